@@ -1,0 +1,261 @@
+"""What a sink has prepared and not committed yet, and in which order it goes out (pure).
+
+*Epochs:* what was written between two barriers. At a barrier its committables get their names for good; once the
+checkpoint is complete they are committed, and until that is known they travel with every later checkpoint.
+
+After a restore the restored committables go out epoch by epoch over all owners and subtasks of the sink, and nothing
+new before all of them are out: after rescaling a key's older records may lie with another owner than its newer ones.
+`CommitLog` is the subtask's side of that, `RestoredCommits` the driver's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from checkpoint.committables import Committable, SegmentName
+
+MAX_WAITING = 2
+"""So many completed epochs may wait before the writer takes no more records."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOrder:
+    """Commit these for this owner, in order."""
+
+    owner: int
+    checkpoint_id: int
+    """The completed checkpoint. For restored committables the epoch of their names, so that even a committer that
+    remembers nothing but this number can tell what is out."""
+    committables: tuple[Committable, ...]
+    """May be empty: a marker advances with every completed checkpoint."""
+
+
+class CommitLog:
+    """The committables of one sink subtask. Used by one thread (the task thread).
+
+    It hands out one order at a time, and the same one until it is reported as committed.
+    """
+
+    def __init__(self, own: int, restored: Mapping[int, Sequence[Committable]]) -> None:
+        """
+        Args:
+            own: index of this subtask: the owner of what it writes.
+            restored: what must still be committed of each owner that this subtask hosts (as `Committer.open` returned
+                it), in order.
+
+        Raises:
+            ValueError: an owner's committables are out of order.
+        """
+        self._own = own
+        self._restored: dict[int, dict[int, list[Committable]]] = {}
+        """Epoch → owner → what is to be committed, by ascending epoch and owner. Nothing in it is empty."""
+        for owner in sorted(restored):
+            _check_order(restored[owner], after=None)
+            for committable in restored[owner]:
+                self._restored.setdefault(committable.name.epoch, {}).setdefault(owner, []).append(committable)
+        self._restored = dict(sorted(self._restored.items()))
+        self._released = 0
+        """Restored epochs up to this one may be committed."""
+        self._new_released = False
+        self._completed: list[CommitOrder] = []
+        """Completed checkpoints that are not committed, oldest first. They are never merged: the first may be partly
+        out, and its committer finds its way only if it gets the same committables again."""
+        self._open: dict[int, Sequence[Committable]] = {}
+        """Epochs of which no checkpoint is complete, ascending; each barrier has its entry, empty or not."""
+        self._last = max(self._restored, default=0)
+        """Newest epoch."""
+
+    # -- at barriers and completions ------------------------------------------------------------------------------
+
+    def add(self, epoch: int, committables: Sequence[Committable]) -> None:
+        """Barrier `epoch` has come: what was written in front of it. Called at every barrier.
+
+        Raises:
+            ValueError: the epoch isn't newer than all before, or the names don't fit.
+        """
+        if epoch <= self._last:
+            raise ValueError(
+                f"barrier {epoch} came after barrier {self._last}: barriers must keep the order of their ids"
+            )
+        _check_order(committables, after=SegmentName(epoch, -1))
+        if committables and committables[-1].name.epoch != epoch:
+            raise ValueError(f"{committables[-1].name} is not named by the barrier {epoch} behind it")
+        self._last = epoch
+        self._open[epoch] = tuple(committables)
+
+    def snapshot(self) -> dict[int, list[Committable]]:
+        """Everything that is not known to be committed, by owner, in order: part of every checkpoint."""
+        pending: dict[int, list[Committable]] = {}
+        for owners in self._restored.values():
+            for owner, committables in owners.items():
+                pending.setdefault(owner, []).extend(committables)
+        new = [c for order in self._completed for c in order.committables] + _flat(self._open.values())
+        if new:
+            pending.setdefault(self._own, []).extend(new)
+        return pending
+
+    def complete(self, checkpoint_id: int) -> None:
+        """The checkpoint is complete (not to be told of savepoints that commit nothing).
+
+        Segments of epochs in front of it that belong to no completed checkpoint go out with it. May come late, twice,
+        or not at all: whatever a newer completion has covered is not covered again.
+        """
+        if checkpoint_id not in self._open:
+            return
+        covered = [epoch for epoch in self._open if epoch <= checkpoint_id]
+        committables = _flat([self._open.pop(epoch) for epoch in covered])
+        self._completed.append(CommitOrder(self._own, checkpoint_id, tuple(committables)))
+
+    # -- after a restore ------------------------------------------------------------------------------------------
+
+    def restored_epochs(self) -> list[int]:
+        """Restored epochs that are not committed, ascending: for `RestoredCommits.opened`."""
+        return list(self._restored)
+
+    def release_restored(self, epoch: int) -> None:
+        """Restored epochs up to `epoch` may be committed (`ReleaseEpoch`)."""
+        self._released = max(self._released, epoch)
+
+    def restored_done(self, epoch: int) -> bool:
+        """Whether nothing restored of `epoch` or older is left: then `RestoredCommits.done` is to be told."""
+        return all(left > epoch for left in self._restored)
+
+    def release_new(self) -> None:
+        """All restored epochs of the sink are out, everywhere: new ones may be committed (`ReleaseNew`).
+
+        Raises:
+            ValueError: restored epochs are left here.
+        """
+        if self._restored:
+            raise ValueError(f"new epochs released while the restored epochs {list(self._restored)} are not committed")
+        self._new_released = True
+
+    # -- committing -----------------------------------------------------------------------------------------------
+
+    def next_commit(self) -> CommitOrder | None:
+        """What to commit now; `None` if there is nothing, or nothing yet."""
+        for epoch, owners in self._restored.items():
+            if epoch > self._released:
+                return None
+            owner, committables = next(iter(owners.items()))
+            return CommitOrder(owner, epoch, tuple(committables))
+        return self._completed[0] if self._completed and self._new_released else None
+
+    def committed(self, order: CommitOrder) -> None:
+        """The order is carried out, durably.
+
+        Raises:
+            ValueError: it is not the one handed out.
+        """
+        if order != self.next_commit():
+            raise ValueError(f"{order} was committed, but {self.next_commit()} was to be")
+        if not self._restored:
+            del self._completed[0]
+            return
+        owners = self._restored[order.checkpoint_id]
+        del owners[order.owner]
+        if not owners:
+            del self._restored[order.checkpoint_id]
+
+    @property
+    def waiting(self) -> int:
+        """Completed checkpoints of this attempt that are not committed."""
+        return len(self._completed)
+
+    @property
+    def accepts_records(self) -> bool:
+        """Whether the writer may take records. Barriers are taken in any case. Aborted epochs don't count: their
+        segments wait for a completion that the writer's standstill could keep from coming."""
+        return self.waiting < MAX_WAITING
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything that belongs to a completed or restored checkpoint is committed."""
+        return not self._restored and not self._completed
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseEpoch:
+    """Tell every subtask of the sink to commit the restored epochs up to this one (`CommitLog.release_restored`)."""
+
+    sink: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseNew:
+    """Tell every subtask of the sink that new epochs may be committed (`CommitLog.release_new`)."""
+
+    sink: str
+
+
+@dataclass(slots=True)
+class _Restored:
+    """A sink's restored epochs."""
+
+    unopened: set[int]
+    """Subtasks that have not said what they restored. Nothing is released before all have."""
+    left: dict[int, set[int]]
+    """Epoch → subtasks that have yet to commit it."""
+
+
+class RestoredCommits:
+    """Releases restored epochs one after the other, each once the one before is committed by every subtask.
+
+    Sinks don't wait for each other. Reports may come twice.
+    """
+
+    def __init__(self, sinks: Mapping[str, Iterable[int]]) -> None:
+        """`sinks`: the subtask indices of every sink that commits."""
+        self._sinks = {sink: _Restored(set(subtasks), {}) for sink, subtasks in sinks.items()}
+        self._new_released: set[str] = set()
+
+    @property
+    def settled(self) -> bool:
+        """Whether new epochs are released for every sink."""
+        return len(self._new_released) == len(self._sinks)
+
+    def opened(self, sink: str, subtask: int, epochs: Iterable[int]) -> list[ReleaseEpoch | ReleaseNew]:
+        """The subtask's committers are open; `epochs` are those restored that it must commit (may be none)."""
+        restored = self._sinks[sink]
+        if subtask not in restored.unopened:
+            return []
+        restored.unopened.remove(subtask)
+        for epoch in epochs:
+            restored.left.setdefault(epoch, set()).add(subtask)
+        return self._release(sink) if not restored.unopened else []
+
+    def done(self, sink: str, subtask: int, epoch: int) -> list[ReleaseEpoch | ReleaseNew]:
+        """The subtask has committed everything restored of `epoch` and older (or had none of it)."""
+        restored = self._sinks[sink]
+        if restored.unopened or not restored.left:
+            return []
+        current = min(restored.left)
+        if epoch != current or subtask not in restored.left[current]:
+            return []
+        restored.left[current].remove(subtask)
+        if restored.left[current]:
+            return []
+        del restored.left[current]
+        return self._release(sink)
+
+    def _release(self, sink: str) -> list[ReleaseEpoch | ReleaseNew]:
+        left = self._sinks[sink].left
+        if left:
+            return [ReleaseEpoch(sink, min(left))]
+        self._new_released.add(sink)
+        return [ReleaseNew(sink)]
+
+
+def _flat(lists: Iterable[Sequence[Committable]]) -> list[Committable]:
+    return [committable for committables in lists for committable in committables]
+
+
+def _check_order(committables: Sequence[Committable], after: SegmentName | None) -> None:
+    for committable in committables:
+        if after is not None and committable.name <= after:
+            raise ValueError(
+                f"{committable.name} comes after {after}: committables must be in the order of their names"
+            )
+        after = committable.name

@@ -1,0 +1,102 @@
+"""Checkpoint options, with the meaning that Apache Flink gives them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Literal
+from urllib.parse import urlparse
+
+Seconds = float | int | timedelta
+
+
+def seconds(value: Seconds, name: str, minimum: float = 0.0) -> float:
+    """`value` (seconds or `timedelta`) as seconds.
+
+    Raises:
+        ValueError: it is no duration, or below `minimum`; the message names the option.
+    """
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{name} must be seconds or a timedelta, not {value!r}")
+    if not value >= minimum:
+        raise ValueError(f"{name} must be at least {minimum:g} s, not {value:g}")
+    return float(value)
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """Where, how often and how checkpoints are taken. Durations are seconds or `timedelta`.
+
+    Raises:
+        ValueError: an option has a value that it can't have; the message says which it may have.
+    """
+
+    uri: str
+    """Root folder, as a URI (`file:///var/lib/weir`) or an absolute path."""
+    interval: Seconds = 10.0
+    """Time from one trigger to the next."""
+    timeout: Seconds = 600.0
+    """A checkpoint that takes longer expires."""
+    min_pause: Seconds = 0.0
+    """Least time from the end of a checkpoint, successful or not, to the next trigger."""
+    max_concurrent: int = 1
+    tolerable_failures: int = 0
+    """How many checkpoints may fail in a row before the job fails."""
+    alignment: Literal["aligned", "unaligned"] | float = "aligned"
+    """`"aligned"`; unaligned checkpoints and the switch after a number of seconds are not available yet."""
+    mode: Literal["exactly_once", "at_least_once"] = "exactly_once"
+    retained: int = 1
+    """How many completed checkpoints are kept."""
+    retain_on_cancel: bool = True
+    state_backend: Literal["heap"] = "heap"
+    compression: Literal["lz4", "zstd", "none"] = "lz4"
+    local_recovery: bool = False
+    on_damaged: Literal["fail", "previous"] = "fail"
+
+    def __post_init__(self) -> None:
+        scheme = urlparse(self.uri).scheme if isinstance(self.uri, str) else ""
+        if not isinstance(self.uri, str) or not (scheme or self.uri.startswith("/")):
+            raise ValueError(
+                "the checkpoint folder must be a URI such as file:///var/lib/weir or an absolute path, "
+                f"not {self.uri!r}"
+            )
+        for name, least in (("interval", 0.01), ("timeout", 0.01), ("min_pause", 0.0)):
+            object.__setattr__(self, name, seconds(getattr(self, name), name, least))
+            if getattr(self, name) == math.inf and name != "timeout":
+                raise ValueError(f"{name} must be a finite number of seconds")
+        for name, least in (("max_concurrent", 1), ("tolerable_failures", 0), ("retained", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
+        for name, allowed in (
+            ("mode", ("exactly_once", "at_least_once")),
+            ("state_backend", ("heap",)),
+            ("compression", ("lz4", "zstd", "none")),
+            ("on_damaged", ("fail", "previous")),
+        ):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {getattr(self, name)!r}")
+        if self.alignment != "aligned":
+            raise ValueError(f'alignment must be "aligned" in this version of Weir, not {self.alignment!r}')
+        if self.mode != "exactly_once":
+            raise ValueError('mode must be "exactly_once" in this version of Weir')
+        if self.local_recovery:
+            raise ValueError("local_recovery is not available in this version of Weir")
+        for field in fields(self):
+            if field.name.startswith("retain_") and not isinstance(getattr(self, field.name), bool):
+                raise ValueError(f"{field.name} must be True or False, not {getattr(self, field.name)!r}")
+
+    @property
+    def interval_s(self) -> float:
+        return float(self.interval)  # type: ignore[arg-type]  # normalised above
+
+    @property
+    def timeout_s(self) -> float:
+        return float(self.timeout)  # type: ignore[arg-type]
+
+    @property
+    def min_pause_s(self) -> float:
+        return float(self.min_pause)  # type: ignore[arg-type]

@@ -1,0 +1,148 @@
+"""Named steps at which tests let a process crash, fail or wait.
+
+The code calls `hit` at such a step; unless a test has armed a failpoint that is one look at an empty dict. What is
+armed (`pipeline.testing.failpoints`) is shipped with the job and installed in every subtask. Hits are counted in files,
+so over all processes and attempts, which therefore must run on one machine.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+Action = Literal["crash", "fail", "stall", "hold"]
+
+KNOWN: Final[Mapping[str, str]] = {
+    "sink.before_flush": "Kafka sink, at a barrier: the epoch's segments are about to be made durable",
+    "sink.after_flush": "Kafka sink, at a barrier: they are durable, the checkpoint is not acknowledged",
+    "snapshot.async_write": "any subtask: the asynchronous part of a snapshot is about to be written",
+    "subtask.after_acknowledge": "any subtask: a checkpoint has been acknowledged to the coordinator",
+    "committer.before_commit": "Kafka and testing sink: the checkpoint is complete, nothing of its epoch committed",
+    "committer.mid_produce": "Kafka sink: in the open transaction, with part of the records produced",
+    "committer.after_send_offsets": "Kafka sink: the marker is in the open transaction, which is about to be committed",
+    "committer.after_commit": "Kafka and testing sink: the epoch is committed, which nobody has been told yet",
+    "coordinator.before_metadata": "driver: every subtask has acknowledged, `_metadata` is about to be written",
+    "coordinator.after_metadata": "driver: `_metadata` is durable, no subtask has been told",
+}
+"""Every failpoint and where it is."""
+
+_HITS: Final = "hits"
+_RELEASED: Final = "released"
+_POLL_S: Final = 0.01
+
+log = logging.getLogger(__name__)
+
+
+class InjectedFailure(RuntimeError):
+    """Raised by a failpoint, for a test."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failpoint:
+    """One armed failpoint."""
+
+    name: str
+    action: Action
+    subtask: int | None
+    """Only in this subtask; `None` = in any."""
+    nth: int
+    """The first hit at which it acts, from 1."""
+    times: int
+    """At how many hits it acts."""
+    directory: str
+    """Has the count of hits. Once it is removed the failpoint is no longer armed, wherever it was installed."""
+    text: str = ""
+    """Of the failure."""
+    seconds: float = 0.0
+    """How long to stall, or the longest to hold."""
+
+    def to_wire(self) -> list[Any]:
+        fields = (self.name, self.action, self.subtask, self.nth, self.times, self.directory, self.text, self.seconds)
+        return list(fields)
+
+    @classmethod
+    def from_wire(cls, wire: Sequence[Any]) -> Failpoint:
+        return cls(*wire)
+
+    @property
+    def hits(self) -> int:
+        """How often the step has been reached so far."""
+        path = Path(self.directory, _HITS)
+        return path.stat().st_size if path.exists() else 0
+
+    @property
+    def fired(self) -> bool:
+        """Whether it has acted."""
+        return self.hits >= self.nth
+
+    def release(self) -> None:
+        """Let what it holds, now or later, go on."""
+        Path(self.directory, _RELEASED).touch()
+
+
+_installed: dict[str, list[Failpoint]] = {}
+
+
+def hit(name: str, subtask: int | None = None) -> None:
+    """The step `name` (one of `KNOWN`) is reached.
+
+    Raises:
+        InjectedFailure: a test wants it to fail here.
+    """
+    if _installed and name in _installed:
+        for point in _installed[name]:
+            if point.subtask is None or point.subtask == subtask:
+                _count_and_act(point, subtask)
+
+
+def install(wire: Sequence[Sequence[Any]]) -> None:
+    """Arm exactly these (from `active`) in this process."""
+    points: dict[str, list[Failpoint]] = {}
+    for each in wire:
+        point = Failpoint.from_wire(each)
+        points.setdefault(point.name, []).append(point)
+    _installed.clear()
+    _installed.update(points)
+
+
+def active() -> list[list[Any]]:
+    """What is armed in this process, as a value that msgpack can carry; empty outside of tests."""
+    return [point.to_wire() for points in _installed.values() for point in points]
+
+
+def _count_and_act(point: Failpoint, subtask: int | None) -> None:
+    try:
+        with Path(point.directory, _HITS).open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.write(b".")
+            file.flush()
+            n = file.tell()
+    except FileNotFoundError:
+        return  # disarmed in the meantime
+    if not point.nth <= n < point.nth + point.times:
+        return
+    log.warning("failpoint %s: %s at hit %d (subtask %s, pid %d)", point.name, point.action, n, subtask, os.getpid())
+    match point.action:
+        case "crash":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "fail":
+            raise InjectedFailure(point.text)
+        case "stall":
+            time.sleep(point.seconds)
+        case "hold":
+            _hold(point)
+
+
+def _hold(point: Failpoint) -> None:
+    deadline = time.monotonic() + point.seconds
+    while Path(point.directory).exists() and not Path(point.directory, _RELEASED).exists():
+        if time.monotonic() >= deadline:
+            raise InjectedFailure(f"failpoint {point.name} was held for {point.seconds:g} s and not released")
+        time.sleep(_POLL_S)

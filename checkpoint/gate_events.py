@@ -1,0 +1,77 @@
+"""What a source gate is told and what it asks for (see `checkpoint.gate`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from checkpoint.coordinator_events import CheckpointKind, Heartbeat
+
+# -- events ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """The source has emitted so much since the last event."""
+
+    records: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierTaken:
+    """The source has put barrier `checkpoint_id` behind what it emitted."""
+
+    checkpoint_id: int
+    kind: CheckpointKind
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointResolved:
+    """Completed, failed, expired, declined or subsumed: the barrier is no longer in progress."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatReceived:
+    heartbeat: Heartbeat
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed (see `SourceGate.next_deadline`)."""
+
+
+Event = Emitted | BarrierTaken | CheckpointResolved | HeartbeatReceived | Tick
+
+# -- actions --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CloseGate:
+    """Stop fetching; `reason` is kept and shown."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenGate:
+    """Fetch again."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskForCheckpoint:
+    """Tell the coordinator (`CheckpointAsked`) that this source's span is nearly used up."""
+
+    last_barrier: int
+
+
+@dataclass(frozen=True, slots=True)
+class TakeBarrier:
+    """The trigger for this checkpoint was lost: take its barrier now (then report `BarrierTaken`)."""
+
+    checkpoint_id: int
+    kind: CheckpointKind
+
+
+Action = CloseGate | OpenGate | AskForCheckpoint | TakeBarrier

@@ -1,0 +1,64 @@
+"""Every metric of Weir in one typed list; docs/metrics.md is made from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    name: str
+    kind: Literal["counter", "gauge"]
+    unit: str
+    help: str
+
+
+METRICS: Final[tuple[Metric, ...]] = (
+    Metric("recordsIn", "counter", "records", "Records taken from input channels, or polled by a source."),
+    Metric("recordsOut", "counter", "records", "Records emitted to output channels, or taken by a sink's writer."),
+    Metric("bytesIn", "counter", "bytes", "Bytes of data frames received, or of records polled by a source."),
+    Metric("bytesOut", "counter", "bytes", "Bytes of data frames sent."),
+    Metric("busyMsPerSecond", "gauge", "ms/s", "Time spent in operators."),
+    Metric("idleMsPerSecond", "gauge", "ms/s", "Time spent waiting for input."),
+    Metric("backPressuredMsPerSecond", "gauge", "ms/s", "Time spent waiting for room in an output queue."),
+    Metric("sourceGateClosedMsPerSecond", "gauge", "ms/s", "Time the source gate was closed: neither idle nor busy."),
+    Metric("sourceGateClosedMs", "counter", "ms", "Time the source gate was closed in this attempt."),
+    Metric("sourceGateReason", "gauge", "", "Why the source gate is closed; none while it is open."),
+    Metric("spanRecords", "gauge", "records", "Records emitted since the last barrier."),
+    Metric("inFlightBytes", "gauge", "bytes", "Bytes in the input and output queues of the subtask."),
+    Metric("heldMs", "gauge", "ms", "How long operators or the sink's writer have kept the task from looking around."),
+    Metric("estimatedTimeToConsumeMs", "gauge", "ms", "How long the queued input takes at the measured rate."),
+    Metric("bufferBudgetBytes", "gauge", "bytes", "Current input budget of the subtask, set by debloating."),
+    Metric("pendingCommits", "gauge", "epochs", "Completed checkpoints whose output is not committed yet."),
+    Metric("recordsSkipped", "counter", "records", "Bad records left out by a source's on_bad_record option."),
+    Metric("recordsLag", "gauge", "records", "Records behind the end of the source's partitions."),
+)
+
+
+class MetricSink(Protocol):
+    """Where readers, writers and the runtime report."""
+
+    def count(self, name: str, n: float = 1) -> None:
+        """Add to a counter."""
+
+    def gauge(self, name: str, value: float | str | None) -> None:
+        """Set a gauge."""
+
+
+def as_markdown() -> str:
+    """The list as docs/metrics.md has it."""
+    rows = [f"| `{m.name}` | {m.kind} | {m.unit} | {m.help} |" for m in METRICS]
+    return "\n".join(
+        [
+            "# Metrics",
+            "",
+            "`handle.metrics()` gives them by subtask, as they were reported last (twice a second), with totals",
+            "of the counters. This page is made from `checkpoint/metrics.py`.",
+            "",
+            "| name | kind | unit | meaning |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )

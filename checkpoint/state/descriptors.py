@@ -1,0 +1,206 @@
+"""What users write as class attributes of a keyed operator to declare its state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload
+
+from checkpoint.codec import EncodingError, encode_state
+from checkpoint.state.errors import StateAccessError
+from checkpoint.state.handles import MISSING, Handle, ListHandle, MapHandle, Missing, ReducingHandle, ValueHandle
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class StateDescriptor:
+    """A declared state. On an instance that runs, the attribute is a handle to the state of the current key.
+
+    It is no data descriptor: `bind` puts the handle into the instance, where Python finds it without asking here.
+    """
+
+    kind: ClassVar[str]
+    content: ClassVar[type] = object
+    """The type that a value of this kind has in a snapshot."""
+
+    def __init__(self) -> None:
+        self.name = ""
+        """The name of the attribute, under which the state is kept in checkpoints."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        if self.name and self.name != name:
+            raise StateAccessError(
+                f"{owner.__qualname__}: {self.name} and {name} are the same state object; give each its own"
+            )
+        self.name = name
+
+    def check(self) -> None:
+        """Raises:
+        EncodingError: the state's default can't be kept in a checkpoint.
+        """
+
+    def _unbound(self, instance: object) -> StateAccessError:
+        return StateAccessError(
+            f"state {self.name!r} of {type(instance).__qualname__} can be used only while the operator runs, "
+            "so not in __init__. To test an operator, run it in an OperatorHarness"
+        )
+
+
+class _WithDefault(StateDescriptor):
+    def __init__(self, default: Any) -> None:
+        super().__init__()
+        self.default: Any = None
+        self.factory: Callable[[], Any] | None = None
+        if callable(default):
+            self.factory = default
+        elif type(default) in (list, dict, set, bytearray):
+            name = type(default).__name__
+            raise StateAccessError(f"default={default!r} would be one object for all keys; use default={name}")
+        else:
+            self.default = default
+
+    def check(self) -> None:
+        default = self.factory() if self.factory is not None else self.default
+        if default is not MISSING:
+            try:
+                encode_state(default)
+            except EncodingError as error:
+                raise EncodingError(
+                    f"the default of state {self.name!r} can't be kept in a checkpoint: {error}"
+                ) from None
+
+
+class ValueState(_WithDefault, Generic[T]):
+    """One value a key: `self.total.value += 1`.
+
+    Args:
+        default: the value of a key that has none; a callable makes a new one for each key (`default=list`).
+    """
+
+    kind = "value"
+
+    @overload
+    def __init__(self: ValueState[Any], default: None = None) -> None: ...
+    @overload
+    def __init__(self: ValueState[T], default: Callable[[], T]) -> None: ...
+    @overload
+    def __init__(self: ValueState[T], default: T) -> None: ...
+    def __init__(self, default: Any = None) -> None:
+        super().__init__(default)
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> ValueHandle[T]: ...
+    def __get__(self, instance: object | None, owner: type) -> Self | ValueHandle[T]:
+        if instance is None:
+            return self
+        raise self._unbound(instance)
+
+
+class ReducingState(_WithDefault, Generic[T]):
+    """One value a key that `add` reduces every new value into: `self.largest.add(x)`.
+
+    Args:
+        reduce_fn: from the value so far and the new one to the next; it may change the former in place.
+        default: where the reduction starts (like the last argument of `functools.reduce`), and what `value` is before
+            it has. Without one the first value added is kept as it is.
+    """
+
+    kind = "reducing"
+
+    def __init__(self, reduce_fn: Callable[[Any, Any], T], default: T | Callable[[], T] | Missing = MISSING) -> None:
+        super().__init__(default)
+        if not callable(reduce_fn):
+            raise StateAccessError(f"ReducingState needs a function of two values, not {reduce_fn!r}")
+        self.reduce_fn = reduce_fn
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> ReducingHandle[T]: ...
+    def __get__(self, instance: object | None, owner: type) -> Self | ReducingHandle[T]:
+        if instance is None:
+            return self
+        raise self._unbound(instance)
+
+
+class ListState(StateDescriptor, Generic[T]):
+    """A list a key: `self.items.append(x)`."""
+
+    kind = "list"
+    content = list
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> ListHandle[T]: ...
+    def __get__(self, instance: object | None, owner: type) -> Self | ListHandle[T]:
+        if instance is None:
+            return self
+        raise self._unbound(instance)
+
+
+class MapState(StateDescriptor, Generic[K, V]):
+    """A dict a key: `self.seen[item] = 1`."""
+
+    kind = "map"
+    content = dict
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> MapHandle[K, V]: ...
+    def __get__(self, instance: object | None, owner: type) -> Self | MapHandle[K, V]:
+        if instance is None:
+            return self
+        raise self._unbound(instance)
+
+
+class DeclaresState:
+    """Base of operators with states: refuses `self.total = 5`, which would replace the state by a plain attribute."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        descriptor = getattr(type(self), name, None)
+        if isinstance(descriptor, StateDescriptor):
+            how = {"value": f"self.{name}.value = …", "list": f"self.{name}.update(…)"}.get(descriptor.kind)
+            raise StateAccessError(
+                f"{name} is a state of {type(self).__qualname__} and can't be assigned to"
+                + (f"; use {how}" if how else "; change it through its methods")
+            )
+        super().__setattr__(name, value)
+
+
+class StateBackend(Protocol):
+    """What `bind` needs of a backend."""
+
+    def handle(self, descriptor: StateDescriptor, operator: str) -> Any:
+        """A handle to the state; the backend knows the state from then on."""
+
+
+def descriptors_of(cls: type) -> dict[str, StateDescriptor]:
+    """The states that a class declares or inherits, by name."""
+    found: dict[str, StateDescriptor] = {}
+    for base in reversed(cls.__mro__):
+        for name, attribute in vars(base).items():
+            found.pop(name, None)
+            if isinstance(attribute, StateDescriptor):
+                found[name] = attribute
+    return found
+
+
+def bind(instance: object, backend: StateBackend) -> None:
+    """Connect every state that the operator declares with the backend. Comes before `restore` and `open`.
+
+    Raises:
+        EncodingError: the default of a state can't be kept in a checkpoint.
+        StateAccessError: the instance has something else under the name of a state.
+    """
+    operator = type(instance).__qualname__
+    for name, descriptor in descriptors_of(type(instance)).items():
+        descriptor.__set_name__(type(instance), name)  # for those that were put into the class later
+        descriptor.check()
+        if not isinstance(vars(instance).get(name, MISSING), Handle | Missing):
+            raise StateAccessError(f"{operator}.{name} is a state, but the instance has an attribute of that name")
+        vars(instance)[name] = backend.handle(descriptor, operator)

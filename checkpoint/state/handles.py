@@ -1,0 +1,254 @@
+"""What an operator gets when it reads one of its states: access to the value of the current key.
+
+What a handle returns is good within the one call of `process` or `on_timer` that asked for it. It may be changed in
+place there, and the change is kept. A reference kept beyond that call must not be changed: the next barrier may
+already have given the object to a snapshot, while the state goes on with a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, MutableMapping, ValuesView
+from enum import Enum
+from typing import Any, Final, Generic, NoReturn, TypeVar, cast
+
+from checkpoint.codec import EncodingError
+from checkpoint.state.errors import StateAccessError
+from checkpoint.state.groups import IMMUTABLE, KeyContext, KeyGroupMap
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Missing(Enum):
+    """There is no value. (An enum, since its member stays itself when it is pickled.)"""
+
+    MISSING = "missing"
+
+
+MISSING: Final = Missing.MISSING
+
+
+class Handle:
+    """A state of one operator instance, bound to the backend."""
+
+    __slots__ = ("_context", "_groups", "_name")
+
+    def __init__(self, name: str, groups: list[KeyGroupMap], context: KeyContext) -> None:
+        self._name = name
+        self._groups = groups
+        self._context = context
+
+    def _group(self) -> KeyGroupMap:
+        index = self._context.index
+        if index is None:
+            self._no_key()
+        return self._groups[index]
+
+    def _no_key(self) -> NoReturn:
+        raise StateAccessError(
+            f"{self._name} was used where there is no current key; keyed state exists only in process and on_timer"
+        )
+
+    def clear(self) -> None:
+        """Forget what the current key has."""
+        self._group().remove(self._context.key)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._name}>"
+
+
+class ValueHandle(Handle, Generic[T]):
+    """One value a key."""
+
+    __slots__ = ("_default", "_factory")
+
+    def __init__(
+        self,
+        name: str,
+        groups: list[KeyGroupMap],
+        context: KeyContext,
+        default: Any = None,
+        factory: Callable[[], Any] | None = None,
+    ) -> None:
+        super().__init__(name, groups, context)
+        self._default = default
+        self._factory = factory
+
+    @property
+    def value(self) -> T:
+        """The current key's value, or the default. A mutable default is kept once it was read."""
+        context = self._context
+        index = context.index
+        if index is None:
+            self._no_key()
+        group = self._groups[index]
+        try:
+            value: T = group.data[context.key]
+        except KeyError:
+            return cast(T, self._initial(group, context.key))
+        if group.private is None or type(value) in IMMUTABLE:
+            return value
+        return cast(T, group.own(context.key))
+
+    @value.setter
+    def value(self, value: T) -> None:
+        context = self._context
+        index = context.index
+        if index is None:
+            self._no_key()
+        group = self._groups[index]
+        if group.private is None:
+            group.data[context.key] = value
+        else:
+            group.put(context.key, value)
+
+    def _initial(self, group: KeyGroupMap, key: bytes) -> Any:
+        if self._factory is None:
+            return self._default
+        value = self._factory()
+        if type(value) not in IMMUTABLE:
+            group.put(key, value)  # else what the operator puts into it would be lost
+        return value
+
+
+class ReducingHandle(Handle, Generic[T]):
+    """One value a key, made of everything added to it."""
+
+    __slots__ = ("_reduce", "_value")
+
+    def __init__(
+        self,
+        name: str,
+        groups: list[KeyGroupMap],
+        context: KeyContext,
+        reduce_fn: Callable[[Any, Any], Any],
+        default: Any = MISSING,
+        factory: Callable[[], Any] | None = None,
+    ) -> None:
+        super().__init__(name, groups, context)
+        self._reduce = reduce_fn
+        self._value: ValueHandle[Any] = ValueHandle(name, groups, context, default, factory)
+
+    @property
+    def value(self) -> T | None:
+        """What was added so far; the default, or else `None`, if there is nothing yet."""
+        value = self._value.value
+        return None if value is MISSING else value
+
+    def add(self, value: T) -> None:
+        """Reduce the value into the current key's. Without a default the first value is kept as it is."""
+        before = self._value.value
+        self._value.value = value if before is MISSING else self._reduce(before, value)
+
+
+class ListHandle(Handle, Generic[T]):
+    """A list a key."""
+
+    __slots__ = ()
+
+    def get(self) -> list[T]:
+        """The items, in a new list: adding to it doesn't add to the state, changing an item in place does change it."""
+        group, key = self._group(), self._context.key
+        if key not in group.data:
+            return []
+        return list(group.own(key))
+
+    def append(self, item: T) -> None:
+        group, key = self._group(), self._context.key
+        if key in group.data:
+            group.own(key).append(item)
+        else:
+            group.put(key, [item])
+
+    def extend(self, items: Iterable[T]) -> None:
+        group, key = self._group(), self._context.key
+        added = list(items)
+        if key in group.data:
+            group.own(key).extend(added)
+        elif added:
+            group.put(key, added)
+
+    def update(self, items: Iterable[T]) -> None:
+        """Replace all items."""
+        group, replaced = self._group(), list(items)
+        if replaced:
+            group.put(self._context.key, replaced)
+        else:
+            group.remove(self._context.key)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.get())
+
+    def __len__(self) -> int:
+        return len(self._group().data.get(self._context.key, ()))
+
+
+_MAP_KEYS: Final = frozenset({type(None), bool, int, float, str, bytes, tuple})
+
+
+class MapHandle(Handle, MutableMapping[K, V]):
+    """A dict a key. Its own keys compare as in any Python dict."""
+
+    __slots__ = ()
+
+    def _entries(self) -> dict[K, V]:
+        """For reading only."""
+        return cast(dict[K, V], self._group().data.get(self._context.key, {}))
+
+    def __getitem__(self, map_key: K) -> V:
+        group, key = self._group(), self._context.key
+        entries = group.data.get(key)
+        if entries is None:
+            raise KeyError(map_key)
+        value = entries[map_key]
+        if group.private is not None and type(value) not in IMMUTABLE:
+            value = group.own(key)[map_key]
+        return cast(V, value)
+
+    def __setitem__(self, map_key: K, value: V) -> None:
+        if type(map_key) not in _MAP_KEYS:
+            raise EncodingError(
+                f"{self._name} can't have a key of type {type(map_key).__qualname__}: it would come back as something "
+                "else; use a str, a number, bytes, or a tuple of these"
+            )
+        group, key = self._group(), self._context.key
+        if key in group.data:
+            group.own(key)[map_key] = value
+        else:
+            group.put(key, {map_key: value})
+
+    def __delitem__(self, map_key: K) -> None:
+        group, key = self._group(), self._context.key
+        entries = group.data.get(key)
+        if entries is None or map_key not in entries:
+            raise KeyError(map_key)
+        if len(entries) == 1:
+            group.remove(key)
+        else:
+            del group.own(key)[map_key]
+
+    def __contains__(self, map_key: object) -> bool:
+        return map_key in self._entries()
+
+    def __len__(self) -> int:
+        return len(self._entries())
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(list(self._entries()))
+
+    def _copy(self) -> dict[K, V]:
+        group, key = self._group(), self._context.key
+        return dict(group.own(key)) if key in group.data else {}
+
+    def keys(self) -> KeysView[K]:
+        """The keys as they are now; the map may be changed while they are gone through."""
+        return dict(self._entries()).keys()
+
+    def values(self) -> ValuesView[V]:
+        """The values as they are now; the map may be changed while they are gone through."""
+        return self._copy().values()
+
+    def items(self) -> ItemsView[K, V]:
+        """The entries as they are now; the map may be changed while they are gone through."""
+        return self._copy().items()

@@ -1,0 +1,194 @@
+"""The heap backend: keyed state in dicts, snapshots by copy-on-write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from threading import Lock
+from typing import Any, Literal, NoReturn
+
+from checkpoint.codec import decode_key
+from checkpoint.state.descriptors import ListState, MapState, ReducingState, StateDescriptor, ValueState
+from checkpoint.state.errors import StateAccessError, StateRestoreError
+from checkpoint.state.groups import KeyContext, KeyGroupMap, OpenSnapshots
+from checkpoint.state.handles import ListHandle, MapHandle, ReducingHandle, ValueHandle
+from checkpoint.state.snapshot import FrozenGroup, SnapshotAbandoned, SnapshotFooter, StateRow, write_snapshot
+
+
+class HeapSnapshot:
+    """The state as it was when a barrier was taken. Made by the task thread, written and released by any thread."""
+
+    def __init__(self, operator: str, max_parallelism: int, groups: list[FrozenGroup]) -> None:
+        self._operator = operator
+        self._max_parallelism = max_parallelism
+        self._groups = groups
+        self._lock = Lock()
+        self._writing = False
+        self._abandoned = False
+        self.released = False
+        """Whether the backend may change what this snapshot saw. Only ever turns true."""
+
+    def write(
+        self, sink: Callable[[memoryview], object], compression: Literal["lz4", "zstd", "none"] = "lz4"
+    ) -> SnapshotFooter:
+        """Write the file (see `checkpoint.state.snapshot`) piece by piece into `sink`, then release the snapshot.
+
+        Takes its time and lets the task thread run in between; belongs into a pool.
+
+        Args:
+            sink: called with each next piece of the file; may keep it.
+
+        Raises:
+            EncodingError: a value can't be kept; the message names the operator, the state and the key.
+            SnapshotAbandoned: `release` was called.
+        """
+        with self._lock:
+            if self.released or self._writing:
+                raise SnapshotAbandoned(f"this snapshot of {self._operator} was written or released before")
+            self._writing = True
+        try:
+            return write_snapshot(
+                self._groups,
+                sink,
+                compression,
+                operator=self._operator,
+                max_parallelism=self._max_parallelism,
+                abandoned=lambda: self._abandoned,
+            )
+        finally:
+            self._finish()
+
+    def release(self) -> None:
+        """Give the snapshot up, since its checkpoint is aborted. A `write` under way ends with `SnapshotAbandoned`.
+
+        May be called at any time, also after `write`.
+        """
+        with self._lock:
+            self._abandoned = True
+            if not self._writing:
+                self._finish()
+
+    def _finish(self) -> None:
+        self._groups = []
+        self.released = True
+
+
+class HeapBackend:
+    """Keeps the keyed state of one operator in one subtask. Used by the task thread only.
+
+    Args:
+        key_groups: the groups that the subtask owns.
+        max_parallelism: number of all key groups.
+    """
+
+    def __init__(self, key_groups: range, max_parallelism: int) -> None:
+        if not (0 <= key_groups.start < key_groups.stop <= max_parallelism and key_groups.step == 1):
+            raise ValueError(f"{key_groups} is no range of key groups below {max_parallelism}")
+        self._key_groups = key_groups
+        self._first = key_groups.start
+        self._max_parallelism = max_parallelism
+        self._operator = "operator"
+        self._context = KeyContext()
+        self._open = OpenSnapshots()
+        self._states: dict[str, tuple[StateDescriptor, list[KeyGroupMap]]] = {}
+
+    # -- access ------------------------------------------------------------------------------------------------
+
+    def handle(self, descriptor: StateDescriptor, operator: str) -> Any:
+        """A handle to the state for an operator of that name; see `descriptors.bind`."""
+        self._operator = operator
+        if descriptor.name not in self._states:
+            self._states[descriptor.name] = (descriptor, [KeyGroupMap(self._open) for _ in self._key_groups])
+        groups = self._states[descriptor.name][1]
+        where = (f"state {descriptor.name!r} of {operator}", groups, self._context)
+        match descriptor:
+            case ValueState():
+                return ValueHandle(*where, descriptor.default, descriptor.factory)
+            case ReducingState():
+                return ReducingHandle(*where, descriptor.reduce_fn, descriptor.default, descriptor.factory)
+            case ListState():
+                return ListHandle(*where)
+            case MapState():
+                return MapHandle(*where)
+        raise StateAccessError(f"the heap backend knows no state of type {type(descriptor).__qualname__}")
+
+    def set_current_key(self, key: bytes, group: int) -> None:
+        """What handles refer to from now on: the encoded key and its key group.
+
+        Raises:
+            StateAccessError: the group belongs to another subtask, so the record took a wrong way.
+        """
+        if group not in self._key_groups:
+            self._foreign(group)
+        context = self._context
+        context.key = key
+        context.index = group - self._first
+
+    def clear_current_key(self) -> None:
+        """From now on there is no current key, and handles refuse to be used."""
+        self._context.index = None
+
+    def _foreign(self, group: int) -> NoReturn:
+        raise StateAccessError(
+            f"{self._operator} got a record of key group {group}, but owns {self._key_groups.start}.."
+            f"{self._key_groups.stop - 1}; this is a defect in routing, and going on would split the key's state"
+        )
+
+    # -- checkpoints -------------------------------------------------------------------------------------------
+
+    def freeze(self) -> HeapSnapshot:
+        """The synchronous part of a snapshot: takes time per key group, not per key.
+
+        The snapshot must be written or released in the end; until then state that changes is copied first.
+        """
+        frozen: list[FrozenGroup] = []
+        for i, group in enumerate(self._key_groups):
+            states = []
+            for name, (_, maps) in self._states.items():
+                data = maps[i].freeze()
+                if data is not None:
+                    states.append((name, data))
+            if states:
+                frozen.append((group, states))
+        snapshot = HeapSnapshot(self._operator, self._max_parallelism, frozen)
+        self._open.add(snapshot)
+        return snapshot
+
+    def restore(self, rows: Iterable[StateRow], allow_unclaimed: bool = False) -> None:
+        """Take over what `read_snapshot` gives. May be called once for each file that holds some of the key groups.
+
+        Args:
+            allow_unclaimed: leave out state that the operator doesn't declare, instead of an error.
+
+        Raises:
+            StateRestoreError: the rows don't fit the operator's states or key groups.
+        """
+        for group, name, key, namespace, value in rows:
+            state = self._states.get(name)
+            if state is None:
+                if allow_unclaimed:
+                    continue
+                raise StateRestoreError(
+                    f"the checkpoint holds state {name!r} for {self._operator}, which declares "
+                    f"{', '.join(map(repr, self._states)) or 'none'}; declare it again under its old name, "
+                    "or start with allow_unclaimed=True to drop it"
+                )
+            if group not in self._key_groups:
+                raise StateRestoreError(
+                    f"state {name!r} of {self._operator}: row of key group {group} outside {self._key_groups}"
+                )
+            descriptor, maps = state
+            data = maps[group - self._first]
+            problem = None
+            if namespace is not None:
+                problem = f"has a namespace ({namespace!r}), which {type(descriptor).__name__} doesn't have"
+            elif not isinstance(value, descriptor.content):
+                problem = (
+                    f"is no {type(descriptor).__name__}; declare the state as it was when the checkpoint was taken"
+                )
+            elif key in data.data:
+                problem = "is in the checkpoint twice"
+            if problem is not None:
+                raise StateRestoreError(
+                    f"state {name!r} of {self._operator}: the value of key {decode_key(key)!r} {problem}"
+                )
+            data.put(key, value)

@@ -1,0 +1,307 @@
+"""Claims: one owner a job, and nothing of an older one counts."""
+
+import os
+import random
+from collections.abc import Generator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from checkpoint.claims import RestoreRecord
+from checkpoint.coordinator_events import CheckpointKind
+from checkpoint.metadata import CheckpointMetadata
+from checkpoint.naming import CheckpointRef
+from checkpoint.owners import Claim, Fenced, check, claim, claiming, record_restored
+from checkpoint.restore import newest
+from checkpoint.storage import CheckpointStorage, DamagedFile
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> CheckpointStorage:
+    return prepared(tmp_path)
+
+
+def prepared(root: Path | str) -> CheckpointStorage:
+    storage = CheckpointStorage(str(root), "orders")
+    storage.prepare()
+    return storage
+
+
+def complete(storage: CheckpointStorage, checkpoint_id: int, epoch: int) -> CheckpointRef:
+    metadata = CheckpointMetadata(
+        id=checkpoint_id,
+        epoch=epoch,
+        kind=CheckpointKind.CHECKPOINT,
+        pipeline="orders",
+        lineage="l",
+        lineage_parent=None,
+        max_parallelism=128,
+        weir_version="0.1.0",
+        trigger_time=0.0,
+        duration=0.1,
+        options={},
+        vertices={},
+    )
+    return storage.write_metadata(checkpoint_id, epoch, metadata)
+
+
+def own(storage: CheckpointStorage, restored: CheckpointRef | None = None) -> Claim:
+    """Claim the job and record what was restored."""
+    mine = claim(storage)
+    record_restored(storage, mine, restored)
+    return mine
+
+
+# -- claims ---------------------------------------------------------------------------------------------------
+
+
+def test_each_claim_takes_the_next_epoch_and_fences_the_one_before(storage: CheckpointStorage) -> None:
+    first = claim(storage)
+    check(storage, first)
+    second = claim(storage)
+    check(storage, second)
+    assert (first.epoch, second.epoch) == (1, 2)
+    with pytest.raises(Fenced, match=rf"newer owner, owner-2-{second.uuid} \(host .*, process \d+, since .* UTC\)"):
+        check(storage, first)
+
+
+def test_a_claim_travels_to_workers_and_is_checked_there(storage: CheckpointStorage) -> None:
+    mine = Claim.from_wire(claim(storage).to_wire())
+    there = CheckpointStorage(storage.uri, storage.pipeline)
+    check(there, mine)
+    claim(storage)
+    with pytest.raises(Fenced):
+        check(there, mine)
+
+
+def test_a_claim_that_is_gone_with_its_folder_fences(storage: CheckpointStorage) -> None:
+    mine = claim(storage)
+    storage.remove([mine.path])
+    with pytest.raises(Fenced, match=r"no longer has this owner's claim.*folder deleted"):
+        check(storage, mine)
+
+
+def test_epochs_go_on_above_checkpoints_whose_owners_claims_are_gone(storage: CheckpointStorage) -> None:
+    complete(storage, 3, epoch=7)
+    assert claim(storage).epoch == 8
+
+
+def test_who_lists_an_equal_epoch_claims_anew_after_a_pause(storage: CheckpointStorage) -> None:
+    slow = claiming(storage, lambda: 0.0, random.Random(1))
+    next(slow)  # has listed: nobody is there
+    quick = claim(storage)
+    next(slow)  # writes epoch 1, too
+    assert [owner.epoch for owner in storage.claims()] == [1, 1]
+    assert 0.0 < next(slow) <= 0.05
+    check(storage, quick)
+    assert finished(slow).epoch == 2
+    with pytest.raises(Fenced):
+        check(storage, quick)
+
+
+def test_pauses_are_waited_for(storage: CheckpointStorage) -> None:
+    class Rival(random.Random):
+        """Someone else's claim comes between this one's listing and its write, once."""
+
+        def getrandbits(self, k: int) -> int:
+            if not storage.claims():
+                storage.put(Claim(1, "f" * 32).path, b"{}")
+            return super().getrandbits(k)
+
+    pauses: list[float] = []
+    assert claim(storage, sleep=pauses.append, rng=Rival(1)).epoch == 2
+    assert len(pauses) == 1
+
+
+def finished(steps: Generator[float, None, Claim]) -> Claim:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            owned: Claim = stop.value
+            return owned
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 2), max_size=30), st.integers(0, 2**32))
+def test_no_two_of_three_claimers_ever_own_one_epoch_and_the_last_one_has_the_job(order: list[int], seed: int) -> None:
+    with TemporaryDirectory() as root, patch.object(os, "fsync"):  # no power fails here, and it takes long
+        storage = prepared(root)
+        claimers = {i: claiming(storage, lambda: 0.0, random.Random(seed + i)) for i in range(3)}
+        owned: list[Claim] = []
+
+        def step(i: int) -> None:
+            try:
+                next(claimers[i])
+            except StopIteration as stop:
+                del claimers[i]
+                mine: Claim = stop.value
+                for other in owned:
+                    if other.epoch < mine.epoch:
+                        with pytest.raises(Fenced):
+                            check(storage, other)
+                owned.append(mine)
+
+        for i in order:
+            if i in claimers:
+                step(i)
+        for i in list(claimers):  # whoever isn't done finishes alone
+            while i in claimers:
+                step(i)
+        assert len({mine.epoch for mine in owned}) == 3
+        check(storage, max(owned))
+
+
+# -- what an owner restored -----------------------------------------------------------------------------------
+
+
+def test_later_checkpoints_of_older_owners_are_void(storage: CheckpointStorage) -> None:
+    old = own(storage)
+    for checkpoint_id in (1, 2, 3):
+        complete(storage, checkpoint_id, old.epoch)
+    new = own(storage, CheckpointRef(2, old.epoch))
+    complete(storage, 4, old.epoch)  # the old owner had made its last check before it was fenced
+    complete(storage, 4, new.epoch)
+    assert [ref.path for ref in storage.list_checkpoints()] == ["chk-1-1", "chk-2-1", "chk-4-2"]
+    assert [ref.path for ref in storage.list_leftovers(new.epoch)] == ["chk-3-1", "chk-4-1"]
+    assert storage.largest_id() == 4
+
+
+def test_void_stays_void_under_later_owners(storage: CheckpointStorage) -> None:
+    first = own(storage)
+    complete(storage, 1, first.epoch)
+    complete(storage, 2, first.epoch)
+    second = own(storage, CheckpointRef(1, first.epoch))
+    kept = complete(storage, 3, second.epoch)
+    own(storage, kept)
+    assert [ref.path for ref in storage.list_checkpoints()] == ["chk-1-1", "chk-3-2"]
+
+
+def test_a_start_from_nothing_voids_all_there_was(storage: CheckpointStorage) -> None:
+    complete(storage, 5, own(storage).epoch)
+    own(storage, None)
+    assert storage.list_checkpoints() == []
+
+
+def test_a_void_checkpoint_named_by_the_user_counts_again_and_no_other(storage: CheckpointStorage) -> None:
+    first = own(storage)
+    complete(storage, 1, first.epoch)
+    given_up = complete(storage, 2, first.epoch)
+    complete(storage, 3, own(storage, CheckpointRef(1, first.epoch)).epoch)
+    own(storage, given_up)
+    assert storage.list_checkpoints() == [given_up]
+
+
+def test_a_claim_without_record_voids_nothing(storage: CheckpointStorage) -> None:
+    old = own(storage)
+    claim(storage)  # crashed before it had restored
+    ref = complete(storage, 1, old.epoch)
+    assert storage.list_checkpoints() == [ref]
+
+
+def test_folders_without_any_claim_are_all_good(storage: CheckpointStorage) -> None:
+    ref = complete(storage, 1, 1)
+    assert storage.list_checkpoints() == [ref]
+
+
+def test_a_fenced_owner_records_nothing(storage: CheckpointStorage) -> None:
+    old = claim(storage)
+    claim(storage)
+    with pytest.raises(Fenced):
+        record_restored(storage, old, None)
+    assert storage.restore_record() is None
+
+
+def test_older_claims_are_deleted_once_a_record_says_what_they_did(storage: CheckpointStorage, tmp_path: Path) -> None:
+    own(storage)
+    claim(storage)
+    newest_owner = own(storage)
+    left = sorted(path.name for path in (tmp_path / "orders").iterdir() if path.name.startswith("owner-"))
+    assert left == [newest_owner.path, newest_owner.record_path]
+    assert claim(storage).epoch == 4
+
+
+def test_a_damaged_record_is_named(storage: CheckpointStorage, tmp_path: Path) -> None:
+    mine = own(storage)
+    file = tmp_path / "orders" / mine.record_path
+    file.write_bytes(file.read_bytes().replace(b'"epoch":1', b'"epoch":9'))
+    with pytest.raises(DamagedFile, match=rf"{mine.record_path} is damaged: truncated or altered"):
+        storage.list_checkpoints()
+
+
+def test_a_record_comes_back_as_it_was() -> None:
+    ref = CheckpointRef(3, 1)
+    for record in (RestoreRecord(2, ref, frozenset({ref, CheckpointRef(1, 1)})), RestoreRecord(2, None, frozenset())):
+        assert RestoreRecord.from_bytes(record.to_bytes()) == record
+
+
+# -- two drivers at once --------------------------------------------------------------------------------------
+
+
+def stalled_owner(
+    storage: CheckpointStorage, mine: Claim, retires: bool, committed: list[int]
+) -> Generator[None, None, None]:
+    """Takes checkpoint 2, retires checkpoint 1 or not, and commits, with a stall possible before each operation."""
+    check(storage, mine)
+    yield
+    complete(storage, 2, mine.epoch)
+    yield
+    if retires:
+        check(storage, mine)
+        yield
+        storage.delete_checkpoint(CheckpointRef(1, mine.epoch))
+        yield
+    check(storage, mine)
+    yield
+    committed.append(2)
+
+
+def new_owner(storage: CheckpointStorage, restored: list[CheckpointRef | None]) -> Generator[None, None, None]:
+    steps = claiming(storage, lambda: 0.0, random.Random(7))
+    mine = None
+    while mine is None:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            mine = stop.value
+        yield
+    point = newest(storage)
+    yield
+    record_restored(storage, mine, point.ref if point else None)
+    restored.append(point.ref if point else None)
+    yield
+    complete(storage, storage.largest_id() + 1, mine.epoch)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 1), max_size=16), st.booleans())
+def test_a_new_owner_never_loses_its_checkpoint_to_a_stalled_one(order: list[int], retires: bool) -> None:
+    with TemporaryDirectory() as root, patch.object(os, "fsync"):  # no power fails here, and it takes long
+        storage = prepared(root)
+        old = own(storage)
+        complete(storage, 1, old.epoch)
+        committed: list[int] = []
+        restored: list[CheckpointRef | None] = []
+        running = [stalled_owner(storage, old, retires, committed), new_owner(storage, restored)]
+        done = [False, False]
+        for who in [*order, *[1] * 20, *[0] * 20]:  # at last the new one to its end, then the old one
+            if not done[who]:
+                try:
+                    next(running[who])
+                except StopIteration:
+                    done[who] = True
+                except Fenced:
+                    assert who == 0
+                    done[who] = True
+        assert done == [True, True]
+        assert restored[0] is not None, "the new owner found nothing to restore"
+        good = storage.list_checkpoints()
+        assert restored[0] in good, "what the new owner restored was deleted"
+        assert all(ref.epoch == 2 or ref <= restored[0] for ref in good), "a void checkpoint is listed"
+        assert good[-1].epoch == 2
+        if committed:
+            assert restored[0].id == 2, "the new owner would put out again what the old one has committed"

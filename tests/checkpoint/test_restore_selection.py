@@ -1,0 +1,207 @@
+"""Which checkpoint a start restores."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from checkpoint.claims import Claim
+from checkpoint.coordinator_events import CheckpointKind
+from checkpoint.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
+from checkpoint.naming import CheckpointRef
+from checkpoint.owners import record_restored
+from checkpoint.restore import from_uri, newest
+from checkpoint.sealed import seal, unseal
+from checkpoint.storage import CheckpointStorage, DamagedFile, StorageError
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> CheckpointStorage:
+    storage = CheckpointStorage(str(tmp_path / "weir"), "late orders")
+    storage.prepare()
+    return storage
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "weir" / "late%20orders"
+
+
+def complete(storage: CheckpointStorage, checkpoint_id: int, epoch: int = 1) -> CheckpointRef:
+    """Triggered `checkpoint_id` minutes after noon, with one private and one shared file."""
+    private = storage.write_file(f"chk-{checkpoint_id}-{epoch}/totals-0-state.arrow", b"state")
+    shared = storage.write_file(f"shared/{epoch}-out-0-{checkpoint_id}.arrow", b"segment")
+    subtask = SubtaskSnapshot({"totals": OperatorSnapshot(keyed_state=(private,), files=(shared,))})
+    metadata = CheckpointMetadata(
+        id=checkpoint_id,
+        epoch=epoch,
+        kind=CheckpointKind.CHECKPOINT,
+        pipeline="late orders",
+        lineage="l",
+        lineage_parent=None,
+        max_parallelism=128,
+        weir_version="0.1.0",
+        trigger_time=1_700_000_000.0 + 60 * checkpoint_id,  # 2023-11-14 22:13:20 UTC and so many minutes
+        duration=0.1,
+        options={},
+        vertices={"totals": VertexSnapshot((subtask,))},
+    )
+    return storage.write_metadata(checkpoint_id, epoch, metadata)
+
+
+def test_without_a_checkpoint_there_is_nothing_to_restore(storage: CheckpointStorage) -> None:
+    storage.write_file("chk-1-1/totals-0-state.arrow", b"never completed")
+    assert newest(storage) is None
+
+
+def test_the_newest_checkpoint_is_restored(storage: CheckpointStorage) -> None:
+    for checkpoint_id in (2, 10, 9):
+        complete(storage, checkpoint_id)
+    point = newest(storage)
+    assert point is not None
+    assert (point.ref, point.metadata.id) == (CheckpointRef(10, 1), 10)
+    assert point.ref_in(storage) == point.ref
+
+
+def test_a_void_checkpoint_is_not_restored(storage: CheckpointStorage) -> None:
+    complete(storage, 1)
+    complete(storage, 2)
+    claim = Claim(2, "0" * 32)
+    storage.put(claim.path, b"{}")
+    record_restored(storage, claim, CheckpointRef(1, 1))
+    point = newest(storage)
+    assert point is not None
+    assert point.ref == CheckpointRef(1, 1)
+
+
+DAMAGES = ["chk-3-1/_metadata", "chk-3-1/totals-0-state.arrow", "shared/1-out-0-3.arrow"]
+
+
+@pytest.mark.parametrize("file", DAMAGES)
+@pytest.mark.parametrize("how", ["truncated", "missing"])
+def test_a_damaged_checkpoint_stops_the_start_and_is_named(
+    storage: CheckpointStorage, folder: Path, file: str, how: str
+) -> None:
+    for checkpoint_id in (1, 2, 3):
+        complete(storage, checkpoint_id)
+    damage(folder / file, how)
+    if how == "missing" and file.endswith("_metadata"):  # deleted, as retention deletes
+        point = newest(storage)
+        assert point is not None
+        assert point.ref.id == 2
+        return
+    with pytest.raises(DamagedFile, match=rf"checkpoint 3 can't be restored: .*{file}.*\(chk-2-1, chk-1-1\).*previous"):
+        newest(storage)
+
+
+def damage(file: Path, how: str) -> None:
+    if how == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize("file", DAMAGES)
+def test_going_back_is_by_option_and_says_how_far(
+    storage: CheckpointStorage, folder: Path, file: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for checkpoint_id in (1, 2, 3):
+        complete(storage, checkpoint_id)
+    damage(folder / file, "truncated")
+    with caplog.at_level(logging.WARNING):
+        point = newest(storage, "previous")
+    assert point is not None
+    assert point.ref == CheckpointRef(2, 1)
+    assert "going back from checkpoint 3 to 2, triggered 2023-11-14 22:15:20 UTC" in caplog.text
+    assert file in caplog.text
+    assert ("chk-3-1 (triggered 2023-11-14 22:16:20 UTC)" in caplog.text) == (not file.endswith("_metadata"))
+
+
+def test_damage_that_a_subtask_found_counts_too(storage: CheckpointStorage) -> None:
+    complete(storage, 1)
+    bad = complete(storage, 2)
+    known = {bad: "totals-0-state.arrow is damaged: other checksum"}
+    with pytest.raises(DamagedFile, match=r"checkpoint 2 can't be restored: .*other checksum"):
+        newest(storage, "fail", known)
+    point = newest(storage, "previous", known)
+    assert point is not None
+    assert point.ref.id == 1
+
+
+def test_with_every_checkpoint_damaged_nothing_is_restored_silently(storage: CheckpointStorage, folder: Path) -> None:
+    for checkpoint_id in (1, 2):
+        complete(storage, checkpoint_id)
+        damage(folder / f"chk-{checkpoint_id}-1/totals-0-state.arrow", "missing")
+    with pytest.raises(DamagedFile, match=r"every retained checkpoint is damaged.*chk-2-1.*chk-1-1.*restore=\"none\""):
+        newest(storage, "previous")
+
+
+def test_another_format_never_goes_back_silently(storage: CheckpointStorage, folder: Path) -> None:
+    complete(storage, 1)
+    complete(storage, 2)
+    file = folder / "chk-2-1/_metadata"
+    document = unseal(file.read_bytes())
+    del document["checksum"]
+    file.write_bytes(seal(document | {"format": 99}))
+    with pytest.raises(StorageError, match="has format 99; this version of Weir reads format 1") as caught:
+        newest(storage, "previous")
+    assert not isinstance(caught.value, DamagedFile)
+
+
+def test_a_job_whose_checkpoints_are_gone_starts_from_nothing_with_a_warning(
+    storage: CheckpointStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    ref = complete(storage, 1)
+    claim = Claim(2, "0" * 32)
+    storage.put(claim.path, b"{}")
+    record_restored(storage, claim, ref)
+    storage.delete_checkpoint(ref)
+    assert newest(storage) is None
+    assert "no checkpoint is left, though an earlier run restored chk-1-1" in caplog.text
+
+
+@pytest.mark.parametrize("form", ["file://{quoted}/chk-1-1", "{path}/chk-1-1", "{path}/chk-1-1/"])
+def test_a_checkpoint_is_restored_by_the_uri_or_path_of_its_folder(
+    storage: CheckpointStorage, folder: Path, form: str
+) -> None:
+    complete(storage, 1)
+    complete(storage, 2)
+    point = from_uri(form.format(path=folder, quoted=str(folder).replace("%", "%25")))
+    assert point.ref == CheckpointRef(1, 1)
+    assert [point.storage.read_file(file) for file in point.metadata.all_files()] == [b"state", b"segment"]
+    assert point.ref_in(storage) == point.ref
+
+
+def test_another_jobs_checkpoint_is_restored_from_its_own_folder(storage: CheckpointStorage, tmp_path: Path) -> None:
+    complete(storage, 1)
+    fork = CheckpointStorage(str(tmp_path / "weir"), "fork")
+    fork.prepare()
+    point = from_uri(f"{storage.location.removeprefix('file://')}/chk-1-1")
+    assert point.ref_in(fork) is None
+
+
+def test_a_void_checkpoint_is_restored_if_the_user_names_it(storage: CheckpointStorage, folder: Path) -> None:
+    ref = complete(storage, 1)
+    claim = Claim(2, "0" * 32)
+    storage.put(claim.path, b"{}")
+    record_restored(storage, claim, None)
+    assert newest(storage) is None
+    assert from_uri(f"{folder}/chk-1-1").ref == ref
+
+
+def test_what_is_no_complete_checkpoint_is_refused_with_those_that_are(
+    storage: CheckpointStorage, folder: Path
+) -> None:
+    complete(storage, 1)
+    storage.write_file("chk-2-1/totals-0-state.arrow", b"never completed")
+    with pytest.raises(StorageError, match=r"chk-2-1 is no complete checkpoint. Complete ones in .*: chk-1-1"):
+        from_uri(f"{folder}/chk-2-1")
+    with pytest.raises(StorageError, match=r"is no checkpoint: give the URI of a folder chk-<number>-<epoch>"):
+        from_uri(str(folder))
+
+
+def test_a_damaged_checkpoint_named_by_the_user_is_refused(storage: CheckpointStorage, folder: Path) -> None:
+    complete(storage, 1)
+    damage(folder / "chk-1-1/totals-0-state.arrow", "truncated")
+    with pytest.raises(DamagedFile, match=r"totals-0-state.arrow is damaged"):
+        from_uri(f"{folder}/chk-1-1")

@@ -1,0 +1,107 @@
+"""The file format of keyed state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from checkpoint.codec import decode_state, encode_key
+from checkpoint.state import SnapshotFormatError, read_footer, read_snapshot
+from checkpoint.state.snapshot import FrozenGroup, write_snapshot
+
+KEYS = [encode_key(i) for i in range(3)]
+GROUPS: list[FrozenGroup] = [
+    (3, [("total", dict.fromkeys(KEYS, 1.5)), ("items", {KEYS[0]: [1, (2, "x" * 1000)]})]),
+    (7, [("total", {KEYS[1]: None})]),
+    (9, [("items", {KEYS[2]: []})]),
+]
+ROWS = [
+    (group, state, key, None, value)
+    for group, states in GROUPS
+    for state, data in states
+    for key, value in data.items()
+]
+
+
+def written(groups: Any = GROUPS, compression: Any = "lz4") -> bytes:
+    pieces: list[bytes] = []
+    write_snapshot(groups, lambda piece: pieces.append(bytes(piece)), compression, operator="Op", max_parallelism=16)
+    return b"".join(pieces)
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd", "none"])
+def test_rows_come_back_with_any_compression(compression: str) -> None:
+    data = written(compression=compression)
+    assert list(read_snapshot(data)) == ROWS
+    assert (b"x" * 1000 in data) == (compression == "none")
+
+
+def test_only_the_rows_of_the_asked_key_groups_are_read_and_only_their_bytes() -> None:
+    data = bytearray(written())
+    _, offset, length, _ = read_footer(bytes(data)).groups[0]
+    data[offset : offset + length] = bytes(length)
+    assert list(read_snapshot(bytes(data), range(4, 9))) == [row for row in ROWS if row[0] == 7]
+    with pytest.raises(SnapshotFormatError, match="key group 3"):
+        list(read_snapshot(bytes(data)))
+
+
+def test_the_footer_says_what_is_where() -> None:
+    data = written()
+    footer = read_footer(data)
+    assert (footer.operator, footer.max_parallelism, footer.rows) == ("Op", 16, 6)
+    assert [(group, rows) for group, _, _, rows in footer.groups] == [(3, 4), (7, 1), (9, 1)]
+    ends = [offset + length for _, offset, length, _ in footer.groups]
+    assert [offset for _, offset, _, _ in footer.groups][1:] == ends[:-1]
+
+
+def test_any_arrow_reader_can_read_the_file_from_its_start() -> None:
+    table = pa.ipc.open_stream(written()).read_all()
+    assert table.column_names == ["key_group", "state", "key", "namespace", "value"]
+    assert table.column("key_group").to_pylist() == [row[0] for row in ROWS]
+    assert [decode_state(value) for value in table.column("value").to_pylist()] == [row[4] for row in ROWS]
+
+
+def test_a_file_opened_for_random_access_will_do(tmp_path: Any) -> None:
+    (tmp_path / "state").write_bytes(written())
+    with pa.OSFile(str(tmp_path / "state")) as file:
+        assert list(read_snapshot(file, range(9, 10))) == ROWS[-1:]
+
+
+def test_a_snapshot_of_nothing_is_a_file_without_rows() -> None:
+    data = written([])
+    assert list(read_snapshot(data)) == []
+    assert pa.ipc.open_stream(data).read_all().num_rows == 0
+
+
+def test_a_large_group_is_written_in_several_pieces() -> None:
+    many = {encode_key(i): "x" * 100 for i in range(20_000)}
+    pieces: list[int] = []
+    footer = write_snapshot(
+        [(0, [("s", many)])], lambda p: pieces.append(len(p)), "none", operator="Op", max_parallelism=1
+    )
+    assert footer.rows == 20_000
+    assert max(pieces) < 2 << 20
+    assert len(pieces) > 3
+
+
+def test_one_batch_holds_no_more_than_it_must_when_values_are_large() -> None:
+    many = {encode_key(i): b"x" * 600_000 for i in range(4)}
+    data = written([(0, [("s", many)])], "none")
+    assert [len(batch) for batch in pa.ipc.open_stream(data)] == [2, 2]
+    assert [row[4] for row in read_snapshot(data)] == list(many.values())
+
+
+@pytest.mark.parametrize("damage", [lambda d: b"", lambda d: d[:-1], lambda d: d[:40], lambda d: b"x" * 100])
+def test_a_file_that_is_cut_off_or_something_else_is_an_error(damage: Any) -> None:
+    with pytest.raises(SnapshotFormatError, match="no complete snapshot"):
+        read_footer(damage(written()))
+
+
+def test_a_damaged_footer_is_an_error() -> None:
+    data = written()
+    with pytest.raises(SnapshotFormatError, match="footer"):
+        read_footer(data[:-12] + (2**31).to_bytes(4, "little") + data[-8:])
+    with pytest.raises(SnapshotFormatError, match="footer"):
+        read_footer(data[:-12] + (1).to_bytes(4, "little") + data[-8:])
