@@ -1,0 +1,206 @@
+"""The options of a Kafka source, checked before anything runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from checkpoint.config import Seconds, seconds
+
+from ..rate_limit import check_rate
+
+Format = Literal["bytes", "str", "json"]
+PartitionKey = tuple[str, int]
+"""Topic and partition."""
+
+_FORMATS: Final = ("bytes", "str", "json")
+_MIB: Final = 1024 * 1024
+_LEAST_BUDGET: Final = 4 * _MIB
+_LARGEST_FETCH: Final = 50 * _MIB
+"""librdkafka's own default; well below its limit for one response (`receive.message.max.bytes`)."""
+
+OWNED: Final[Mapping[str, str]] = {
+    "bootstrap.servers": "it is the first argument, servers",
+    "metadata.broker.list": "it is the first argument, servers",
+    "group.id": "it is the option group_id",
+    "group.instance.id": "Weir assigns partitions itself and never joins a group",
+    "group.protocol": "Weir assigns partitions itself and never joins a group",
+    "group.remote.assignor": "Weir assigns partitions itself and never joins a group",
+    "partition.assignment.strategy": "Weir assigns partitions itself and never joins a group",
+    "enable.auto.commit": "offsets are part of checkpoints, and committed to the group when one completes",
+    "auto.commit.enable": "offsets are part of checkpoints, and committed to the group when one completes",
+    "auto.commit.interval.ms": "offsets are part of checkpoints, and committed to the group when one completes",
+    "enable.auto.offset.store": "offsets are part of checkpoints, and committed to the group when one completes",
+    "auto.offset.reset": "it is the options start and on_data_loss; resetting silently would lose or double records",
+    "enable.partition.eof": "Weir needs the end-of-partition events to end a bounded source",
+    "allow.auto.create.topics": "an unknown topic is an error, it must not come into being by being read",
+    "consume.callback.max.messages": "Weir polls by itself",
+    "error_cb": "Weir logs and judges the client's errors itself",
+    "throttle_cb": "Weir owns the client's callbacks",
+    "stats_cb": "Weir owns the client's callbacks",
+    "on_commit": "Weir owns the client's callbacks",
+    "logger": "the client logs to the Python logger sources.kafka.client",
+    "log_cb": "the client logs to the Python logger sources.kafka.client",
+}
+"""Settings of librdkafka that a Kafka source must set itself, with the reason."""
+
+_CONSUMER_ONLY: Final = re.compile(
+    r"fetch\.|queued\.|session\.timeout\.ms|heartbeat\.interval\.ms|max\.poll\.|isolation\.level|check\.crcs|"
+    r"coordinator\.query|offset\.store|group\.|max\.partition\.fetch\.bytes"
+)
+
+
+def timestamp_of(offsets: object) -> int | None:
+    """The milliseconds of `{"timestamp": milliseconds}`; `None` for anything else."""
+    return offsets["timestamp"] if isinstance(offsets, Mapping) and set(offsets) == {"timestamp"} else None
+
+
+@dataclass(frozen=True)
+class KafkaOptions:
+    """Everything a Kafka source was told; see `KafkaSource` for the meaning.
+
+    Raises:
+        ValueError: an option has a value that it can't have; the message says which it may have.
+    """
+
+    servers: str
+    topics: tuple[str, ...] | None = None
+    pattern: str | None = None
+    group_id: str | None = None
+    start: str | Mapping[Any, Any] = "earliest"
+    end: str | Mapping[Any, Any] | None = None
+    value_format: Format = "json"
+    key_format: Format = "bytes"
+    discovery_interval: Seconds | None = None
+    rate_limit: float | None = None
+    on_data_loss: Literal["fail", "earliest"] = "fail"
+    on_bad_record: str = "fail"
+    fetch_budget: int = 16 * _MIB
+    config: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.servers, str) or not self.servers.strip():
+            raise ValueError(f'servers must be addresses such as "localhost:9092,localhost:9093", not {self.servers!r}')
+        self._check_topics()
+        if self.group_id is not None and (not isinstance(self.group_id, str) or not self.group_id):
+            raise ValueError(f"group_id must be a name or None, not {self.group_id!r}")
+        self._check_offsets("start", self.start, ("earliest", "latest", "group"))
+        if self.start == "group" and self.group_id is None:
+            raise ValueError('start="group" needs group_id, the group whose committed offsets are meant')
+        if self.end is not None:
+            self._check_offsets("end", self.end, ("latest",))
+        for name, formats in (("value_format", self.value_format), ("key_format", self.key_format)):
+            if formats not in _FORMATS:
+                raise ValueError(f"{name} must be one of {', '.join(_FORMATS)}; not {formats!r}")
+        if self.discovery_interval is not None:
+            object.__setattr__(self, "discovery_interval", seconds(self.discovery_interval, "discovery_interval", 0.1))
+        object.__setattr__(self, "rate_limit", check_rate(self.rate_limit, "rate_limit"))
+        if self.on_data_loss not in ("fail", "earliest"):
+            raise ValueError(f'on_data_loss must be "fail" or "earliest", not {self.on_data_loss!r}')
+        if self.on_bad_record not in ("fail", "skip"):
+            raise ValueError(
+                f'on_bad_record must be "fail" or "skip", not {self.on_bad_record!r}: '
+                "a dead-letter topic is not available in this version of Weir"
+            )
+        if isinstance(self.fetch_budget, bool) or not isinstance(self.fetch_budget, int):
+            raise ValueError(f"fetch_budget must be a whole number of bytes, not {self.fetch_budget!r}")
+        if self.fetch_budget < _LEAST_BUDGET:
+            raise ValueError(f"fetch_budget must be at least {_LEAST_BUDGET} bytes, not {self.fetch_budget}")
+        self._check_config()
+        object.__setattr__(self, "config", dict(self.config))
+
+    def _check_topics(self) -> None:
+        if (self.topics is None) == (self.pattern is None):
+            raise ValueError("a Kafka source needs either topics=[…] or pattern=…, not both")
+        if self.pattern is not None:
+            try:
+                re.compile(self.pattern)
+            except (re.error, TypeError) as e:
+                raise ValueError(
+                    f"pattern must be a regular expression for topic names, not {self.pattern!r}: {e}"
+                ) from e
+            return
+        topics = self.topics
+        if isinstance(topics, str) or not isinstance(topics, Sequence) or not topics:
+            raise ValueError(f'topics must be a list of names such as ["orders"], not {topics!r}')
+        if not all(isinstance(topic, str) and topic for topic in topics):
+            raise ValueError(f"topics must be names, not {list(topics)!r}")
+        object.__setattr__(self, "topics", tuple(dict.fromkeys(topics)))
+
+    def _check_offsets(self, name: str, value: object, words: tuple[str, ...]) -> None:
+        if isinstance(value, str) and value in words:
+            return
+        expected = (
+            f"{name} must be {', '.join(f'{word!r}' for word in words)}, "
+            '{"timestamp": milliseconds}, or offsets: {("orders", 0): 17, "users": 0}'
+        )
+        if not isinstance(value, Mapping) or not value:
+            raise ValueError(f"{expected}; not {value!r}")
+        for key, offset in value.items():
+            if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+                raise ValueError(f"{expected}; {offset!r} is no offset")
+            topic = key[0] if isinstance(key, tuple) and len(key) == 2 and isinstance(key[1], int) else key
+            if not isinstance(topic, str):
+                raise ValueError(f"{expected}; {key!r} is neither a topic nor a (topic, partition)")
+            if self.topics is not None and topic not in self.topics and timestamp_of(value) is None:
+                raise ValueError(f"{name} names the topic {topic!r}, which this source does not read")
+
+    def _check_config(self) -> None:
+        if not isinstance(self.config, Mapping):
+            raise ValueError(f"config must be a dict of librdkafka's settings, not {self.config!r}")
+        for name, value in self.config.items():
+            if name in OWNED:
+                raise ValueError(f"config may not set {name!r}: {OWNED[name]}")
+            if isinstance(value, Consumer | Producer | AdminClient):
+                raise ValueError(
+                    f"config[{name!r}] is a Kafka client. A client made before the workers are forked hangs in them; "
+                    "give its settings, Weir makes the clients in the workers"
+                )
+            if not isinstance(value, str | int | float | bool) and not (name == "oauth_cb" and callable(value)):
+                raise ValueError(f"config[{name!r}] must be a string, number or bool, not {value!r}")
+
+    @property
+    def bounded(self) -> bool:
+        return self.end is not None
+
+    @property
+    def prefetch_bytes(self) -> int:
+        """The most that the client has fetched ahead; half of the budget, since a fetch under way comes on top."""
+        return self.fetch_budget // 2
+
+    @property
+    def batch_bytes(self) -> int:
+        """The size that one polled batch aims at."""
+        return min(_MIB, self.fetch_budget // 16)
+
+    def consumer_config(self, client_id: str, group: str) -> dict[str, Any]:
+        """Settings of the consumer in a subtask."""
+        fetch = min(self.fetch_budget // 4, _LARGEST_FETCH)
+        return {
+            "client.id": client_id,
+            "isolation.level": "read_committed",
+            "queued.max.messages.kbytes": self.prefetch_bytes // 1024,
+            # Every queued record costs some hundred bytes beside its content, so small records are bounded by count.
+            "queued.min.messages": 20_000,
+            # The default of 1 s would leave the queue empty for most of the time, as it is short.
+            "fetch.queue.backoff.ms": 10,
+            "fetch.max.bytes": fetch,
+            "max.partition.fetch.bytes": min(_MIB, fetch),
+            **self.config,
+            "bootstrap.servers": self.servers,
+            "group.id": self.group_id or group,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+        }
+
+    def admin_config(self) -> dict[str, Any]:
+        """Settings of the client that looks up topics and offsets."""
+        shared = {name: value for name, value in self.config.items() if not _CONSUMER_ONLY.match(name)}
+        return {**shared, "bootstrap.servers": self.servers, "log_level": 0}

@@ -1,0 +1,156 @@
+"""The definition of a Kafka source."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
+
+from confluent_kafka import Consumer
+
+from checkpoint.config import Seconds
+
+from ..source import Source, SourceContext, SourceReader
+from .cluster import Cluster
+from .group import committed_offsets
+from .options import Format, KafkaOptions, PartitionKey, timestamp_of
+from .reader import KafkaReader
+from .splits import check_named, to_state
+from .start import Place, open_splits
+
+VALIDATE_TIMEOUT_S: Final = 10.0
+
+
+class KafkaSource(Source):
+    """Reads Kafka topics; records are the decoded values.
+
+    Every subtask finds all partitions and reads its own: `(hash(topic) + partition) % parallelism`. Offsets are part
+    of the checkpoints; a consumer group is never joined. A partition that appears after the first checkpoint is read
+    from its beginning. `servers` etc. are kept as plain values: clients are made in the workers.
+
+    Args:
+        servers: addresses of brokers, `"host:port,host:port"`.
+        topics: names of topics; or
+        pattern: a regular expression that topic names match as a whole (Kafka's internal topics never do).
+        group_id: the group that offsets are committed to when a checkpoint completes, for tools that show lag, and
+            that `start="group"` reads. `None` = no commits.
+        start: where partitions begin at a start without restore. `"earliest"`; `"latest"` (with `read_committed`
+            before the first open transaction, so that nothing is lost that becomes visible later); `"group"`, the
+            committed offsets, and the beginning of partitions without; `{"timestamp": ms}`, the first record of that
+            time or later; or offsets, `{("orders", 0): 17, "users": 0}`, where a topic's name stands for all of its
+            partitions that are not named, and partitions named in neither way begin at the beginning.
+            (For a topic that is called timestamp use the form with partitions.)
+        end: where a bounded source ends. `None` = never; `"latest"`, the high watermark of every partition at the first
+            start (open transactions below it are waited for); `{"timestamp": ms}`; or offsets as in `start`, each the
+            first one that is not read, which must name every partition. Ends are kept in checkpoints.
+        value_format: `"json"`, `"str"` (UTF-8) or `"bytes"`. A tombstone is `None` in all of them.
+        key_format: the same for `ctx.kafka_key`, decoded when it is asked for.
+        discovery_interval: seconds between two looks for new partitions and, with `pattern`, topics; `None` = at starts
+            only. Not used when the source is bounded.
+        active_backpressure: whether the source gate may stop this source.
+        max_span_records, max_span_bytes: the most between two barriers of one subtask.
+        rate_limit: records/s of the whole source, shared by the subtasks that have partitions.
+        on_data_loss: when offsets to be read next are gone from the topic: `"fail"` with the range, or `"earliest"`, go
+            on at the beginning with a warning.
+        on_bad_record: when a value can't be decoded: `"fail"`, or `"skip"`, leave it out and count it (recordsSkipped).
+        fetch_budget: bytes of memory for what one subtask has fetched and not emitted: half of it for the client's
+            queue, a quarter for fetches under way, the rest for the batch in hand. Compressed batches count as sent.
+            Setting `queued.*` or `fetch.*` in `config` overrides it.
+        config: settings of librdkafka; those that Weir must own are refused.
+
+    Raises:
+        ValueError: an option has a value that it can't have.
+    """
+
+    def __init__(
+        self,
+        servers: str,
+        topics: Sequence[str] | None = None,
+        pattern: str | None = None,
+        group_id: str | None = None,
+        start: Literal["earliest", "latest", "group"] | Mapping[Any, int] = "earliest",
+        end: Literal["latest"] | Mapping[Any, int] | None = None,
+        value_format: Format = "json",
+        key_format: Format = "bytes",
+        discovery_interval: Seconds | None = None,
+        active_backpressure: bool = True,
+        max_span_records: int | None = None,
+        max_span_bytes: int | None = None,
+        rate_limit: float | None = None,
+        on_data_loss: Literal["fail", "earliest"] = "fail",
+        on_bad_record: str = "fail",
+        config: Mapping[str, Any] | None = None,
+        fetch_budget: int = 16 * 1024 * 1024,
+    ) -> None:
+        self.options = KafkaOptions(
+            servers=servers,
+            topics=topics,  # type: ignore[arg-type]  # becomes a tuple when checked
+            pattern=pattern,
+            group_id=group_id,
+            start=start,
+            end=end,
+            value_format=value_format,
+            key_format=key_format,
+            discovery_interval=discovery_interval,
+            rate_limit=rate_limit,
+            on_data_loss=on_data_loss,
+            on_bad_record=on_bad_record,
+            fetch_budget=fetch_budget,
+            config={} if config is None else config,
+        )
+        if not isinstance(active_backpressure, bool):
+            raise ValueError(f"active_backpressure must be True or False, not {active_backpressure!r}")
+        for name, limit in (("max_span_records", max_span_records), ("max_span_bytes", max_span_bytes)):
+            if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+                raise ValueError(f"{name} must be a whole number of at least 1, or None for no limit; not {limit!r}")
+        self.active_backpressure = active_backpressure
+        self.max_span_records = max_span_records
+        self.max_span_bytes = max_span_bytes
+        self.bounded = self.options.bounded
+        self.skips_ahead = self.options.start == "group"
+        self._fixed: tuple[Any, ...] = ()
+        """Where a start without restore begins and ends, once `resolve` has looked; in the form of a checkpoint."""
+
+    def __repr__(self) -> str:
+        read = f"pattern={self.options.pattern!r}" if self.options.topics is None else f"topics={self.options.topics}"
+        return f"KafkaSource({self.options.servers!r}, {read})"
+
+    def validate(self) -> None:
+        """Check that a broker answers, that the topics exist, and that named partitions do.
+
+        Raises:
+            KafkaUnavailable: no broker answered within 10 s, or it refused.
+            ValueError: a topic or partition doesn't exist.
+        """
+        with Cluster(self.options, VALIDATE_TIMEOUT_S) as cluster:
+            topics = cluster.topics().values()
+        existing = [(topic.name, number) for topic in topics for number in range(topic.partitions)]
+        for name, offsets in (("start", self.options.start), ("end", self.options.end)):
+            if isinstance(offsets, Mapping) and timestamp_of(offsets) is None:
+                check_named(name, offsets, existing)
+
+    def resolve(self) -> Source:
+        """Turn "latest", times and the group's offsets into offsets.
+
+        Raises:
+            KafkaUnavailable, ValueError: as `validate`.
+            DataLoss: an offset to start from is not in the log (`on_data_loss`).
+        """
+        moving = self.options.start in ("latest", "group") or self.options.end == "latest"
+        if not moving and timestamp_of(self.options.start) is None and timestamp_of(self.options.end) is None:
+            return self
+        with Cluster(self.options, VALIDATE_TIMEOUT_S) as cluster:
+            splits = open_splits(self.options, Place(str(self)), cluster, cluster.topics(), self._committed)
+        resolved = copy.copy(self)
+        resolved._fixed = (to_state(splits, 0, 1),)
+        return resolved
+
+    def create_reader(self, ctx: SourceContext) -> SourceReader:
+        return KafkaReader(self.options, ctx, self._fixed)
+
+    def _committed(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, int | None]:
+        consumer = Consumer(self.options.consumer_config("weir-resolve", "weir-resolve"))
+        try:
+            return committed_offsets(consumer, self.options, keys, VALIDATE_TIMEOUT_S)
+        finally:
+            consumer.close()

@@ -1,0 +1,127 @@
+"""Which partitions a subtask reads, and from where to where. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import xxhash
+
+from .errors import DataLoss
+from .options import PartitionKey
+
+_STATE_VERSION: Final = 1
+
+
+@dataclass(slots=True)
+class Split:
+    """One partition as a source reads it."""
+
+    topic: str
+    partition: int
+    topic_id: str
+    position: int
+    """The next offset to read, as known when the partition was assigned to the consumer or ended."""
+    end: int | None = None
+    """The first offset not to read, fixed at the first start; `None` = unbounded."""
+    ended: bool = False
+
+    @property
+    def key(self) -> PartitionKey:
+        return (self.topic, self.partition)
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}]"
+
+
+def owner(partition: PartitionKey, parallelism: int) -> int:
+    """The subtask that reads a partition.
+
+    Depends on nothing but the name, so that partitions found later leave the others where they are: one read by
+    two subtasks for a moment would be doubled. The partitions of one topic are spread evenly.
+    """
+    topic, number = partition
+    return (xxhash.xxh32_intdigest(topic.encode()) + number) % parallelism
+
+
+def to_state(splits: Iterable[Split], subtask: int, parallelism: int) -> dict[str, Any]:
+    """What a checkpoint keeps of one subtask."""
+    return {
+        "version": _STATE_VERSION,
+        "subtask": subtask,
+        "parallelism": parallelism,
+        "splits": [[s.topic, s.partition, s.topic_id, s.position, s.end, s.ended] for s in splits],
+    }
+
+
+def from_states(states: Sequence[Any], source_id: str) -> dict[PartitionKey, Split]:
+    """The union of what all old subtasks kept.
+
+    Raises:
+        ValueError: it is not the state of a Kafka source.
+        RuntimeError: the state of an old subtask is missing, or a partition is in two of them.
+    """
+    splits: dict[PartitionKey, Split] = {}
+    present: set[int] = set()
+    for state in states:
+        if not isinstance(state, Mapping) or state.get("version") != _STATE_VERSION or "parallelism" not in state:
+            raise ValueError(
+                f"source {source_id}: the checkpoint holds the state of another kind or version of source "
+                f"({state!r:.200}). Give the source the id it had, or start without restoring"
+            )
+        present.add(state["subtask"])
+        for row in state["splits"]:
+            split = Split(*row)
+            if split.key in splits:
+                raise RuntimeError(f"source {source_id}: {split} is in the restored state of two subtasks")
+            splits[split.key] = split
+    if states and present != set(range(states[0]["parallelism"])):
+        raise RuntimeError(
+            f"source {source_id}: the restored state has subtasks {sorted(present)} of {states[0]['parallelism']}. "
+            "A subtask needs the state of all old ones, or it would read partitions again from their beginning"
+        )
+    return splits
+
+
+def named_offset(offsets: Mapping[Any, int], partition: PartitionKey) -> int | None:
+    """What an explicit mapping says of a partition; the partition's own entry goes before its topic's."""
+    return offsets.get(partition, offsets.get(partition[0]))
+
+
+def check_named(name: str, offsets: Mapping[Any, int], existing: Iterable[PartitionKey]) -> None:
+    """Raises:
+    ValueError: an explicit mapping names a partition that doesn't exist.
+    """
+    existing = set(existing)
+    topics = {topic for topic, _ in existing}
+    for key in offsets:
+        if key not in (existing if isinstance(key, tuple) else topics):
+            raise ValueError(f"{name} names {key!r}, which doesn't exist or is not read by this source")
+
+
+def check_position(split: Split, low: int, high: int, origin: str, on_data_loss: str) -> str | None:
+    """Check that a split's position lies in its log, `low` to `high`.
+
+    Returns:
+        A warning for the log, after moving the position to `low` as `on_data_loss="earliest"` wants; else `None`.
+
+    Raises:
+        DataLoss: the position is gone, or not there yet.
+    """
+    if split.position > high:
+        raise DataLoss(
+            f"{split}: {origin} is {split.position}, but the topic ends at {high}. It was deleted and created again, "
+            "or lost records when a replica without them took over. Restore an older checkpoint that the topic still "
+            'covers, or start without restoring (restore="none") and an explicit start'
+        )
+    if split.position >= low:
+        return None
+    gone = f"offsets {split.position} to {low - 1} ({low - split.position} offsets)"
+    if on_data_loss == "fail":
+        raise DataLoss(
+            f"{split}: {origin} is {split.position}, but the topic begins at {low}: {gone} are gone, as a rule through "
+            'its retention. Start with on_data_loss="earliest" to go on at the beginning without them'
+        )
+    split.position = low
+    return f"{split}: {origin}: {gone} are gone; going on at {low}, as on_data_loss says"

@@ -1,0 +1,142 @@
+"""Where the partitions of one subtask start and end, at a first start and at a restore."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .cluster import Cluster, Topic
+from .errors import DataLoss
+from .options import KafkaOptions, PartitionKey, timestamp_of
+from .splits import Split, check_named, check_position, from_states, named_offset, owner
+
+log = logging.getLogger(__name__)
+
+Committed = Callable[[Sequence[PartitionKey]], Mapping[PartitionKey, int | None]]
+"""Looks up what the group has committed; `None` for a partition without."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Whose splits are to be opened, and from which state."""
+
+    source_id: str
+    subtask: int = 0
+    parallelism: int = 1
+    restored: Sequence[Any] = ()
+    """States of a checkpoint."""
+    fixed: Sequence[Any] = ()
+    """What stands for them where there is no checkpoint (`KafkaSource.resolve`)."""
+
+
+def open_splits(
+    options: KafkaOptions, place: Place, cluster: Cluster, topics: Mapping[str, Topic], committed: Committed
+) -> list[Split]:
+    """The splits of this subtask, each with an offset that is in the log.
+
+    Raises:
+        DataLoss: a checkpointed or explicit offset is not in the log (`on_data_loss`).
+        ValueError: the options name partitions that don't exist.
+        RuntimeError: the restored state isn't whole.
+        KafkaUnavailable: the cluster doesn't answer.
+    """
+    existing = {(topic.name, number): topic.id for topic in topics.values() for number in range(topic.partitions)}
+    own = sorted(key for key in existing if owner(key, place.parallelism) == place.subtask)
+    states = place.restored or place.fixed
+    since = "checkpoint" if place.restored else "start"
+    origin = "the checkpointed offset" if place.restored else "the offset to start from"
+    old = from_states(states, place.source_id)
+    kept = {
+        split.key: split
+        for split in old.values()
+        if owner(split.key, place.parallelism) == place.subtask and _still_there(split, existing, options, since)
+    }
+    new = [key for key in own if key not in kept]
+    low = cluster.earliest(own)
+    first = _starts(options, cluster, new, low, existing, committed) if not states else {k: low[k] for k in new}
+    high = cluster.latest(own)  # after the starts, which must not lie beyond it
+    splits = [kept.get(key) or Split(*key, existing[key], first[key]) for key in own]
+    _set_ends(options, cluster, splits, high, existing)
+    for split in splits:
+        if not split.ended:
+            warning = check_position(split, low[split.key], high[split.key], origin, options.on_data_loss)
+            if warning is not None:
+                log.warning("source %s: %s", place.source_id, warning)
+        split.ended = split.ended or (split.end is not None and split.position >= split.end)
+    return splits
+
+
+def _still_there(split: Split, existing: Mapping[PartitionKey, str], options: KafkaOptions, since: str) -> bool:
+    """Whether a partition is still what it was at the checkpoint (or start); if not, that is an error, a warning or
+    intended."""
+    if existing.get(split.key) == split.topic_id:
+        return True
+    if options.topics is not None:
+        read = split.topic in options.topics
+    else:
+        read = re.fullmatch(options.pattern or "", split.topic) is not None
+    if not read:
+        log.warning("%s is in the %s at offset %d, but not read any more", split, since, split.position)
+        return False
+    happened = "was deleted and created again" if split.key in existing else "is gone: its topic was deleted"
+    if options.on_data_loss == "fail":
+        raise DataLoss(
+            f"{split} {happened} since the {since}, which stands at offset {split.position}: what was not read by "
+            'then is lost. Start with on_data_loss="earliest" to go on with what is there now'
+        )
+    log.warning("%s %s since the %s at offset %d", split, happened, since, split.position)
+    return False
+
+
+def _starts(
+    options: KafkaOptions,
+    cluster: Cluster,
+    new: Sequence[PartitionKey],
+    low: Mapping[PartitionKey, int],
+    existing: Mapping[PartitionKey, str],
+    committed: Committed,
+) -> Mapping[PartitionKey, int]:
+    """Where partitions begin at a first start."""
+    start = options.start
+    if start == "latest":
+        return cluster.latest(new, committed=options.config.get("isolation.level") != "read_uncommitted")
+    timestamp = timestamp_of(start)
+    if timestamp is not None:
+        return cluster.at(new, timestamp)
+    found: Mapping[PartitionKey, int | None] = {}
+    if start == "group":
+        found = committed(new)
+    elif isinstance(start, Mapping):
+        check_named("start", start, existing)
+        found = {key: named_offset(start, key) for key in new}
+    return {key: low[key] if (offset := found.get(key)) is None else offset for key in new}
+
+
+def _set_ends(
+    options: KafkaOptions,
+    cluster: Cluster,
+    splits: Sequence[Split],
+    high: Mapping[PartitionKey, int],
+    existing: Mapping[PartitionKey, str],
+) -> None:
+    """Give every split its end. One found at the first start stays; an explicit one is what the options say now."""
+    end = options.end
+    timestamp = timestamp_of(end)
+    if end is None or (isinstance(end, Mapping) and timestamp is None):
+        if end is not None:
+            check_named("end", end, existing)
+        for split in splits:
+            new_end = named_offset(end, split.key) if isinstance(end, Mapping) else None
+            if isinstance(end, Mapping) and new_end is None:
+                raise ValueError(f"end names no offset for {split}: name each partition, or its topic, or use 'latest'")
+            split.ended = split.ended and split.end == new_end
+            split.end = new_end
+        return
+    open_ended = [split.key for split in splits if split.end is None]
+    ends = high if timestamp is None else cluster.at(open_ended, timestamp)
+    for split in splits:
+        if split.end is None:
+            split.end = ends[split.key]

@@ -1,0 +1,56 @@
+"""How many records a source may emit now: a token bucket apart from the clock."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_BURST_S: Final = 0.1
+"""Seconds of the rate that may be saved up: long enough for whole batches, short enough to keep the rate even."""
+
+
+class RateLimit:
+    """At most `rate` records/s. Times are seconds of one monotonic clock, passed in."""
+
+    def __init__(self, rate: float, now: float) -> None:
+        self._rate = rate
+        self._capacity = max(1.0, rate * _BURST_S)
+        self._tokens = 1.0
+        self._filled_at = now
+
+    def allowance(self, now: float) -> int:
+        """The records that may be emitted at `now`."""
+        self._fill(now)
+        return int(self._tokens)
+
+    def take(self, records: int) -> None:
+        """Count `records` as emitted."""
+        self._tokens -= records
+
+    def wait(self, now: float) -> float:
+        """Seconds from `now` until one record may be emitted."""
+        self._fill(now)
+        return max(0.0, (1.0 - self._tokens) / self._rate)
+
+    def set_rate(self, rate: float, now: float) -> None:
+        """Go on with another rate; what was saved up at the old one stays, up to the new burst."""
+        self._fill(now)
+        self._rate = rate
+        self._capacity = max(1.0, rate * _BURST_S)
+        self._tokens = min(self._tokens, self._capacity)
+
+    def _fill(self, now: float) -> None:
+        self._tokens = min(self._capacity, self._tokens + (now - self._filled_at) * self._rate)
+        self._filled_at = now
+
+
+def check_rate(rate: object, name: str) -> float | None:
+    """`rate` as records/s, `None` = unlimited.
+
+    Raises:
+        ValueError: it is no number above 0; the message names the option.
+    """
+    if rate is None:
+        return None
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < float("inf"):
+        raise ValueError(f"{name} must be a number of records/s above 0, or None for no limit; not {rate!r}")
+    return float(rate)

@@ -1,0 +1,137 @@
+"""The source contract: a definition built by the user on the driver, and a reader created in each subtask."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from checkpoint.metrics import MetricSink
+
+
+class End:
+    """The type of `END`."""
+
+    def __repr__(self) -> str:
+        return "END"
+
+    def __reduce__(self) -> str:
+        return "END"  # there is one, in every process
+
+
+END: Final = End()
+"""What `SourceReader.poll` returns once nothing will ever come again."""
+
+
+@dataclass(slots=True)
+class SourceBatch:
+    """Records as a reader hands them over, column-wise. All lists given have the length of `values`."""
+
+    values: list[Any]
+    """Decoded records: plain Python values that msgpack can carry."""
+    timestamps: list[int | None] | None = None
+    """Milliseconds since the epoch; `None` = the source knows none."""
+    size: int = 0
+    """Bytes of the records as fetched; counts towards `max_span_bytes`. 0 = unknown: the runtime estimates."""
+    context: Sequence[Any] | None = None
+    """One object a record, whose public attributes operators chained to the source see on `ctx`
+    (`KafkaSource`: headers, topic, partition, offset, kafka_key)."""
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+@dataclass(frozen=True)
+class SourceContext:
+    """What a reader knows of its place in the job."""
+
+    pipeline: str
+    source_id: str
+    subtask: int
+    """Index of this subtask, 0 <= subtask < parallelism."""
+    parallelism: int
+    metrics: MetricSink
+    restored: Sequence[Any] | None = None
+    """`None` at a start without restore; else what `snapshot` returned, one entry for each old subtask whose
+    state comes here (several, or none, after rescaling; every new subtask may be given all of them)."""
+    max_fetch_records: int = 10_000
+    """The most that one `poll` is asked for."""
+
+
+class SourceReader(ABC):
+    """Reads in one subtask. All methods are called by the task thread, so none needs a lock."""
+
+    @abstractmethod
+    def poll(self, max_records: int, timeout: float) -> SourceBatch | list[Any] | pa.RecordBatch | End | None:
+        """The next records, at most `max_records`; waits at most `timeout` seconds (10 ms as a rule).
+
+        Returns what is there as soon as anything is there, `None` when there is nothing yet, `END` when nothing
+        will ever come (then on every later call, too). Is not called while an earlier batch isn't wholly emitted.
+
+        Raises:
+            Exception: anything raised fails the attempt; nothing polled before is lost.
+        """
+
+    @abstractmethod
+    def snapshot(self, checkpoint_id: int, emitted: int) -> Any:
+        """The position after the first `emitted` records of the batch last polled, as a msgpack-able value.
+
+        A barrier may fall in the middle of a polled batch: the records behind it have not left the source, so they
+        must be read again after a restore of this checkpoint.
+        """
+
+    def on_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """The checkpoint is durable. May be called late, twice, or (after a crash) never."""
+
+    def on_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """The checkpoint won't complete."""
+
+    def pause(self) -> None:
+        """The source gate closed: fetch no more until `resume`; `poll` goes on being called and returns `None`."""
+
+    def resume(self) -> None:
+        """The source gate opened."""
+
+    def close(self) -> None:
+        """Release everything. Called exactly once, also after a failure."""
+
+
+class Source(ABC):
+    """A source's definition: serialisable, holds no clients or open files."""
+
+    active_backpressure: bool = True
+    """Whether the runtime's source gate may stop this source (see docs/architecture.md)."""
+    max_span_records: int | None = None
+    """The most records between two barriers of one subtask, `None` = limited by time only."""
+    max_span_bytes: int | None = None
+    bounded: bool = False
+    """Whether the reader ends by itself."""
+    skips_ahead: bool = False
+    """Whether a start without restore begins behind what an earlier run has read (the offsets of a consumer group), so
+    that whatever that run had read and not delivered would be skipped."""
+
+    def validate(self) -> None:
+        """Check on the driver, before anything starts, what can be checked (a broker answers, a topic exists).
+
+        Raises:
+            ValueError | RuntimeError: with what to do about it.
+        """
+
+    def resolve(self) -> Source:
+        """Fix what must be the same in every attempt of a run, such as where "latest" is: a copy of the definition
+        that says so, or itself. Called once on the driver, at a start for which no checkpoint has state of the source.
+
+        Until the first checkpoint every attempt starts from nothing. Would each look for "latest" itself, what the
+        last one had read and not delivered would be skipped.
+
+        Raises:
+            ValueError | RuntimeError: with what to do about it.
+        """
+        return self
+
+    @abstractmethod
+    def create_reader(self, ctx: SourceContext) -> SourceReader:
+        """Called in the subtask, after the fork; create clients here."""
