@@ -1,0 +1,299 @@
+"""The committer of a Kafka sink: one short transaction an epoch, which holds the records and the marker.
+
+No transaction needs to outlive a process: the segments are in the checkpoint, so whatever was not committed can be
+produced again, and the marker, committed in the same transaction, tells what was. After any trouble the producer is
+replaced by one that starts as a restore does: fence, check the owner, read the marker.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import KafkaException
+
+from checkpoint import failpoints
+from sinks.kafka.errors import CommitFailed, ForeignMarker, MarkerLost
+from sinks.kafka.marker import Marker
+from sinks.kafka.rows import Rows
+from sinks.kafka.segments import read_segment
+from sinks.kafka.settle import OnMarkerLost, Situation, settle
+from sinks.kafka.transactions import MarkerGroup, TransactionalProducer, is_fenced, is_hopeless, reason
+from sinks.sink import Committable, Committer, CommitterContext
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+RETRY_SECONDS: Final = 60.0
+"""For so long one call of `open` or `commit` tries again; a restarting broker is back earlier."""
+_MAX_FENCED: Final = 3
+_FIRST_WAIT: Final = 0.05
+_LONGEST_WAIT: Final = 2.0
+"""Seconds between two tries."""
+_MESSAGE_LIMIT: Final = 1_048_588
+"""Kafka's default of `max.message.bytes`, as long as no segment says otherwise."""
+
+
+@dataclass(frozen=True)
+class CommitterOptions:
+    servers: str
+    config: Mapping[str, Any]
+    name: str
+    """Of the owner: its transactional id and the group of its marker."""
+    marker_topic: str
+    """The marker is at partition 0 of this topic."""
+    max_transaction_bytes: int
+    on_marker_lost: OnMarkerLost
+
+
+class KafkaCommitter(Committer):
+    def __init__(self, options: CommitterOptions, ctx: CommitterContext) -> None:
+        self._options = options
+        self._ctx = ctx
+        topic = options.marker_topic
+        self._restored_marker: Marker | None = None
+        if ctx.restored_state is not None:
+            # A marker stays where it is, even if the sink's topic is another one now.
+            topic, *wire = ctx.restored_state
+            self._restored_marker = Marker.from_wire(wire)
+        self._group = MarkerGroup(options.servers, options.config, options.name, topic)
+        self._group_metadata = b""
+        self._writer = uuid.uuid4().hex
+        self._producer: TransactionalProducer | None = None
+        self._marker: Marker | None = None
+        """The last one known to be committed. Replaced whole, never changed; read by `snapshot` in another thread."""
+        self._attempted: Marker | None = None
+        """Of a transaction whose outcome isn't known."""
+        self._highest = 0
+
+    def open(self, restored: Sequence[Committable]) -> Sequence[Committable]:
+        """
+        Raises:
+            OutputAhead, EarlierOutput, MarkerLost, ForeignMarker: the marker doesn't fit the checkpoint.
+            CommitFailed: no broker within `RETRY_SECONDS`, or it refuses this user.
+            Fenced: another driver owns the job.
+        """
+        marker = self._retrying(lambda: self._settle(restored), "take over the output of")
+        return _after(marker, restored)
+
+    def commit(self, checkpoint_id: int, committables: Sequence[Committable]) -> None:
+        """
+        Raises:
+            RecordRefused: Kafka refuses a record for good.
+            CommitFailed: not, or perhaps not, committed within `RETRY_SECONDS`.
+            MarkerLost, ForeignMarker: somebody changed the marker meanwhile.
+            DamagedFile: a segment can't be read.
+            Fenced: another driver owns the job.
+        """
+        marker = self._known_marker()
+        if checkpoint_id <= marker.checkpoint and not _after(marker, committables):
+            return
+        self._hit("committer.before_commit")
+        self._retrying(lambda: self._commit(checkpoint_id, committables), f"commit checkpoint {checkpoint_id} of")
+        self._hit("committer.after_commit")
+
+    def highest_checkpoint(self) -> int:
+        return self._highest
+
+    def snapshot(self) -> Any:
+        marker = self._marker
+        return None if marker is None else [self._group.topic, *marker.to_wire()]
+
+    def close(self) -> None:
+        self._discard(abort=True)
+
+    # -- the steps, each of which may be repeated from its start -----------------------------------------------------
+
+    def _settle(self, restored: Sequence[Committable]) -> Marker:
+        ctx = self._ctx
+        producer, found = self._new_producer(_message_limit(restored))
+        settlement = settle(
+            Situation(
+                group=self._group.group,
+                lineage=ctx.lineage,
+                checkpoint=ctx.restored_checkpoint,
+                recorded=self._restored_marker,
+                found=found,
+                restored=[committable.name for committable in restored],
+                rewind=ctx.rewind,
+                ignore_earlier_output=ctx.ignore_earlier_output,
+                on_marker_lost=self._options.on_marker_lost,
+            )
+        )
+        marker = settlement.marker
+        self._highest = max(self._highest, found.checkpoint if found else 0, marker.checkpoint)
+        if marker != found:
+            marker = replace(marker, writer=self._writer)
+            self._transact(producer, (), marker)
+        self._marker, self._attempted = marker, None
+        return marker
+
+    def _commit(self, checkpoint_id: int, committables: Sequence[Committable]) -> None:
+        marker = self._known_marker()
+        todo = _after(marker, committables)
+        checkpoint = max(checkpoint_id, marker.checkpoint)
+        groups = list(_transactions(todo, self._options.max_transaction_bytes)) or [[]]
+        for group in groups:
+            producer = self._ready_producer(_message_limit(todo))
+            known = self._known_marker()
+            left = _after(known, group)
+            if left or known.checkpoint < checkpoint:
+                last = left[-1].name if left else known.last
+                marker = replace(known, checkpoint=checkpoint, last=last, writer=self._writer)
+                self._transact(producer, left, marker, self._hit)
+
+    def _transact(
+        self,
+        producer: TransactionalProducer,
+        segments: Sequence[Committable],
+        marker: Marker,
+        hit: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        def before_commit() -> None:
+            hit("committer.after_send_offsets")
+            self._ctx.check_owner()
+
+        self._attempted = marker
+        producer.transact(
+            self._rows(segments),
+            self._group.offset(marker),
+            self._group_metadata,
+            mid_produce=lambda: hit("committer.mid_produce"),
+            before_commit=before_commit,
+        )
+        self._marker, self._attempted = marker, None
+        self._highest = max(self._highest, marker.checkpoint)
+
+    def _hit(self, step: str) -> None:
+        failpoints.hit(step, subtask=self._ctx.owner)
+
+    def _rows(self, segments: Sequence[Committable]) -> Iterator[Rows]:
+        for segment in segments:
+            for file in segment.files:
+                yield from read_segment(self._ctx.staging.read(file))
+
+    # -- producers -------------------------------------------------------------------------------------------------
+
+    def _ready_producer(self, message_limit: int) -> TransactionalProducer:
+        producer = self._producer
+        if producer is not None and producer.healthy() and producer.message_limit <= message_limit:
+            return producer
+        producer, found = self._new_producer(message_limit)
+        self._recover(found)
+        return producer
+
+    def _new_producer(self, message_limit: int) -> tuple[TransactionalProducer, Marker | None]:
+        options = self._options
+        if self._producer is not None:
+            message_limit = min(message_limit, self._producer.message_limit)
+            self._discard(abort=False)
+        self._ctx.check_owner()
+        producer = self._producer = TransactionalProducer(
+            options.servers, options.config, options.name, self._ctx.sink_id, message_limit
+        )
+        producer.init()
+        self._ctx.check_owner()
+        found, self._group_metadata = self._group.read()
+        return producer, found
+
+    def _recover(self, found: Marker | None) -> None:
+        """A new producer has settled what the last one left open: was it committed?"""
+        if found is not None and found == self._attempted:
+            _log.info("%s: a transaction of unknown outcome turns out to be committed: %s", self._options.name, found)
+            self._marker = found
+            self._highest = max(self._highest, found.checkpoint)
+        elif found is None:
+            self._marker_vanished()
+        elif found != self._marker:
+            raise ForeignMarker(
+                f"somebody else has written the marker of group {self._options.name!r}: it says {found}, but this sink "
+                f"last wrote {self._marker}. Two jobs must not use one transactional_id_prefix and sink id"
+            )
+        self._attempted = None
+
+    def _marker_vanished(self) -> None:
+        policy = self._options.on_marker_lost
+        if self._attempted is None:
+            return  # everything is known all the same; the next transaction writes it again
+        if policy == "fail":
+            raise MarkerLost(
+                f"the marker of group {self._options.name!r} vanished while the sink was committing {self._attempted}; "
+                "whether that is in the topic can't be told. Somebody deleted the group's offsets, or the topic: set "
+                'on_marker_lost="replay" to commit it again (doubled if it is there), or "skip" to leave it out'
+            )
+        if policy == "skip":
+            self._marker = self._attempted
+
+    def _discard(self, abort: bool) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.discard(abort)
+
+    def _known_marker(self) -> Marker:
+        if self._marker is None:
+            raise RuntimeError("commit before open")
+        return self._marker
+
+    def _retrying(self, step: Callable[[], _T], what: str) -> _T:
+        """Repeat `step` with ever new producers; only trouble with Kafka is worth it."""
+        deadline, wait, fenced = time.monotonic() + RETRY_SECONDS, _FIRST_WAIT, 0
+        while True:
+            try:
+                return step()
+            except KafkaException as error:
+                fenced += is_fenced(error)
+                final = is_hopeless(error) or fenced > _MAX_FENCED or time.monotonic() >= deadline
+                self._discard(abort=final)
+                self._ctx.check_owner()
+                if final:
+                    raise CommitFailed(self._explain(error, what, fenced)) from error
+                _log.warning("%s: trying again with a new producer after %s", self._options.name, reason(error))
+            except BaseException:
+                self._discard(abort=True)
+                raise
+            time.sleep(wait)
+            wait = min(2 * wait, _LONGEST_WAIT)
+
+    def _explain(self, error: KafkaException, what: str, fenced: int) -> str:
+        options = self._options
+        if fenced > _MAX_FENCED:
+            advice = (
+                f"other producers used transactional id {options.name!r} meanwhile, {fenced} times. Two jobs must not "
+                "use one transactional_id_prefix and sink id; or transactions take longer than transaction.timeout.ms"
+            )
+        elif is_hopeless(error):
+            advice = (
+                f"grant the sink's user WRITE on transactional id {options.name!r}, READ on group {options.name!r}, "
+                f"WRITE on its topics and READ on topic {self._group.topic!r}, or correct config"
+            )
+        else:
+            advice = (
+                f"tried for {RETRY_SECONDS:.0f} s. Check that the brokers at {options.servers} run and can be reached"
+            )
+        return f"sink {self._ctx.sink_id!r} could not {what} owner {self._ctx.owner}: {reason(error)}; {advice}"
+
+
+def _after(marker: Marker, committables: Sequence[Committable]) -> list[Committable]:
+    return [c for c in committables if marker.last is None or c.name > marker.last]
+
+
+def _message_limit(segments: Sequence[Committable]) -> int:
+    return min((int(segment.payload["message_limit"]) for segment in segments), default=_MESSAGE_LIMIT)
+
+
+def _transactions(segments: Sequence[Committable], limit: int) -> Iterator[list[Committable]]:
+    """Whole segments, in order, at most `limit` bytes together where one alone isn't more."""
+    group: list[Committable] = []
+    size = 0
+    for segment in segments:
+        if group and size + segment.payload["bytes"] > limit:
+            yield group
+            group, size = [], 0
+        group.append(segment)
+        size += segment.payload["bytes"]
+    if group:
+        yield group

@@ -1,0 +1,32 @@
+"""What of a checkpoint is out, seen from outside of a running job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaException
+
+from sinks.kafka.marker import Marker
+from sinks.kafka.transactions import MarkerGroup
+from sinks.sink import Committable
+
+
+def not_out(
+    servers: str, config: Mapping[str, Any], owner: str, state: Any, committables: Sequence[Committable]
+) -> Sequence[Committable]:
+    """Those of an owner's committables that are not committed, by its marker; all of them where it can't be told: there
+    is no answer, no marker, or another lineage's.
+
+    Args:
+        owner: its name, that of the marker's group.
+        state: what its committer had in the checkpoint.
+    """
+    topic, *recorded = state
+    try:
+        found, _ = MarkerGroup(servers, config, owner, topic).read()
+    except KafkaException:
+        return committables
+    if found is None or found.lineage.id != Marker.from_wire(recorded).lineage.id:
+        return committables
+    return [one for one in committables if found.last is None or one.name > found.last]

@@ -1,0 +1,193 @@
+"""Handing rows to a librdkafka producer: in order, bounded in bytes, a full queue is backpressure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from sinks.kafka.errors import RecordRefused, shorten
+from sinks.kafka.rows import Rows
+
+REFUSED: Final = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
+"""Delivery errors that another try doesn't mend."""
+
+_SECONDARY: Final = frozenset(
+    {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._INVALID_DIFFERENT_RECORD}
+)
+"""Errors of records that failed because of another one."""
+
+_CHUNK: Final = 1_000
+_WAIT: Final = 0.05
+"""Seconds between two looks at a full queue; a delivery wakes it earlier."""
+
+
+class _Deliveries:
+    """Remembers the error that matters. Apart from the sender, so that no cycle keeps a discarded producer alive."""
+
+    def __init__(self) -> None:
+        self.failure: tuple[KafkaError, str] | None = None
+
+    def report(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.note(error, message.topic() or "", message.partition(), message.key(), message.value())
+
+    def note(self, error: KafkaError, topic: str, partition: int | None, key: object, value: object) -> None:
+        if error.code() in _SECONDARY or (self.failure is not None and error.code() not in REFUSED):
+            return
+        if self.failure is None or self.failure[0].code() not in REFUSED:
+            place = f"topic {topic!r}" + (
+                f", partition {partition}" if partition is not None and partition >= 0 else ""
+            )
+            self.failure = error, f"({place}, key {shorten(key)}, value {shorten(value)})"
+
+
+class Sender:
+    """Owns a producer. For one thread."""
+
+    def __init__(self, sink_id: str, config: Mapping[str, Any], max_outstanding: int) -> None:
+        """
+        Args:
+            config: of the producer to be made; needs `delivery.report.only.error`.
+            max_outstanding: bytes that may be queued and not delivered yet; what one call of `send` brings may be more.
+        """
+        self._sink_id = sink_id
+        self._max_outstanding = max_outstanding
+        self._outstanding = 0
+        self._deliveries = _Deliveries()
+        self._queue_messages = int(config.get("queue.buffering.max.messages", 100_000))
+        queue_bytes = 1024 * int(config.get("queue.buffering.max.kbytes", 1_048_576))
+        # A full queue in the middle of produce_batch would let later records overtake; only produce stops at once.
+        self._batches = self._queue_messages >= 2 * _CHUNK and queue_bytes >= 4 * max_outstanding
+        self.producer = Producer({**config, "on_delivery": self._deliveries.report})
+
+    def send(self, rows: Rows) -> None:
+        """Queue rows, waiting for room.
+
+        Raises:
+            RecordRefused: Kafka refused a record for good, this one or an earlier one.
+            KafkaException: the producer can't go on.
+        """
+        size = rows.size
+        while self._outstanding and self._outstanding + size > self._max_outstanding:
+            self._wait()
+        plain = rows.partitions is None and rows.timestamps is None and rows.headers is None
+        if rows.topic is not None and plain and self._batches and size <= self._max_outstanding:
+            self._send_batches(rows.topic, rows)
+        else:
+            self._send_each(rows)
+        self._outstanding += size
+        self.poll(0)
+
+    def flush(self, timeout: float) -> None:
+        """Wait until everything is delivered.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            RecordRefused: as `send`.
+            KafkaException: a delivery failed, or it took too long.
+        """
+        left = _served(lambda: self.producer.flush(timeout))
+        self.check()
+        if left:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{left} records not delivered in {timeout:.0f} s"))
+        self._outstanding = 0
+
+    def check(self) -> None:
+        """
+        Raises:
+            RecordRefused: as `send`.
+            KafkaException: a delivery failed.
+        """
+        if self._deliveries.failure is not None:
+            error, record = self._deliveries.failure
+            if error.code() in REFUSED:
+                raise RecordRefused(
+                    f"sink {self._sink_id!r}: Kafka refused the record {record}: {error.str()} ({error.name()}). Make "
+                    "the topic accept it (limits, permissions, partitions) and start again"
+                )
+            raise KafkaException(error)
+
+    def _send_batches(self, topic: str, rows: Rows) -> None:
+        # produce_batch needs half of produce's time, but ignores partitions and takes no timestamps and headers.
+        producer, keys = self.producer, rows.keys
+        for start in range(0, len(rows), _CHUNK):
+            values = rows.values[start : start + _CHUNK]
+            messages: list[dict[str, Any]] = (
+                [{"value": value} for value in values]
+                if keys is None
+                else [{"value": v, "key": k} for v, k in zip(values, keys[start : start + _CHUNK], strict=True)]
+            )
+            while len(producer) + len(messages) > self._queue_messages:
+                self._wait()
+            if producer.produce_batch(topic, messages) < len(messages):
+                failed = next(message["_error"] for message in messages if "_error" in message)
+                raise failed if isinstance(failed, KafkaException) else KafkaException(failed)
+
+    def _send_each(self, rows: Rows) -> None:
+        produce, count = self.producer.produce, len(rows)
+        nothing = [None] * count
+        topics = rows.topics or [rows.topic or ""] * count
+        partitions = rows.partitions or [-1] * count
+        for topic, value, key, partition, timestamp, headers in zip(
+            topics,
+            rows.values,
+            rows.keys or nothing,
+            partitions,
+            rows.timestamps or nothing,
+            rows.headers or nothing,
+            strict=True,
+        ):
+            while True:
+                try:
+                    if headers:
+                        produce(topic, value, key, partition=partition, timestamp=timestamp or 0, headers=list(headers))
+                    else:
+                        produce(topic, value, key, partition=partition, timestamp=timestamp or 0)
+                    break
+                except BufferError:
+                    self._wait()
+                except KafkaException as error:
+                    self._deliveries.note(error.args[0], topic, partition, key, value)
+                    self.check()
+                    raise
+
+    def poll(self, timeout: float) -> None:
+        """Let the client report.
+
+        Raises:
+            RecordRefused, KafkaException: as `check`; the latter also for what ends the producer.
+        """
+        _served(lambda: self.producer.poll(timeout))
+        self.check()
+
+    def _wait(self) -> None:
+        self.poll(_WAIT)
+        if len(self.producer) == 0:
+            self._outstanding = 0
+
+
+def _served(call: Callable[[], int]) -> int:
+    try:
+        return call()
+    except SystemError as error:
+        # Of the client library: it raises what ends a producer out of poll and flush, but loses that exception if it
+        # calls a delivery callback in between.
+        raise KafkaException(KafkaError(KafkaError._FATAL, "the producer was ended, probably fenced")) from error

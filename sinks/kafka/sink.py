@@ -1,0 +1,200 @@
+"""The Kafka sink's definition: its options, and what it makes of them in a subtask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, get_args
+
+from sinks.kafka.clients import OWNED, Delivery
+from sinks.kafka.committer import CommitterOptions, KafkaCommitter
+from sinks.kafka.delivered import not_out
+from sinks.kafka.encoding import Field, Format, RecordEncoder, RecordOptions
+from sinks.kafka.settle import OnMarkerLost
+from sinks.kafka.topics import TopicCatalog
+from sinks.kafka.validation import check_brokers, check_topic
+from sinks.kafka.writers import DirectWriter, StagingWriter
+from sinks.sink import Committable, Committer, CommitterContext, Sink, SinkWriter, WriterContext
+
+_MIB: Final = 1024 * 1024
+_SEGMENT_BYTES: Final = 8 * _MIB
+_INTERNAL_TOPIC: Final = "__consumer_offsets"
+"""Exists wherever markers can be kept at all; used where no topic of the sink is fixed."""
+
+
+class KafkaSink(Sink):
+    """Writes records to Kafka topics.
+
+    *Exactly once* (the default): records are staged in the checkpoint storage and written in one short transaction once
+    their checkpoint is complete. Read the topics with `isolation.level=read_committed`. *At least once* writes directly
+    and flushes at every barrier; *none* only writes.
+
+    Example:
+        >>> KafkaSink("localhost:9092", topic="totals", key="user").delivery
+        'exactly_once'
+    """
+
+    def __init__(
+        self,
+        servers: str,
+        topic: str | Callable[[Any], str],
+        key: Field | None = None,
+        value_format: Format = "json",
+        key_format: Format | None = None,
+        headers: Callable[[Any], Mapping[str, Any] | Iterable[tuple[str, Any]] | None] | None = None,
+        timestamp: Field | None = None,
+        partitioner: Callable[[Any, int], int] | None = None,
+        delivery: Delivery = "exactly_once",
+        transactional_id_prefix: str | None = None,
+        max_transaction_bytes: int = 64 * _MIB,
+        on_marker_lost: OnMarkerLost = "fail",
+        config: Mapping[str, Any] | None = None,
+        marker_topic: str | None = None,
+    ) -> None:
+        """
+        Args:
+            servers: addresses of brokers, `host:port[,host:port…]`.
+            topic: name, or a function of the record that returns one. Topics must exist.
+            key: the message's key: a field's name, an index, or a function of the record. Without, messages have none.
+            value_format: "json" (orjson: NaN is written as null), "str" or "bytes". A record that is `None` is written
+                as a tombstone.
+            key_format: as `value_format`; by default str and bytes as they are and everything else as JSON.
+            headers: function of the record that returns names and values (str, bytes or None).
+            timestamp: milliseconds since the epoch: a field's name, an index, a function of the record, or "record" for
+                the stream's own timestamp. By default, and for `None`, the time of writing to Kafka.
+            partitioner: function of the record and the number of partitions. By default murmur2 of the key.
+            delivery: "exactly_once", "at_least_once" or "none".
+            transactional_id_prefix: begins the names of the sink's transactional ids and of the groups with its
+                markers, `<prefix>-<sink>-<subtask>`; by default the pipeline's name.
+            max_transaction_bytes: an epoch with more content than this goes out in several transactions.
+            on_marker_lost: what to do if the marker that a checkpoint records is gone from Kafka: "fail", "replay"
+                (commit what the checkpoint holds) or "skip" (leave it out).
+            config: settings of librdkafka.
+            marker_topic: the markers are committed offsets of its partition 0; by default `topic`, or Kafka's
+                `__consumer_offsets` if that is a function.
+
+        Raises:
+            ValueError, TypeError: an option has a value that it can't have.
+        """
+        self.servers = _name(servers, "servers", 'addresses such as "localhost:9092"')
+        self.delivery: Delivery = _choice(delivery, "delivery", Delivery)
+        self.on_marker_lost: OnMarkerLost = _choice(on_marker_lost, "on_marker_lost", OnMarkerLost)
+        self.config = _check_config(config or {}, self.delivery)
+        if not callable(topic):
+            _name(topic, "topic", "a topic's name or a function of the record")
+        _choice(value_format, "value_format", Format)
+        if key_format is not None:
+            _choice(key_format, "key_format", Format)
+        for option, function in (("headers", headers), ("partitioner", partitioner)):
+            if function is not None and not callable(function):
+                raise TypeError(f"{option} must be a function, not {function!r}")
+        for option, field in (("key", key), ("timestamp", timestamp)):
+            if field is not None and (isinstance(field, bool) or not (isinstance(field, str | int) or callable(field))):
+                raise TypeError(f"{option} must be a field's name, an index or a function of the record, not {field!r}")
+        if transactional_id_prefix is not None:
+            _name(transactional_id_prefix, "transactional_id_prefix", "a name")
+        if marker_topic is not None:
+            _name(marker_topic, "marker_topic", "a topic's name")
+        if isinstance(max_transaction_bytes, bool) or not isinstance(max_transaction_bytes, int):
+            raise TypeError(f"max_transaction_bytes must be a number of bytes, not {max_transaction_bytes!r}")
+        if max_transaction_bytes < 1:
+            raise ValueError(f"max_transaction_bytes must be at least 1, not {max_transaction_bytes}")
+        self.topic = topic
+        self.transactional_id_prefix = transactional_id_prefix
+        self.max_transaction_bytes = max_transaction_bytes
+        self.marker_topic = marker_topic or (topic if isinstance(topic, str) else _INTERNAL_TOPIC)
+        self.needs_checkpoints = self.delivery == "exactly_once"
+        limit = self.config.get("message.max.bytes")
+        self._records = RecordOptions(
+            topic=topic,
+            key=key,
+            value_format=value_format,
+            key_format=key_format,
+            headers=headers,
+            timestamp=timestamp,
+            partitioner=partitioner,
+            message_limit=int(limit) if limit is not None else None,
+        )
+
+    def validate(self) -> None:
+        """
+        Raises:
+            ValueError: `config` has a setting that librdkafka or the brokers don't take.
+            BrokerUnavailable: no broker answers.
+            TopicRefused: the topic doesn't exist, or this user may not write to it.
+        """
+        check_brokers(self.servers, self.config, self.delivery)
+        catalog = TopicCatalog(self.servers, self.config)
+        if isinstance(self.topic, str):
+            catalog.get(self.topic)
+        if self.delivery == "exactly_once" and self.marker_topic not in (self.topic, _INTERNAL_TOPIC):
+            check_topic(self.servers, self.config, self.marker_topic)
+
+    def create_writer(self, ctx: WriterContext) -> SinkWriter:
+        """
+        Raises:
+            BrokerUnavailable, TopicRefused: as `validate`.
+        """
+        catalog = TopicCatalog(self.servers, self.config)
+        if isinstance(self.topic, str):
+            catalog.get(self.topic)
+        encoder = RecordEncoder(self._records, catalog, ctx.sink_id)
+        if self.delivery == "exactly_once":
+            return StagingWriter(encoder, ctx, min(_SEGMENT_BYTES, self.max_transaction_bytes))
+        return DirectWriter(encoder, ctx, self.servers, self.config, self.delivery)
+
+    def create_committer(self, ctx: CommitterContext) -> Committer | None:
+        if self.delivery != "exactly_once":
+            return None
+        options = CommitterOptions(
+            servers=self.servers,
+            config=self.config,
+            name=self._owner_name(ctx.pipeline, ctx.sink_id, ctx.owner),
+            marker_topic=self.marker_topic,
+            max_transaction_bytes=self.max_transaction_bytes,
+            on_marker_lost=self.on_marker_lost,
+        )
+        return KafkaCommitter(options, ctx)
+
+    def uncommitted(
+        self, pipeline: str, sink_id: str, owner: int, state: Any, committables: Sequence[Committable]
+    ) -> Sequence[Committable]:
+        """By the owner's marker; all of them where Kafka doesn't tell it."""
+        if self.delivery != "exactly_once" or state is None:
+            return committables
+        return not_out(self.servers, self.config, self._owner_name(pipeline, sink_id, owner), state, committables)
+
+    def _owner_name(self, pipeline: str, sink_id: str, owner: int) -> str:
+        return f"{self.transactional_id_prefix or pipeline}-{sink_id}-{owner}"
+
+
+def _name(value: Any, option: str, what: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"{option} must be {what}, not {value!r}")
+    return value
+
+
+def _choice(value: Any, option: str, choices: Any) -> Any:
+    names = get_args(choices)
+    if value not in names:
+        raise ValueError(f"{option} must be one of {', '.join(map(repr, names))}; not {value!r}")
+    return value
+
+
+def _check_config(config: Mapping[str, Any], delivery: Delivery) -> dict[str, Any]:
+    if not isinstance(config, Mapping):
+        raise TypeError(f"config must be a dict of librdkafka's settings, not {config!r}")
+    for name, value in config.items():
+        if name in OWNED:
+            raise ValueError(f"config may not set {name!r}: {OWNED[name]}")
+        if delivery == "none":
+            continue
+        if name == "enable.idempotence" and str(value).lower() not in ("true", "1"):
+            raise ValueError(
+                f"config may not set enable.idempotence={value!r}: retries would double records or change their order"
+            )
+        if name in ("acks", "request.required.acks") and str(value).lower() not in ("all", "-1"):
+            raise ValueError(
+                f"config may not set {name}={value!r} with delivery={delivery!r}: acknowledged records could be lost "
+                'with a broker. Leave it out, or use delivery="none"'
+            )
+    return dict(config)

@@ -1,0 +1,134 @@
+"""What topics accept, so that a record that Kafka would refuse is refused while it is in hand."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclOperation,
+    AdminClient,
+    ConfigResource,
+    ResourceType,
+)
+
+from sinks.kafka.clients import client_config
+from sinks.kafka.errors import BrokerUnavailable, TopicRefused
+
+_log = logging.getLogger(__name__)
+
+LOOKUP_TIMEOUT: Final = 15.0
+"""Seconds."""
+
+_UNREACHABLE: Final = frozenset(
+    {KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE}
+)
+_DEFAULT_MAX_MESSAGE_BYTES: Final = 1_048_588
+_DEFAULT_AFTER_MS: Final = 3_600_000
+_NO_LIMIT: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLimits:
+    name: str
+    partitions: int
+    max_message_bytes: int
+    """Largest batch of records, in bytes; a record travels in a batch of its own if need be."""
+    before_ms: int = _NO_LIMIT
+    """How far a record's timestamp may lie in the past, ms."""
+    after_ms: int = _NO_LIMIT
+    """How far a record's timestamp may lie in the future, ms."""
+    needs_key: bool = False
+    """Compacted topics take no records without key."""
+
+
+class TopicCatalog:
+    """Looks topics up and remembers them. Blocks for up to `LOOKUP_TIMEOUT` when it does; for one thread."""
+
+    def __init__(self, servers: str, config: Mapping[str, Any]) -> None:
+        self._servers = servers
+        self._config = config
+        self._known: dict[str, TopicLimits] = {}
+
+    def get(self, topic: str) -> TopicLimits:
+        """
+        Raises:
+            TopicRefused: no such topic, or it can't be written to.
+            BrokerUnavailable: nobody could tell.
+        """
+        return self._known.get(topic) or self.refresh(topic)
+
+    def refresh(self, topic: str) -> TopicLimits:
+        """As `get`, but looks again: partitions and limits may have been raised."""
+        self._known.pop(topic, None)
+        limits = self._look_up(topic)
+        self._known[topic] = limits
+        return limits
+
+    def _look_up(self, topic: str) -> TopicLimits:
+        if not topic:
+            raise TopicRefused("the topic's name is empty")
+        admin = AdminClient(client_config(self._servers, self._config))
+        try:
+            described = admin.describe_topics(
+                TopicCollection([topic]), include_authorized_operations=True, request_timeout=LOOKUP_TIMEOUT
+            )
+            description = described[topic].result()
+        except KafkaException as error:
+            raise _topic_error(topic, self._servers, error) from error
+        if description.is_internal:
+            raise TopicRefused(f"topic {topic!r} is internal to Kafka, which doesn't let it be written to")
+        allowed = description.authorized_operations
+        if allowed is not None and AclOperation.WRITE not in allowed:
+            raise TopicRefused(f"the permission WRITE on topic {topic!r} is missing; grant it to the sink's user")
+        return _limits(topic, len(description.partitions), self._settings(admin, topic))
+
+    def _settings(self, admin: AdminClient, topic: str) -> dict[str, str]:
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        try:
+            entries = admin.describe_configs([resource], request_timeout=LOOKUP_TIMEOUT)[resource].result()
+        except KafkaException as error:
+            if error.args[0].code() in _UNREACHABLE:
+                raise _topic_error(topic, self._servers, error) from error
+            _log.warning(
+                "the settings of topic %r can't be read (%s), so Kafka's defaults are assumed; with the permission "
+                "DESCRIBE_CONFIGS records that the topic refuses are found when they are written",
+                topic,
+                error.args[0].str(),
+            )
+            return {}
+        return {name: entry.value for name, entry in entries.items() if entry.value is not None}
+
+
+def _limits(topic: str, partitions: int, settings: Mapping[str, str]) -> TopicLimits:
+    # Brokers before 3.6 have one limit for both directions.
+    both = settings.get("message.timestamp.difference.max.ms")
+    before = int(settings.get("message.timestamp.before.max.ms") or both or _NO_LIMIT)
+    after = int(settings.get("message.timestamp.after.max.ms") or both or _DEFAULT_AFTER_MS)
+    if settings.get("message.timestamp.type") == "LogAppendTime":
+        before = after = _NO_LIMIT
+    return TopicLimits(
+        name=topic,
+        partitions=partitions,
+        max_message_bytes=int(settings.get("max.message.bytes", _DEFAULT_MAX_MESSAGE_BYTES)),
+        before_ms=before,
+        after_ms=after,
+        needs_key="compact" in settings.get("cleanup.policy", ""),
+    )
+
+
+def _topic_error(topic: str, servers: str, error: KafkaException) -> Exception:
+    cause = error.args[0]
+    if cause.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        return TopicRefused(f"topic {topic!r} doesn't exist at {servers}; create it")
+    if cause.code() == KafkaError.TOPIC_EXCEPTION:
+        return TopicRefused(f"{topic!r} is not a valid name of a topic")
+    if cause.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return TopicRefused(f"the permission DESCRIBE on topic {topic!r} is missing; grant it to the sink's user")
+    return BrokerUnavailable(
+        f"no answer about topic {topic!r} from the Kafka brokers at {servers}: {cause.str()}. "
+        "Check that they run, that the address is right, and the security settings in config"
+    )

@@ -1,0 +1,259 @@
+"""One transactional producer and its marker group: the I/O of a committer, each step once."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from sinks.kafka.clients import client_config, producer_config
+from sinks.kafka.marker import Marker
+from sinks.kafka.rows import Rows
+from sinks.kafka.sender import Sender
+
+_log = logging.getLogger(__name__)
+
+STEP_TIMEOUT: Final = 30.0
+"""Seconds for one request to the transaction coordinator. A producer of which one takes longer is discarded."""
+_ABORT_TIMEOUT: Final = 5.0
+_GRACE: Final = 2.0
+_SLOW_COMMIT: Final = 5.0
+"""A commit that took longer was perhaps sent twice, so the producer isn't used again."""
+_DELIVERY_TIMEOUT: Final = 60.0
+_MAX_OUTSTANDING: Final = 16 * 1024 * 1024
+
+_LOG_LEVEL: Final = 6
+"""Syslog's "info": that a connection was lost."""
+_LOST: Final = ("Disconnected", "failed:", "timed out", "Closing connection")
+
+_FENCED: Final = frozenset(
+    {KafkaError._FATAL, KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+)
+
+_HOPELESS: Final = frozenset(
+    {
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError._AUTHENTICATION,
+        KafkaError._INVALID_ARG,
+        KafkaError.INVALID_TRANSACTION_TIMEOUT,
+        KafkaError.OFFSET_METADATA_TOO_LARGE,
+        KafkaError.UNSUPPORTED_VERSION,
+    }
+)
+"""What trying again doesn't mend."""
+
+
+class MarkerGroup:
+    """Where an owner's marker is: a group of its own, one partition."""
+
+    def __init__(self, servers: str, config: Mapping[str, Any], group: str, topic: str) -> None:
+        self.group = group
+        self.topic = topic
+        self._config = {
+            **client_config(servers, config),
+            "group.id": group,
+            "enable.auto.commit": False,
+            # Makes the broker answer with stable offsets only: none that a pending transaction may still change.
+            "isolation.level": "read_committed",
+        }
+
+    def read(self) -> tuple[Marker | None, bytes]:
+        """The committed marker, and the group's metadata for `send_offsets_to_transaction`.
+
+        Raises:
+            ForeignMarker: the offset is not Weir's.
+            KafkaException: no answer.
+        """
+        consumer = Consumer(self._config)
+        try:
+            found = consumer.committed([TopicPartition(self.topic, 0)], timeout=STEP_TIMEOUT)[0]
+            if found.error is not None:
+                raise KafkaException(found.error)
+            metadata = consumer.consumer_group_metadata()
+        finally:
+            consumer.close()
+        return (Marker.from_metadata(self.group, found.offset, found.metadata) if found.offset >= 0 else None), metadata
+
+    def offset(self, marker: Marker) -> TopicPartition:
+        return TopicPartition(self.topic, 0, marker.checkpoint, metadata=marker.to_metadata())
+
+
+class _Connection:
+    """What a client says about its connection to the transaction coordinator. Passes its log on to Python's.
+
+    Only the log tells of a connection that was lost and is back at once. The broker may still hold requests of it, and
+    an old one that ends a transaction would end the next.
+    """
+
+    def __init__(self) -> None:
+        self.lost: str | None = None
+
+    def log(self, level: int, message: str, *args: object) -> None:
+        """Called by the client, as a logger's."""
+        text = message % args if args else message
+        if "TxnCoordinator" in text and any(part in text for part in _LOST):
+            self.lost = text
+        # What the sink can't mend it raises, so that this is for looking into trouble.
+        _log.log(min(level, logging.INFO), "%s", text)
+
+    def error(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN or "TxnCoordinator" in error.str():
+            self.lost = error.str()
+
+
+class TransactionalProducer:
+    """Lives until the first trouble: afterwards nobody knows which of its requests the broker still holds."""
+
+    def __init__(
+        self, servers: str, config: Mapping[str, Any], transactional_id: str, sink_id: str, message_limit: int
+    ) -> None:
+        """
+        Args:
+            message_limit: the smallest `max.message.bytes` of the topics it will write to.
+        """
+        self.message_limit = message_limit
+        self._id = transactional_id
+        self._connection = _Connection()
+        settings = {
+            **producer_config(servers, config, "exactly_once", message_limit),
+            "transactional.id": transactional_id,
+            "error_cb": self._connection.error,
+            "logger": self._connection,
+            "log_level": max(_LOG_LEVEL, int(config.get("log_level", 0))),
+            "log.connection.close": True,
+        }
+        self._sender = Sender(sink_id, settings, _MAX_OUTSTANDING)
+        self._open = False
+        self._stuck = False
+        self._slow = False
+
+    def init(self) -> None:
+        """Fence whoever had the id before, and settle what it left open.
+
+        Raises:
+            KafkaException
+        """
+        self._within(STEP_TIMEOUT, self._sender.producer.init_transactions)
+        self._sender.poll(0)
+        self._connection.lost = None  # being found and connected to isn't a loss
+
+    def healthy(self) -> bool:
+        """Whether it may be used for another transaction.
+
+        Raises:
+            KafkaException: it has ended.
+        """
+        self._sender.poll(0)
+        if self._connection.lost is not None:
+            _log.info("%s: the producer is replaced: %s", self._id, self._connection.lost)
+        return self._connection.lost is None and not self._slow
+
+    def transact(
+        self,
+        pieces: Iterable[Rows],
+        offset: TopicPartition,
+        group_metadata: bytes,
+        *,
+        mid_produce: Callable[[], None],
+        before_commit: Callable[[], None],
+    ) -> None:
+        """One transaction: rows and marker. If it raises, the outcome is open.
+
+        Args:
+            mid_produce: called once, when part of the rows are produced.
+            before_commit: called when everything is in the transaction; raises to keep it from being committed.
+
+        Raises:
+            RecordRefused: Kafka refused a record for good.
+            KafkaException: anything else that it or a client reported.
+        """
+        sender, producer = self._sender, self._sender.producer
+        producer.begin_transaction()
+        self._open = True
+        halfway: Callable[[], None] | None = mid_produce
+        for rows in pieces:
+            if halfway is not None:
+                middle = len(rows) // 2
+                sender.send(rows.slice(0, middle))
+                halfway()
+                halfway, rows = None, rows.slice(middle)
+            sender.send(rows)
+        # Flushed apart from the commit, so that a record that was refused can be named.
+        sender.flush(_DELIVERY_TIMEOUT)
+        self._check_connection()
+        self._within(STEP_TIMEOUT, lambda t: producer.send_offsets_to_transaction([offset], group_metadata, t))
+        before_commit()
+        self._check_connection()
+        started = time.monotonic()
+        self._within(STEP_TIMEOUT, producer.commit_transaction)
+        self._slow = time.monotonic() - started > _SLOW_COMMIT
+        self._open = False
+
+    def discard(self, abort: bool) -> None:
+        """Never to be used again.
+
+        Args:
+            abort: end an open transaction now, since no successor may come soon to do it: readers wait for it.
+        """
+        producer = self._sender.producer
+        if self._stuck:
+            return
+        if abort and self._open:
+            try:
+                self._within(_ABORT_TIMEOUT, producer.abort_transaction)
+            except KafkaException as error:
+                _log.warning(
+                    "%s: a transaction could not be aborted (%s); the next producer with this id does, or the broker "
+                    "after transaction.timeout.ms",
+                    self._id,
+                    reason(error),
+                )
+        if not self._stuck:
+            producer.purge(blocking=False)
+
+    def _check_connection(self) -> None:
+        self._sender.poll(0)
+        if self._connection.lost is not None:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT, self._connection.lost))
+
+    def _within(self, timeout: float, call: Callable[[float], object]) -> None:
+        """Calls the client, and gives it up if it doesn't keep to its own timeout: after a broker's restart
+        send_offsets_to_transaction was seen to wait for ever."""
+        outcome: list[BaseException | None] = []
+
+        def run() -> None:
+            try:
+                call(timeout)
+                outcome.append(None)
+            except BaseException as error:
+                outcome.append(error)
+
+        thread = threading.Thread(target=run, name=f"kafka-{self._id}", daemon=True)
+        thread.start()
+        thread.join(timeout + _GRACE)
+        if not outcome:
+            self._stuck = True
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"the client didn't return within {timeout:.0f} s"))
+        if outcome[0] is not None:
+            raise outcome[0]
+
+
+def is_fenced(error: KafkaException) -> bool:
+    return error.args[0].code() in _FENCED
+
+
+def is_hopeless(error: KafkaException) -> bool:
+    return error.args[0].code() in _HOPELESS
+
+
+def reason(error: KafkaException) -> str:
+    cause = error.args[0]
+    return f"{cause.str()} ({cause.name()})"

@@ -1,0 +1,70 @@
+"""Checks against the brokers before a job starts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
+
+from sinks.kafka.clients import Delivery, client_config, producer_config
+from sinks.kafka.errors import BrokerUnavailable, TopicRefused
+from sinks.kafka.topics import LOOKUP_TIMEOUT
+
+_log = logging.getLogger(__name__)
+
+_MESSAGE_LIMIT: Final = 1_048_588
+
+
+def check_brokers(servers: str, config: Mapping[str, Any], delivery: Delivery) -> None:
+    """
+    Raises:
+        ValueError: librdkafka or the brokers don't take a setting.
+        BrokerUnavailable: no broker answers.
+    """
+    settings = producer_config(servers, config, delivery, _MESSAGE_LIMIT)
+    if delivery == "exactly_once":
+        settings["transactional.id"] = "weir-validate"  # makes librdkafka check more; the id is never initialised
+    try:
+        Producer(settings)
+    except KafkaException as error:
+        raise ValueError(f"config is not what librdkafka takes: {error.args[0].str()}") from error
+    admin = AdminClient(client_config(servers, config))
+    try:
+        brokers = admin.describe_cluster(request_timeout=LOOKUP_TIMEOUT).result().nodes
+    except KafkaException as error:
+        raise BrokerUnavailable(
+            f"no Kafka broker at {servers} answers: {error.args[0].str()}. Check that it runs, that the address is "
+            "right, and the security settings in config"
+        ) from error
+    if delivery == "exactly_once" and "transaction.timeout.ms" in config:
+        _check_transaction_timeout(admin, brokers[0].id, int(config["transaction.timeout.ms"]))
+
+
+def check_topic(servers: str, config: Mapping[str, Any], topic: str) -> None:
+    """
+    Raises:
+        TopicRefused: it doesn't exist.
+    """
+    admin = AdminClient(client_config(servers, config))
+    if topic not in admin.list_topics(timeout=LOOKUP_TIMEOUT).topics:
+        raise TopicRefused(f"marker_topic {topic!r} doesn't exist at {servers}; create it")
+
+
+def _check_transaction_timeout(admin: AdminClient, broker: int, timeout_ms: int) -> None:
+    resource = ConfigResource(ResourceType.BROKER, str(broker))
+    try:
+        entries = admin.describe_configs([resource], request_timeout=LOOKUP_TIMEOUT)[resource].result()
+    except KafkaException as error:
+        _log.info(
+            "the broker's settings can't be read (%s); transaction.timeout.ms is not checked", error.args[0].str()
+        )
+        return
+    largest = entries.get("transaction.max.timeout.ms")
+    if largest is not None and largest.value is not None and timeout_ms > int(largest.value):
+        raise ValueError(
+            f"config sets transaction.timeout.ms={timeout_ms}, but the brokers allow at most {largest.value} "
+            "(transaction.max.timeout.ms). Weir's transactions are short; the default of 60,000 is ample"
+        )

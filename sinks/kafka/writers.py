@@ -1,0 +1,106 @@
+"""Writers of a Kafka sink: one that stages segments for the committer, one that produces directly."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from confluent_kafka import KafkaException
+
+from checkpoint import failpoints
+from sinks.kafka.clients import Delivery, producer_config
+from sinks.kafka.encoding import RecordEncoder
+from sinks.kafka.errors import BrokerUnavailable
+from sinks.kafka.segments import SegmentStager
+from sinks.kafka.sender import Sender
+from sinks.kafka.transactions import reason
+from sinks.sink import SinkBatch, SinkWriter, WriterContext
+
+_log = logging.getLogger(__name__)
+
+_MAX_OUTSTANDING: Final = 32 * 1024 * 1024
+_FLUSH_SECONDS: Final = 300.0
+"""librdkafka gives a record up after as long by default (`message.timeout.ms`)."""
+_CLOSE_SECONDS: Final = 5.0
+
+
+class StagingWriter(SinkWriter):
+    """Exactly once: records go to the checkpoint storage, and to Kafka once their checkpoint is complete."""
+
+    def __init__(self, encoder: RecordEncoder, ctx: WriterContext, segment_bytes: int) -> None:
+        self._encoder = encoder
+        self._subtask = ctx.subtask
+        self._stager = SegmentStager(ctx.staging, f"{ctx.sink_id}-{ctx.subtask}", segment_bytes)
+
+    def write_batch(self, batch: SinkBatch) -> None:
+        self._stager.append(self._encoder.encode(batch))
+
+    def prepare_commit(self, checkpoint_id: int) -> Sequence[Any]:
+        failpoints.hit("sink.before_flush", subtask=self._subtask)
+        segments = self._stager.finish()
+        failpoints.hit("sink.after_flush", subtask=self._subtask)
+        return segments
+
+    def close(self) -> None:
+        self._stager.close()
+
+
+class DirectWriter(SinkWriter):
+    """At least once (flushes at the barrier) or no guarantee: records go to Kafka at once."""
+
+    def __init__(
+        self, encoder: RecordEncoder, ctx: WriterContext, servers: str, config: Mapping[str, Any], delivery: Delivery
+    ) -> None:
+        self._encoder = encoder
+        self._ctx = ctx
+        self._servers = servers
+        self._config = config
+        self._delivery: Delivery = delivery
+        self._sender: Sender | None = None
+        self._message_limit = 0
+
+    def write_batch(self, batch: SinkBatch) -> None:
+        rows = self._encoder.encode(batch)
+        try:
+            self._sender_for(rows.message_limit).send(rows)
+        except KafkaException as error:
+            raise self._failed(error) from error
+
+    def prepare_commit(self, checkpoint_id: int) -> Sequence[Any]:
+        failpoints.hit("sink.before_flush", subtask=self._ctx.subtask)
+        if self._sender is not None:
+            try:
+                if self._delivery == "at_least_once":
+                    self._sender.flush(_FLUSH_SECONDS)
+                else:
+                    self._sender.check()
+            except KafkaException as error:
+                raise self._failed(error) from error
+        failpoints.hit("sink.after_flush", subtask=self._ctx.subtask)
+        return []
+
+    def close(self) -> None:
+        if self._sender is None:
+            return
+        left = self._sender.producer.flush(_CLOSE_SECONDS)
+        if left:
+            _log.warning("sink %r: %d records not delivered within %.0f s", self._ctx.sink_id, left, _CLOSE_SECONDS)
+            self._sender.producer.purge(blocking=False)
+        self._sender = None
+
+    def _sender_for(self, message_limit: int) -> Sender:
+        # Batches that suit a topic may be too large for one that is met later.
+        if self._sender is None or message_limit < self._message_limit:
+            if self._sender is not None:
+                self._sender.flush(_FLUSH_SECONDS)
+            config = producer_config(self._servers, self._config, self._delivery, message_limit)
+            self._sender = Sender(self._ctx.sink_id, config, _MAX_OUTSTANDING)
+            self._message_limit = message_limit
+        return self._sender
+
+    def _failed(self, error: KafkaException) -> BrokerUnavailable:
+        return BrokerUnavailable(
+            f"sink {self._ctx.sink_id!r}: Kafka didn't take the records: {reason(error)}. Check that the brokers run "
+            "and can be reached; what was not delivered is written again after the restart"
+        )

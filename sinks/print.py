@@ -1,0 +1,38 @@
+"""A sink for looking at a stream."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from sinks.sink import Sink, SinkBatch, SinkWriter, WriterContext
+
+
+class PrintSink(Sink):
+    """Writes each record to standard output, one a line, in the subtask's process. After a restart lines repeat.
+
+    Args:
+        prefix: written in front of every line.
+    """
+
+    def __init__(self, prefix: str = "") -> None:
+        if not isinstance(prefix, str):
+            raise TypeError(f"prefix must be a str, not {prefix!r}")
+        self.prefix = prefix
+
+    def create_writer(self, ctx: WriterContext) -> SinkWriter:
+        return _PrintWriter(self.prefix)
+
+
+class _PrintWriter(SinkWriter):
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+
+    def write_batch(self, batch: SinkBatch) -> None:
+        # One write, so that the lines of several subtasks don't mix.
+        sys.stdout.write("".join(f"{self._prefix}{value}\n" for value in batch.values))
+        sys.stdout.flush()
+
+    def prepare_commit(self, checkpoint_id: int) -> Sequence[Any]:
+        return []
