@@ -1,0 +1,33 @@
+"""Weir: stream processing in Python on Spark.
+
+Begin with `Pipeline`; sources are in `sources`, sinks in `sinks`.
+"""
+
+from checkpoint.config import CheckpointConfig
+from checkpoint.state import ListState, MapState, ReducingState, ValueState
+from pipeline.buffers import BufferConfig
+from pipeline.errors import JobCancelled, JobFailed, NotEnoughSlots, PipelineError
+from pipeline.handle import JobHandle
+from pipeline.job import Pipeline
+from pipeline.operators import KeyedOperator, Operator
+from pipeline.runtime.checkpoint_stats import CheckpointStats
+from pipeline.runtime.restart import RestartStrategy
+
+__all__ = [
+    "BufferConfig",
+    "CheckpointConfig",
+    "CheckpointStats",
+    "JobCancelled",
+    "JobFailed",
+    "JobHandle",
+    "KeyedOperator",
+    "ListState",
+    "MapState",
+    "NotEnoughSlots",
+    "Operator",
+    "Pipeline",
+    "PipelineError",
+    "ReducingState",
+    "RestartStrategy",
+    "ValueState",
+]

@@ -1,0 +1,121 @@
+"""`Pipeline`: where a job begins."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from checkpoint.config import CheckpointConfig
+from pipeline import settings
+from pipeline.buffers import BufferConfig
+from pipeline.errors import PipelineError
+from pipeline.graph import Graph, Plan, StepKind, plan
+from pipeline.handle import JobHandle
+from pipeline.runtime.restart import RestartStrategy
+from pipeline.streams import Stream
+from sources.source import Source
+
+
+class Pipeline:
+    """A job: sources, operators and sinks, and how they run.
+
+    Args:
+        name: names the job's folder under the checkpoint root and, by default, its transactional ids.
+        parallelism: subtasks of each step that doesn't set its own.
+        max_parallelism: number of key groups; fixed by the first checkpoint, so never above it can be rescaled.
+        checkpoints: where and how often; `None` = only one at the end of a bounded job, in a temporary folder.
+        restart: what to do when an attempt fails.
+        buffers: bounds of what is in flight.
+
+    Raises:
+        PipelineError: a value can't be used; the message says why.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parallelism: int = 1,
+        max_parallelism: int = 128,
+        checkpoints: CheckpointConfig | None = None,
+        restart: RestartStrategy | None = None,
+        buffers: BufferConfig | None = None,
+    ):
+        if not isinstance(name, str) or not name or any(c in name for c in "/\\\0") or name.startswith("."):
+            raise PipelineError(f"a pipeline's name must be non-empty and work as a folder name, not {name!r}")
+        given = settings.current()
+        parallelism = given.parallelism if given.parallelism is not None else parallelism
+        max_parallelism = given.max_parallelism if given.max_parallelism is not None else max_parallelism
+        for label, value, most in (("parallelism", parallelism, 32767), ("max_parallelism", max_parallelism, 32767)):
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+                raise PipelineError(f"{label} must be a whole number from 1 to {most}, not {value!r}")
+        for label, thing, kind in (
+            ("checkpoints", checkpoints, CheckpointConfig),
+            ("restart", restart, RestartStrategy),
+            ("buffers", buffers, BufferConfig),
+        ):
+            if thing is not None and not isinstance(thing, kind):
+                raise PipelineError(f"{label} must be a {kind.__name__}, not {thing!r}")
+        self.name = name
+        self.parallelism = parallelism
+        self.max_parallelism = max_parallelism
+        self.checkpoints = given.checkpoint_config(checkpoints)
+        self.restart = restart or RestartStrategy.fixed_delay()
+        self.buffers = given.buffer_config(buffers)
+        self._graph = Graph()
+
+    def source(self, id: str, source: Source, parallelism: int | None = None) -> Stream:
+        """Add a source under a stable id."""
+        if not isinstance(source, Source):
+            raise PipelineError(f"source({id!r}): expected a Source, not {type(source).__name__}")
+        number = self.parallelism if parallelism is None else parallelism
+        return Stream(self, self._graph.add(StepKind.SOURCE, id, source, number, []))
+
+    def plan(self) -> Plan:
+        """The vertices and edges that will run (see `pipeline.graph`)."""
+        return plan(self._graph, self.max_parallelism)
+
+    def start(
+        self,
+        restore: str | Path = "latest",
+        *,
+        spark: Any = None,
+        rewind: bool = False,
+        allow_unclaimed: bool = False,
+    ) -> JobHandle:
+        """Start the job and return at once.
+
+        Args:
+            restore: `"latest"`: the newest retained checkpoint if there is one; `"none"`: from nothing; or the URI
+                of a checkpoint's folder.
+            spark: a `SparkSession` or `SparkContext` to run in; by default the active one, else `local[subtasks]`.
+            rewind: accept that output beyond the restored checkpoint is already visible, and will be made again.
+            allow_unclaimed: drop state of the checkpoint that no step or operator declares any more.
+
+        Raises:
+            PipelineError: the pipeline can't run as written.
+        """
+        return JobHandle._start(self, str(restore), spark=spark, rewind=rewind, allow_unclaimed=allow_unclaimed)
+
+    def run(
+        self,
+        restore: str | Path = "latest",
+        *,
+        spark: Any = None,
+        rewind: bool = False,
+        allow_unclaimed: bool = False,
+        timeout: float | timedelta | None = None,
+    ) -> JobHandle:
+        """Start the job and wait for its end. Ctrl-C cancels cleanly and leaves the last checkpoint.
+
+        Raises:
+            JobFailed: with the first cause and, if it was user code, the user's traceback.
+            TimeoutError: `timeout` passed; the job was cancelled.
+        """
+        handle = self.start(restore, spark=spark, rewind=rewind, allow_unclaimed=allow_unclaimed)
+        try:
+            handle.wait(timeout)
+        except BaseException:
+            handle.cancel()
+            raise
+        return handle

@@ -1,0 +1,88 @@
+"""How the records of an edge are spread over the subtasks downstream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Distribution(StrEnum):
+    FORWARD = "forward"
+    """Subtask i to subtask i; chained where possible."""
+    KEYED = "keyed"
+    """By key group: all records of a key reach one subtask, in order."""
+    REBALANCE = "rebalance"
+    """Round-robin over all subtasks."""
+    RESCALE = "rescale"
+    """Round-robin over this subtask's share of the subtasks downstream."""
+    CUSTOM = "custom"
+    """As the user's function says."""
+
+
+@dataclass(frozen=True)
+class KeySelector:
+    """Takes the key out of a record.
+
+    `field` is a field name (of a dict), an index (of a list) or a function of the record.
+    """
+
+    field: str | int | Callable[[Any], Any]
+
+    def __str__(self) -> str:
+        if callable(self.field):
+            return f"key_by({getattr(self.field, '__name__', type(self.field).__name__)})"
+        return f"key_by({self.field!r})"
+
+    def compile(self) -> Callable[[Any], Any]:
+        """A function of the record. It raises `KeyMissing` when the field isn't there."""
+        if callable(self.field):
+            return self.field
+        field, label = self.field, str(self)
+
+        def key_of(value: Any) -> Any:
+            try:
+                return value[field]
+            except (KeyError, IndexError, TypeError) as error:
+                shown = repr(value)
+                raise KeyMissing(
+                    f"{label}: the record has no {field!r}: {shown[:200]}{'…' if len(shown) > 200 else ''}; "
+                    "filter such records out before key_by, or give key_by a function that has an answer for them"
+                ) from error
+
+        return key_of
+
+
+class KeyMissing(LookupError):
+    """A record without the field that `key_by` names."""
+
+
+@dataclass(frozen=True)
+class Partitioner:
+    """The distribution of an edge, with what it needs."""
+
+    distribution: Distribution
+    key: KeySelector | None = None
+    """For keyed edges."""
+    function: Callable[[Any, int], int] | None = None
+    """For custom edges: (record, number of subtasks downstream) → index of one."""
+
+
+FORWARD = Partitioner(Distribution.FORWARD)
+REBALANCE = Partitioner(Distribution.REBALANCE)
+RESCALE = Partitioner(Distribution.RESCALE)
+
+
+def rescale_targets(upstream: int, upstreams: int, downstreams: int) -> range:
+    """The downstream subtasks that upstream subtask number `upstream` sends to on a rescale edge.
+
+    Every downstream subtask has at least one upstream subtask and the shares differ by one at most.
+    """
+    if upstreams >= downstreams:
+        target = upstream * downstreams // upstreams
+        return range(target, target + 1)
+    return range(
+        -(-upstream * downstreams // upstreams),
+        -(-(upstream + 1) * downstreams // upstreams),
+    )

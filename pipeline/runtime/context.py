@@ -1,0 +1,72 @@
+"""`ctx`: what user code sees beside the record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from checkpoint.codec import decode
+
+_CACHED_KEYS = 100_000
+
+
+class Context:
+    """One for each subtask; the record loop moves it from record to record.
+
+    Implements `pipeline.operators.OperatorContext`.
+    """
+
+    __slots__ = (
+        "_decoded",
+        "key_bytes",
+        "parallelism",
+        "row",
+        "side_outputs",
+        "source_rows",
+        "subtask",
+        "timestamp",
+        "watermark",
+    )
+
+    def __init__(self, subtask: int, parallelism: int):
+        self.subtask = subtask
+        self.parallelism = parallelism
+        self.timestamp: int | None = None
+        self.watermark: int | None = None
+        self.key_bytes: bytes | None = None
+        self.row = 0
+        self.source_rows: Sequence[Any] | None = None
+        """What the source knows of each record of its batch; `row` is the one in hand."""
+        self.side_outputs: dict[str, Callable[[Any], None]] = {}
+        """By tag, those of the step that is running."""
+        self._decoded: dict[bytes, Any] = {}
+
+    @property
+    def key(self) -> Any:
+        encoded = self.key_bytes
+        if encoded is None:
+            return None
+        decoded = self._decoded.get(encoded)
+        if decoded is None:  # or the key is None, which is decoded again each time
+            if len(self._decoded) >= _CACHED_KEYS:
+                self._decoded.clear()
+            decoded = decode(encoded)
+            if type(decoded) is not list:  # a list could be changed by who gets it
+                self._decoded[encoded] = decoded
+        return decoded
+
+    def side_output(self, tag: str, value: Any) -> None:
+        emit = self.side_outputs.get(tag)
+        # A side output that nobody reads is dropped, as in Flink.
+        if emit is not None:
+            emit(value)
+
+    def __getattr__(self, name: str) -> Any:
+        # Only reached for names that aren't slots: what the source offers (offset, headers, …).
+        rows = self.source_rows
+        if rows is not None and not name.startswith("_"):
+            return getattr(rows[self.row], name)
+        raise AttributeError(
+            f"ctx.{name} isn't there: ctx has key, timestamp, watermark, subtask, parallelism and side_output, and in "
+            "steps chained to a Kafka source headers, topic, partition, offset and kafka_key"
+        )

@@ -1,0 +1,106 @@
+"""Buffer debloating: input budgets that take about a fixed time to process, however fast the operator is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from pipeline.buffers import KIB, MIN_FRAME_BYTES, BufferConfig
+
+INTERVAL: Final = 0.2
+"""Seconds between two observations."""
+_SMOOTHING: Final = 1.0
+"""Time constant of the moving average, in seconds of active time."""
+_LEAST_ACTIVE: Final = 0.01
+"""Observations are added up until they cover so many active seconds; shorter ones are mostly noise."""
+_ANNOUNCED_CHANGE: Final = 0.25
+"""Budgets stay as they are until the wanted one differs by more than this fraction."""
+_FRAMES_A_CHANNEL: Final = 4
+"""Frames that fit into a channel's budget: while one is processed the next ones can travel."""
+_INITIAL_FRAME_BYTES: Final = 4 * KIB
+"""Until the rate is known, so little that even a slow operator isn't buried at the start."""
+_GROWTH: Final = 2
+"""How much a budget may grow from one observation to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What every input channel of a subtask gets."""
+
+    channel_bytes: int
+    """The most that may be queued on the channel (one larger frame may still pass alone)."""
+    frame_bytes: int
+    """Size at which the sender should send a batch."""
+
+
+def initial_frame_bytes(config: BufferConfig) -> int:
+    """Size of batches until the receiver has named one."""
+    return min(config.frame_bytes, _INITIAL_FRAME_BYTES) if config.debloat else config.frame_bytes
+
+
+class Debloater:
+    """Turns the measured processing rate of a subtask into the budget of its input channels. Pure: no clock, no I/O."""
+
+    def __init__(self, config: BufferConfig, channels: int) -> None:
+        if channels < 1:
+            raise ValueError("a debloater needs at least one input channel")
+        self._config = config
+        self._channels = channels
+        self._rate: float | None = None
+        # observed but not yet part of the average
+        self._bytes = 0
+        self._active = 0.0
+        self.budget = self._budget(
+            _FRAMES_A_CHANNEL * initial_frame_bytes(config) * channels if config.debloat else config.max_bytes
+        )
+        """The budget in force."""
+
+    @property
+    def rate(self) -> float | None:
+        """Bytes per active second; `None` until something was measured."""
+        return self._rate
+
+    def observe(self, consumed_bytes: int, active_seconds: float) -> Budget | None:
+        """Take in what was processed since the last observation.
+
+        `active_seconds` is the time in which the subtask had input: in operators or waiting for room downstream,
+        but not waiting for input. (Backpressured time counts, or the queue in front of a fast operator with a slow
+        sink behind it would be as long as the operator is fast.)
+
+        Returns:
+            The new budget if it has to be announced, else `None`.
+        """
+        self._bytes += consumed_bytes
+        self._active += active_seconds
+        if self._active < _LEAST_ACTIVE:
+            return None
+        sample = self._bytes / self._active
+        if self._rate is None:
+            if not self._bytes:  # still at the very first batch: nothing to judge by
+                return None
+            self._rate = sample
+        else:
+            self._rate += (1 - math.exp(-self._active / _SMOOTHING)) * (sample - self._rate)
+        self._bytes, self._active = 0, 0.0
+        if not self._config.debloat:
+            return None
+        current = self.budget.channel_bytes
+        # A burst into queues that are still empty looks like speed. Bytes let in are let in for good, so the budget
+        # grows step by step, and shrinks at once.
+        wanted = self._budget(min(self._rate * self._config.target_s, _GROWTH * current * self._channels))
+        if abs(wanted.channel_bytes - current) <= _ANNOUNCED_CHANGE * current:
+            return None
+        self.budget = wanted
+        return wanted
+
+    def estimated_time_to_consume(self, queued_bytes: int) -> float | None:
+        """Seconds that `queued_bytes` take at the measured rate; `None` if there is no rate to go by."""
+        if not queued_bytes:
+            return 0.0
+        return queued_bytes / self._rate if self._rate else None
+
+    def _budget(self, total_bytes: float) -> Budget:
+        channel_bytes = max(MIN_FRAME_BYTES, int(min(total_bytes, self._config.max_bytes)) // self._channels)
+        frame_bytes = max(MIN_FRAME_BYTES, min(self._config.frame_bytes, channel_bytes // _FRAMES_A_CHANNEL))
+        return Budget(channel_bytes, frame_bytes)

@@ -1,0 +1,92 @@
+"""The JVM of Weir's own Spark sessions: quick to start, and silent."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+_LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+_NOISE: Final = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
+"""The first thing that the JVM says, since Spark's launcher adds the module; no option of the JVM turns it off."""
+_EXIT_SECONDS: Final = 5.0
+
+
+def java_options(log_level: str) -> str:
+    """JVM options for a driver that only schedules: the second compiler would take longer than it could ever save."""
+    return " ".join(
+        (
+            f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+            f"-Dweir.spark.log.level={log_level.lower()}",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+        )
+    )
+
+
+def gateway(conf: Any) -> Any:
+    """This process's connection to its JVM, started with `conf` at the first call (a process has one JVM for good).
+
+    The JVM's standard error is passed on, without its first warning. At the exit of this process the JVM is waited for.
+    """
+    from pyspark import SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:
+        return SparkContext._gateway
+    source, sink = os.pipe()
+    relay = threading.Thread(target=_relay, args=(source,), name="weir-spark-stderr", daemon=True)
+    relay.start()
+    safe_path = os.environ.get("PYTHONSAFEPATH")
+    # Workers inherit it. Else they would look for modules in the current folder first, where a script of the user's may
+    # be called pipeline.py.
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        started: Any = launch_gateway(conf, {"stderr": sink})  # type: ignore[no-untyped-call]
+    finally:
+        os.close(sink)
+        if safe_path is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = safe_path
+    if started.proc is not None:
+        atexit.register(_end, started.proc, relay)
+    return started
+
+
+def _relay(source: int) -> None:
+    """Pass on what the JVM writes, but for its first line if that is the noise."""
+    with open(source, "rb", buffering=0) as stream:
+        first = b""
+        while _NOISE.startswith(first) and (chunk := stream.read(65536)):
+            first += chunk
+            if first.startswith(_NOISE):
+                first = first[len(_NOISE) :]
+                break
+        chunk = first
+        while chunk is not None:
+            _write(chunk)
+            chunk = stream.read(65536) or None
+
+
+def _write(data: bytes) -> None:
+    while data:
+        try:
+            data = data[os.write(2, data) :]
+        except OSError:
+            return  # nobody listens any more
+
+
+def _end(process: subprocess.Popen[bytes], relay: threading.Thread) -> None:
+    """Let the JVM end, and what workers printed come out."""
+    if process.stdin is not None:
+        process.stdin.close()  # what PySpark's JVM takes as the sign to end
+    try:
+        process.wait(_EXIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    relay.join(_EXIT_SECONDS)

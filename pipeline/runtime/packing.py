@@ -1,0 +1,94 @@
+"""How a plan, with the user's code in it, gets into the workers: pickled as Spark does it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import sysconfig
+from types import ModuleType
+from typing import Any
+
+from pyspark import cloudpickle as _cloudpickle
+
+from pipeline.errors import PipelineError
+from pipeline.graph import Plan, PlannedStep
+
+cloudpickle: Any = _cloudpickle  # untyped
+
+_INSTALLED = tuple(
+    os.path.realpath(path) + os.sep
+    for path in {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
+
+
+def pack_plan(plan: Plan) -> bytes:
+    """
+    Raises:
+        PipelineError: something in a step can't be pickled; names the step and what it is.
+    """
+    modules = _users_modules()
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        for vertex in plan.vertices:
+            for step in vertex.steps:
+                _check(step, step.payload)
+        for edge in plan.edges:
+            for thing in (edge.partitioner.function, edge.partitioner.key):
+                _check_edge(edge.downstream_step, thing)
+        packed: bytes = cloudpickle.dumps(plan)
+        return packed
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def unpack_plan(packed: bytes) -> Plan:
+    plan: Plan = pickle.loads(packed)
+    return plan
+
+
+def _check(step: PlannedStep, payload: Any) -> None:
+    try:
+        cloudpickle.dumps(payload)
+    except Exception as error:
+        raise PipelineError(
+            f"step {step.id!r}: {type(payload).__name__} can't be sent to the workers: {_reason(payload, error)}. "
+            "Make clients, files, locks and threads in open(), not in __init__ or at module level"
+        ) from error
+
+
+def _check_edge(step: str, thing: Any) -> None:
+    try:
+        cloudpickle.dumps(thing)
+    except Exception as error:
+        raise PipelineError(
+            f"the key or partitioner before step {step!r} can't be sent to the workers: {error}"
+        ) from error
+
+
+def _reason(payload: Any, error: Exception) -> str:
+    """Names the attribute at fault, where it can be told."""
+    for name, value in getattr(payload, "__dict__", {}).items():
+        try:
+            cloudpickle.dumps(value)
+        except Exception as inner:
+            return f"its attribute {name!r} ({type(value).__name__}): {inner}"
+    return str(error)
+
+
+def _users_modules() -> list[ModuleType]:
+    """Modules that a worker may not find by name, so that what is used of them travels by value: whatever was loaded
+    from a file that isn't installed (scripts, their helpers, test files)."""
+    return [module for name, module in list(sys.modules.items()) if _is_users(name, module)]
+
+
+def _is_users(name: str, module: Any) -> bool:
+    if name.partition(".")[0] in ("__main__", "pipeline", "sources", "sinks", "checkpoint"):
+        return False
+    path = getattr(module, "__file__", None)
+    if not isinstance(path, str) or not path.endswith(".py") or getattr(module, "__name__", None) != name:
+        return False
+    real = os.path.realpath(path)
+    return not real.startswith(_INSTALLED) and not {"site-packages", "dist-packages"} & set(real.split(os.sep))

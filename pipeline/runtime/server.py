@@ -1,0 +1,91 @@
+"""The coordinator's server: one authenticated control connection for each subtask."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable
+
+from pipeline.runtime.auth import AuthenticationError, authenticate_server
+from pipeline.runtime.wire import ConnectionLost, ControlConnection, Message
+
+_LOG = logging.getLogger(__name__)
+_HANDSHAKE = 10.0
+
+
+class ControlServer:
+    """Listens for the subtasks of one attempt; a thread for each connection hands messages over.
+
+    Callbacks come from those threads: `on_message(connection, message)` and `on_lost(connection, reason)`.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        secret: bytes,
+        on_message: Callable[[ControlConnection, Message], None],
+        on_lost: Callable[[ControlConnection, str], None],
+    ):
+        self._secret = secret
+        self._on_message = on_message
+        self._on_lost = on_lost
+        self._listener = socket.create_server((host, 0))
+        self._connections: list[ControlConnection] = []
+        self._lock = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(target=self._accept, name="weir-control-server", daemon=True)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, port = self._listener.getsockname()[:2]
+        return host, port
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop_listening(self) -> None:
+        """Refuse new connections; those there are stay."""
+        # A thread blocked in accept isn't woken by closing the socket, but by shutting it down.
+        try:
+            self._listener.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # not connected, on some systems; accept ends all the same
+        self._listener.close()
+
+    def close(self) -> None:
+        self.stop_listening()
+        with self._lock:
+            self._closed = True
+            connections = list(self._connections)
+        for connection in connections:
+            connection.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(sock,), name="weir-control-peer", daemon=True).start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        try:
+            authenticate_server(sock, self._secret, _HANDSHAKE)
+        except (AuthenticationError, OSError) as error:
+            _LOG.warning("refused a control connection: %s", error)
+            sock.close()
+            return
+        connection = ControlConnection(sock)
+        with self._lock:
+            if self._closed:
+                connection.close()
+                return
+            self._connections.append(connection)
+        try:
+            while True:
+                message = connection.receive()
+                assert message is not None
+                self._on_message(connection, message)
+        except (ConnectionLost, ValueError) as error:
+            self._on_lost(connection, str(error))

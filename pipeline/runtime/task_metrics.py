@@ -1,0 +1,70 @@
+"""Counters and gauges of one subtask, read by its control thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+class TaskMetrics:
+    """Implements `checkpoint.metrics.MetricSink`. Written by the task thread, mostly; every field is one word, so
+    that reading from another thread needs no lock."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        self.clock = clock
+        self.records_in = 0
+        self.records_out = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.idle_s = 0.0
+        self.backpressured_s = 0.0
+        self.gate_closed_s = 0.0
+        self.barriers: dict[int, list[int]] = {}
+        """Checkpoints that some of the subtask's channels have delivered the barrier of → the subtasks upstream that
+        have not. Replaced whole."""
+        self.writing: set[int] = set()
+        """Checkpoints whose asynchronous part is under way."""
+        self._started = clock()
+        self.looked_at = self._started
+        """When the task thread last looked around: until it does again, operators or a sink's writer hold it."""
+        self.in_flight: Callable[[], int] = lambda: 0
+        """Bytes queued; asked for at each report, since the task thread may be held."""
+        self._counters: dict[str, float] = {}
+        self._gauges: dict[str, float | str | None] = {}
+        self._last: tuple[float, float, float, float] = (self._started, 0.0, 0.0, 0.0)
+
+    def count(self, name: str, n: float = 1) -> None:
+        self._counters[name] = self._counters.get(name, 0) + n
+
+    def gauge(self, name: str, value: float | str | None) -> None:
+        self._gauges[name] = value
+
+    def report(self) -> dict[str, Any]:
+        """All metrics by name; rates are over the time since the last report."""
+        now = self.clock()
+        before, idle, backpressured, closed = self._last
+        now_idle, now_backpressured, now_closed = self.idle_s, self.backpressured_s, self.gate_closed_s
+        self._last = (now, now_idle, now_backpressured, now_closed)
+        period = max(now - before, 1e-6)
+        rates = [
+            min(1000.0, 1000 * delta / period)
+            for delta in (now_idle - idle, now_backpressured - backpressured, now_closed - closed)
+        ]
+        return {
+            **dict(self._counters),
+            **dict(self._gauges),
+            "barriers": self.barriers,
+            "writing": sorted(self.writing),
+            "recordsIn": self.records_in,
+            "recordsOut": self.records_out,
+            "bytesIn": self.bytes_in,
+            "bytesOut": self.bytes_out,
+            "inFlightBytes": self.in_flight(),
+            "heldMs": 1000 * max(0.0, now - self.looked_at),
+            "idleMsPerSecond": rates[0],
+            "backPressuredMsPerSecond": rates[1],
+            "sourceGateClosedMsPerSecond": rates[2],
+            "sourceGateClosedMs": 1000 * now_closed,
+            "busyMsPerSecond": max(0.0, 1000.0 - sum(rates)),
+        }

@@ -1,0 +1,104 @@
+"""Control messages between driver and subtasks: msgpack, a length before each, never pickle."""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import threading
+from typing import Any
+
+from checkpoint.codec import DecodingError, decode, encode
+
+_LENGTH = struct.Struct("!I")
+_LARGEST = 1 << 30
+_SEND_TIMEOUT = 30.0
+
+Message = dict[str, Any]
+
+
+class ConnectionLost(ConnectionError):
+    """The other side is gone."""
+
+
+class ControlConnection:
+    """One authenticated connection. `send` is thread-safe; `receive` belongs to one thread."""
+
+    def __init__(self, sock: socket.socket):
+        self._socket = sock
+        # For sends: a peer that takes nothing for so long is as good as gone. Receiving polls instead, since a
+        # socket has one timeout for both.
+        sock.settimeout(_SEND_TIMEOUT)
+        self._readable = select.poll()
+        self._readable.register(sock, select.POLLIN)
+        self._sending = threading.Lock()
+        self._buffer = bytearray()
+
+    @property
+    def local_host(self) -> str:
+        """This side's address."""
+        host: str = self._socket.getsockname()[0]
+        return host
+
+    def send(self, type: str, **fields: Any) -> None:
+        """Send a message.
+
+        Raises:
+            ConnectionLost: the other side is gone, or takes nothing.
+            EncodingError: a field can't travel.
+            ValueError: the message is larger than the other side would take.
+        """
+        body = encode({"type": type, **fields})
+        if len(body) > _LARGEST:
+            raise ValueError(f"a control message {type!r} of {len(body):,} bytes is larger than {_LARGEST:,}")
+        try:
+            with self._sending:
+                self._socket.sendall(_LENGTH.pack(len(body)) + body)
+        except OSError as error:
+            raise ConnectionLost(f"sending {type!r} failed: {error}") from error
+
+    def receive(self, timeout: float | None = None) -> Message | None:
+        """The next message, or `None` if there is none within `timeout` seconds.
+
+        Raises:
+            ConnectionLost: the other side is gone, or sends what is no message.
+        """
+        while True:
+            message = self._parse()
+            if message is not None:
+                return message
+            try:
+                if not self._readable.poll(None if timeout is None else 1000 * timeout):
+                    return None
+                data = self._socket.recv(1 << 16)
+            except OSError as error:
+                raise ConnectionLost(str(error)) from error
+            if not data:
+                raise ConnectionLost("the connection was closed")
+            self._buffer += data
+
+    def _parse(self) -> Message | None:
+        if len(self._buffer) < _LENGTH.size:
+            return None
+        (length,) = _LENGTH.unpack_from(self._buffer)
+        if length > _LARGEST:
+            raise ConnectionLost(f"a control message claims {length} bytes")
+        end = _LENGTH.size + length
+        if len(self._buffer) < end:
+            return None
+        body = bytes(self._buffer[_LENGTH.size : end])
+        del self._buffer[:end]
+        try:
+            message = decode(body)
+        except DecodingError as error:
+            raise ConnectionLost(f"what should be a control message is none: {error}") from error
+        if not isinstance(message, dict) or "type" not in message:
+            raise ConnectionLost("a control message without a type")
+        return message
+
+    def close(self) -> None:
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # already gone, which is what was wanted
+        self._socket.close()

@@ -1,0 +1,131 @@
+"""Options: what they may be, and what a wrong one says."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline import BufferConfig, CheckpointConfig, Pipeline, PipelineError, RestartStrategy
+
+
+def test_durations_are_seconds_or_timedeltas_everywhere() -> None:
+    half = timedelta(milliseconds=500)
+    config = CheckpointConfig("/var/lib/weir", interval=half, timeout=timedelta(minutes=2), min_pause=half)
+    assert (config.interval_s, config.timeout_s, config.min_pause_s) == (0.5, 120.0, 0.5)
+    buffers = BufferConfig(target=half, linger=timedelta(0))
+    assert (buffers.target_s, buffers.linger_s) == (0.5, 0.0)
+    assert RestartStrategy.fixed_delay(delay=half).delay == 0.5
+    strategy = RestartStrategy.exponential(initial=half, maximum=timedelta(minutes=1), reset_after=timedelta(hours=1))
+    assert (strategy.delay, strategy.max_delay, strategy.reset_after) == (0.5, 60.0, 3600.0)
+
+
+@pytest.mark.parametrize("uri", ["file:///var/lib/weir", "s3://bucket/weir?region=x", "/var/lib/weir"])
+def test_a_checkpoint_folder_is_a_uri_or_an_absolute_path(uri: str) -> None:
+    assert CheckpointConfig(uri).uri == uri
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"uri": "relative/folder"},
+            "folder must be a URI such as file:///var/lib/weir or an absolute path",
+        ),
+        ({"uri": Path("/var/lib/weir")}, "checkpoint folder must be a URI"),
+        ({"interval": 0}, "interval must be at least 0.01 s, not 0"),
+        ({"interval": -1}, "interval must be at least 0.01 s, not -1"),
+        ({"interval": "10"}, "interval must be seconds or a timedelta, not '10'"),
+        ({"interval": None}, "interval must be seconds or a timedelta, not None"),
+        ({"interval": math.inf}, "interval must be a finite number of seconds"),
+        ({"interval": math.nan}, "interval must be at least 0.01 s, not nan"),
+        ({"timeout": timedelta(seconds=-1)}, "timeout must be at least 0.01 s, not -1"),
+        ({"min_pause": -0.1}, "min_pause must be at least 0 s, not -0.1"),
+        ({"min_pause": math.inf}, "min_pause must be a finite number of seconds"),
+        ({"min_pause": True}, "min_pause must be seconds or a timedelta, not True"),
+        ({"max_concurrent": 0}, "max_concurrent must be a whole number of at least 1, not 0"),
+        ({"max_concurrent": 1.0}, "max_concurrent must be a whole number of at least 1, not 1.0"),
+        ({"tolerable_failures": -1}, "tolerable_failures must be a whole number of at least 0, not -1"),
+        ({"retained": 0}, "retained must be a whole number of at least 1, not 0"),
+        ({"retained": True}, "retained must be a whole number of at least 1, not True"),
+        ({"retain_on_cancel": "yes"}, "retain_on_cancel must be True or False, not 'yes'"),
+        ({"mode": "exactly-once"}, "mode must be one of exactly_once, at_least_once, not 'exactly-once'"),
+        ({"mode": "at_least_once"}, 'mode must be "exactly_once" in this version'),
+        ({"alignment": "unaligned"}, "alignment must be \"aligned\" in this version of Weir, not 'unaligned'"),
+        ({"alignment": 1.0}, 'alignment must be "aligned" in this version of Weir, not 1.0'),
+        ({"state_backend": "rocksdb"}, "state_backend must be one of heap, not 'rocksdb'"),
+        ({"compression": "gzip"}, "compression must be one of lz4, zstd, none, not 'gzip'"),
+        ({"local_recovery": True}, "local_recovery is not available"),
+        ({"on_damaged": "skip"}, "on_damaged must be one of fail, previous, not 'skip'"),
+    ],
+)
+def test_a_wrong_checkpoint_option_says_which_values_it_may_have(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=r"must be|not available") as caught:
+        CheckpointConfig(**{"uri": "/var/lib/weir", **options})
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_bytes": 100}, "max_bytes must be a whole number of bytes, at least 2048, not 100"),
+        ({"max_bytes": 1e6}, "max_bytes must be a whole number of bytes"),
+        ({"frame_bytes": 0}, "frame_bytes must be a whole number of bytes, at least 2048, not 0"),
+        ({"frame_bytes": 4096, "max_bytes": 2048}, "frame_bytes (4096) must not be above max_bytes (2048)"),
+        ({"target": 0}, "target must be at least 0.01 s, not 0"),
+        ({"linger": -1}, "linger must be at least 0 s, not -1"),
+        ({"debloat": 1}, "debloat must be True or False, not 1"),
+    ],
+)
+def test_a_wrong_buffer_option_says_which_values_it_may_have(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match="must") as caught:
+        BufferConfig(**options)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: RestartStrategy.fixed_delay(attempts=0), "attempts must be a whole number of at least 1, not 0"),
+        (lambda: RestartStrategy.fixed_delay(attempts=True), "attempts must be a whole number of at least 1, not True"),
+        (lambda: RestartStrategy.fixed_delay(delay=-1), "delay must be at least 0 s, not -1"),
+        (lambda: RestartStrategy.exponential(initial=0), "initial must be at least 0.001 s, not 0"),
+        (lambda: RestartStrategy.exponential(5, 1), "maximum (1 s) must not be below initial (5 s)"),
+        (lambda: RestartStrategy.exponential(multiplier=0.5), "multiplier must be a number of at least 1, not 0.5"),
+        (lambda: RestartStrategy.exponential(multiplier="2"), "multiplier must be a number of at least 1, not '2'"),
+        (lambda: RestartStrategy.exponential(multiplier=math.nan), "multiplier must be a number of at least 1"),
+        (lambda: RestartStrategy.exponential(jitter=1), "jitter must be a fraction from 0 to below 1, not 1"),
+        (lambda: RestartStrategy.exponential(jitter=-0.1), "jitter must be a fraction from 0 to below 1, not -0.1"),
+        (lambda: RestartStrategy.exponential(jitter="x"), "jitter must be a fraction from 0 to below 1, not 'x'"),
+        (lambda: RestartStrategy.exponential(attempts=0), "attempts must be a whole number of at least 1 or None"),
+    ],
+)
+def test_a_wrong_restart_option_says_which_values_it_may_have(make: Any, message: str) -> None:
+    with pytest.raises(ValueError, match="must") as caught:
+        make()
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": ""}, "name must be non-empty and work as a folder name, not ''"),
+        ({"name": "a/b"}, "work as a folder name, not 'a/b'"),
+        ({"name": ".."}, "work as a folder name, not '..'"),
+        ({"name": 5}, "work as a folder name, not 5"),
+        ({"parallelism": 0}, "parallelism must be a whole number from 1 to 32767, not 0"),
+        ({"parallelism": True}, "parallelism must be a whole number from 1 to 32767, not True"),
+        ({"max_parallelism": 40_000}, "max_parallelism must be a whole number from 1 to 32767, not 40000"),
+        ({"max_parallelism": "128"}, "max_parallelism must be a whole number from 1 to 32767, not '128'"),
+        ({"checkpoints": "/var/lib/weir"}, "checkpoints must be a CheckpointConfig, not '/var/lib/weir'"),
+        ({"restart": 3}, "restart must be a RestartStrategy, not 3"),
+        ({"buffers": 1 << 20}, "buffers must be a BufferConfig, not 1048576"),
+    ],
+)
+def test_a_wrong_pipeline_option_says_which_values_it_may_have(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(PipelineError) as caught:
+        Pipeline(**{"name": "job", **options})
+    assert message in str(caught.value)

@@ -1,0 +1,335 @@
+"""Steps joined into one function: what each does, what they share, and in which order they open and close."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from checkpoint.codec import encode_key
+from checkpoint.key_groups import key_group
+from checkpoint.state import HeapBackend
+from pipeline import KeyedOperator, Operator, Pipeline, ValueState
+from pipeline.runtime.chain import Chain
+from pipeline.runtime.context import Context
+from pipeline.streams import Stream
+from pipeline.testing import TestingSource
+
+Build = Callable[[Stream], object]
+
+
+def chain_of(
+    build: Build,
+    outputs: dict[tuple[str, str | None], list[Any]] | None = None,
+    vertex: int = 0,
+    backend: HeapBackend | None = None,
+) -> tuple[Chain, Context]:
+    """The chain of one vertex; `outputs` collects what crosses its edges."""
+    p = Pipeline("job")
+    build(p.source("in", TestingSource()))
+    context = Context(0, 1)
+    return Chain(p.plan().vertices[vertex], context, {}, outputs or {}, backend), context
+
+
+def run(build: Build, values: list[Any], last: str, tag: str | None = None) -> list[Any]:
+    """What step `last` emits for `values` of the source."""
+    emitted: list[Any] = []
+    chain, _ = chain_of(build, {(last, tag): [emitted.append]})
+    for value in values:
+        chain.push(value)
+    return emitted
+
+
+class Twice(Operator):
+    def process(self, value: Any, ctx: Any) -> Any:
+        yield value
+        yield value
+
+
+class Split(Operator):
+    """Odd numbers go to the side."""
+
+    def process(self, value: int, ctx: Any) -> Any:
+        if value % 2:
+            ctx.side_output("odd", value)
+        else:
+            yield value
+
+
+# -- what steps do --------------------------------------------------------------------------------------------
+
+
+def test_map_filter_and_flat_map() -> None:
+    assert run(lambda s: s.map(lambda v: v * 10, id="x"), [1, 2], "x") == [10, 20]
+    assert run(lambda s: s.filter(lambda v: v > 1, id="x"), [1, 2, 3], "x") == [2, 3]
+    assert run(lambda s: s.flat_map(range, id="x"), [2, 0, 3], "x") == [0, 1, 0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("returned", "emitted"),
+    [(lambda v: None, []), (lambda v: [], []), (lambda v: [v, v], [1, 1]), (lambda v: iter((v,)), [1])],
+)
+def test_process_may_return_an_iterable_or_none(returned: Any, emitted: list[int]) -> None:
+    class Returns(Operator):
+        def process(self, value: Any, ctx: Any) -> Any:
+            return returned(value)
+
+    assert run(lambda s: s.process("x", Returns()), [1], "x") == emitted
+
+
+def test_records_go_depth_first_so_that_none_is_in_hand_between_two() -> None:
+    trace: list[Any] = []
+
+    def note(name: str) -> Callable[[Any], Any]:
+        def step(value: Any) -> Any:
+            trace.append((name, value))
+            return value
+
+        return step
+
+    chain, _ = chain_of(lambda s: s.process("twice", Twice()).map(note("a")).map(note("b")))
+    chain.push(1)
+    assert trace == [("a", 1), ("b", 1), ("a", 1), ("b", 1)]
+
+
+def test_a_record_goes_to_every_reader_of_a_step() -> None:
+    left: list[Any] = []
+    right: list[Any] = []
+    edge: list[Any] = []
+
+    def build(s: Stream) -> None:
+        s.map(left.append, id="left")
+        s.map(right.append, id="right")
+
+    chain, _ = chain_of(build, {("in", None): [edge.append]})
+    chain.push(1)
+    assert (left, right, edge) == ([1], [1], [1])
+
+
+def test_the_output_of_a_last_step_that_nobody_reads_is_dropped() -> None:
+    seen: list[Any] = []
+    chain, _ = chain_of(lambda s: s.map(seen.append))
+    chain.push(1)
+    assert seen == [1]
+
+
+# -- side outputs ---------------------------------------------------------------------------------------------
+
+
+def test_a_side_output_goes_to_its_readers_and_not_downstream() -> None:
+    build: Build = lambda s: s.process("split", Split()).side_output("odd").map(str, id="odd")  # noqa: E731
+    main: list[Any] = []
+    side: list[Any] = []
+    chain, _ = chain_of(build, {("split", None): [main.append], ("odd", None): [side.append]})
+    for value in range(5):
+        chain.push(value)
+    assert (main, side) == ([0, 2, 4], ["1", "3"])
+
+
+def test_a_side_output_crosses_edges() -> None:
+    assert run(lambda s: s.process("split", Split()), [1, 2, 3], "split", tag="odd") == [1, 3]
+
+
+class Label(Operator):
+    """Emits to the side under a tag that other steps use, too, before and after each output."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def process(self, value: Any, ctx: Any) -> Any:
+        ctx.side_output("note", f"{self.name} before {value}")
+        yield value
+        ctx.side_output("note", f"{self.name} after {value}")
+
+
+def test_steps_that_use_one_tag_have_each_their_own_side_output() -> None:
+    first: list[Any] = []
+    second: list[Any] = []
+    build: Build = lambda s: s.process("first", Label("first")).process("second", Label("second"))  # noqa: E731
+    chain, context = chain_of(build, {("first", "note"): [first.append], ("second", "note"): [second.append]})
+    chain.push(1)
+    assert first == ["first before 1", "first after 1"]
+    assert second == ["second before 1", "second after 1"]
+    assert context.side_outputs == {}
+
+
+def test_a_step_whose_side_output_nobody_reads_does_not_emit_to_that_of_another() -> None:
+    notes: list[Any] = []
+    build: Build = lambda s: s.process("first", Label("first")).process("second", Label("second"))  # noqa: E731
+    chain, _ = chain_of(build, {("first", "note"): [notes.append]})
+    chain.push(1)
+    assert notes == ["first before 1", "first after 1"]
+
+
+def test_a_reader_of_a_side_output_does_not_emit_to_the_side_output_that_it_reads() -> None:
+    emitted: list[Any] = []
+    build: Build = lambda s: s.process("a", Label("a")).side_output("note").process("b", Label("b"))  # noqa: E731
+    chain, _ = chain_of(build, {("b", None): [emitted.append]})
+    chain.push(1)
+    assert emitted == ["a before 1", "a after 1"]
+
+
+# -- what is shared and what not ------------------------------------------------------------------------------
+
+
+def change(value: dict[str, Any]) -> dict[str, Any]:
+    value["changed"] = True
+    value["deep"].append(1)
+    return value
+
+
+def test_a_reader_that_changes_a_record_in_place_does_not_change_it_for_the_others() -> None:
+    seen: list[Any] = []
+
+    def build(s: Stream) -> None:
+        s.map(change, id="changing")
+        s.map(lambda v: seen.append(dict(v)), id="looking")
+        s.map(change, id="changing too")
+
+    sent: list[Any] = []
+    chain, _ = chain_of(build, {("in", None): [lambda value: sent.append(repr(value))]})
+    chain.push({"id": 1, "deep": []})
+    assert seen == [{"id": 1, "deep": []}]
+    assert sent == ["{'id': 1, 'deep': []}"]
+
+
+class Collect(KeyedOperator):
+    """Emits the very list that lies in its state."""
+
+    seen = ValueState(default=list)
+
+    def process(self, value: Any, ctx: Any) -> Any:
+        self.seen.value.append(value)
+        yield self.seen.value
+        ctx.side_output("also", self.seen.value)
+
+
+@pytest.mark.parametrize("tag", [None, "also"])
+def test_a_chained_step_never_holds_what_lies_in_keyed_state(tag: str | None) -> None:
+    held: list[Any] = []
+
+    def build(s: Stream) -> None:
+        step = s.key_by(0).process("collect", Collect())
+        (step if tag is None else step.side_output(tag)).map(held.append, id="hold")
+
+    backend = HeapBackend(range(128), 128)
+    chain, _ = chain_of(build, vertex=1, backend=backend)
+    key = encode_key("k")
+    backend.set_current_key(key, key_group(key, 128))
+    chain.push(1)
+    held[0].append("changed by the step that holds it")
+    chain.push(2)
+    assert held == [[1, "changed by the step that holds it"], [1, 2]]
+
+
+# -- life -----------------------------------------------------------------------------------------------------
+
+
+class Alive(Operator):
+    def __init__(self, name: str, trace: list[str], fails: str = "") -> None:
+        self.name, self.trace, self.fails = name, trace, fails
+
+    def _do(self, what: str) -> None:
+        self.trace.append(f"{what} {self.name}")
+        if self.fails == what:
+            raise RuntimeError(f"{what} of {self.name} failed")
+
+    def open(self, ctx: Any) -> None:
+        self._do("open")
+
+    def process(self, value: Any, ctx: Any) -> Any:
+        yield value
+
+    def close(self) -> None:
+        self._do("close")
+
+    def snapshot(self, checkpoint_id: int) -> Any:
+        self._do("snapshot")
+        return None if self.name == "b" else {"of": self.name}
+
+    def on_checkpoint_complete(self, checkpoint_id: int) -> None:
+        self._do(f"complete {checkpoint_id}")
+
+    def on_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        self._do(f"aborted {checkpoint_id}")
+
+
+def three(trace: list[str], **fails: str) -> Chain:
+    def build(s: Stream) -> None:
+        for name in "abc":
+            s = s.process(name, Alive(name, trace, fails.get(name, "")))
+
+    return chain_of(build)[0]
+
+
+def test_operators_open_from_the_last_to_the_head_and_close_from_the_head_to_the_last() -> None:
+    trace: list[str] = []
+    chain = three(trace)
+    chain.open()
+    chain.close()
+    assert trace == ["open c", "open b", "open a", "close a", "close b", "close c"]
+
+
+def test_all_are_closed_even_if_one_fails() -> None:
+    trace: list[str] = []
+    chain = three(trace, a="close", b="close")
+    chain.open()
+    trace.clear()
+    with pytest.raises(RuntimeError, match="close of"):
+        chain.close()
+    assert trace == ["close a", "close b", "close c"]
+
+
+def test_an_operator_that_failed_to_open_is_closed_and_those_never_opened_are_not() -> None:
+    trace: list[str] = []
+    chain = three(trace, b="open")
+    with pytest.raises(RuntimeError, match="open of b failed"):
+        chain.open()
+    chain.close()
+    assert trace == ["open c", "open b", "close b", "close c"]
+
+
+def test_closing_twice_closes_once() -> None:
+    trace: list[str] = []
+    chain = three(trace)
+    chain.open()
+    chain.close()
+    trace.clear()
+    chain.close()
+    assert trace == []
+
+
+def test_a_snapshot_holds_the_operators_that_have_state_of_their_own() -> None:
+    assert three([]).snapshot(7) == {"a": {"of": "a"}, "c": {"of": "c"}}
+
+
+def test_every_operator_is_told_how_a_checkpoint_ended() -> None:
+    trace: list[str] = []
+    chain = three(trace)
+    chain.notify(4, completed=True)
+    chain.notify(5, completed=False)
+    assert sorted(trace) == [f"{how} {name}" for how in ("aborted 5", "complete 4") for name in "abc"]
+
+
+@pytest.mark.parametrize("returned", [{"user": 1}, "text", b"bytes"])
+@pytest.mark.parametrize("with_side_output", [False, True])
+def test_one_record_returned_bare_is_refused_and_not_taken_apart(returned: Any, with_side_output: bool) -> None:
+    class Bare(Operator):
+        def process(self, value: Any, ctx: Any) -> Any:
+            return returned
+
+    def build(stream: Stream) -> Stream:
+        bare = stream.process("x", Bare())
+        if with_side_output:
+            bare.side_output("side").map(str, id="reader")
+        return bare
+
+    with pytest.raises(TypeError, match=r"Bare.process returned a (dict|str|bytes).*yield"):
+        run(build, [1], "x")
+    with pytest.raises(TypeError, match=r"flat_map returned a (dict|str|bytes).*yield"):
+        run(lambda s: s.flat_map(lambda v: returned, id="x"), [1], "x")
+
+
+def test_a_flat_map_may_return_none() -> None:
+    assert run(lambda s: s.flat_map(lambda v: [v] if v > 1 else None, id="x"), [1, 2], "x") == [2]

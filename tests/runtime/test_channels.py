@@ -1,0 +1,390 @@
+"""Credit, order and wake-ups of channels, without sockets or threads."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from checkpoint.barrier_events import Barrier
+from pipeline.buffers import BufferConfig
+from pipeline.runtime.channels import InputGate, OutputChannel
+from pipeline.runtime.debloat import Budget
+from pipeline.runtime.frames import (
+    BarrierElement,
+    ChannelId,
+    Data,
+    EndOfInput,
+    FrameError,
+    Header,
+    IdleStatus,
+    Kind,
+    Watermark,
+)
+
+
+def data(size, label=b""):
+    return Data(label, size, rows=1)
+
+
+class Link:
+    """The wire between an output channel and a gate with one input, moved by hand."""
+
+    def __init__(self, config=None, budget=None):
+        config = config or BufferConfig(debloat=False, max_bytes=10_000, frame_bytes=2_048)
+        self.to_send, self.credit_due = deque(), deque()
+        self.room, self.input = [], []
+        self.output = OutputChannel(ChannelId(0, 1, 2), config, self.to_send.append, lambda: self.room.append(1))
+        self.gate = InputGate([self.output.id], config, self.credit_due.append, lambda: self.input.append(1))
+        self.channel = self.gate.channels[0]
+        self.wire, self.credits = deque(), deque()
+        if budget:
+            self.channel._budget = budget
+        self.largest = 0
+
+    def open(self):
+        self.credits.append(self.channel.credit())
+        return self
+
+    def pump(self):
+        """What the sender's network thread does when it is told to look."""
+        self.output.unschedule()
+        while (taken := self.output.take()) is not None:
+            self.wire.append(taken)
+        if self.output.backlog():
+            self.wire.append(None)
+
+    def deliver_credit(self):
+        self.output.grant(self.credits.popleft())
+        self.pump()
+
+    def receive(self):
+        taken = self.wire.popleft()
+        if taken is None:
+            if self.channel.starve():
+                self.credits.append(self.channel.credit())
+            return
+        element, sequence = taken
+        size = element.size if isinstance(element, Data) else 0
+        self.channel.receiving(Header(Kind.DATA if size else Kind.WATERMARK, 0, 1, size, sequence))
+        self.gate.put(self.channel, element)
+
+    def send_credit(self):
+        self.credits.append(self.credit_due.popleft().credit())
+
+    def run(self):
+        """Everything that happens without the task threads."""
+        while self.to_send or self.credits or self.wire or self.credit_due:
+            if self.to_send:
+                self.to_send.popleft()
+                self.pump()
+            if self.credits:
+                self.deliver_credit()
+            if self.wire:
+                self.receive()
+            if self.credit_due:
+                self.send_credit()
+
+    def drain(self):
+        """Poll until nothing comes any more."""
+        polled = []
+        self.run()
+        while (one := self.gate.poll()) is not None:
+            polled.append(one[1])
+            self.run()
+        return polled
+
+
+budgets = st.builds(Budget, st.integers(1, 200), st.just(50))
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("send"), st.integers(1, 400)),
+        st.tuples(st.just("mark"), st.just(0)),
+        st.tuples(st.just("budget"), budgets),
+        *(st.tuples(st.just(step), st.just(0)) for step in ("pump", "credit", "grant", "receive", "poll", "poll")),
+    ),
+    max_size=120,
+)
+
+
+@settings(max_examples=300)
+@given(budgets, steps)
+def test_whatever_the_timing_all_arrives_in_order_and_no_queue_exceeds_its_budget_by_more_than_a_lone_frame(
+    budget, steps
+):
+    link = Link(budget=budget).open()
+    sent, polled, largest_budget = [], [], budget.channel_bytes
+
+    def check():
+        queued = [e.size for e in link.channel._queue if isinstance(e, Data)]
+        assert sum(queued) == link.gate.queued_bytes
+        assert sum(queued) <= largest_budget or len(queued) == 1
+
+    for step, value in steps:
+        match step:
+            case "send":
+                sent.append(data(value))
+                link.output.send(sent[-1])
+            case "mark":
+                sent.append(Watermark(len(sent)))
+                link.output.send(sent[-1])
+            case "budget":
+                largest_budget = max(largest_budget, value.channel_bytes)
+                link.channel.set_budget(value)
+            case "pump" if link.to_send:
+                link.to_send.popleft()
+                link.pump()
+            case "credit" if link.credit_due:
+                link.send_credit()
+            case "grant" if link.credits:
+                link.deliver_credit()
+            case "receive" if link.wire:
+                link.receive()
+            case "poll":
+                one = link.gate.poll()
+                polled += [one[1]] if one else []
+        check()
+    link.run()
+    check()
+    polled += link.drain()
+
+    assert polled == sent
+    assert link.output.queued_bytes == link.gate.queued_bytes == 0
+
+
+def test_nothing_is_sent_before_the_receiver_knows_the_channel():
+    link = Link()
+    link.output.send(Watermark(1))
+    link.output.send_priority(BarrierElement(Barrier(1)))
+    assert link.output.take() is None
+    link.open().run()
+    assert [type(link.gate.poll()[1]) for _ in range(2)] == [BarrierElement, Watermark]
+
+
+def test_frames_beyond_the_credit_wait_and_control_elements_behind_them_keep_their_place():
+    link = Link(budget=Budget(100, 50)).open()
+    for element in (data(60), data(60), Watermark(7)):
+        link.output.send(element)
+    link.run()
+    assert link.gate.queued_bytes == 60
+    assert link.output.queued_bytes == 60
+    assert link.drain() == [data(60), data(60), Watermark(7)]
+
+
+def test_control_elements_cost_no_credit():
+    link = Link(budget=Budget(100, 50)).open()
+    link.output.send(data(100))
+    link.output.send(Watermark(7))
+    link.output.send(EndOfInput())
+    link.run()
+    assert link.output.finished
+    assert link.drain() == [data(100), Watermark(7), EndOfInput()]
+
+
+def test_an_empty_receiver_admits_one_frame_of_any_size_and_no_second_one():
+    link = Link(budget=Budget(100, 50)).open()
+    for _ in range(3):
+        link.output.send(data(5_000))
+    link.run()
+    assert link.gate.queued_bytes == 5_000
+    assert link.drain() == [data(5_000)] * 3
+
+
+def test_a_large_frame_behind_small_ones_passes_once_they_are_consumed():
+    link = Link(budget=Budget(100, 50)).open()
+    for size in (40, 5_000, 1):
+        link.output.send(data(size))
+    link.run()
+    assert link.gate.queued_bytes == 40
+    assert [e.size for e in link.drain()] == [40, 5_000, 1]
+
+
+def test_a_frame_is_the_receivers_from_its_header_on():
+    link = Link(budget=Budget(100, 50)).open()
+    link.run()
+    link.channel.receiving(Header(Kind.DATA, 0, 1, 80, 0))
+    assert link.gate.queued_bytes == 80
+    assert link.gate.poll() is None
+    # neither is the receiver empty while a frame arrives, nor may another be sent into the space it takes
+    assert not link.channel.starve()
+    credit = link.channel.credit()
+    assert (credit.limit_bytes, credit.consumed_frames) == (100, 0)
+
+
+def test_a_frame_without_credit_is_a_violation():
+    link = Link(budget=Budget(100, 50)).open()
+    link.channel.receiving(Header(Kind.DATA, 0, 1, 80, 0))
+    with pytest.raises(FrameError, match="without credit"):
+        link.channel.receiving(Header(Kind.DATA, 0, 1, 80, 1))
+
+
+@pytest.mark.parametrize("sequence", [0, 2])
+def test_a_missing_or_doubled_element_is_a_violation(sequence):
+    link = Link().open()
+    link.channel.receiving(Header(Kind.WATERMARK, 0, 0, 1, 0))
+    with pytest.raises(FrameError, match="element 1 of channel"):
+        link.channel.receiving(Header(Kind.WATERMARK, 0, 0, 1, sequence))
+
+
+def test_credit_is_announced_in_steps_and_not_for_every_frame():
+    link = Link(budget=Budget(1_000, 50)).open()
+    link.run()
+    announced = 0
+    for _ in range(100):
+        link.output.send(data(10))
+        link.run()
+        link.gate.poll()
+        announced += len(link.credit_due)
+        link.run()
+    assert announced == 2
+
+
+def test_a_smaller_budget_takes_back_nothing_and_holds_once_the_queue_has_drained():
+    link = Link(budget=Budget(1_000, 50)).open()
+    link.run()
+    link.channel.set_budget(Budget(100, 20))
+    for _ in range(30):
+        link.output.send(data(90))
+    link.run()
+    assert link.gate.queued_bytes == 990  # granted before
+    while link.gate.queued_bytes > 100:
+        link.gate.poll()
+        link.run()
+    for _ in range(5):
+        link.gate.poll()
+        link.run()
+        assert link.gate.queued_bytes <= 100
+    assert link.output.target_bytes == 20
+
+
+def test_a_priority_element_overtakes_what_is_queued_and_returns_it():
+    link = Link(budget=Budget(100, 50)).open()
+    for element in (data(100), data(90), Watermark(3), data(80)):
+        link.output.send(element)
+    link.run()  # the first frame is on the wire: it is the receiver's
+    first, second = BarrierElement(Barrier(1)), BarrierElement(Barrier(2))
+    assert link.output.send_priority(first) == [data(90), Watermark(3), data(80)]
+    assert link.output.send_priority(second) == [data(90), Watermark(3), data(80)]
+    assert [e if isinstance(e, Data | Watermark) else e.barrier.checkpoint_id for e in link.drain()] == [
+        data(100),
+        1,
+        2,
+        data(90),
+        Watermark(3),
+        data(80),
+    ]
+
+
+def test_the_task_thread_is_woken_once_when_the_output_queue_has_half_emptied():
+    link = Link(budget=Budget(10_000, 2_048))
+    assert link.output.has_room
+    for _ in range(6):
+        link.output.send(data(1_000))
+    assert not link.output.has_room
+    link.open()
+    assert not link.room
+    link.run()
+    assert link.room == [1]
+    assert link.output.has_room
+
+
+def test_the_task_thread_is_woken_only_after_it_found_nothing():
+    link = Link().open()
+    link.output.send(data(10))
+    link.run()
+    assert not link.input
+    assert link.gate.poll() is not None
+    assert link.gate.poll() is None
+    link.output.send(data(10))
+    link.output.send(data(10))
+    link.run()
+    assert link.input == [1]
+
+
+def test_the_network_thread_is_told_once_until_it_looks_and_not_while_credit_is_missing():
+    link = Link(budget=Budget(100, 50)).open()
+    link.run()
+    link.output.send(data(100))
+    link.output.send(data(100))
+    assert len(link.to_send) == 1
+    link.run()
+    link.output.send(data(10))
+    assert not link.to_send
+    link.output.send_priority(BarrierElement(Barrier(1)))
+    assert len(link.to_send) == 1
+
+
+class Inputs:
+    def __init__(self, n):
+        self.wakes = []
+        self.ids = [ChannelId(0, i, 9) for i in range(n)]
+        self.gate = InputGate(self.ids, BufferConfig(), lambda _: None, lambda: self.wakes.append(1))
+
+    def put(self, index, element):
+        channel = self.gate.channels[index]
+        channel.credit()
+        if isinstance(element, Data):
+            channel.receiving(Header(Kind.DATA, 0, 1, element.size, channel._sequence))
+        self.gate.put(channel, element)
+
+    def poll_all(self):
+        polled = []
+        while (one := self.gate.poll()) is not None:
+            polled.append(one)
+        return polled
+
+
+def test_channels_are_read_in_turn():
+    inputs = Inputs(3)
+    for index in (0, 0, 0, 1, 2, 2):
+        inputs.put(index, IdleStatus(False))
+    assert [index for index, _ in inputs.poll_all()] == [0, 1, 2, 0, 2, 0]
+
+
+def test_a_blocked_channel_is_passed_over_and_keeps_what_it_has():
+    inputs = Inputs(2)
+    inputs.put(0, data(5))
+    inputs.put(1, Watermark(1))
+    inputs.gate.block(0)
+    assert inputs.poll_all() == [(1, Watermark(1))]
+    inputs.put(0, data(6))
+    assert not inputs.wakes  # nothing that could be read has come
+    inputs.put(1, Watermark(2))
+    assert inputs.wakes
+    assert inputs.poll_all() == [(1, Watermark(2))]
+    inputs.gate.unblock(0)
+    assert inputs.poll_all() == [(0, data(5)), (0, data(6))]
+
+
+def test_a_barriers_age_includes_its_time_in_the_input_queue():
+    inputs = Inputs(1)
+    inputs.put(0, BarrierElement(Barrier(1, age=2.0), at=-1e9))  # received very long ago
+    polled = inputs.poll_all()[0][1]
+    assert polled.barrier.age > 1e9
+
+
+def test_a_gate_without_channels_never_has_anything():
+    gate = InputGate([], BufferConfig(), lambda _: None, lambda: None)
+    assert gate.poll() is None
+    gate.debloat(1.0, 0.2)
+    assert gate.statistics().budget_bytes == 0
+
+
+def test_the_gate_debloats_by_what_was_consumed_and_not_by_what_was_polled():
+    inputs = Inputs(2)
+    gate, now = inputs.gate, 0.0
+    for index in (0, 1) * 50:
+        inputs.put(index, data(10_000))
+        inputs.gate.poll()
+        for tenth in range(10):  # each frame takes two seconds
+            now += 0.2
+            gate.debloat(now, now, in_hand_bytes=10_000 - 1_000 * (tenth + 1))
+            gate.debloat(now + 0.01, now + 0.01, in_hand_bytes=10_000 - 1_000 * (tenth + 1))
+    statistics = gate.statistics()
+    assert statistics.rate == pytest.approx(5_000, rel=0.01)
+    assert statistics.budget_bytes == pytest.approx(5_000, rel=0.3)
+    inputs.put(0, data(2_000))
+    assert gate.statistics().estimated_time_to_consume == pytest.approx(0.4, rel=0.01)
+    assert gate.statistics().channels[0].records == 50

@@ -1,0 +1,90 @@
+"""What users are told about each checkpoint."""
+
+from __future__ import annotations
+
+from checkpoint.coordinator_events import CheckpointKind
+from pipeline.runtime import checkpoint_stats
+from pipeline.runtime.checkpoint_stats import CheckpointHistory
+
+
+def acknowledged(history: CheckpointHistory, id: int, name: str, now: float, **statistics: float) -> None:
+    history.acknowledged(id, name, {"async": statistics.pop("async_", 0.0), **statistics}, now)
+
+
+def test_a_checkpoints_durations_and_spans_are_the_largest_and_its_size_the_sum_of_its_subtasks() -> None:
+    history = CheckpointHistory()
+    history.triggered(7, CheckpointKind.CHECKPOINT, 100.0)
+    acknowledged(history, 7, "in[0]", 100.5, sync=0.2, span_records=40, span_bytes=4000, size=10)
+    acknowledged(history, 7, "op[0]", 101.0, start_delay=0.3, alignment=0.4, sync=0.1, async_=0.6, size=5)
+    history.completed(7, 101.5)
+    (row,) = history.rows()
+    assert (row.id, row.status, row.kind, row.duration) == (7, "completed", "checkpoint", 1.5)
+    assert (row.start_delay, row.alignment, row.sync, row.async_) == (0.3, 0.4, 0.2, 0.6)
+    assert (row.size, row.span_records, row.span_bytes) == (15, 40, 4000)
+    assert [(s.name, s.acknowledged_after) for s in row.subtasks] == [("in[0]", 0.5), ("op[0]", 1.0)]
+
+
+def test_a_checkpoint_in_progress_has_no_duration_yet() -> None:
+    history = CheckpointHistory()
+    history.triggered(1, CheckpointKind.FINAL, 0.0)
+    (row,) = history.rows()
+    assert (row.status, row.kind, row.duration, row.failure) == ("in_progress", "final", None, None)
+    assert history.duration(1, 2.5) == 2.5
+
+
+def test_a_failure_says_why_and_when() -> None:
+    history = CheckpointHistory()
+    history.triggered(1, CheckpointKind.CHECKPOINT, 10.0)
+    history.failed(1, "totals[1] has no barrier from orders[0]", 20.0)
+    (row,) = history.rows()
+    assert (row.status, row.duration, row.failure) == ("failed", 10.0, "totals[1] has no barrier from orders[0]")
+
+
+def test_what_comes_after_the_end_of_a_checkpoint_changes_nothing() -> None:
+    history = CheckpointHistory()
+    history.triggered(1, CheckpointKind.CHECKPOINT, 0.0)
+    history.failed(1, "expired", 5.0)
+    before = history.rows()
+    acknowledged(history, 1, "op[0]", 6.0, size=100)
+    history.completed(1, 7.0)
+    history.failed(1, "again", 8.0)
+    acknowledged(history, 99, "op[0]", 9.0)
+    history.completed(99, 9.0)
+    assert history.rows() == before
+
+
+def test_with_its_attempt_every_checkpoint_in_progress_ends() -> None:
+    history = CheckpointHistory()
+    for id in (1, 2, 3):
+        history.triggered(id, CheckpointKind.CHECKPOINT, float(id))
+    history.completed(2, 4.0)
+    history.attempt_ended(10.0)
+    assert [(row.id, row.status, row.duration) for row in history.rows()] == [
+        (1, "failed", 9.0),
+        (2, "completed", 2.0),
+        (3, "failed", 7.0),
+    ]
+
+
+def test_the_largest_id_counts_checkpoints_that_failed() -> None:
+    history = CheckpointHistory()
+    assert history.largest_id == 0
+    history.triggered(4, CheckpointKind.CHECKPOINT, 0.0)
+    history.failed(4, "expired", 1.0)
+    assert history.largest_id == 4
+
+
+def test_only_the_newest_are_kept() -> None:
+    history = CheckpointHistory()
+    for id in range(1, checkpoint_stats._KEPT + 11):
+        history.triggered(id, CheckpointKind.CHECKPOINT, 0.0)
+    rows = history.rows()
+    assert (len(rows), rows[0].id) == (checkpoint_stats._KEPT, 11)
+
+
+def test_rows_are_a_copy() -> None:
+    history = CheckpointHistory()
+    history.triggered(1, CheckpointKind.CHECKPOINT, 0.0)
+    rows = history.rows()
+    history.completed(1, 1.0)
+    assert rows[0].status == "in_progress"

@@ -1,0 +1,150 @@
+"""What older owners left is deleted, and nothing that could be restored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from checkpoint import owners
+from checkpoint.coordinator_events import CheckpointKind
+from checkpoint.handles import FileHandle
+from checkpoint.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
+from checkpoint.naming import CheckpointRef, private_path, shared_path
+from checkpoint.owners import Claim, Fenced
+from checkpoint.storage import CheckpointStorage
+from pipeline.runtime.cleanup import Cleanup
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> CheckpointStorage:
+    storage = CheckpointStorage(tmp_path.as_uri(), "job")
+    storage.prepare()
+    return storage
+
+
+def metadata(ref: CheckpointRef, *files: FileHandle) -> CheckpointMetadata:
+    subtask = SubtaskSnapshot({"out": OperatorSnapshot(files=files)})
+    return CheckpointMetadata(
+        id=ref.id,
+        epoch=ref.epoch,
+        kind=CheckpointKind.CHECKPOINT,
+        pipeline="job",
+        lineage="x",
+        lineage_parent=None,
+        max_parallelism=128,
+        weir_version="0",
+        trigger_time=0.0,
+        duration=0.0,
+        options={},
+        vertices={"v": VertexSnapshot((subtask,))},
+    )
+
+
+def begin(storage: CheckpointStorage, id: int, epoch: int) -> CheckpointRef:
+    """A checkpoint of which a subtask has written something."""
+    ref = CheckpointRef(id, epoch)
+    storage.write_file(private_path(ref, "op-0", "state"), b"state")
+    return ref
+
+
+def complete(storage: CheckpointStorage, id: int, epoch: int, *files: FileHandle) -> CheckpointRef:
+    ref = begin(storage, id, epoch)
+    storage.write_metadata(id, epoch, metadata(ref, *files))
+    return ref
+
+
+def segment(storage: CheckpointStorage, epoch: int) -> FileHandle:
+    return storage.write_file(shared_path(epoch, "out"), b"segment")
+
+
+def take_over(storage: CheckpointStorage, restored: CheckpointRef | None) -> tuple[Claim, Cleanup]:
+    claim = owners.claim(storage)
+    owners.record_restored(storage, claim, restored)
+    kept = tuple(storage.load(ref) for ref in storage.list_checkpoints())
+    return claim, Cleanup(storage, claim, kept)
+
+
+def shared(storage: CheckpointStorage) -> set[str]:
+    return set(storage.list_shared())
+
+
+def test_checkpoints_that_did_not_complete_and_files_without_a_user_go(storage: CheckpointStorage) -> None:
+    first, _ = take_over(storage, None)
+    used, unused = segment(storage, first.epoch), segment(storage, first.epoch)
+    good = complete(storage, 1, first.epoch, used)
+    begin(storage, 2, first.epoch)
+    _, cleanup = take_over(storage, good)
+    cleanup.run(void=False)
+    assert storage.folders() == [good]
+    assert shared(storage) == {used.path}
+    assert unused.path not in shared(storage)
+
+
+def test_what_this_owner_writes_stays(storage: CheckpointStorage) -> None:
+    """† Its checkpoints in progress, and segments whose acknowledgement may be on its way."""
+    claim, cleanup = take_over(storage, None)
+    mine, file = begin(storage, 1, claim.epoch), segment(storage, claim.epoch)
+    cleanup.run(void=True)
+    assert storage.folders() == [mine]
+    assert shared(storage) == {file.path}
+
+
+def test_files_of_every_retained_checkpoint_stay(storage: CheckpointStorage) -> None:
+    first, _ = take_over(storage, None)
+    files = [segment(storage, first.epoch) for _ in range(3)]
+    refs = [complete(storage, n, first.epoch, files[n - 1]) for n in (1, 2, 3)]
+    _, cleanup = take_over(storage, refs[-1])
+    cleanup.run(void=True)
+    assert storage.folders() == refs
+    assert shared(storage) == {file.path for file in files}
+
+
+def test_a_checkpoint_given_up_for_an_older_one_goes_only_once_there_is_a_new_one(storage: CheckpointStorage) -> None:
+    """Until then a start by mistake can be taken back."""
+    first, _ = take_over(storage, None)
+    old_file, void_file, unused = (segment(storage, first.epoch) for _ in range(3))
+    old = complete(storage, 1, first.epoch, old_file)
+    void = complete(storage, 2, first.epoch, void_file)
+    begin(storage, 3, first.epoch)
+    _, cleanup = take_over(storage, old)
+    cleanup.run(void=False)
+    assert storage.folders() == [old, void]
+    assert shared(storage) == {old_file.path, void_file.path}
+    cleanup.run(void=True)
+    assert storage.folders() == [old]
+    assert shared(storage) == {old_file.path}
+    assert unused.path not in shared(storage)
+
+
+@pytest.mark.parametrize("void", [False, True])
+def test_as_long_as_it_is_not_known_which_files_a_checkpoint_needs_all_stay(
+    storage: CheckpointStorage, void: bool
+) -> None:
+    first, _ = take_over(storage, None)
+    file = segment(storage, first.epoch)
+    good = complete(storage, 1, first.epoch)
+    begin(storage, 2, first.epoch)
+    claim, _ = take_over(storage, good)
+    Cleanup(storage, claim, (), unreadable=(good,)).run(void)
+    assert storage.folders() == [good]
+    assert shared(storage) == {file.path}
+
+
+def test_an_owner_that_was_fenced_deletes_nothing(storage: CheckpointStorage) -> None:
+    """† The newer owner may need it."""
+    first, _ = take_over(storage, None)
+    left, file = begin(storage, 1, first.epoch), segment(storage, first.epoch)
+    _, cleanup = take_over(storage, None)
+    take_over(storage, None)
+    with pytest.raises(Fenced):
+        cleanup.run(void=True)
+    assert storage.folders() == [left]
+    assert shared(storage) == {file.path}
+
+
+def test_files_that_are_not_weirs_stay(storage: CheckpointStorage, tmp_path: Path) -> None:
+    (tmp_path / "job" / "shared" / "notes.txt").write_text("mine")
+    _, cleanup = take_over(storage, None)
+    cleanup.run(void=True)
+    assert shared(storage) == {"shared/notes.txt"}

@@ -1,0 +1,128 @@
+"""Input budgets follow the measured rate."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.buffers import MIN_FRAME_BYTES, BufferConfig
+from pipeline.runtime.debloat import Debloater
+
+MIB = 1024 * 1024
+configs = st.builds(
+    lambda frame, factor, target, debloat: BufferConfig(
+        max_bytes=frame * factor, frame_bytes=frame, target=target, debloat=debloat
+    ),
+    st.integers(MIN_FRAME_BYTES, MIB),
+    st.integers(1, 64),
+    st.floats(0.01, 10),
+    st.booleans(),
+)
+observations = st.lists(st.tuples(st.integers(0, 100 * MIB), st.floats(0, 0.2)), max_size=40)
+
+
+def settle(debloater, rate, ticks=60, active=0.2):
+    for _ in range(ticks):
+        debloater.observe(int(rate * active), active)
+    return debloater.budget
+
+
+@given(configs, st.integers(1, 200), observations)
+def test_budgets_stay_between_one_frame_and_the_configured_maximum(config, channels, observations):
+    debloater = Debloater(config, channels)
+    for consumed, active in [(0, 0.0), *observations]:
+        debloater.observe(consumed, active)
+        budget = debloater.budget
+        assert budget.channel_bytes >= MIN_FRAME_BYTES
+        assert budget.channel_bytes == MIN_FRAME_BYTES or budget.channel_bytes * channels <= config.max_bytes
+        assert MIN_FRAME_BYTES <= budget.frame_bytes <= min(config.frame_bytes, budget.channel_bytes)
+
+
+@given(st.floats(50_000, 5_000_000), st.integers(1, 8), st.floats(0.1, 1.5))
+def test_what_is_in_flight_takes_the_target_time_at_a_steady_rate(rate, channels, target):
+    debloater = Debloater(BufferConfig(target=target), channels)
+    total = settle(debloater, rate).channel_bytes * channels
+    wanted = max(rate * target, channels * MIN_FRAME_BYTES)
+    # announced within 25 %; the rest is rounding
+    assert wanted * 0.74 - channels <= total <= wanted * 1.35 + channels
+
+
+@given(observations)
+def test_a_change_is_announced_only_beyond_a_quarter(observations):
+    debloater = Debloater(BufferConfig(), 2)
+    for consumed, active in observations:
+        before = debloater.budget
+        announced = debloater.observe(consumed, active)
+        if announced is None:
+            assert debloater.budget == before
+        else:
+            assert debloater.budget == announced
+            assert abs(announced.channel_bytes - before.channel_bytes) > 0.25 * before.channel_bytes
+
+
+def test_a_slow_operator_gets_a_small_budget_and_small_batches():
+    budget = settle(Debloater(BufferConfig(), channels=2), rate=55_000)  # 2 ms a record of 110 bytes
+    assert budget.channel_bytes * 2 <= 70_000
+    assert budget.frame_bytes <= 9_000
+
+
+def test_time_without_input_does_not_count():
+    busy, mostly_idle = Debloater(BufferConfig(), 1), Debloater(BufferConfig(), 1)
+    assert settle(busy, rate=2_000_000) == settle(mostly_idle, rate=2_000_000, ticks=600, active=0.02)
+    before = mostly_idle.budget
+    assert mostly_idle.observe(0, 0.0) is None
+    assert mostly_idle.budget == before
+
+
+def test_an_operator_that_becomes_slow_shrinks_its_budget_even_if_it_finishes_no_batch():
+    debloater = Debloater(BufferConfig(), 1)
+    fast = settle(debloater, rate=2_000_000).channel_bytes
+    slow = settle(debloater, rate=0, ticks=25).channel_bytes
+    assert slow < fast / 20
+
+
+def test_before_anything_is_measured_the_budget_is_small_and_the_time_to_consume_unknown():
+    debloater = Debloater(BufferConfig(), 4)
+    assert debloater.budget.channel_bytes <= 64 * 1024
+    assert debloater.observe(0, 5.0) is None  # the first batch is still in hand
+    assert debloater.estimated_time_to_consume(1000) is None
+    assert debloater.estimated_time_to_consume(0) == 0.0
+
+
+def test_the_time_to_consume_follows_the_rate():
+    debloater = Debloater(BufferConfig(), 1)
+    settle(debloater, rate=1_000_000)
+    assert debloater.estimated_time_to_consume(500_000) == pytest.approx(0.5, rel=0.01)
+
+
+def test_switched_off_the_budget_is_the_configured_one_whatever_is_measured():
+    debloater = Debloater(BufferConfig(max_bytes=MIB, frame_bytes=100_000, debloat=False), 2)
+    assert settle(debloater, rate=1_000).channel_bytes == MIB // 2
+    assert debloater.budget.frame_bytes == 100_000
+    assert debloater.rate == pytest.approx(1_000)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_bytes": 10}, "max_bytes must be"),
+        ({"max_bytes": 1.5e6}, "max_bytes must be"),
+        ({"frame_bytes": True}, "frame_bytes must be"),
+        ({"max_bytes": 10_000, "frame_bytes": 20_000}, "must not be above max_bytes"),
+        ({"target": 0}, "target must be"),
+        ({"linger": -1}, "linger must be"),
+        ({"linger": "1s"}, "linger must be"),
+        ({"debloat": "yes"}, "debloat must be"),
+    ],
+)
+def test_a_wrong_option_is_refused_by_name(options, message):
+    with pytest.raises(ValueError, match=message):
+        BufferConfig(**options)
+
+
+def test_durations_may_be_timedeltas():
+    config = BufferConfig(target=timedelta(seconds=2), linger=timedelta(milliseconds=10))
+    assert (config.target_s, config.linger_s) == (2.0, 0.01)

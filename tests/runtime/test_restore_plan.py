@@ -1,0 +1,187 @@
+"""Which subtask gets what of a checkpoint, for any old and new parallelism."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkpoint.coordinator_events import CheckpointKind
+from checkpoint.handles import FileHandle
+from checkpoint.key_groups import range_of
+from checkpoint.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
+from pipeline import KeyedOperator, Operator, Pipeline, PipelineError, ValueState
+from pipeline.graph import Plan
+from pipeline.runtime.deployment import Restored
+from pipeline.runtime.restore_plan import check_restorable, restored_for
+from pipeline.testing import TestingSink, TestingSource
+
+GROUPS = 64
+parallelisms = st.integers(1, GROUPS)
+
+
+class Count(KeyedOperator):
+    count = ValueState(default=0)
+
+    def process(self, value: Any, ctx: Any) -> Any:
+        yield value
+
+
+class Same(Operator):
+    def process(self, value: Any, ctx: Any) -> Any:
+        yield value
+
+
+def plan(parallelism: int, keyed: bool = True) -> Plan:
+    p = Pipeline("job", parallelism=parallelism, max_parallelism=GROUPS)
+    stream = p.source("in", TestingSource())
+    step = stream.key_by(0).process("step", Count()) if keyed else stream.rebalance().process("step", Same())
+    step.rebalance().sink("out", TestingSink())
+    return p.plan()
+
+
+def metadata(*subtasks: Mapping[str, OperatorSnapshot], max_parallelism: int = GROUPS) -> CheckpointMetadata:
+    """A checkpoint of one vertex, with what each subtask's steps had."""
+    return CheckpointMetadata(
+        id=5,
+        epoch=1,
+        kind=CheckpointKind.CHECKPOINT,
+        pipeline="job",
+        lineage="x",
+        lineage_parent=None,
+        max_parallelism=max_parallelism,
+        weir_version="0",
+        trigger_time=0.0,
+        duration=0.0,
+        options={},
+        vertices={"v": VertexSnapshot(tuple(SubtaskSnapshot(dict(each)) for each in subtasks))},
+    )
+
+
+def restored(old: CheckpointMetadata, new: Plan, vertex: int, allow_unclaimed: bool = False) -> list[Restored]:
+    """What comes to each subtask of a vertex."""
+    v = new.vertices[vertex]
+    return [
+        restored_for(v, i, old, GROUPS, lambda snapshot: snapshot.state, allow_unclaimed) for i in range(v.parallelism)
+    ]
+
+
+# -- keyed state ----------------------------------------------------------------------------------------------
+
+
+@given(parallelisms, parallelisms)
+def test_every_subtask_gets_the_files_with_its_key_groups_and_no_others(old: int, new: int) -> None:
+    files = [FileHandle(f"chk-5-1/step-{i}-state.arrow", 1, "c") for i in range(old)]
+    checkpoint = metadata(*({"step": OperatorSnapshot(keyed_state=(file,))} for file in files))
+    for index, mine in enumerate(restored(checkpoint, plan(new), 1)):
+        wanted = {files[i] for i in range(old) if set(range_of(i, old, GROUPS)) & set(range_of(index, new, GROUPS))}
+        assert set(mine.keyed_state["step"]) == wanted
+        assert len(mine.keyed_state["step"]) == len(wanted)
+
+
+# -- state of operators' own ----------------------------------------------------------------------------------
+
+
+@given(parallelisms, parallelisms, st.randoms())
+def test_an_operators_own_state_comes_to_exactly_one_subtask(old: int, new: int, rng: Any) -> None:
+    having = {i for i in range(old) if rng.random() < 0.7}
+    checkpoint = metadata(
+        *({"step": OperatorSnapshot({"operator": {"of": i}})} if i in having else {} for i in range(old))
+    )
+    got = [mine.operators.get("step", []) for mine in restored(checkpoint, plan(new, keyed=False), 1)]
+    assert sorted(state["of"] for states in got for state in states) == sorted(having)
+    for index, states in enumerate(got):
+        assert all(state["of"] % new == index for state in states)
+
+
+def test_at_the_same_parallelism_each_subtask_gets_its_own_state_back_though_others_had_none() -> None:
+    checkpoint = metadata({}, {}, {"step": OperatorSnapshot({"operator": "of subtask 2"})})
+    got = [mine.operators.get("step") for mine in restored(checkpoint, plan(3, keyed=False), 1)]
+    assert got == [None, None, ["of subtask 2"]]
+
+
+# -- sources and sinks ----------------------------------------------------------------------------------------
+
+
+@given(parallelisms, parallelisms)
+def test_every_source_subtask_sees_every_position(old: int, new: int) -> None:
+    checkpoint = metadata(*({"in": OperatorSnapshot({"source": [[i, 10 * i]]})} for i in range(old)))
+    for mine in restored(checkpoint, plan(new), 0):
+        assert mine.sources == {"in": [[[i, 10 * i]] for i in range(old)]}
+
+
+def test_a_source_that_was_not_in_the_checkpoint_has_no_positions() -> None:
+    assert restored(metadata({"other": OperatorSnapshot({"source": 1})}), plan(1), 0)[0].sources == {}
+
+
+@given(parallelisms, parallelisms)
+def test_every_sink_owner_has_one_host_which_is_itself_as_long_as_there_is_such_a_subtask(old: int, new: int) -> None:
+    checkpoint = metadata(
+        *(
+            {"out": OperatorSnapshot({"sink": {"pending": [[i, [f"p{i}"]]], "committers": [[i, f"c{i}"]]}})}
+            for i in range(old)
+        )
+    )
+    hosted = [mine.sinks["out"] for mine in restored(checkpoint, plan(new), 2)]
+    for part, letter in (("pending", "p"), ("committers", "c")):
+        rows = [(index, owner, what) for index, each in enumerate(hosted) for owner, what in each[part]]
+        assert sorted(owner for _, owner, _ in rows) == list(range(old))
+        for index, owner, what in rows:
+            assert index == (owner if owner < new else owner % new)
+            assert what == ([f"p{owner}"] if letter == "p" else f"c{owner}")
+
+
+def test_an_owner_that_lay_with_another_subtask_goes_back_to_its_own() -> None:
+    """3 → 2 → 3: what subtask 0 hosted of owner 2 comes to subtask 2 again."""
+    both = {"pending": [[0, ["a"]], [2, ["c"]]], "committers": []}
+    checkpoint = metadata({"out": OperatorSnapshot({"sink": both})}, {"out": OperatorSnapshot({"sink": {}})})
+    hosted = [mine.sinks["out"]["pending"] for mine in restored(checkpoint, plan(3), 2)]
+    assert hosted == [[[0, ["a"]]], [], [[2, ["c"]]]]
+
+
+# -- what doesn't fit -----------------------------------------------------------------------------------------
+
+
+def test_another_max_parallelism_is_refused_with_both_numbers() -> None:
+    with pytest.raises(PipelineError, match=r"max_parallelism 128.*the pipeline has 64\. Set it back"):
+        check_restorable(metadata({}, max_parallelism=128), plan(1), GROUPS, allow_unclaimed=True)
+
+
+def test_state_of_a_step_that_is_gone_is_refused_unless_it_may_be_dropped() -> None:
+    checkpoint = metadata({"old name": OperatorSnapshot({"operator": 1}), "in": OperatorSnapshot({"source": 1})})
+    with pytest.raises(PipelineError, match=r"doesn't have: old name\..*give it its old id back.*allow_unclaimed=True"):
+        check_restorable(checkpoint, plan(1), GROUPS, allow_unclaimed=False)
+    check_restorable(checkpoint, plan(1), GROUPS, allow_unclaimed=True)
+
+
+def test_keyed_state_of_a_step_that_is_no_keyed_operator_any_more_is_refused_unless_it_may_be_dropped() -> None:
+    checkpoint = metadata({"step": OperatorSnapshot(keyed_state=(FileHandle("chk-5-1/x", 1, "c"),))})
+    with pytest.raises(PipelineError, match="keyed state of step 'step', which isn't a KeyedOperator any more"):
+        check_restorable(checkpoint, plan(1, keyed=False), GROUPS, allow_unclaimed=False)
+    check_restorable(checkpoint, plan(1, keyed=False), GROUPS, allow_unclaimed=True)
+    assert restored(checkpoint, plan(1, keyed=False), 1)[0].keyed_state == {}
+
+
+@pytest.mark.parametrize(
+    ("step", "state", "vertex"),
+    [
+        ("in", {"operator": 1}, 0),
+        ("step", {"source": [[0, 1]]}, 1),
+        ("step", {"sink": {"pending": [[0, ["not committed"]]]}}, 1),
+        ("out", {"operator": 1}, 2),
+    ],
+)
+def test_state_of_another_kind_of_step_under_the_id_is_refused_unless_it_may_be_dropped(
+    step: str, state: dict[str, Any], vertex: int
+) -> None:
+    checkpoint, new = metadata({step: OperatorSnapshot(state)}), plan(1, keyed=False)
+    (part,) = state
+    with pytest.raises(PipelineError, match=f"has state of a {part} under the id '{step}'"):
+        restored(checkpoint, new, vertex)
+    (dropped,) = restored(checkpoint, new, vertex, allow_unclaimed=True)
+    assert not dropped.operators
+    assert not any(dropped.sources.values())
+    assert not any(rows for sink in dropped.sinks.values() for rows in sink.values())

@@ -1,0 +1,32 @@
+"""The daemon that Spark's Python workers are forked from: what costs each of them time is done before."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+
+_LOOK = """
+import sys
+import pipeline.runtime.spark_daemon
+before = set(sys.modules)
+import pyspark.worker
+import pipeline.runtime.subtask
+assert sys.modules["pyspark"].__file__.split("/pyspark/")[-2].endswith(".zip"), "not as Spark starts it"
+print(*sorted(set(sys.modules) - before))
+print(*[path for path, importer in sys.path_importer_cache.items() if type(importer).__name__ == "zipimporter"])
+"""
+
+
+def test_a_forked_worker_finds_everything_imported_and_no_archive_to_read_again() -> None:
+    archives = sorted((Path(pyspark.__file__).parent / "python" / "lib").glob("*.zip"))
+    assert archives
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, archives))}  # as Spark sets it
+    look = subprocess.run([sys.executable, "-c", _LOOK], env=env, capture_output=True, text=True, check=False)
+    assert look.returncode == 0, look.stderr
+    imported_late, archives_to_read = look.stdout.split("\n")[:2]
+    assert imported_late == ""
+    assert archives_to_read == ""
