@@ -1,0 +1,313 @@
+"""`NativeBroker`: one Kafka broker (KRaft, broker and controller in one) as a child process."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from pipeline.broker import supervisor
+from pipeline.broker.jars import kafka_jars
+from pipeline.broker.java import find_java
+from pipeline.broker.ports import free_ports, is_free
+from pipeline.broker.readiness import await_broker
+
+_START_TIMEOUT_S: Final = 60.0
+_STOP_TIMEOUT_S: Final = 15.0
+_PORT_ATTEMPTS: Final = 3
+_JVM_OPTIONS: Final = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+
+_DEFAULTS: Final[Mapping[str, str]] = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "broker.session.timeout.ms": "3000",  # a restart after a kill waits for it
+    "broker.heartbeat.interval.ms": "500",
+    "group.initial.rebalance.delay.ms": "0",
+    "auto.create.topics.enable": "false",
+}
+
+_OWNED: Final = frozenset(
+    ("process.roles", "node.id", "listeners", "advertised.listeners", "controller.quorum.voters", "log.dirs")
+)
+
+_LOGGING: Final = """\
+status = error
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d{ISO8601} %p %c{1} %m%n
+rootLogger.level = warn
+rootLogger.appenderRef.out.ref = out
+logger.server.name = kafka.server
+logger.server.level = info
+"""
+
+
+class BrokerFailed(RuntimeError):
+    """The broker did not start, or ended; the message has the end of its log."""
+
+
+class NativeBroker:
+    """A broker that is this process's own; ends with it, however that ends. Not thread-safe."""
+
+    def __init__(
+        self, *, java: str, jars: Path, host: str, port: int, controller_port: int, directory: Path, ephemeral: bool
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._controller_port = controller_port
+        self._directory = directory
+        self._ephemeral = ephemeral
+        logging = f"-Dlog4j2.configurationFile={directory / 'log4j2.properties'}"
+        self._java = [java, *_JVM_OPTIONS, logging, "-cp", f"{jars}/*"]
+        self._process: subprocess.Popen[str] | None = None
+        self._pid: int | None = None
+        self._owner = os.getpid()
+
+    @classmethod
+    def start(
+        cls,
+        properties: Mapping[str, object] | None = None,
+        *,
+        host: str = "127.0.0.1",
+        port: int | None = None,
+        directory: Path | None = None,
+        timeout: float = _START_TIMEOUT_S,
+    ) -> Self:
+        """Start a broker and return once it answers. The first call ever fetches Kafka (`pipeline.broker.jars`).
+
+        Args:
+            properties: server.properties to add or replace (`{"offsets.retention.minutes": 1}`).
+            host: address to listen on and to advertise.
+            port: `None` = a free one.
+            directory: data, configuration and log; kept at the end, and used again if it has data from an earlier
+                run. `None` = a temporary one, removed at the end.
+            timeout: seconds until it must answer (fetching not counted).
+
+        Raises:
+            BrokerFailed: it ended or doesn't answer in time.
+            JavaMissing: no Java, or one too old.
+            FetchFailed: the jars can't be fetched.
+            ValueError: a property that this class must set itself.
+        """
+        if owned := sorted(_OWNED.intersection(properties or {})):
+            raise ValueError(
+                f"the embedded broker sets {', '.join(owned)} itself; give host, port or directory instead"
+            )
+        if port is not None and not is_free(host, port):
+            raise BrokerFailed(f"port {port} of {host} is taken by another server; choose another port")
+        java, jars = find_java(), kafka_jars()
+        for attempt in range(1, _PORT_ATTEMPTS + 1):
+            free = free_ports(2, host)
+            broker = cls(
+                java=java,
+                jars=jars,
+                host=host,
+                port=port if port is not None else free[0],
+                controller_port=free[1],
+                directory=Path(tempfile.mkdtemp(prefix="weir-kafka-")) if directory is None else directory.resolve(),
+                ephemeral=directory is None,
+            )
+            try:
+                broker._prepare(properties or {})
+                broker._launch(timeout)
+            except BrokerFailed:
+                # Another process may have taken a port between our look and Kafka's bind.
+                taken = "Address already in use" in broker.log_tail() and port is None
+                broker.stop()
+                if not taken or attempt == _PORT_ATTEMPTS:
+                    raise
+            except BaseException:
+                broker.stop()
+                raise
+            else:
+                atexit.register(broker._stop_at_exit)
+                return broker
+        raise AssertionError("unreachable")
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"{self._host}:{self._port}"
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    @property
+    def directory(self) -> Path:
+        return self._directory
+
+    @property
+    def log_path(self) -> Path:
+        return self._directory / "broker.log"
+
+    @property
+    def pid(self) -> int | None:
+        """Of the JVM; `None` while it does not run."""
+        return self._pid if self.alive else None
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def log_tail(self, lines: int = 40) -> str:
+        """The end of the broker's log."""
+        if not self.log_path.exists():
+            return ""
+        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+
+    def kill(self) -> None:
+        """SIGKILL. The data stays, as after a crash of the process; see `restart`."""
+        if self.alive and self._pid is not None:
+            _signal(self._pid, signal.SIGKILL)
+            self._wait(_STOP_TIMEOUT_S)
+        self._process = None
+
+    def restart(self, timeout: float = _START_TIMEOUT_S) -> None:
+        """Start again on the same port with the same data; shuts down first (cleanly) if it runs.
+
+        Raises:
+            BrokerFailed: it ended or doesn't answer in time.
+        """
+        self._shut_down()
+        self._launch(timeout)
+
+    def stop(self) -> None:
+        """Shut down, after 15 s by SIGKILL, and remove a temporary folder. May be called twice."""
+        self._shut_down()
+        atexit.unregister(self._stop_at_exit)
+        if self._ephemeral:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # -- inside -----------------------------------------------------------------------------------------------
+
+    @property
+    def _properties_path(self) -> Path:
+        return self._directory / "server.properties"
+
+    def _prepare(self, properties: Mapping[str, object]) -> None:
+        """Write the configuration, and format the storage unless it has been."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        settings: dict[str, object] = {
+            **_DEFAULTS,
+            "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
+            "listeners": f"PLAINTEXT://{self._host}:{self._port},CONTROLLER://127.0.0.1:{self._controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{self._host}:{self._port}",
+            "log.dirs": str(self._directory / "data"),
+            **properties,
+        }
+        self._properties_path.write_text("".join(f"{name}={_text(value)}\n" for name, value in settings.items()))
+        (self._directory / "log4j2.properties").write_text(_LOGGING)
+        command = [*self._java, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
+        with self.log_path.open("a") as log:
+            formatted = subprocess.run(
+                [*command, "-t", self._cluster_id() or _new_cluster_id(), "-c", str(self._properties_path)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                check=False,
+            )
+        if formatted.returncode != 0:
+            raise BrokerFailed(f"Kafka's storage can't be formatted in {self._directory}:\n{self.log_tail()}")
+
+    def _launch(self, timeout: float) -> None:
+        with self.log_path.open("a") as log:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-I", supervisor.__file__, str(os.getpid())),
+                    *(str(self._directory) if self._ephemeral else "-", *self._java),
+                    *("kafka.Kafka", str(self._properties_path)),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,  # Ctrl-C is the job's to handle; the broker must still be there for its end
+            )
+        assert self._process.stdout is not None
+        with self._process.stdout as told:
+            line = told.readline()
+        if not line:
+            raise BrokerFailed(f"the Kafka broker can't be started:\n{self.log_tail()}")
+        self._pid = int(line)
+        try:
+            await_broker(self.bootstrap_servers, timeout, self._check_alive, self._cluster_id())
+        except TimeoutError as error:
+            self.kill()
+            raise BrokerFailed(f"{error}. The end of its log:\n{self.log_tail()}") from error
+
+    def _cluster_id(self) -> str | None:
+        """What the storage was formatted for; `None` if it wasn't yet."""
+        path = self._directory / "data" / "meta.properties"
+        if not path.exists():
+            return None
+        return next(line.partition("=")[2] for line in path.read_text().splitlines() if line.startswith("cluster.id="))
+
+    def _check_alive(self) -> None:
+        if not self.alive:
+            raise BrokerFailed(f"the Kafka broker ended while starting. The end of its log:\n{self.log_tail()}")
+
+    def _shut_down(self) -> None:
+        if self.alive and self._pid is not None:
+            _signal(self._pid, signal.SIGTERM)
+            if not self._wait(_STOP_TIMEOUT_S):
+                _signal(self._pid, signal.SIGKILL)
+                self._wait(_STOP_TIMEOUT_S)
+        self._process = None
+
+    def _wait(self, timeout: float) -> bool:
+        assert self._process is not None
+        try:
+            self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def _stop_at_exit(self) -> None:
+        if os.getpid() == self._owner:  # not in a fork of it
+            self.stop()
+
+
+def _new_cluster_id() -> str:
+    while True:
+        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not cluster_id.startswith("-"):  # the storage tool would take it for an option
+            return cluster_id
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _signal(pid: int, signum: int) -> None:
+    try:
+        os.kill(pid, signum)
+    except ProcessLookupError:
+        pass  # has just ended by itself; the wait that follows sees it

@@ -1,0 +1,117 @@
+"""One broker for all tests, topics of their own for each, and a look at the end for processes left behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from functools import cache
+
+import psutil
+import pytest
+from hypothesis import settings
+
+from pipeline.testing import KafkaBroker, failpoints
+from pipeline.testing.kafka_backends import docker_trouble
+
+_SESSION = "WEIR_TEST_SESSION"
+_GRACE_S = 10.0
+
+os.environ[_SESSION] = uuid.uuid4().hex  # inherited by whatever tests start, however indirectly
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+# How long an example takes says something of the machine's load, not of the code.
+settings.register_profile("weir", deadline=None)
+settings.load_profile("weir")
+
+TopicMaker = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[KafkaBroker]:
+    """The broker that all tests share: that of WEIR_KAFKA_BOOTSTRAP, else a native one. Not to be killed."""
+    with KafkaBroker.start(kind="running" if os.environ.get("WEIR_KAFKA_BOOTSTRAP") else "native") as broker:
+        yield broker
+
+
+@pytest.fixture
+def unique_name(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """`unique_name("orders")`: a name for a topic, group or pipeline that no other test or run uses."""
+    test = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name)[:60].strip("-")
+
+    def make(hint: str = "name") -> str:
+        return f"{test}-{hint}-{uuid.uuid4().hex[:8]}"
+
+    return make
+
+
+@pytest.fixture
+def make_topic(kafka: KafkaBroker, unique_name: Callable[[str], str]) -> TopicMaker:
+    """`make_topic("in", partitions=3)`: creates a topic on the shared broker and returns its (unique) name."""
+
+    def make(hint: str = "topic", partitions: int = 1, config: dict[str, object] | None = None) -> str:
+        name = unique_name(hint)
+        kafka.create_topic(name, partitions, config)
+        return name
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def _no_failpoint_outlives_its_test() -> Iterator[None]:
+    yield
+    failpoints.clear()
+
+
+@cache
+def _docker_trouble() -> str | None:
+    return docker_trouble()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("docker") and (trouble := _docker_trouble()):
+        pytest.skip(trouble)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fails the run if a process that a test started still lives."""
+    _, left = psutil.wait_procs(_started_here(), timeout=_GRACE_S)
+    lines = [line for process in left if (line := _describe(process))]
+    if lines:
+        reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+        text = "processes left behind by tests:\n  " + "\n  ".join(lines)
+        if reporter is not None:
+            reporter.write_line(f"\n{text}", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _started_here() -> list[psutil.Process]:
+    """Every other process with this session's variable in its environment, but Spark's JVM, which is this process's
+    own and ends with it."""
+    own = {os.getpid(), _spark_gateway_pid()}
+    return [p for p in psutil.process_iter() if p.pid not in own and _environ(p).get(_SESSION) == os.environ[_SESSION]]
+
+
+def _spark_gateway_pid() -> int | None:
+    from pyspark import SparkContext
+
+    if SparkContext._active_spark_context is not None:
+        SparkContext._active_spark_context.stop()
+    gateway = SparkContext._gateway
+    return None if gateway is None else gateway.proc.pid
+
+
+def _environ(process: psutil.Process) -> dict[str, str]:
+    try:
+        return dict(process.environ())
+    except (psutil.Error, OSError):
+        return {}  # gone, or another user's
+
+
+def _describe(process: psutil.Process) -> str | None:
+    try:
+        started_by = process.environ().get("PYTEST_CURRENT_TEST", "outside of a test")
+        return f"{process.pid} {' '.join(process.cmdline())[:120]} (started by {started_by})"
+    except psutil.Error:
+        return None

@@ -1,0 +1,129 @@
+"""What a KafkaSource refuses before anything runs, and what it tells the client; no broker needed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sources import KafkaSource
+from sources.kafka.options import OWNED
+from sources.kafka.splits import Split, owner, to_state
+
+MIB = 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"servers": ""}, "servers must be addresses"),
+        ({"topics": None}, "either topics=.* or pattern"),
+        ({"pattern": "t.*"}, "either topics=.* or pattern"),
+        ({"topics": "orders"}, "topics must be a list"),
+        ({"topics": []}, "topics must be a list"),
+        ({"topics": [1]}, "topics must be names"),
+        ({"topics": None, "pattern": "("}, "pattern must be a regular expression"),
+        ({"group_id": ""}, "group_id must be a name"),
+        ({"start": "begin"}, "start must be 'earliest', 'latest', 'group'"),
+        ({"start": {}}, "start must be"),
+        ({"start": {"t": -1}}, "-1 is no offset"),
+        ({"start": {"other": 1}}, "start names the topic 'other'"),
+        ({"start": {1: 1}}, "1 is neither a topic"),
+        ({"start": "group"}, "needs group_id"),
+        ({"end": "earliest"}, "end must be 'latest'"),
+        ({"value_format": "avro"}, "value_format must be one of bytes, str, json"),
+        ({"key_format": None}, "key_format must be one of bytes, str, json"),
+        ({"discovery_interval": 0}, "discovery_interval must be at least"),
+        ({"rate_limit": -1}, "rate_limit must be a number"),
+        ({"on_data_loss": "latest"}, "on_data_loss must be"),
+        ({"on_bad_record": "dead-orders"}, "dead-letter topic is not available"),
+        ({"fetch_budget": 1024}, "fetch_budget must be at least 4194304 bytes"),
+        ({"max_span_records": 0}, "max_span_records must be a whole number"),
+        ({"max_span_bytes": 1.5}, "max_span_bytes must be a whole number"),
+        ({"active_backpressure": 1}, "active_backpressure must be True or False"),
+        ({"config": []}, "config must be a dict"),
+        ({"config": {"client.id": object()}}, "must be a string, number or bool"),
+    ],
+)
+def test_wrong_options_are_refused_with_what_they_may_be(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        KafkaSource(**{"servers": "localhost:9092", "topics": ["t"], **options})
+
+
+@pytest.mark.parametrize("name", sorted(OWNED))
+def test_settings_that_the_source_must_own_are_refused_by_name_with_the_reason(name: str) -> None:
+    with pytest.raises(ValueError, match=f"config may not set '{name}': .{{10,}}"):
+        KafkaSource("localhost:9092", topics=["t"], config={name: "x"})
+
+
+def test_a_client_made_before_the_fork_is_refused() -> None:
+    client = Consumer({"group.id": "g"})
+
+    with pytest.raises(ValueError, match="client made before the workers are forked hangs"):
+        KafkaSource("localhost:9092", topics=["t"], config={"client": client})
+
+
+def test_a_topic_called_timestamp_is_named_by_partition() -> None:
+    source = KafkaSource("localhost:9092", topics=["timestamp"], start={("timestamp", 0): 5})
+
+    assert source.options.start == {("timestamp", 0): 5}
+
+
+def test_other_settings_reach_the_client_and_the_owned_ones_stay() -> None:
+    source = KafkaSource("b:1", topics=["t"], config={"isolation.level": "read_uncommitted", "fetch.max.bytes": MIB})
+    config = source.options.consumer_config("client", "group")
+
+    assert config["isolation.level"] == "read_uncommitted"
+    assert config["fetch.max.bytes"] == MIB
+    assert config["enable.auto.commit"] is False
+    assert config["enable.auto.offset.store"] is False
+    assert config["auto.offset.reset"] == "error"
+
+
+def test_reads_committed_records_by_default_within_one_budget() -> None:
+    options = KafkaSource("b:1", topics=["t"], fetch_budget=32 * MIB).options
+    config = options.consumer_config("client", "group")
+    queued = config["queued.max.messages.kbytes"] * 1024
+
+    assert config["isolation.level"] == "read_committed"
+    assert queued + config["fetch.max.bytes"] + options.batch_bytes <= 32 * MIB
+
+
+def test_durations_may_be_timedeltas() -> None:
+    source = KafkaSource("b:1", topics=["t"], discovery_interval=timedelta(minutes=1))
+
+    assert source.options.discovery_interval == 60.0
+
+
+def test_secrets_are_not_shown() -> None:
+    source = KafkaSource("b:1", topics=["t"], config={"sasl.password": "hunter2"})
+
+    assert "hunter2" not in repr(source)
+    assert "hunter2" not in repr(source.options)
+
+
+@given(topic=st.text(min_size=1), partitions=st.integers(1, 50), parallelism=st.integers(1, 20))
+def test_the_partitions_of_a_topic_are_spread_evenly(topic: str, partitions: int, parallelism: int) -> None:
+    counts = [0] * parallelism
+    for number in range(partitions):
+        counts[owner((topic, number), parallelism)] += 1
+
+    assert max(counts) - min(counts) <= 1
+
+
+def test_an_owner_does_not_depend_on_the_process() -> None:
+    """Python's own hash of a string does, and would give a partition to two subtasks or to none."""
+    assert [owner(("orders", number), 3) for number in range(4)] == [2, 0, 1, 2]
+
+
+def test_state_is_plain_values() -> None:
+    assert to_state([Split("t", 0, "id", 5, None)], 1, 2) == {
+        "version": 1,
+        "subtask": 1,
+        "parallelism": 2,
+        "splits": [["t", 0, "id", 5, None, False]],
+    }

@@ -1,0 +1,236 @@
+"""`OperatorHarness`: what an operator sees in it is what it would see in a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from checkpoint.codec import EncodingError
+from checkpoint.state import StateAccessError, StateRestoreError
+from pipeline import KeyedOperator, ListState, MapState, Operator, ReducingState, ValueState
+from pipeline.testing import OperatorHarness
+
+
+class RunningTotal(KeyedOperator):
+    total = ValueState(default=0.0)
+
+    def process(self, order: dict[str, Any], ctx: Any) -> Iterable[Any]:
+        self.total.value += order["amount"]
+        yield {"user": ctx.key, "total": self.total.value}
+
+
+class Everything(KeyedOperator):
+    seen = ListState[Any]()
+    by_kind = MapState[str, int]()
+    largest = ReducingState(max)
+
+    def process(self, value: Any, ctx: Any) -> Iterable[Any]:
+        self.seen.append(value)
+        self.by_kind[type(value).__name__] = len(list(self.seen))
+        self.largest.add(len(list(self.seen)))
+        yield [list(self.seen), dict(self.by_kind.items()), self.largest.value]
+
+
+class Count(Operator):
+    """State of its own, and every call noted."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.calls: list[Any] = []
+
+    def open(self, ctx: Any) -> None:
+        self.calls.append(("open", ctx.subtask, ctx.parallelism))
+
+    def process(self, value: Any, ctx: Any) -> Iterable[Any]:
+        self.count += 1
+        ctx.side_output("timestamps", (ctx.timestamp,))
+        return [value] * self.count
+
+    def snapshot(self, checkpoint_id: int) -> Any:
+        self.calls.append(("snapshot", checkpoint_id))
+        return {"count": self.count}
+
+    def restore(self, state: Any) -> None:
+        self.calls.append(("restore", state))
+        self.count = state["count"]
+
+    def on_checkpoint_complete(self, checkpoint_id: int) -> None:
+        self.calls.append(("complete", checkpoint_id))
+
+    def on_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        self.calls.append(("aborted", checkpoint_id))
+
+    def close(self) -> None:
+        self.calls.append(("close",))
+
+
+class Returns(Operator):
+    def __init__(self, what: Any) -> None:
+        self.what = what
+
+    def process(self, value: Any, ctx: Any) -> Any:
+        return self.what
+
+
+def test_each_key_has_its_own_state() -> None:
+    harness = OperatorHarness(RunningTotal())
+    assert harness.process({"amount": 2.5}, key="ann") == [{"user": "ann", "total": 2.5}]
+    harness.process({"amount": 1.0}, key="bob")
+    harness.process({"amount": 2.5}, key="ann")
+    assert harness.outputs == [
+        {"user": "ann", "total": 2.5},
+        {"user": "bob", "total": 1.0},
+        {"user": "ann", "total": 5.0},
+    ]
+
+
+def test_equal_keys_of_different_types_are_different_keys() -> None:
+    harness = OperatorHarness(RunningTotal())
+    for key in (1, 1.0, True):
+        (output,) = harness.process({"amount": 1.0}, key=key)
+        assert output["total"] == 1.0
+        assert type(output["user"]) is type(key)
+
+
+def test_a_snapshot_restores_every_kind_of_keyed_state_into_a_new_operator() -> None:
+    harness = OperatorHarness(Everything())
+    harness.process("a", key=1)
+    harness.process("other key", key=2)
+    snapshot = harness.snapshot()
+    harness.process("after the snapshot", key=1)
+    restored = OperatorHarness.restore(Everything(), snapshot)
+    assert restored.process(5, key=1) == [[["a", 5], {"str": 1, "int": 2}, 2]]
+    assert restored.outputs == [[["a", 5], {"str": 1, "int": 2}, 2]]
+
+
+def test_an_operators_own_state_is_restored_before_open() -> None:
+    harness = OperatorHarness(Count())
+    harness.process("x")
+    restored = OperatorHarness.restore(Count(), harness.snapshot())
+    assert restored.operator.calls == [("restore", {"count": 1}), ("open", 0, 1)]  # type: ignore[attr-defined]
+    assert restored.process("y") == ["y", "y"]
+
+
+def test_an_operator_without_state_is_not_asked_to_restore_any() -> None:
+    OperatorHarness.restore(Returns(None), OperatorHarness(Returns(None)).snapshot())
+
+
+def test_an_operator_that_keeps_state_but_cannot_restore_it_says_so() -> None:
+    class Forgetful(Returns):
+        def snapshot(self, checkpoint_id: int) -> Any:
+            return 1
+
+    snapshot = OperatorHarness(Forgetful(None)).snapshot()
+    with pytest.raises(NotImplementedError, match="returned state from snapshot but doesn't implement restore"):
+        OperatorHarness.restore(Forgetful(None), snapshot)
+
+
+def test_checkpoints_are_numbered_and_their_ends_told() -> None:
+    operator = Count()
+    harness = OperatorHarness(operator)
+    harness.snapshot()
+    harness.complete_checkpoint()
+    harness.snapshot()
+    harness.abort_checkpoint()
+    harness.close()
+    assert operator.calls[1:] == [
+        ("snapshot", 1),
+        ("complete", 1),
+        ("snapshot", 2),
+        ("aborted", 2),
+        ("close",),
+    ]
+
+
+def test_records_and_outputs_pass_through_a_channel() -> None:
+    """A test can't pass on what a job would change: tuples arrive as lists."""
+    harness = OperatorHarness(Returns([("a", 1), {"k": (2,)}]))
+    assert harness.process(None) == [["a", 1], {"k": [2]}]
+    seen: list[Any] = []
+
+    class Look(Operator):
+        def process(self, value: Any, ctx: Any) -> None:
+            seen.append((value, ctx.key))
+
+    OperatorHarness(Look()).process(("x", ("y",)))
+    assert seen == [(["x", ["y"]], None)]
+
+
+def test_a_record_is_the_operators_own() -> None:
+    class Change(Operator):
+        def process(self, value: Any, ctx: Any) -> None:
+            value.append(1)
+
+    record: list[int] = []
+    OperatorHarness(Change()).process(record)
+    assert record == []
+
+
+@pytest.mark.parametrize("what", [{1, 2}, object(), 1 << 70])
+def test_an_output_that_cannot_travel_is_refused(what: Any) -> None:
+    with pytest.raises(EncodingError):
+        OperatorHarness(Returns([what])).process("x")
+
+
+def test_a_record_or_key_that_cannot_travel_is_refused() -> None:
+    with pytest.raises(EncodingError):
+        OperatorHarness(Returns(None)).process({1})
+    with pytest.raises(EncodingError):
+        OperatorHarness(RunningTotal()).process({"amount": 1.0}, key={})
+
+
+def test_side_outputs_are_kept_by_tag() -> None:
+    harness = OperatorHarness(Count())
+    harness.process("a", timestamp=5)
+    harness.process("b")
+    assert harness.side_outputs == {"timestamps": [[5], [None]]}
+
+
+def test_keyed_state_is_out_of_reach_in_open() -> None:
+    class Eager(RunningTotal):
+        def open(self, ctx: Any) -> None:
+            self.total.value = 1.0
+
+    with pytest.raises(StateAccessError):
+        OperatorHarness(Eager())
+
+
+def test_keyed_state_can_be_looked_at_behind_a_record() -> None:
+    operator = RunningTotal()
+    OperatorHarness(operator).process({"amount": 1.5}, key="ann")
+    assert operator.total.value == 1.5
+
+
+@pytest.mark.parametrize("callback", ["snapshot", "complete_checkpoint", "abort_checkpoint", "close"])
+def test_keyed_state_is_out_of_reach_where_there_is_no_record(callback: str) -> None:
+    class Eager(RunningTotal):
+        def _touch(self, *_: Any) -> None:
+            self.total.value = 0.0
+
+        snapshot = on_checkpoint_complete = on_checkpoint_aborted = close = _touch
+
+    harness = OperatorHarness(Eager())
+    harness.process({"amount": 1.0}, key="ann")
+    with pytest.raises(StateAccessError):
+        getattr(harness, callback)()
+
+
+def test_state_that_the_new_operator_does_not_declare_is_refused() -> None:
+    harness = OperatorHarness(RunningTotal())
+    harness.process({"amount": 1.0}, key="ann")
+
+    class Renamed(KeyedOperator):
+        sum = ValueState(default=0.0)
+
+        def process(self, value: Any, ctx: Any) -> None: ...
+
+    with pytest.raises(StateRestoreError, match="state 'total'"):
+        OperatorHarness.restore(Renamed(), harness.snapshot())
+
+
+def test_an_exception_of_the_operator_comes_out_as_it_is() -> None:
+    harness = OperatorHarness(RunningTotal())
+    with pytest.raises(KeyError, match="amount"):
+        harness.process({}, key="ann")
