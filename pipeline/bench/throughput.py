@@ -1,0 +1,197 @@
+"""Throughput of the keyed running sum beside a bare consume → produce loop, in one run on one machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from pipeline.bench.cpu import CpuMeter
+from pipeline.bench.input import RECORD_BYTES, USERS, records
+from pipeline.bench.percentiles import percentile
+from pipeline.bench.running_sum import running_sum
+from pipeline.broker.topics import Follower, create_topics, delete_topics, publish
+from pipeline.handle import JobHandle
+from sinks.kafka.clients import Delivery
+
+PARTITIONS: Final = 4
+_SAMPLE_S: Final = 0.1
+
+
+class BenchFailed(RuntimeError):
+    """A measurement is void; the message says why."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """The bare loop, one process. Rates are records/s."""
+
+    rate: float
+    cpu_s_per_million: float
+
+
+@dataclass(frozen=True)
+class Job:
+    """The job under one guarantee."""
+
+    delivery: Delivery
+    rate: float
+    """From the moment that all subtasks run until the last output is visible."""
+    ratio: float
+    """To the bare loop."""
+    cpu_s_per_million: float
+    """Of all the job's processes, driver and JVM included, from the same moment on; without the broker."""
+    first_output_s: float
+    """From the start, Spark's included, until a `read_committed` reader could have had something."""
+    checkpoints: int
+    checkpoint_p50_s: float | None
+    checkpoint_p95_s: float | None
+
+
+@dataclass(frozen=True)
+class Throughput:
+    records: int
+    record_bytes: int
+    users: int
+    partitions: int
+    parallelism: int
+    interval_s: float
+    bare_loop: Loop
+    jobs: list[Job]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=2)
+
+
+@dataclass(frozen=True)
+class ThroughputOptions:
+    records: int = 1_000_000
+    parallelism: int = 2
+    interval: float = 1.0
+    """Seconds between checkpoints."""
+    deliveries: tuple[Delivery, ...] = ("exactly_once", "at_least_once")
+    loops: int = 2
+    """Runs of the bare loop, of which the median counts."""
+
+
+def measure(servers: str, options: ThroughputOptions, say: Callable[[str], None]) -> Throughput:
+    """
+    Raises:
+        BenchFailed: a run did not end well, or its output is not complete.
+        TopicTrouble: the broker doesn't do what is needed.
+    """
+    o, name = options, f"weir-bench-{uuid.uuid4().hex[:8]}"
+    source = f"{name}-in"
+    targets = {delivery: f"{name}-{delivery.replace('_', '-')}" for delivery in o.deliveries}
+    bare = f"{name}-bare"
+    topics = [source, bare, *targets.values()]
+    create_topics(servers, dict.fromkeys(topics, PARTITIONS))
+    try:
+        say(f"publishing {o.records:,} records of {RECORD_BYTES} bytes")
+        publish(servers, source, records(o.records))
+        loops = []
+        for _ in range(o.loops):
+            loops.append(_bare_loop(servers, source, bare, o.records))
+            say(f"bare loop: {loops[-1].rate:,.0f} records/s")
+        loop = Loop(
+            statistics.median(one.rate for one in loops), statistics.median(one.cpu_s_per_million for one in loops)
+        )
+        jobs = []
+        for delivery, target in targets.items():
+            say(f"keyed running sum, {delivery}: starting")
+            jobs.append(_job(f"{name}-{delivery}", servers, source, target, delivery, o, loop.rate))
+            say(f"keyed running sum, {delivery}: {jobs[-1].rate:,.0f} records/s")
+    finally:
+        delete_topics(servers, topics)
+    return Throughput(o.records, RECORD_BYTES, USERS, PARTITIONS, o.parallelism, o.interval, loop, jobs)
+
+
+def _bare_loop(servers: str, source: str, target: str, count: int) -> Loop:
+    # A process of its own, as it would be: nothing of Weir's or Spark's in it.
+    command = [sys.executable, "-m", "pipeline.bench.bare_loop", servers, source, target, str(count)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise BenchFailed(f"the bare loop failed:\n{done.stderr}")
+    result = json.loads(done.stdout)
+    return Loop(count / result["seconds"], 1e6 * result["cpu_seconds"] / count)
+
+
+def _job(
+    name: str, servers: str, source: str, target: str, delivery: Delivery, o: ThroughputOptions, bare_rate: float
+) -> Job:
+    with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder, _Watch(servers, target) as watch:
+        started = time.monotonic()
+        pipeline = running_sum(name, servers, source, target, folder, o.parallelism, o.interval, delivery)
+        handle = pipeline.start(restore="none")
+        try:
+            watch.until_ended(handle)
+        finally:
+            handle.cancel()
+        running_at = handle.running_since
+        if handle.status != "finished" or handle.restarts or running_at is None:
+            raise BenchFailed(f"the job {handle.status} after {handle.restarts} restarts: {handle.failure}")
+        seen = _count(servers, target)
+        if seen != o.records:
+            raise BenchFailed(f"{seen} records came out of {o.records}")
+        took = [row.duration for row in handle.checkpoints() if row.status == "completed" and row.duration is not None]
+        rate = o.records / (watch.last_change - running_at)
+        return Job(
+            delivery=delivery,
+            rate=rate,
+            ratio=rate / bare_rate,
+            cpu_s_per_million=1e6 * watch.meter.seconds / o.records,
+            first_output_s=watch.first_change - started,
+            checkpoints=len(took),
+            checkpoint_p50_s=percentile(took, 0.5),
+            checkpoint_p95_s=percentile(took, 0.95),
+        )
+
+
+class _Watch:
+    """Looks at the end of the output topic, which costs next to nothing, and at the job's CPU time."""
+
+    def __init__(self, servers: str, target: str) -> None:
+        self._follower = Follower(servers, target)
+        self._end = 0
+        self.first_change = self.last_change = 0.0
+        self.meter = CpuMeter()
+
+    def until_ended(self, handle: JobHandle) -> None:
+        while handle.status not in ("finished", "failed", "cancelled"):
+            time.sleep(_SAMPLE_S)
+            self._look()
+            if handle.running_since is not None:
+                self.meter.sample({os.getpid(), *handle.processes().values(), *_jvm()})
+        self._look()
+
+    def _look(self) -> None:
+        end = self._follower.end_offset()
+        if end > self._end:
+            self._end, self.last_change = end, time.monotonic()
+            self.first_change = self.first_change or self.last_change
+
+    def __enter__(self) -> _Watch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._follower.close()
+
+
+def _jvm() -> list[int]:
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    return [] if gateway is None or gateway.proc is None else [gateway.proc.pid]
+
+
+def _count(servers: str, topic: str) -> int:
+    with Follower(servers, topic) as follower:
+        return sum(len(batch) for batch in follower.to_end())

@@ -1,0 +1,5 @@
+"""The command `weir`."""
+
+from pipeline.cli.app import main
+
+__all__ = ["main"]

@@ -1,0 +1,25 @@
+"""The command's groups. What a subcommand needs is imported when it runs, so that `weir --help` comes at once."""
+
+from __future__ import annotations
+
+import click
+
+from pipeline.cli.bench import bench
+from pipeline.cli.demo import demo
+from pipeline.cli.kafka import kafka
+from pipeline.cli.run import run
+
+_SETTINGS = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "WEIR", "max_content_width": 100}
+
+
+@click.group(context_settings=_SETTINGS)
+@click.version_option(package_name="weir", prog_name="weir")
+def main() -> None:
+    """Stream processing in Python on Spark: Kafka to Kafka exactly once.
+
+    Each option can also be set by a variable named after command and option: WEIR_DEMO_RECORDS=1000.
+    """
+
+
+for command in (run, kafka, demo, bench):
+    main.add_command(command)

@@ -1,0 +1,58 @@
+"""What all subcommands share: how they end, and what they log."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NoReturn
+
+import click
+
+INTERRUPTED: Final = 130
+"""Exit status after Ctrl-C, as shells have it."""
+_TERMINATED: Final = 143
+
+
+@contextmanager
+def ending_cleanly() -> Iterator[None]:
+    """Runs a command's body so that Ctrl-C and SIGTERM unwind it, and it stops what it started.
+
+    Raises:
+        SystemExit: 130 after Ctrl-C, 143 after SIGTERM.
+    """
+    main_thread = threading.current_thread() is threading.main_thread()
+    interrupted = False
+
+    def interrupt(*_: Any) -> NoReturn:
+        nonlocal interrupted
+        interrupted = True
+        raise KeyboardInterrupt
+
+    before = (
+        (signal.signal(signal.SIGTERM, _terminate), signal.signal(signal.SIGINT, interrupt)) if main_thread else None
+    )
+    try:
+        yield
+    except (KeyboardInterrupt, Exception) as error:
+        # An interrupt inside a C extension may come out as an error of its own.
+        if not (interrupted or isinstance(error, KeyboardInterrupt)):
+            raise
+        click.echo("interrupted", err=True)
+        raise SystemExit(INTERRUPTED) from None
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before[0])
+            signal.signal(signal.SIGINT, before[1])
+
+
+def _terminate(*_: Any) -> NoReturn:
+    raise SystemExit(_TERMINATED)
+
+
+def log_to_stderr(default: str) -> None:
+    """Log from `default` on, or from the level that WEIR_LOG_LEVEL names."""
+    logging.basicConfig(level=os.environ.get("WEIR_LOG_LEVEL", default).upper(), format="%(levelname)s %(message)s")

@@ -1,0 +1,80 @@
+"""Finding the pipeline in a user's script."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import click
+
+from pipeline.job import Pipeline
+
+_FOLDER_VARIABLE: Final = "WEIR_SCRIPT_FOLDER"
+"""Tells workers of Weir's own Spark sessions where modules beside the script are (`pipeline.runtime.spark_daemon`)."""
+
+
+def find_pipeline(target: str) -> Pipeline:
+    """The pipeline that `FILE` or `FILE:NAME` means. Runs the file.
+
+    Raises:
+        ClickException: there is no such file or pipeline, the choice is not clear, or the script fails.
+    """
+    path, name = _split(target)
+    if not path.is_file():
+        raise click.ClickException(f"there is no file {path}")
+    module = _load(path.resolve())
+    found = {key: value for key, value in vars(module).items() if isinstance(value, Pipeline)}
+    if name is not None:
+        if name in found:
+            return found[name]
+        what = f"is a {type(vars(module)[name]).__name__}" if name in vars(module) else "isn't there"
+        raise click.ClickException(f"{name} {what} in {path}; {_choices(found)}")
+    if len({id(pipeline) for pipeline in found.values()}) != 1:
+        raise click.ClickException(f"{path}: {_choices(found)}")
+    return next(iter(found.values()))
+
+
+def _split(target: str) -> tuple[Path, str | None]:
+    path, colon, name = target.rpartition(":")
+    if not colon or Path(target).is_file():
+        return Path(target), None
+    return Path(path), name
+
+
+def _choices(found: dict[str, Pipeline]) -> str:
+    if not found:
+        return "it must define a Pipeline at module level, as in p = Pipeline(...)"
+    return f"it defines {', '.join(found)}; choose one with FILE:NAME"
+
+
+def _load(path: Path) -> ModuleType:
+    """Run the script as a module under a name that no other has (`pipeline.py` is a likely name for a script)."""
+    folder = str(path.parent)
+    # Last: a script's neighbour must not stand in for a module of Weir's or of the standard library.
+    if folder not in sys.path:
+        sys.path.append(folder)
+    os.environ[_FOLDER_VARIABLE] = folder
+    name = f"weir_script_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise click.ClickException(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise click.ClickException(f"{path} failed:\n{_own_traceback(error, path)}") from error
+    return module
+
+
+def _own_traceback(error: Exception, path: Path) -> str:
+    """From the script's own frame on."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != str(path):
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace)).rstrip()

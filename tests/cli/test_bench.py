@@ -1,0 +1,56 @@
+"""`weir bench`: its input, and a small run of each measurement."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.bench.cpu import CpuMeter
+from pipeline.bench.input import records
+from pipeline.bench.percentiles import percentile
+from pipeline.testing import KafkaBroker
+
+
+def test_input_is_json_of_110_bytes_and_the_same_in_every_run() -> None:
+    made = list(records(2_000))
+    assert {len(value) for _, value in made} == {110}
+    assert [json.loads(value)["user"].encode() for _, value in made] == [key for key, _ in made]
+    assert made == list(records(2_000))
+
+
+@pytest.mark.parametrize(
+    ("values", "part", "expected"),
+    [([], 0.5, None), ([3.0], 0.95, 3.0), ([4.0, 1.0, 2.0, 3.0], 0.5, 2.5), (list(range(101)), 0.95, 95)],
+)
+def test_percentiles_lie_between_neighbours(values: list[float], part: float, expected: float | None) -> None:
+    assert percentile(values, part) == expected
+
+
+def test_cpu_time_counts_from_the_first_look_and_survives_the_end_of_a_process() -> None:
+    meter = CpuMeter()
+    meter.sample([os.getpid(), 2**22 + 1])
+    assert meter.seconds == 0
+    sum(range(3_000_000))
+    meter.sample([])
+    assert 0 < meter.seconds < 60
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_throughput_is_measured_for_both_guarantees(kafka: KafkaBroker, tmp_path: Path) -> None:
+    target = tmp_path / "result.json"
+    command = [sys.executable, "-c", "from pipeline.cli import main; main(prog_name='weir')", "bench", "throughput"]
+    arguments = ["--records", "20000", "--bootstrap", kafka.bootstrap_servers, "--json", str(target)]
+    done = subprocess.run([*command, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=170)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(target.read_text())
+    assert result["bare_loop"]["rate"] > 0
+    assert [job["delivery"] for job in result["jobs"]] == ["exactly_once", "at_least_once"]
+    for job in result["jobs"]:
+        assert job["ratio"] == pytest.approx(job["rate"] / result["bare_loop"]["rate"])
+        assert job["checkpoints"] >= 1

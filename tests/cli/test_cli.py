@@ -1,0 +1,260 @@
+"""The command `weir`: finding pipelines, options from outside, exit statuses, ends by signal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from checkpoint.config import CheckpointConfig
+from pipeline import Pipeline, PipelineError, settings
+from pipeline.broker.readiness import await_broker
+from pipeline.cli import main
+from pipeline.cli.script import find_pipeline
+from pipeline.testing import KafkaBroker
+from sinks import PrintSink
+from sources import SequenceSource
+
+IMPORTS = """
+from pipeline import Pipeline
+from sinks import PrintSink
+from sources import SequenceSource
+"""
+ONE = IMPORTS + 'p = Pipeline("one", parallelism=3)\np.source("numbers", SequenceSource(5)).sink("out", PrintSink())\n'
+
+
+def weir(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+@contextmanager
+def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """`weir` in a process of its own, with both outputs in one pipe."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from pipeline.cli import main; main(prog_name='weir')", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def await_line(process: subprocess.Popen[str], wanted: str) -> str:
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if wanted in line:
+            return line
+    raise AssertionError(f"ended without {wanted!r}: {''.join(lines)}")
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where a script can be put; what running it changes in this process is undone."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("WEIR_SCRIPT_FOLDER", "")
+    before = set(sys.modules)
+    yield tmp_path / "job.py"
+    for name in set(sys.modules) - before:
+        if name.startswith("weir_script_"):
+            del sys.modules[name]
+
+
+def test_version_is_the_distributions() -> None:
+    from importlib.metadata import version
+
+    assert weir("--version").output == f"weir, version {version('weir')}\n"
+
+
+def test_help_names_the_commands() -> None:
+    output = weir("--help").output
+    assert all(command in output for command in ("run", "kafka", "demo", "bench"))
+
+
+# -- finding the pipeline ---------------------------------------------------------------------------------------------
+
+
+def test_the_only_pipeline_is_found_without_a_name(script: Path) -> None:
+    script.write_text(ONE)
+    assert find_pipeline(str(script)).name == "one"
+
+
+def test_one_of_several_pipelines_is_found_by_its_name(script: Path) -> None:
+    script.write_text(ONE + 'second = Pipeline("two")\n')
+    assert find_pipeline(f"{script}:second").name == "two"
+
+
+@pytest.mark.parametrize(
+    ("text", "suffix", "message"),
+    [
+        (None, "", "there is no file"),
+        ("x = 1\n", "", "must define a Pipeline at module level"),
+        (ONE + 'q = Pipeline("two")\n', "", "it defines p, q; choose one with FILE:NAME"),
+        (ONE, ":other", "other isn't there"),
+        (ONE + "x = 1\n", ":x", "x is a int"),
+    ],
+)
+def test_an_unclear_choice_is_refused(script: Path, text: str | None, suffix: str, message: str) -> None:
+    if text is not None:
+        script.write_text(text)
+    with pytest.raises(click.ClickException, match=message):
+        find_pipeline(f"{script}{suffix}")
+
+
+def test_a_failing_script_shows_its_own_frames_only(script: Path) -> None:
+    script.write_text("def broken():\n    return 1 / 0\n\nbroken()\n")
+    result = weir("run", str(script))
+    assert result.exit_code == 1
+    assert "ZeroDivisionError" in result.output
+    assert "return 1 / 0" in result.output
+    assert "importlib" not in result.output
+
+
+def test_a_script_may_be_called_like_a_package_of_weirs(script: Path) -> None:
+    namesake = script.with_name("pipeline.py")
+    namesake.write_text(ONE)
+    assert find_pipeline(str(namesake)).name == "one"
+
+
+def test_the_scripts_folder_is_last_on_the_path(script: Path) -> None:
+    script.with_name("beside.py").write_text("NAME = 'from-beside'\n")
+    script.write_text(ONE.replace('"one"', "beside.NAME").replace("from sinks", "import beside\nfrom sinks"))
+    assert find_pipeline(str(script)).name == "from-beside"
+    assert sys.path[-1] == str(script.parent)
+
+
+# -- options from outside ---------------------------------------------------------------------------------------------
+
+
+def make(**options: object) -> Pipeline:
+    p = Pipeline("job", **options)  # type: ignore[arg-type]
+    p.source("numbers", SequenceSource(5)).rebalance().map(str, id="own", parallelism=3).sink("out", PrintSink())
+    return p
+
+
+def test_parallelism_from_outside_is_that_of_steps_without_their_own() -> None:
+    with settings.overriding(settings.parse(["parallelism=4"])):
+        p = make(parallelism=2)
+    assert [(vertex.name, vertex.parallelism) for vertex in p.plan().vertices] == [("numbers", 4), ("own → out", 3)]
+    assert make(parallelism=2).parallelism == 2
+
+
+def test_options_from_outside_win_and_leave_the_others() -> None:
+    with settings.overriding(settings.parse(["checkpoints.interval=5", "buffers.debloat=false"])):
+        p = make(checkpoints=CheckpointConfig("/tmp/x", interval=1, timeout=7))
+    assert p.checkpoints is not None
+    assert (p.checkpoints.interval, p.checkpoints.timeout, p.buffers.debloat) == (5, 7, False)
+
+
+def test_checkpoints_can_be_turned_on_from_outside() -> None:
+    with settings.overriding(settings.parse(["checkpoints.uri=/tmp/x", "checkpoints.interval=2"])):
+        p = make()
+    assert p.checkpoints == CheckpointConfig("/tmp/x", interval=2)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("checkpoints.intervall=5", "no option 'checkpoints.intervall'; there are .*checkpoints.interval,"),
+        ("interval", "no assignment"),
+    ],
+)
+def test_an_unknown_option_is_wrong_usage(script: Path, assignment: str, message: str) -> None:
+    script.write_text(ONE)
+    with pytest.raises(PipelineError, match=message):
+        settings.parse([assignment])
+    assert weir("run", str(script), "--set", assignment).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("assignments", "message"),
+    [
+        (["checkpoints.uri=/tmp/x", "checkpoints.interval=-1"], "interval must be at least"),
+        (["checkpoints.interval=1"], "name a folder, too"),
+        (["parallelism=many"], "parallelism must be a whole number"),
+    ],
+)
+def test_a_value_that_an_option_cannot_have_is_refused(assignments: list[str], message: str) -> None:
+    with settings.overriding(settings.parse(assignments)), pytest.raises(PipelineError, match=message):
+        make()
+
+
+def test_a_pipeline_that_cannot_run_is_an_error_without_traceback(script: Path) -> None:
+    script.write_text(IMPORTS + 'p = Pipeline("empty")\n')
+    result = weir("run", str(script))
+    assert result.exit_code == 1
+    assert "Error: the pipeline has no source" in result.output
+    assert "Traceback" not in result.output
+
+
+# -- running ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_failing_job_exits_with_1_and_the_users_traceback(script: Path) -> None:
+    # The function lies in a module beside the script, which workers find, too.
+    script.with_name("beside.py").write_text("def broken(record):\n    raise ValueError('no good')\n")
+    script.write_text(
+        IMPORTS
+        + "import beside\nfrom pipeline import RestartStrategy\n"
+        + 'p = Pipeline("failing", restart=RestartStrategy.none())\n'
+        + 'p.source("numbers", SequenceSource(5)).map(lambda r: beside.broken(r)).sink("out", PrintSink())\n'
+    )
+    with started("run", str(script)) as process:
+        output, _ = process.communicate(timeout=100)
+    assert process.returncode == 1
+    assert "job 'failing' failed: subtask numbers → map-1 → out[0] failed: ValueError: no good" in output
+    assert 'beside.py", line 2, in broken' in output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_cancels_the_job_and_leaves_its_last_checkpoint(
+    script: Path, signum: signal.Signals, status: int
+) -> None:
+    folder = script.with_name("checkpoints")
+    script.write_text(ONE.replace("SequenceSource(5)", "SequenceSource(None, rate=10)"))
+    options = ("--parallelism", "1", "--set", f"checkpoints.uri={folder}", "--set", "checkpoints.interval=0.2")
+    with started("run", str(script), *options) as process:
+        await_line(process, "'id': 10")
+        os.kill(process.pid, signum)
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == status
+    assert "cancelling" in output
+    assert list(folder.glob("one/chk-*/_metadata"))
+
+
+@pytest.mark.slow
+def test_weir_kafka_serves_until_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with started("kafka", "--port", "0", "--topic", "lines:2", "--directory", str(tmp_path)) as process:
+        address = await_line(process, "127.0.0.1:").strip().split()[-1]
+        monkeypatch.setenv("WEIR_KAFKA_BOOTSTRAP", address)
+        with KafkaBroker.start(kind="running") as broker:
+            broker.produce("lines", [b"hello"], partition=1)
+            assert [record.value for record in broker.consume("lines")] == [b"hello"]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    with pytest.raises(TimeoutError):
+        await_broker(address, 0.2)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--topic", "lines:none"), ("--topic", ":2"), ("--set", "log.retention.ms"), ("--port", "70000")]
+)
+def test_weir_kafka_refuses_wrong_usage(arguments: tuple[str, ...]) -> None:
+    assert weir("kafka", *arguments).exit_code == 2

@@ -1,0 +1,85 @@
+"""Every example runs, as its docstring says, and gives what it promises."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline.testing import KafkaBroker
+
+pytestmark = pytest.mark.slow
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def weir_run(example: str, **environment: str) -> str:
+    """What it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from pipeline.cli import main; main(prog_name='weir')", "run", str(EXAMPLES / example)],
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_each_example_has_its_test() -> None:
+    tested = {"running_total.py", "kafka_to_kafka.py", "custom_source.py"}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == tested
+
+
+def test_running_total() -> None:
+    output = weir_run("running_total.py")
+    totals = [line for line in output.splitlines() if line.startswith("{'user'")]
+    assert len(totals) == 30
+    assert {"{'user': 'ada', 'total': 45}", "{'user': 'bob', 'total': 45}"} <= set(totals)
+
+
+def test_custom_source(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\nseventeen\n\n")
+    (tmp_path / "b.txt").write_text("three\n" * 20)
+    output = weir_run("custom_source.py", WEIR_EXAMPLE_FOLDER=str(tmp_path))
+    found = sorted(line for line in output.splitlines() if "characters" in line)
+    assert found == [
+        "a.txt: line 1 has 3 characters",
+        "a.txt: line 2 has 9 characters",
+        "b.txt: line 1 has 5 characters",
+    ]
+
+
+def test_kafka_to_kafka(kafka: KafkaBroker, make_topic: Callable[..., str], tmp_path: Path) -> None:
+    lines, counts = make_topic("lines", partitions=2), make_topic("counts", partitions=2)
+    environment = {
+        "WEIR_EXAMPLE_KAFKA": kafka.bootstrap_servers,
+        "WEIR_EXAMPLE_LINES": lines,
+        "WEIR_EXAMPLE_COUNTS": counts,
+        "WEIR_EXAMPLE_CHECKPOINTS": str(tmp_path),
+        "WEIR_EXAMPLE_END": "latest",
+    }
+    kafka.produce(lines, [b"to be or not", b"TO BE"])
+    weir_run("kafka_to_kafka.py", **environment)
+    found = sorted((record.json()["word"], record.json()["count"]) for record in kafka.consume(counts))
+    assert found == [("be", 1), ("be", 2), ("not", 1), ("or", 1), ("to", 1), ("to", 2)]
+
+
+def test_a_script_called_like_a_package_of_weirs_runs_from_its_own_folder(tmp_path: Path) -> None:
+    script = tmp_path / "pipeline.py"
+    script.write_text(
+        "from pipeline import Pipeline\n"
+        "from sinks import PrintSink\n"
+        "from sources import SequenceSource\n"
+        'p = Pipeline("namesake")\n'
+        'p.source("numbers", SequenceSource(3)).sink("out", PrintSink())\n'
+    )
+    weir = Path(sys.executable).with_name("weir")
+    ended = subprocess.run([weir, "run", script.name], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert ended.returncode == 0, ended.stderr
