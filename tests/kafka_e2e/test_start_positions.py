@@ -1,0 +1,139 @@
+"""A start without restore: where sources begin is settled once for all attempts, and what an earlier run has not
+delivered is not skipped unnoticed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deadlines import eventually
+from kafka_job import EXACT, Record, RunningSum, Stage, expected
+
+from pipeline import JobFailed, RestartStrategy
+from pipeline.testing import KafkaBroker, failpoints
+from sources import KafkaSource, SourceContext
+
+
+class FailsOnce(RunningSum):
+    """Raises at one record, in the first attempt that meets it."""
+
+    def __init__(self, folder: Path, id: int):
+        self.failed = folder / "failed"
+        self.id = id
+
+    def process(self, record: Record, ctx: Any) -> Any:
+        if record["id"] == self.id and not self.failed.exists():
+            self.failed.touch()
+            raise RuntimeError("once")
+        yield from super().process(record, ctx)
+
+
+@pytest.mark.parametrize("start", ["latest", "timestamp"])
+def test_an_attempt_that_fails_before_the_first_checkpoint_is_followed_by_one_with_the_same_start(
+    make_stage: Callable[..., Stage], spark: Any, tmp_path: Path, start: str
+) -> None:
+    """A later look for the start would skip what the failed attempt had read and not delivered."""
+    stage = make_stage(100)
+    stage.inputs.clear()
+    # The time is in the future, so that no record has it yet: then the start is the end of the log.
+    start_at = "latest" if start == "latest" else {"timestamp": int(time.time() * 1000) + 3_600_000}
+    pipeline = stage.pipeline(
+        source=stage.source(start=start_at, end=None), operator=FailsOnce(tmp_path, 150), interval=60
+    )
+    handle = pipeline.start(spark=spark)
+    try:
+        eventually(lambda: bool(handle.processes()))
+        stage.produce_numbered(100, 200)
+        eventually(lambda: handle.restarts == 1)
+        stage.produce_numbered(200, 300)
+        eventually(lambda: handle.metrics()["totals"].get("recordsIn", 0) >= 400)
+        handle.checkpoint(timeout=30)
+        eventually(lambda: len(stage.outputs()) >= 200)
+    finally:
+        handle.cancel()
+    assert stage.findings() == EXACT
+
+
+def test_an_end_at_latest_is_the_one_of_the_first_attempt(
+    make_stage: Callable[..., Stage], spark: Any, tmp_path: Path
+) -> None:
+    stage = make_stage(200)
+    wanted = list(stage.inputs)
+    handle = stage.pipeline(
+        source=stage.source(end="latest", rate_limit=None),
+        operator=FailsOnce(tmp_path, 150),
+        interval=60,
+        restart=RestartStrategy.fixed_delay(attempts=1, delay=1.0),
+    ).start(spark=spark)
+    eventually(lambda: handle.status == "restarting")
+    stage.produce(200)
+    handle.wait(60)
+    assert {record["id"]: record for record in stage.outputs()} == expected(wanted)
+
+
+def test_definitions_that_say_where_to_start_are_left_as_they_are(stage: Stage) -> None:
+    for options in ({"start": "earliest", "end": None}, {"start": {stage.source_topic: 3}, "end": None}):
+        source = stage.source(**options)
+        assert source.resolve() is source
+
+
+def test_a_partition_that_comes_after_the_start_is_read_from_its_beginning(
+    kafka: KafkaBroker, make_stage: Callable[..., Stage]
+) -> None:
+    stage = make_stage(20)
+    source = stage.source(start="latest", end=None, rate_limit=None).resolve()
+    kafka.add_partitions(stage.source_topic, 3)
+    kafka.produce(stage.source_topic, [{"id": 1000}], partition=2)
+    reader = source.create_reader(SourceContext("p", "in", 0, 1, _NoMetrics()))
+    try:
+        found: list[Any] = []
+        eventually(lambda: bool(found) or bool(found.extend(_values(reader.poll(100, 0.1)))))
+    finally:
+        reader.close()
+    assert found == [{"id": 1000}]
+
+
+def _values(batch: Any) -> list[Any]:
+    return [] if batch is None else list(batch.values)
+
+
+class _NoMetrics:
+    def count(self, name: str, n: float = 1) -> None:
+        """Nobody looks."""
+
+    def gauge(self, name: str, value: float | str | None) -> None:
+        """Nobody looks."""
+
+
+# -- start="group" ---------------------------------------------------------------------------------------------------
+
+
+def _group_source(stage: Stage, **options: Any) -> KafkaSource:
+    return stage.source(group_id=f"{stage.name}-group", **options)
+
+
+def test_a_start_at_the_groups_offsets_is_refused_while_a_checkpoint_holds_output_that_is_not_committed(
+    stage: Stage, spark: Any
+) -> None:
+    none = RestartStrategy.none()
+    with failpoints.crash("committer.mid_produce", nth=2), pytest.raises(JobFailed):
+        stage.pipeline(source=_group_source(stage), parallelism=1, restart=none).run(spark=spark, timeout=60)
+    fresh = stage.pipeline(source=_group_source(stage, start="group"), parallelism=1, restart=none)
+    with pytest.raises(JobFailed, match=r"(?s)holds output of sink 'out' that is not committed.*'in' would begin"):
+        fresh.run("none", spark=spark, timeout=60)
+    stage.pipeline(source=_group_source(stage), parallelism=1).run(spark=spark, timeout=60)
+    assert stage.findings() == EXACT
+
+
+def test_a_start_at_the_groups_offsets_goes_on_behind_a_run_that_has_delivered_everything(
+    make_stage: Callable[..., Stage], spark: Any
+) -> None:
+    stage = make_stage(400)
+    stage.pipeline(source=_group_source(stage)).run(spark=spark, timeout=60)
+    stage.produce(100)
+    stage.pipeline(source=_group_source(stage, start="group")).run("none", spark=spark, timeout=60)
+    ids = [record["id"] for record in stage.outputs()]
+    assert sorted(ids) == list(range(500))
