@@ -36,7 +36,7 @@ java:
 demo: java venv ## Real flights through an embedded Kafka and Weir, with a crash on the way
 	$(BIN)/weir demo $(ARGS)
 
-test: java venv ## All tests but the stress tests
+test: java venv ## All tests, but for stress tests and the rows that only CI adds (-m matrix)
 	$(BIN)/python -m pytest $(ARGS)
 
 check: venv ## Lint, format, types

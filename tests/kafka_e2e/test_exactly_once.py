@@ -57,7 +57,10 @@ def storage_of(stage: Stage) -> CheckpointStorage:
 @pytest.mark.parametrize(
     ("step", "max_concurrent"),
     [(step, 1) for step in STEPS]
-    + [(step, 2) for step in ("sink.after_flush", "subtask.after_acknowledge", "committer.after_send_offsets")],
+    + [
+        pytest.param(step, 2, marks=pytest.mark.matrix)
+        for step in ("sink.after_flush", "subtask.after_acknowledge", "committer.after_send_offsets")
+    ],
 )
 def test_a_crash_at_any_step_leaves_the_output_exact(stage: Stage, spark: Any, step: str, max_concurrent: int) -> None:
     with failpoints.crash(step, nth=STEPS[step]) as point:
@@ -67,7 +70,9 @@ def test_a_crash_at_any_step_leaves_the_output_exact(stage: Stage, spark: Any, s
     assert stage.findings() == EXACT
 
 
-@pytest.mark.parametrize("step", ["committer.before_commit", "committer.after_commit"])
+@pytest.mark.parametrize(
+    "step", ["committer.before_commit", pytest.param("committer.after_commit", marks=pytest.mark.matrix)]
+)
 def test_a_crash_under_backpressure_leaves_the_output_exact(stage: Stage, spark: Any, step: str) -> None:
     """Barriers fall into the middle of what the source has polled: the rest of it is read again."""
     source, sink = stage.source(rate_limit=None, max_span_records=None), stage.slow_sink(0.001)
@@ -88,7 +93,7 @@ def test_crashes_in_a_row_leave_the_output_exact(stage: Stage, spark: Any) -> No
     assert stage.findings() == EXACT
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [1, pytest.param(0, marks=pytest.mark.matrix)])
 def test_workers_killed_at_random_leave_the_output_exact(
     make_stage: Callable[..., Stage], spark: Any, seed: int
 ) -> None:
@@ -312,7 +317,9 @@ def test_a_lost_checkpoint_folder_is_found_out_by_the_output(stage: Stage, spark
     assert stage.findings() == EXACT
 
 
-@pytest.mark.parametrize(("before", "after"), [(4096, 1 << 20), (4096, 2048), (1 << 20, 4096)])
+@pytest.mark.parametrize(
+    ("before", "after"), [(4096, 1 << 20), pytest.param(4096, 2048, marks=pytest.mark.matrix), (1 << 20, 4096)]
+)
 def test_another_max_transaction_bytes_after_a_crash_repeats_and_loses_nothing(
     stage: Stage, spark: Any, before: int, after: int
 ) -> None:

@@ -31,7 +31,9 @@ def _kill_once(handle: JobHandle, wanted: Callable[[], bool], pick: str) -> thre
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(("parallelism", "max_concurrent"), [(1, 1), (3, 1), (3, 3), (5, 1)])
+@pytest.mark.parametrize(
+    ("parallelism", "max_concurrent"), [(1, 1), (3, 1), (3, 3), pytest.param(5, 1, marks=pytest.mark.matrix)]
+)
 def test_the_failure_schedule_leaves_the_output_exact(
     tmp_path: Path, unique_name: Callable[[str], str], spark: Any, parallelism: int, max_concurrent: int
 ) -> None:
@@ -54,7 +56,9 @@ def test_the_failure_schedule_leaves_the_output_exact(
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("victim", ["numbers", "count", "failing", "out"])
+@pytest.mark.parametrize(
+    "victim", ["count", "out", *(pytest.param(name, marks=pytest.mark.matrix) for name in ("numbers", "failing"))]
+)
 def test_a_killed_worker_leaves_the_output_exact(
     tmp_path: Path, unique_name: Callable[[str], str], spark: Any, victim: str
 ) -> None:
