@@ -11,11 +11,14 @@ import logging
 import queue
 import time
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 from checkpoint import coordinator_events as events
 from checkpoint.committing import ReleaseEpoch, ReleaseNew, RestoredCommits
 from checkpoint.coordinator_events import FailureReason
+from checkpoint.handles import FileHandle
+from checkpoint.metadata import OperatorSnapshot
 from checkpoint.probe import finish_probe
 from checkpoint.storage import DamagedFile, StorageError
 from pipeline.errors import PipelineError
@@ -54,6 +57,8 @@ class Attempt:
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._progress = progress
         self._peers = Peers(context.plan, self._on_lost)
+        self._spilled: dict[FileHandle, Mapping[str, Any]] = {}
+        """State of the restored checkpoint that was too large for `_metadata`, by file; until all are deployed."""
         self._restored_id = context.restored.id if context.restored else 0
         self._checkpoints = CheckpointMaster(
             context,
@@ -359,6 +364,7 @@ class Attempt:
                     self._restored_for(vertex, index),
                 )
                 self._peers.send_to(subtask, "deploy", deployment=deployment.to_wire())
+        self._spilled.clear()
         self._progress.deployed_at = time.monotonic()
 
     def _restored_for(self, vertex: Vertex, index: int) -> Restored:
@@ -374,8 +380,14 @@ class Attempt:
         except PipelineError as error:
             raise AttemptFailed(f"{type(error).__name__}: {error}", permanent=True) from error
 
-    def _load_state(self, snapshot: Any) -> Any:
-        return self._c.storage.unspill(snapshot).state
+    def _load_state(self, snapshot: OperatorSnapshot) -> Mapping[str, Any]:
+        """The state of a step in an old subtask. Every new subtask asks for it, so a file is read once for all."""
+        handle = snapshot.state_file
+        if handle is None:
+            return snapshot.state
+        if handle not in self._spilled:
+            self._spilled[handle] = self._c.storage.unspill(snapshot).state
+        return self._spilled[handle]
 
     def _on_running(self, peer: Peer, message: Message) -> None:
         peer.running = True
