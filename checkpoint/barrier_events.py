@@ -18,13 +18,18 @@ class Barrier:
     age: float = 0.0
     """Seconds since the trigger, accumulated from monotonic durations of each host, so clock skew changes nothing."""
 
+    @property
+    def unaligned(self) -> bool:
+        """Whether it overtakes data: from the start, or since it was turned on its way."""
+        return self.alignment_timeout == 0.0
+
 
 # -- events ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class BarrierArrived:
-    """The barrier is the next element of this (unblocked) channel."""
+    """The barrier was the next element of this (unblocked) channel, and is taken from it."""
 
     channel: int
     barrier: Barrier
@@ -95,18 +100,26 @@ class TakeSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class CaptureChannel:
-    """Record what is queued on and still arrives at the channel as channel state of the checkpoint."""
+    """Record what is queued on and still arrives at the channel, up to the checkpoint's barrier, as channel state of
+    the checkpoint (see `checkpoint.in_flight.input_queue`). Comes right behind `TakeSnapshot`."""
 
     checkpoint_id: int
     channel: int
 
 
 @dataclass(frozen=True, slots=True)
-class EndCapture:
-    """The checkpoint's barrier has arrived on the channel: its channel state is complete."""
+class HoldInput:
+    """Take only from channels that are not blocked, whatever room there is downstream, and nothing restored, until
+    `ReleaseInput`: the broadcast channels are read up to their barriers."""
 
     checkpoint_id: int
-    channel: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseInput:
+    """Go on as usual."""
+
+    checkpoint_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,4 +130,4 @@ class ForwardCancel:
     message: str
 
 
-Action = BlockChannel | UnblockChannel | TakeSnapshot | CaptureChannel | EndCapture | ForwardCancel
+Action = BlockChannel | UnblockChannel | TakeSnapshot | CaptureChannel | HoldInput | ReleaseInput | ForwardCancel

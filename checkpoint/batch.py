@@ -22,12 +22,15 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 from ormsgpack import unpackb
 
-from checkpoint.codec import UNPACK_OPTIONS, DecodingError, decode
+from checkpoint.codec import UNPACK_OPTIONS, DecodingError, decode, encode_key
 
 _PLAIN: Final = pa.schema([pa.field("value", pa.binary(), nullable=False), pa.field("timestamp", pa.int64())])
 _KEYED: Final = pa.schema(
     [*_PLAIN, pa.field("key_group", pa.int16(), nullable=False), pa.field("key", pa.binary(), nullable=False)]
 )
+NO_KEY: Final = encode_key(None)
+"""Key of a record that has none, on an edge whose frames have keys since others have one. Its key group is the first of
+the subtask it belongs to, so that all such records of a subtask stay together when they are rescaled."""
 _PLAIN_ROW: Final = 4 + 8
 _KEYED_ROW: Final = _PLAIN_ROW + 2 + 4
 _MAX_BYTES: Final = 2**31 - 1

@@ -45,9 +45,12 @@ class CheckpointConfig:
     max_concurrent: int = 1
     tolerable_failures: int = 0
     """How many checkpoints may fail in a row before the job fails."""
-    alignment: Literal["aligned", "unaligned"] | float = "aligned"
-    """`"aligned"`; unaligned checkpoints and the switch after a number of seconds are not available yet."""
+    alignment: Literal["aligned", "unaligned"] | Seconds = "unaligned"
+    """`"unaligned"`: barriers overtake the data in flight, which becomes part of the checkpoint. `"aligned"`: they wait
+    behind it. A duration: they wait until the checkpoint has been under way for so long, and overtake then."""
     mode: Literal["exactly_once", "at_least_once"] = "exactly_once"
+    """`"at_least_once"`: no channel waits for another's barrier and none overtakes data; after a failure some records
+    are processed twice."""
     retained: int = 1
     """How many completed checkpoints are kept."""
     retain_on_cancel: bool = True
@@ -79,15 +82,32 @@ class CheckpointConfig:
         ):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {getattr(self, name)!r}")
-        if self.alignment != "aligned":
-            raise ValueError(f'alignment must be "aligned" in this version of Weir, not {self.alignment!r}')
-        if self.mode != "exactly_once":
-            raise ValueError('mode must be "exactly_once" in this version of Weir')
+        self._check_alignment()
         if self.local_recovery:
             raise ValueError("local_recovery is not available in this version of Weir")
         for field in fields(self):
             if field.name.startswith("retain_") and not isinstance(getattr(self, field.name), bool):
                 raise ValueError(f"{field.name} must be True or False, not {getattr(self, field.name)!r}")
+
+    def _check_alignment(self) -> None:
+        if isinstance(self.alignment, str):
+            if self.alignment not in ("aligned", "unaligned"):
+                raise ValueError(
+                    'alignment must be "unaligned", "aligned" or a number of seconds after which an aligned checkpoint '
+                    f"turns unaligned, not {self.alignment!r}"
+                )
+            return
+        timeout = seconds(self.alignment, "alignment")
+        if timeout == math.inf:
+            raise ValueError('alignment must be a finite number of seconds; use "aligned" to align always')
+        object.__setattr__(self, "alignment", timeout)
+
+    @property
+    def alignment_timeout_s(self) -> float | None:
+        """Seconds until an aligned checkpoint turns unaligned: 0 = unaligned from the start, `None` = never."""
+        if self.mode == "at_least_once" or self.alignment == "aligned":
+            return None
+        return 0.0 if self.alignment == "unaligned" else float(self.alignment)  # type: ignore[arg-type]
 
     @property
     def interval_s(self) -> float:

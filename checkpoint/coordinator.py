@@ -43,6 +43,8 @@ from checkpoint.coordinator_options import CoordinatorOptions
 from checkpoint.retention import Retention
 from checkpoint.trigger_schedule import TriggerSchedule
 
+JOB_ENDING = "the job is ending"
+"""Why checkpoints are given up that are in progress then."""
 MIN_SPAN_SCALE = 1 / 128
 """Expiries shorten spans no further. A span is one fetch at least in any case; this bounds how many completions it
 takes to come back to full spans."""
@@ -327,8 +329,8 @@ class CheckpointCoordinator:
 
     def _end(self, now: float) -> None:
         for pending in list(self._pending.values()):
-            self._give_up(pending, FailureReason.CANCELLED, "the job is ending", now)
-        self._close("the job is ending")
+            self._give_up(pending, FailureReason.CANCELLED, JOB_ENDING, now)
+        self._close(JOB_ENDING)
         self._ended = True
 
     def _close(self, why: str) -> None:

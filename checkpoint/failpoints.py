@@ -23,6 +23,8 @@ KNOWN: Final[Mapping[str, str]] = {
     "sink.before_flush": "Kafka sink, at a barrier: the epoch's segments are about to be made durable",
     "sink.after_flush": "Kafka sink, at a barrier: they are durable, the checkpoint is not acknowledged",
     "snapshot.async_write": "any subtask: the asynchronous part of a snapshot is about to be written",
+    "snapshot.channel_state": "any subtask: what was in flight is captured and about to be written",
+    "restore.in_flight": "any subtask: in-flight data of the restored checkpoint is about to be read",
     "subtask.after_acknowledge": "any subtask: a checkpoint has been acknowledged to the coordinator",
     "committer.before_commit": "Kafka and testing sink: the checkpoint is complete, nothing of its epoch committed",
     "committer.mid_produce": "Kafka sink: in the open transaction, with part of the records produced",

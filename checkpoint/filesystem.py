@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
+import stat
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -163,7 +164,7 @@ class LocalFiles(Files):
             return file.read()
 
     def sizes(self, paths: Sequence[str]) -> list[int | None]:
-        return [os.path.getsize(path) if os.path.isfile(path) else None for path in paths]
+        return [_size(path) for path in paths]
 
     def entries(self, folder: str) -> list[Entry]:
         found = []
@@ -289,3 +290,12 @@ class ArrowFiles(Files):
 
     def sync_folder(self, path: str) -> None:
         """Nothing to do: a put or move that has returned is durable."""
+
+
+def _size(path: str) -> int | None:
+    # One look: between two of them another process may delete it.
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None

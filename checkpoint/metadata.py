@@ -6,18 +6,21 @@ Small state lies inline, as msgpack; what is larger lies in files that the snaps
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import ormsgpack
 
 from checkpoint.coordinator_events import CheckpointKind
+from checkpoint.elements import EdgeName
 from checkpoint.handles import FileHandle
+from checkpoint.in_flight.edges import SnapshotEdge, rows_from_wire, rows_to_wire
 from checkpoint.naming import CheckpointRef
 from checkpoint.sealed import BrokenSeal, seal, unseal
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Version of the format of `_metadata`."""
 
 # What msgpack would silently turn into something else is refused: state must come back as it was. (Tuples do come
@@ -113,9 +116,14 @@ class SubtaskSnapshot:
     state: Mapping[str, Any] = field(default_factory=dict)
     """What belongs to the subtask and not to a step (watermarks and ends of its inputs); msgpack-able."""
     channel_state: tuple[FileHandle, ...] = ()
-    """Data that was in flight."""
-    in_flight_records: int = 0
+    """What was in flight (see `checkpoint.in_flight.channel_state`)."""
+    in_flight_rows: Mapping[EdgeName, int] = field(default_factory=dict)
+    """Records in `channel_state` by edge."""
     in_flight_bytes: int = 0
+
+    @property
+    def in_flight_records(self) -> int:
+        return sum(self.in_flight_rows.values())
 
     def all_files(self) -> Iterator[FileHandle]:
         for snapshot in self.operators.values():
@@ -128,7 +136,7 @@ class SubtaskSnapshot:
             "operators": {step: snapshot.to_wire() for step, snapshot in self.operators.items()},
             "state": pack_state(self.state),
             "channel_state": [handle.to_wire() for handle in self.channel_state],
-            "in_flight_records": self.in_flight_records,
+            "in_flight_rows": rows_to_wire(self.in_flight_rows),
             "in_flight_bytes": self.in_flight_bytes,
         }
 
@@ -138,7 +146,7 @@ class SubtaskSnapshot:
             operators={step: OperatorSnapshot.from_wire(snapshot) for step, snapshot in wire["operators"].items()},
             state=_state_from_wire(wire["state"]),
             channel_state=_handles(wire["channel_state"]),
-            in_flight_records=wire["in_flight_records"],
+            in_flight_rows=rows_from_wire(wire["in_flight_rows"]),
             in_flight_bytes=wire["in_flight_bytes"],
         )
 
@@ -178,6 +186,8 @@ class CheckpointMetadata:
     """JSON-able, for readers only."""
     vertices: Mapping[str, VertexSnapshot]
     """By vertex id."""
+    edges: Mapping[EdgeName, SnapshotEdge] = field(default_factory=dict)
+    """All edges of the job graph as it was, those between chained steps included."""
     draining: bool = False
     """Triggered before restored in-flight data had drained through the job: a restore has to drain again."""
 
@@ -194,7 +204,25 @@ class CheckpointMetadata:
 
     @property
     def in_flight_records(self) -> int:
-        return sum(subtask.in_flight_records for vertex in self.vertices.values() for subtask in vertex.subtasks)
+        return sum(self.in_flight_rows().values())
+
+    def in_flight_rows(self) -> dict[EdgeName, int]:
+        """Records that were in flight, by edge; edges without any are left out."""
+        rows: Counter[EdgeName] = Counter()
+        for vertex in self.vertices.values():
+            for subtask in vertex.subtasks:
+                rows.update(subtask.in_flight_rows)
+        return {edge: count for edge, count in rows.items() if count}
+
+    def without_in_flight(self) -> CheckpointMetadata:
+        """The checkpoint as if nothing had been in flight."""
+        vertices = {
+            id: VertexSnapshot(
+                tuple(replace(s, channel_state=(), in_flight_rows={}, in_flight_bytes=0) for s in vertex.subtasks)
+            )
+            for id, vertex in self.vertices.items()
+        }
+        return replace(self, vertices=vertices)
 
     def operator(self, step_id: str) -> tuple[OperatorSnapshot, ...]:
         """The step's snapshots by the subtask index of then; empty if it has none. How it was chained is no matter."""
@@ -231,6 +259,7 @@ class CheckpointMetadata:
             "duration": self.duration,
             "draining": self.draining,
             "options": dict(self.options),
+            "edges": [[*name, *edge.to_wire()] for name, edge in self.edges.items()],
             "vertices": {
                 vertex_id: {
                     "parallelism": vertex.parallelism,
@@ -273,6 +302,10 @@ class CheckpointMetadata:
                         tuple(SubtaskSnapshot.from_wire(subtask) for subtask in vertex["subtasks"])
                     )
                     for vertex_id, vertex in wire["vertices"].items()
+                },
+                edges={
+                    EdgeName(upstream, downstream, port): SnapshotEdge.from_wire(edge)
+                    for upstream, downstream, port, *edge in wire["edges"]
                 },
                 draining=wire["draining"],
             )

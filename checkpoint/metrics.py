@@ -28,6 +28,13 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("spanRecords", "gauge", "records", "Records emitted since the last barrier."),
     Metric("inFlightBytes", "gauge", "bytes", "Bytes in the input and output queues of the subtask."),
     Metric("heldMs", "gauge", "ms", "How long operators or the sink's writer have kept the task from looking around."),
+    Metric("gcMs", "counter", "ms", "Time that Python's garbage collector held the subtask's process."),
+    Metric(
+        "overdraftBytes",
+        "gauge",
+        "bytes",
+        "The most by which what one record emitted has exceeded an output queue's limit in this attempt.",
+    ),
     Metric("estimatedTimeToConsumeMs", "gauge", "ms", "How long the queued input takes at the measured rate."),
     Metric("bufferBudgetBytes", "gauge", "bytes", "Current input budget of the subtask, set by debloating."),
     Metric("pendingCommits", "gauge", "epochs", "Completed checkpoints whose output is not committed yet."),

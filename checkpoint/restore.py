@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
+from checkpoint.elements import EdgeName
 from checkpoint.metadata import CheckpointMetadata
 from checkpoint.naming import CheckpointRef
 from checkpoint.storage import CheckpointStorage, DamagedFile, StorageError
@@ -25,6 +26,8 @@ class RestorePoint:
     """Where its file handles lead; not the job's own folder if the checkpoint is another job's."""
     ref: CheckpointRef
     metadata: CheckpointMetadata
+    left_out: Mapping[EdgeName, int] = field(default_factory=dict)
+    """Records in flight, by edge, that were to be left out: `metadata` doesn't mention them."""
 
     def ref_in(self, storage: CheckpointStorage) -> CheckpointRef | None:
         """`ref` if the checkpoint lies in `storage` (for `owners.record_restored`)."""
@@ -35,12 +38,14 @@ def newest(
     storage: CheckpointStorage,
     on_damaged: Literal["fail", "previous"] = "fail",
     known_damaged: Mapping[CheckpointRef, str] | None = None,
+    ignore_in_flight: int | None = None,
 ) -> RestorePoint | None:
     """The newest good checkpoint; `None` if there never was one.
 
     Args:
         on_damaged: what to do when it is damaged: stop, or go back to the one before, with a warning.
         known_damaged: checkpoints that a subtask found to be damaged when it read their files, and what it said.
+        ignore_in_flight: id of a checkpoint whose in-flight data is to be left out, so that it may be damaged.
 
     Raises:
         DamagedFile: it is damaged, and going back is not allowed or there is nothing to go back to.
@@ -61,7 +66,7 @@ def newest(
         try:
             if known_damaged and ref in known_damaged:
                 raise DamagedFile(known_damaged[ref])
-            point = _load(storage, ref)
+            point = _load(storage, ref, ignore_in_flight)
         except DamagedFile as error:
             if on_damaged == "fail":
                 raise DamagedFile(_advice(storage, ref, error, [old for old in refs if old < ref])) from error
@@ -76,8 +81,11 @@ def newest(
     )
 
 
-def from_uri(uri: str) -> RestorePoint:
+def from_uri(uri: str, ignore_in_flight: int | None = None) -> RestorePoint:
     """The checkpoint whose folder (`…/chk-<n>-<epoch>`) is at a URI or an absolute path, void or not.
+
+    Args:
+        ignore_in_flight: as in `newest`.
 
     Raises:
         DamagedFile: it is damaged.
@@ -91,13 +99,17 @@ def from_uri(uri: str) -> RestorePoint:
     if ref not in storage.complete():
         there = ", ".join(other.path for other in storage.complete()) or "none"
         raise StorageError(f"{uri} is no complete checkpoint. Complete ones in {storage.location}: {there}")
-    return _load(storage, ref)
+    return _load(storage, ref, ignore_in_flight)
 
 
-def _load(storage: CheckpointStorage, ref: CheckpointRef) -> RestorePoint:
+def _load(storage: CheckpointStorage, ref: CheckpointRef, ignore_in_flight: int | None) -> RestorePoint:
     metadata = storage.load(ref)
+    left_out: dict[EdgeName, int] = {}
+    if ref.id == ignore_in_flight:
+        left_out = metadata.in_flight_rows()
+        metadata = metadata.without_in_flight()
     storage.verify_sizes(metadata.all_files())
-    return RestorePoint(storage, ref, metadata)
+    return RestorePoint(storage, ref, metadata, left_out)
 
 
 def _split(uri: str) -> tuple[str, str]:

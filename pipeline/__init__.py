@@ -4,7 +4,7 @@ Begin with `Pipeline`; sources are in `sources`, sinks in `sinks`.
 """
 
 from checkpoint.config import CheckpointConfig
-from checkpoint.state import ListState, MapState, ReducingState, ValueState
+from checkpoint.state import BroadcastState, ListState, MapState, ReducingState, ValueState
 from pipeline.buffers import BufferConfig
 from pipeline.errors import JobCancelled, JobFailed, NotEnoughSlots, PipelineError
 from pipeline.handle import JobHandle
@@ -12,8 +12,10 @@ from pipeline.job import Pipeline
 from pipeline.operators import KeyedOperator, Operator
 from pipeline.runtime.checkpoint_stats import CheckpointStats
 from pipeline.runtime.restart import RestartStrategy
+from pipeline.watermarks import WatermarkStrategy
 
 __all__ = [
+    "BroadcastState",
     "BufferConfig",
     "CheckpointConfig",
     "CheckpointStats",
@@ -30,4 +32,5 @@ __all__ = [
     "ReducingState",
     "RestartStrategy",
     "ValueState",
+    "WatermarkStrategy",
 ]

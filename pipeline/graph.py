@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from checkpoint.elements import EdgeName
 from pipeline.errors import PipelineError
 from pipeline.partitioners import FORWARD, REBALANCE, Distribution, Partitioner
 
@@ -16,6 +17,8 @@ class StepKind(StrEnum):
     MAP = "map"
     FILTER = "filter"
     FLAT_MAP = "flat_map"
+    MAP_BATCHES = "map_batches"
+    ASSIGN_TIMESTAMPS = "assign_timestamps"
     PROCESS = "process"
     UNION = "union"
     SINK = "sink"
@@ -31,6 +34,8 @@ class Input:
     """`None`: forward between equal parallelisms, rebalance else."""
     tag: str | None = None
     """Side output of the upstream step; `None` = its main output."""
+    number: int = 0
+    """0: the step's main input; 1: its connected input."""
 
 
 @dataclass
@@ -83,6 +88,10 @@ class Graph:
             self._refuse_duplicate(id)
         step.id, step.named = id, True
 
+    def is_broadcast(self, one: Input) -> bool:
+        """Whether every record of an input reaches every subtask, whichever of the united streams it comes from."""
+        return _all_broadcast(_through_unions(self, [one]))
+
     def _refuse_duplicate(self, id: str) -> None:
         for other in self.steps:
             if other.id == id:
@@ -99,11 +108,31 @@ class PlannedEdge:
     index: int
     upstream: int
     """Index of the upstream vertex."""
-    upstream_step: str
     downstream: int
-    downstream_step: str
     partitioner: Partitioner
     tag: str | None
+    """Side output of the upstream step; `None` = its main output."""
+    name: EdgeName
+    """The same over restarts as long as the steps keep their ids."""
+    input: int
+    """0: main input of the downstream step; 1: its connected input."""
+    carries_keys: bool
+    """Frames have key and key group: on keyed edges, and on forward ones behind a vertex whose records have keys, so
+    that what was in flight there can go by them when it is restored. (Records without one: see
+    `checkpoint.batch.NO_KEY`.)"""
+
+    @property
+    def upstream_step(self) -> str:
+        return self.name.upstream
+
+    @property
+    def downstream_step(self) -> str:
+        return self.name.downstream
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with the way records are spread; kept in checkpoints."""
+        return self.partitioner.fingerprint
 
 
 @dataclass(frozen=True)
@@ -117,6 +146,19 @@ class PlannedStep:
     """Id of the step in the same vertex that feeds it; `None` for the head."""
     tag: str | None
     """Side output of `chained_to` that it reads."""
+
+    @property
+    def link(self) -> EdgeName | None:
+        """The edge inside the vertex that it reads from: what was in flight there in a checkpoint enters in front of
+        the step, chained or not. `None` for the head."""
+        if self.chained_to is None:
+            return None
+        return EdgeName(self.chained_to, self.id, _port(Input(0, tag=self.tag), 0))
+
+    connected: bool = False
+    """Whether it has a second input; such a step is the head."""
+    broadcast_inputs: frozenset[int] = frozenset()
+    """Which inputs (0: main, 1: connected) bring every subtask all of their records."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +228,9 @@ def plan(graph: Graph, max_parallelism: int) -> Plan:
         PipelineError: the graph can't run, with the reason and the step.
     """
     _check(graph, max_parallelism)
-    inputs = {step.index: [_resolved(graph, step, one) for one in _through_unions(graph, step)] for step in graph.steps}
+    inputs = {
+        step.index: [_resolved(graph, step, one) for one in _through_unions(graph, step.inputs)] for step in graph.steps
+    }
     real = [step for step in graph.steps if step.kind is not StepKind.UNION]
     head_of: dict[int, int] = {}
     members: dict[int, list[PlannedStep]] = {}
@@ -198,7 +242,8 @@ def plan(graph: Graph, max_parallelism: int) -> Plan:
             link = PlannedStep(step.id, step.kind, step.payload, graph.steps[upstream.step].id, upstream.tag)
         else:
             head = step.index
-            link = PlannedStep(step.id, step.kind, step.payload, None, None)
+            connected = any(one.number == 1 for one in feeds)
+            link = PlannedStep(step.id, step.kind, step.payload, None, None, connected, _broadcast_inputs(feeds))
         head_of[step.index] = head
         members.setdefault(head, []).append(link)
     vertices: list[Vertex] = []
@@ -211,29 +256,77 @@ def plan(graph: Graph, max_parallelism: int) -> Plan:
         vertices.append(Vertex(len(vertices), name, parallelism, first, tuple(steps)))
         first += parallelism
     edges: list[PlannedEdge] = []
+    keyed: set[int] = set()
+    """Vertices in which records have keys. A vertex comes behind those that it reads."""
     for step in real:
         if head_of[step.index] != step.index:
             continue
+        vertex = place[step.index]
+        known = len(edges)
+        repeats: Counter[tuple[int, int, str | None]] = Counter()
         for one in inputs[step.index]:
             assert one.partitioner is not None
+            upstream_vertex = vertices[place[head_of[one.step]]]
+            upstream_id = graph.steps[one.step].id
+            same = (one.step, one.number, one.tag)
             edges.append(
                 PlannedEdge(
-                    len(edges),
-                    place[head_of[one.step]],
-                    graph.steps[one.step].id,
-                    place[step.index],
-                    step.id,
-                    one.partitioner,
-                    one.tag,
+                    index=len(edges),
+                    upstream=upstream_vertex.index,
+                    downstream=vertex,
+                    partitioner=one.partitioner,
+                    tag=one.tag,
+                    name=EdgeName(upstream_id, step.id, _port(one, repeats[same])),
+                    input=one.number,
+                    carries_keys=one.partitioner.distribution is Distribution.KEYED
+                    or (
+                        one.partitioner.distribution is Distribution.FORWARD
+                        and upstream_vertex.index in keyed
+                        and keeps_keys(upstream_vertex, upstream_id)
+                    ),
                 )
             )
+            repeats[same] += 1
+        if any(edge.carries_keys for edge in edges[known:]):
+            keyed.add(vertex)
     return Plan(tuple(vertices), tuple(edges))
+
+
+def _broadcast_inputs(feeds: list[Input]) -> frozenset[int]:
+    return frozenset(number for number in (0, 1) if _all_broadcast([one for one in feeds if one.number == number]))
+
+
+def _all_broadcast(inputs: list[Input]) -> bool:
+    return bool(inputs) and all(
+        one.partitioner is not None and one.partitioner.distribution is Distribution.BROADCAST for one in inputs
+    )
+
+
+def _port(one: Input, repeat: int) -> str:
+    """Unique among the edges between two steps; the tag comes last, since it may be any text."""
+    return f"{one.number}.{repeat}" + ("" if one.tag is None else f":{one.tag}")
+
+
+def keeps_keys(vertex: Vertex, id: str) -> bool:
+    """Whether a record that comes into the vertex with a key still has it where step `id` emits."""
+    steps = {step.id: step for step in vertex.steps}
+    step: PlannedStep | None = steps[id]
+    while step is not None:
+        if step.kind is StepKind.MAP_BATCHES:
+            return False
+        step = None if step.chained_to is None else steps[step.chained_to]
+    return True
 
 
 def _check(graph: Graph, max_parallelism: int) -> None:
     if not any(step.kind is StepKind.SOURCE for step in graph.steps):
         raise PipelineError("the pipeline has no source: begin with p.source(id, ...)")
-    used = {one.step for step in graph.steps if step.kind is not StepKind.UNION for one in _through_unions(graph, step)}
+    used = {
+        one.step
+        for step in graph.steps
+        if step.kind is not StepKind.UNION
+        for one in _through_unions(graph, step.inputs)
+    }
     for step in graph.steps:
         if step.parallelism > max_parallelism:
             raise PipelineError(
@@ -244,13 +337,16 @@ def _check(graph: Graph, max_parallelism: int) -> None:
             raise PipelineError(f"{step} is read by no step: add operators or a sink behind it")
 
 
-def _through_unions(graph: Graph, step: Step) -> list[Input]:
-    """The step's inputs, with union steps replaced by what they unite."""
+def _through_unions(graph: Graph, inputs: list[Input]) -> list[Input]:
+    """The inputs, with union steps replaced by what they unite."""
     found: list[Input] = []
-    for one in step.inputs:
+    for one in inputs:
         upstream = graph.steps[one.step]
         if upstream.kind is StepKind.UNION:
-            found += [Input(i.step, one.partitioner or i.partitioner, i.tag) for i in _through_unions(graph, upstream)]
+            found += [
+                Input(i.step, one.partitioner or i.partitioner, i.tag, one.number)
+                for i in _through_unions(graph, upstream.inputs)
+            ]
         else:
             found.append(one)
     return found
@@ -266,7 +362,7 @@ def _resolved(graph: Graph, step: Step, one: Input) -> Input:
             f"forward from {upstream} ({upstream.parallelism} subtasks) to {step} ({step.parallelism}) needs equal "
             "parallelism; use rebalance() or rescale()"
         )
-    return Input(one.step, partitioner, one.tag)
+    return Input(one.step, partitioner, one.tag, one.number)
 
 
 def _chains(graph: Graph, step: Step, one: Input) -> bool:

@@ -21,7 +21,16 @@ class JobHandle:
         self._master = master
 
     @classmethod
-    def _start(cls, pipeline: Pipeline, restore: str, *, spark: Any, rewind: bool, allow_unclaimed: bool) -> JobHandle:
+    def _start(
+        cls,
+        pipeline: Pipeline,
+        restore: str,
+        *,
+        spark: Any,
+        rewind: bool,
+        allow_unclaimed: bool,
+        ignore_in_flight: int | None,
+    ) -> JobHandle:
         options = JobOptions(
             pipeline.name,
             pipeline.plan(),
@@ -32,6 +41,7 @@ class JobHandle:
             restore,
             rewind,
             allow_unclaimed,
+            ignore_in_flight,
             spark,
         )
         master = JobMaster(options)

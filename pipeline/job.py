@@ -82,6 +82,7 @@ class Pipeline:
         spark: Any = None,
         rewind: bool = False,
         allow_unclaimed: bool = False,
+        ignore_in_flight: int | None = None,
     ) -> JobHandle:
         """Start the job and return at once.
 
@@ -91,11 +92,23 @@ class Pipeline:
             spark: a `SparkSession` or `SparkContext` to run in; by default the active one, else `local[subtasks]`.
             rewind: accept that output beyond the restored checkpoint is already visible, and will be made again.
             allow_unclaimed: drop state of the checkpoint that no step or operator declares any more.
+            ignore_in_flight: id of the checkpoint to be restored: records that were in flight in it are **lost**. For a
+                checkpoint whose channel state is damaged, or has records of an edge that the pipeline doesn't have any
+                more. How many are dropped on each edge is logged.
 
         Raises:
             PipelineError: the pipeline can't run as written.
         """
-        return JobHandle._start(self, str(restore), spark=spark, rewind=rewind, allow_unclaimed=allow_unclaimed)
+        if ignore_in_flight is not None and (type(ignore_in_flight) is not int or ignore_in_flight < 1):
+            raise PipelineError(f"ignore_in_flight must be the id of a checkpoint, not {ignore_in_flight!r}")
+        return JobHandle._start(
+            self,
+            str(restore),
+            spark=spark,
+            rewind=rewind,
+            allow_unclaimed=allow_unclaimed,
+            ignore_in_flight=ignore_in_flight,
+        )
 
     def run(
         self,
@@ -104,6 +117,7 @@ class Pipeline:
         spark: Any = None,
         rewind: bool = False,
         allow_unclaimed: bool = False,
+        ignore_in_flight: int | None = None,
         timeout: float | timedelta | None = None,
     ) -> JobHandle:
         """Start the job and wait for its end. Ctrl-C cancels cleanly and leaves the last checkpoint.
@@ -112,7 +126,13 @@ class Pipeline:
             JobFailed: with the first cause and, if it was user code, the user's traceback.
             TimeoutError: `timeout` passed; the job was cancelled.
         """
-        handle = self.start(restore, spark=spark, rewind=rewind, allow_unclaimed=allow_unclaimed)
+        handle = self.start(
+            restore,
+            spark=spark,
+            rewind=rewind,
+            allow_unclaimed=allow_unclaimed,
+            ignore_in_flight=ignore_in_flight,
+        )
         try:
             handle.wait(timeout)
         except BaseException:

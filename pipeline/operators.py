@@ -21,7 +21,7 @@ class OperatorContext(Protocol):
 
     @property
     def watermark(self) -> int | None:
-        """Current event time in milliseconds; `None` on a stream without watermarks."""
+        """Current event time in milliseconds; `None` before the first watermark, and on a stream without any."""
 
     @property
     def subtask(self) -> int:
@@ -33,8 +33,27 @@ class OperatorContext(Protocol):
     def side_output(self, tag: str, value: Any) -> None:
         """Emit to `stream.side_output(tag)`."""
 
+    def timer(self, at: int) -> None:
+        """Have `on_timer(at, ctx)` called for the current key once the watermark reaches `at`.
 
-class Operator:
+        Only in `process` and `on_timer` of a `KeyedOperator`. Timers are part of the key's state; a key has at most one
+        at a time. One that the watermark has reached already fires soon.
+
+        Args:
+            at: milliseconds since the epoch.
+        """
+
+    def processing_timer(self, at: int) -> None:
+        """Like `timer`, by the clock of the host."""
+
+    def delete_timer(self, at: int) -> None:
+        """Take back what `timer(at)` set for the current key, if it has not fired."""
+
+    def delete_processing_timer(self, at: int) -> None:
+        """Take back what `processing_timer(at)` set for the current key, if it has not fired."""
+
+
+class Operator(DeclaresState):
     """A step of the user's own; one copy works in each subtask.
 
     An instance is pickled on the driver, so open files and clients belong into `open`. An exception raised by any
@@ -47,6 +66,18 @@ class Operator:
     def process(self, value: Any, ctx: OperatorContext) -> Iterable[Any] | None:
         """Handle one record; return (or yield) what to emit. Emitted records keep the record's timestamp."""
         raise NotImplementedError(f"{type(self).__name__} must implement process")
+
+    def process_connected(self, value: Any, ctx: OperatorContext) -> Iterable[Any] | None:
+        """Like `process`, for a record of the second stream of `connect`."""
+        raise NotImplementedError(f"{type(self).__name__} must implement process_connected")
+
+    def on_watermark(self, timestamp: int, ctx: OperatorContext) -> Iterable[Any] | None:
+        """Event time has reached `timestamp`: no record up to it is expected any more, and all timers up to it have
+        fired. What is returned goes downstream in front of the watermark, without a timestamp.
+
+        There is no current key here, so a `KeyedOperator` can emit nothing: use timers.
+        """
+        return None
 
     def close(self) -> None:
         """Release what `open` made. Called once, also after a failure."""
@@ -68,7 +99,7 @@ class Operator:
         """The checkpoint won't complete."""
 
 
-class KeyedOperator(DeclaresState, Operator):
+class KeyedOperator(Operator):
     """An operator behind `key_by`, with state per key declared as class attributes.
 
     class RunningTotal(KeyedOperator):
@@ -78,3 +109,12 @@ class KeyedOperator(DeclaresState, Operator):
             self.total.value += order["amount"]
             yield {"user": ctx.key, "total": self.total.value}
     """
+
+    def on_timer(self, timestamp: int, ctx: OperatorContext) -> Iterable[Any] | None:
+        """A timer of the current key is due; return (or yield) what to emit.
+
+        Args:
+            timestamp: what `ctx.timer` or `ctx.processing_timer` was given. `ctx.timestamp` is the same for an event
+                timer and `None` for a processing timer, and so are the timestamps of what is emitted.
+        """
+        raise NotImplementedError(f"{type(self).__name__} set a timer, so it must implement on_timer")

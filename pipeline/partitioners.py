@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import sha256
+from types import CodeType
 from typing import Any
 
 
@@ -19,6 +21,8 @@ class Distribution(StrEnum):
     """Round-robin over this subtask's share of the subtasks downstream."""
     CUSTOM = "custom"
     """As the user's function says."""
+    BROADCAST = "broadcast"
+    """Every record to every subtask."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +72,44 @@ class Partitioner:
     function: Callable[[Any, int], int] | None = None
     """For custom edges: (record, number of subtasks downstream) → index of one."""
 
+    @property
+    def fingerprint(self) -> str:
+        """Tells, over processes and restarts, whether an edge is still partitioned as it was.
+
+        Of a function it knows the name and its own code, not what that calls.
+        """
+        if self.key is not None:
+            field = self.key.field
+            return f"{self.distribution}:{_function_fingerprint(field) if callable(field) else repr(field)}"
+        if self.function is not None:
+            return f"{self.distribution}:{_function_fingerprint(self.function)}"
+        return str(self.distribution)
+
+
+def _function_fingerprint(function: Any) -> str:
+    named = function if hasattr(function, "__qualname__") else type(function)
+    name = f"{named.__module__}.{named.__qualname__}"
+    code = getattr(function, "__code__", None)
+    return name if code is None else f"{name}:{sha256(_code_text(code).encode()).hexdigest()[:16]}"
+
+
+def _code_text(code: CodeType) -> str:
+    """The code without its place in a file."""
+    constants = []
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            constants.append(_code_text(constant))
+        elif isinstance(constant, frozenset):  # its order changes with the process
+            constants.append(repr(sorted(map(repr, constant))))
+        else:
+            constants.append(repr(constant))
+    return repr((code.co_code, code.co_names, constants))
+
 
 FORWARD = Partitioner(Distribution.FORWARD)
 REBALANCE = Partitioner(Distribution.REBALANCE)
 RESCALE = Partitioner(Distribution.RESCALE)
+BROADCAST = Partitioner(Distribution.BROADCAST)
 
 
 def rescale_targets(upstream: int, upstreams: int, downstreams: int) -> range:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from checkpoint.state import StateDescriptor
+import pyarrow as pa
+
+from checkpoint.state import BroadcastState, StateDescriptor, descriptors_of
 from pipeline.errors import PipelineError
 from pipeline.graph import Input, Step, StepKind
 from pipeline.operators import KeyedOperator, Operator
-from pipeline.partitioners import FORWARD, REBALANCE, RESCALE, Distribution, KeySelector, Partitioner
+from pipeline.partitioners import BROADCAST, FORWARD, REBALANCE, RESCALE, Distribution, KeySelector, Partitioner
+from pipeline.watermarks import WatermarkStrategy
 from sinks.sink import Sink
 
 if TYPE_CHECKING:
@@ -41,33 +44,35 @@ class Stream:
         """Any number of outputs for each record."""
         return self._functional(StepKind.FLAT_MAP, function, id, parallelism)
 
+    def map_batches(
+        self, function: Callable[[pa.RecordBatch], Any], id: str | None = None, parallelism: int | None = None
+    ) -> Stream:
+        """Arrow in, Arrow out: `function` takes a record batch and returns a record batch, a table, or `None`.
+
+        Records are dicts; each field is a column, null where a record lacks it. How many rows a batch has depends on
+        how long the function takes, so no result may depend on it. If as many rows come out as went in, each
+        keeps its record's timestamp; else all get the batch's latest. There is no `ctx.key` behind it.
+        """
+        return self._functional(StepKind.MAP_BATCHES, function, id, parallelism)
+
+    def assign_timestamps(
+        self, strategy: WatermarkStrategy, id: str | None = None, parallelism: int | None = None
+    ) -> Stream:
+        """Take each record's event time from it, and send watermarks from here on.
+
+        Put it as near to the source as can be: chained to a source it makes watermarks split by split (of Kafka:
+        partition by partition), so that reading one of them faster than another makes no record late.
+        """
+        if not isinstance(strategy, WatermarkStrategy):
+            raise PipelineError(f"assign_timestamps takes a WatermarkStrategy, not {strategy!r}")
+        return self._add(StepKind.ASSIGN_TIMESTAMPS, id, strategy, parallelism)
+
     # -- steps with state: a stable id first --------------------------------------------------------------------
 
     def process(self, id: str, operator: Operator, parallelism: int | None = None) -> Stream:
         """Run an `Operator`; behind `key_by` a `KeyedOperator`, too."""
-        if not isinstance(id, str):
-            raise PipelineError(f"process takes a stable id first, then the operator; got {id!r} as id")
-        if isinstance(operator, type) and issubclass(operator, Operator):
-            raise PipelineError(f"process({id!r}): give an instance, {operator.__name__}(), not the class")
-        if not isinstance(operator, Operator):
-            raise PipelineError(f"process({id!r}): expected an Operator, not {type(operator).__name__}; use map")
-        for name, value in vars(operator).items():
-            if isinstance(value, StateDescriptor):
-                raise PipelineError(
-                    f"process({id!r}): {type(operator).__name__}.{name} is a {type(value).__name__} made for an "
-                    "instance; declare it in the class body, so that each key has its own"
-                )
-        if isinstance(operator, KeyedOperator) and not self._keyed:
-            raise PipelineError(
-                f"process({id!r}): {type(operator).__name__} is a KeyedOperator, whose state needs a key; put "
-                "key_by(...) right before it"
-            )
-        for step in self._pipeline._graph.steps:
-            if step.payload is operator:
-                raise PipelineError(
-                    f"process({id!r}): {step} runs this very {type(operator).__name__} already; make an instance for "
-                    "each step, so that they don't share state"
-                )
+        one = Input(self._step.index, self._partitioner, self._tag)
+        _check_operator(self._pipeline, id, operator, [one])
         return self._add(StepKind.PROCESS, id, operator, parallelism)
 
     def sink(self, id: str, sink: Sink, parallelism: int | None = None) -> Stream:
@@ -94,6 +99,10 @@ class Stream:
         """Distribute round-robin over this subtask's share of the next step's subtasks."""
         return Stream(self._pipeline, self._step, RESCALE, self._tag)
 
+    def broadcast(self) -> Stream:
+        """Every record to every subtask of the next step."""
+        return Stream(self._pipeline, self._step, BROADCAST, self._tag)
+
     def forward(self) -> Stream:
         """Subtask i to subtask i of the next step, which must have the same parallelism."""
         return Stream(self._pipeline, self._step, FORWARD, self._tag)
@@ -116,6 +125,12 @@ class Stream:
         parallelism = max(stream._step.parallelism for stream in streams)
         return Stream(self._pipeline, self._pipeline._graph.add(StepKind.UNION, None, None, parallelism, inputs))
 
+    def connect(self, other: Stream) -> ConnectedStreams:
+        """Two streams into one operator, which tells them apart. Either may be a broadcast stream."""
+        if not isinstance(other, Stream) or other._pipeline is not self._pipeline:
+            raise PipelineError("connect takes a stream of the same pipeline")
+        return ConnectedStreams(self, other)
+
     def side_output(self, tag: str) -> Stream:
         """What the step's operator emits with `ctx.side_output(tag, value)`."""
         if self._step.kind is not StepKind.PROCESS or self._tag is not None or self._partitioner is not None:
@@ -130,8 +145,9 @@ class Stream:
     # -- inside -------------------------------------------------------------------------------------------------
 
     @property
-    def _keyed(self) -> bool:
-        return self._partitioner is not None and self._partitioner.distribution is Distribution.KEYED
+    def _spreads(self) -> bool:
+        """Whether its next step takes the pipeline's parallelism; one that could be chained keeps the stream's."""
+        return self._partitioner is not None and self._partitioner.distribution is not Distribution.FORWARD
 
     def _functional(self, kind: StepKind, function: Any, id: str | None, parallelism: int | None) -> Stream:
         if not callable(function):
@@ -140,12 +156,95 @@ class Stream:
 
     def _add(self, kind: StepKind, id: str | None, payload: Any, parallelism: int | None) -> Stream:
         if parallelism is None:
-            # A step that could be chained keeps the parallelism of what it reads from.
-            keeps = self._partitioner is None or self._partitioner.distribution is Distribution.FORWARD
-            parallelism = self._step.parallelism if keeps else self._pipeline.parallelism
+            parallelism = self._pipeline.parallelism if self._spreads else self._step.parallelism
         one = Input(self._step.index, self._partitioner, self._tag)
         return Stream(self._pipeline, self._pipeline._graph.add(kind, id, payload, parallelism, [one]))
 
 
 class KeyedStream(Stream):
     """A stream distributed by key: its next step may be a `KeyedOperator`."""
+
+
+class ConnectedStreams:
+    """Two streams that one operator reads."""
+
+    def __init__(self, first: Stream, second: Stream):
+        self._first = first
+        self._second = second
+
+    def process(self, id: str, operator: Operator, parallelism: int | None = None) -> Stream:
+        """Run an operator whose `process` gets the first stream's records, and `process_connected` the second's.
+
+        A `KeyedOperator` needs both streams keyed, where records with equal keys share state, or one keyed and the
+        other broadcast: for that one's records there is no current key.
+        """
+        first, second, pipeline = self._first, self._second, self._first._pipeline
+        inputs = [Input(s._step.index, s._partitioner, s._tag, number) for number, s in enumerate((first, second))]
+        _check_operator(pipeline, id, operator, inputs)
+        if parallelism is None:
+            # Forward streams can only come to as many subtasks as they have; a broadcast one fits everywhere.
+            others = [
+                s for s, one in zip((first, second), inputs, strict=True) if not pipeline._graph.is_broadcast(one)
+            ]
+            if others and not any(stream._spreads for stream in others):
+                parallelism = max(stream._step.parallelism for stream in others)
+            else:
+                parallelism = pipeline.parallelism
+        return Stream(pipeline, pipeline._graph.add(StepKind.PROCESS, id, operator, parallelism, inputs))
+
+
+def _check_operator(pipeline: Pipeline, id: str, operator: Operator, inputs: list[Input]) -> None:
+    """Refuse what can't run as a step that reads `inputs`."""
+    if not isinstance(id, str):
+        raise PipelineError(f"process takes a stable id first, then the operator; got {id!r} as id")
+    if isinstance(operator, type) and issubclass(operator, Operator):
+        raise PipelineError(f"process({id!r}): give an instance, {operator.__name__}(), not the class")
+    if not isinstance(operator, Operator):
+        raise PipelineError(f"process({id!r}): expected an Operator, not {type(operator).__name__}; use map")
+    name = type(operator).__name__
+    for attribute, value in vars(operator).items():
+        if isinstance(value, StateDescriptor):
+            raise PipelineError(
+                f"process({id!r}): {name}.{attribute} is a {type(value).__name__} made for an instance; declare it in "
+                "the class body, so that each key has its own"
+            )
+    if len(inputs) == 2 and type(operator).process_connected is Operator.process_connected:
+        raise PipelineError(
+            f"process({id!r}): {name} reads two streams and has no process_connected; implement "
+            "process_connected(value, ctx) for the records of the second one"
+        )
+    keyed = [_is_keyed(one) for one in inputs]
+    broadcast = [pipeline._graph.is_broadcast(one) for one in inputs]
+    if isinstance(operator, KeyedOperator):
+        if not any(keyed):
+            raise PipelineError(
+                f"process({id!r}): {name} is a KeyedOperator, whose state needs a key; put key_by(...) right before it"
+            )
+        if not all(one or other for one, other in zip(keyed, broadcast, strict=True)):
+            raise PipelineError(
+                f"process({id!r}): one stream is keyed and the other neither keyed nor broadcast, so what {name} knows "
+                "of a key would be in another subtask than the other stream's records; put key_by(...) or broadcast() "
+                "right before connect on that one, too"
+            )
+    for attribute, state in descriptors_of(type(operator)).items():
+        if isinstance(state, BroadcastState):
+            if not any(broadcast):
+                raise PipelineError(
+                    f"process({id!r}): {name}.{attribute} is broadcast state, which only records of a broadcast stream "
+                    "may change; connect one with stream.connect(other.broadcast()).process(...)"
+                )
+        elif not isinstance(operator, KeyedOperator):
+            raise PipelineError(
+                f"process({id!r}): {name}.{attribute} is a {type(state).__name__}, which belongs to a key; derive "
+                f"{name} from KeyedOperator"
+            )
+    for step in pipeline._graph.steps:
+        if step.payload is operator:
+            raise PipelineError(
+                f"process({id!r}): {step} runs this very {name} already; make an instance for each step, so that they "
+                "don't share state"
+            )
+
+
+def _is_keyed(one: Input) -> bool:
+    return one.partitioner is not None and one.partitioner.distribution is Distribution.KEYED

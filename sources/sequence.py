@@ -90,7 +90,10 @@ class SequenceReader(SourceReader):
             self._limit.take(len(ids))
         self._polled = (k, first)
         self._next[k] = first + len(ids) * self._partitions
-        return SourceBatch([{"id": i, "partition": k} for i in ids])
+        return SourceBatch([{"id": i, "partition": k} for i in ids], splits=k)
+
+    def splits(self) -> list[int]:
+        return list(self._turn)
 
     def snapshot(self, checkpoint_id: int, emitted: int) -> Any:
         splits = dict(self._next)

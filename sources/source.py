@@ -39,6 +39,10 @@ class SourceBatch:
     context: Sequence[Any] | None = None
     """One object a record, whose public attributes operators chained to the source see on `ctx`
     (`KafkaSource`: headers, topic, partition, offset, kafka_key)."""
+    splits: Any = None
+    """What each record was read from (of Kafka: its partition), as `SourceReader.splits` names it: a list with one id a
+    record, or the id for all of them. Needed only if `SourceContext.track_splits`. An id is a string, a number or
+    a tuple of these."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -59,6 +63,8 @@ class SourceContext:
     state comes here (several, or none, after rescaling; every new subtask may be given all of them)."""
     max_fetch_records: int = 10_000
     """The most that one `poll` is asked for."""
+    track_splits: bool = False
+    """Watermarks are made split by split, so batches must say what splits their records are from."""
 
 
 class SourceReader(ABC):
@@ -82,6 +88,14 @@ class SourceReader(ABC):
         A barrier may fall in the middle of a polled batch: the records behind it have not left the source, so they
         must be read again after a restore of this checkpoint.
         """
+
+    def splits(self) -> Sequence[Any] | None:
+        """Ids of the splits from which records may still come, those of the batch last polled among them; a split that
+        ended or went to another subtask is not. `None`: the reader has no splits, or doesn't tell them apart.
+
+        The watermark waits for each of them, so one that is missing may make its records late.
+        """
+        return None
 
     def on_checkpoint_complete(self, checkpoint_id: int) -> None:
         """The checkpoint is durable. May be called late, twice, or (after a crash) never."""

@@ -1,10 +1,12 @@
-"""Keyed state: what operators declare, the heap backend that keeps it, and its snapshots.
+"""State: what operators declare, the heap backend that keeps what belongs to keys, and its snapshots.
 
 Files: `descriptors` (what users write as class attributes) → `handles` (what they get on an instance) → `groups`
-(the dicts, copied on write) → `heap` (backend) → `snapshot` (file format).
+(the dicts, copied on write) → `heap` (backend) → `snapshot` (file format). `broadcast` is what belongs to no key.
 """
 
+from checkpoint.state.broadcast import BroadcastHandle, BroadcastStates
 from checkpoint.state.descriptors import (
+    BroadcastState,
     DeclaresState,
     ListState,
     MapState,
@@ -27,6 +29,9 @@ from checkpoint.state.snapshot import (
 )
 
 __all__ = [
+    "BroadcastHandle",
+    "BroadcastState",
+    "BroadcastStates",
     "DeclaresState",
     "HeapBackend",
     "HeapSnapshot",

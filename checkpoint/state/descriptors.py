@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload
 
 from checkpoint.codec import EncodingError, encode_state
+from checkpoint.state.broadcast import BroadcastHandle, BroadcastStates
 from checkpoint.state.errors import StateAccessError
 from checkpoint.state.handles import MISSING, Handle, ListHandle, MapHandle, Missing, ReducingHandle, ValueHandle
 
@@ -158,6 +159,26 @@ class MapState(StateDescriptor, Generic[K, V]):
         raise self._unbound(instance)
 
 
+class BroadcastState(StateDescriptor, Generic[K, V]):
+    """One dict for all keys, the same in every subtask: `self.rules[name] = rule` for a record of a broadcast stream.
+
+    Every subtask must do the same with such a record: it can't depend on the subtask, on other records or on state of
+    keys. Records of different subtasks upstream come in no set order, so entries under one key should come from one.
+    """
+
+    kind = "broadcast"
+    content = dict
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> BroadcastHandle[K, V]: ...
+    def __get__(self, instance: object | None, owner: type) -> Self | BroadcastHandle[K, V]:
+        if instance is None:
+            return self
+        raise self._unbound(instance)
+
+
 class DeclaresState:
     """Base of operators with states: refuses `self.total = 5`, which would replace the state by a plain attribute."""
 
@@ -190,17 +211,28 @@ def descriptors_of(cls: type) -> dict[str, StateDescriptor]:
     return found
 
 
-def bind(instance: object, backend: StateBackend) -> None:
-    """Connect every state that the operator declares with the backend. Comes before `restore` and `open`.
+def bind(instance: object, backend: StateBackend | None, broadcast: BroadcastStates | None = None) -> None:
+    """Connect every state that the operator declares with where it is kept. Comes before `restore` and `open`.
+
+    Args:
+        backend: for what belongs to keys; `None` where there are none.
+        broadcast: for broadcast state.
 
     Raises:
         EncodingError: the default of a state can't be kept in a checkpoint.
-        StateAccessError: the instance has something else under the name of a state.
+        StateAccessError: the instance has something else under the name of a state, or a state has no place.
     """
     operator = type(instance).__qualname__
     for name, descriptor in descriptors_of(type(instance)).items():
         descriptor.__set_name__(type(instance), name)  # for those that were put into the class later
         descriptor.check()
-        if not isinstance(vars(instance).get(name, MISSING), Handle | Missing):
+        if not isinstance(vars(instance).get(name, MISSING), Handle | BroadcastHandle | Missing):
             raise StateAccessError(f"{operator}.{name} is a state, but the instance has an attribute of that name")
-        vars(instance)[name] = backend.handle(descriptor, operator)
+        if isinstance(descriptor, BroadcastState):
+            if broadcast is None:
+                raise StateAccessError(f"{operator}.{name} is broadcast state, which needs a broadcast stream")
+            vars(instance)[name] = broadcast.handle(name, operator)
+        elif backend is None:
+            raise StateAccessError(f"{operator}.{name} is state of keys; make {operator} a KeyedOperator")
+        else:
+            vars(instance)[name] = backend.handle(descriptor, operator)

@@ -12,6 +12,7 @@ from checkpoint.state.errors import StateAccessError, StateRestoreError
 from checkpoint.state.groups import KeyContext, KeyGroupMap, OpenSnapshots
 from checkpoint.state.handles import ListHandle, MapHandle, ReducingHandle, ValueHandle
 from checkpoint.state.snapshot import FrozenGroup, SnapshotAbandoned, SnapshotFooter, StateRow, write_snapshot
+from checkpoint.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, Timers
 
 
 class HeapSnapshot:
@@ -90,6 +91,11 @@ class HeapBackend:
         self._context = KeyContext()
         self._open = OpenSnapshots()
         self._states: dict[str, tuple[StateDescriptor, list[KeyGroupMap]]] = {}
+        self.event_timers = self._timers(EVENT_TIMERS)
+        self.processing_timers = self._timers(PROCESSING_TIMERS)
+
+    def _timers(self, name: str) -> Timers:
+        return Timers(name, self._key_groups, self._context, lambda: KeyGroupMap(self._open))
 
     # -- access ------------------------------------------------------------------------------------------------
 
@@ -141,9 +147,11 @@ class HeapBackend:
         The snapshot must be written or released in the end; until then state that changes is copied first.
         """
         frozen: list[FrozenGroup] = []
+        kept = [(name, maps) for name, (_, maps) in self._states.items()]
+        kept += [(timers.name, timers.maps) for timers in (self.event_timers, self.processing_timers)]
         for i, group in enumerate(self._key_groups):
             states = []
-            for name, (_, maps) in self._states.items():
+            for name, maps in kept:
                 data = maps[i].freeze()
                 if data is not None:
                     states.append((name, data))
@@ -162,7 +170,17 @@ class HeapBackend:
         Raises:
             StateRestoreError: the rows don't fit the operator's states or key groups.
         """
+        timers = {each.name: each for each in (self.event_timers, self.processing_timers)}
         for group, name, key, namespace, value in rows:
+            if name in timers:
+                self._check_group(group, name)
+                problem = timers[name].restore(group, key, namespace, value)
+                if problem is not None:
+                    raise StateRestoreError(
+                        f"{name} of {self._operator}: a row of key {decode_key(key)!r} {problem}; the checkpoint is "
+                        "damaged"
+                    )
+                continue
             state = self._states.get(name)
             if state is None:
                 if allow_unclaimed:
@@ -172,10 +190,7 @@ class HeapBackend:
                     f"{', '.join(map(repr, self._states)) or 'none'}; declare it again under its old name, "
                     "or start with allow_unclaimed=True to drop it"
                 )
-            if group not in self._key_groups:
-                raise StateRestoreError(
-                    f"state {name!r} of {self._operator}: row of key group {group} outside {self._key_groups}"
-                )
+            self._check_group(group, name)
             descriptor, maps = state
             data = maps[group - self._first]
             problem = None
@@ -192,3 +207,9 @@ class HeapBackend:
                     f"state {name!r} of {self._operator}: the value of key {decode_key(key)!r} {problem}"
                 )
             data.put(key, value)
+
+    def _check_group(self, group: int, name: str) -> None:
+        if group not in self._key_groups:
+            raise StateRestoreError(
+                f"state {name!r} of {self._operator}: row of key group {group} outside {self._key_groups}"
+            )

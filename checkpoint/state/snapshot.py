@@ -12,8 +12,10 @@ Any Arrow reader can read the stream from the start; it stops before the footer.
 | `key_group` | int16            | ascending; a batch holds one group only                               |
 | `state`     | string           | name of the state                                                     |
 | `key`       | binary           | `codec.encode_key`                                                    |
-| `namespace` | binary, nullable | null; kept for windows and timers                                     |
+| `namespace` | binary, nullable | of timers the time: ms since the epoch + 2⁶³, 8 bytes big-endian; null  |
 | `value`     | binary           | `codec.encode_state`; a list or dict for list and map states          |
+
+Timers are the rows of the states `event timers` and `processing timers`; their value is nil.
 
 The buffers of each batch are compressed on their own, so that a reader needs only the bytes of its groups. The footer
 holds `version`, `operator`, `max_parallelism` and `groups`, a list of [group, offset, length, rows] in bytes from
@@ -30,11 +32,12 @@ from typing import Any, Final, Literal, TypeAlias
 import pyarrow as pa
 
 from checkpoint.codec import DecodingError, EncodingError, decode, decode_key, decode_state, encode, encode_state
+from checkpoint.state.timers import TIMER_STATES, split_entry
 
 StateRow: TypeAlias = tuple[int, str, bytes, bytes | None, Any]
 """Key group, state, encoded key, namespace, value."""
 FrozenGroup: TypeAlias = tuple[int, list[tuple[str, dict[bytes, Any]]]]
-"""Key group, and for each state its values by encoded key."""
+"""Key group, and for each state its values by encoded key; for timers by entry (see `checkpoint.state.timers`)."""
 
 _SCHEMA: Final = pa.schema(
     [
@@ -147,17 +150,23 @@ def write_snapshot(
 def _batches(group: int, states: list[tuple[str, dict[bytes, Any]]], operator: str) -> Iterator[Any]:
     names: list[str] = []
     keys: list[bytes] = []
+    namespaces: list[bytes | None] = []
     values: list[bytes] = []
     size = 0
     turn_ends = time.perf_counter() + _SLICE
     for name, data in states:
+        timers = name in TIMER_STATES
+        namespace = None
         for key, value in data.items():
+            if timers:
+                key, namespace = split_entry(key)
             try:
                 encoded = encode_state(value)
             except EncodingError as error:
                 raise EncodingError(f"state {name!r} of {operator}, key {decode_key(key)!r}: {error}") from None
             names.append(name)
             keys.append(key)
+            namespaces.append(namespace)
             values.append(encoded)
             size += len(encoded) + len(key)
             n = len(values)
@@ -165,19 +174,19 @@ def _batches(group: int, states: list[tuple[str, dict[bytes, Any]]], operator: s
                 time.sleep(_PAUSE)
                 turn_ends = time.perf_counter() + _SLICE
             if n == _BATCH_ROWS or size >= _BATCH_BYTES:
-                yield _batch(group, names, keys, values)
-                names, keys, values, size = [], [], [], 0
+                yield _batch(group, names, keys, namespaces, values)
+                names, keys, namespaces, values, size = [], [], [], [], 0
     if values:
-        yield _batch(group, names, keys, values)
+        yield _batch(group, names, keys, namespaces, values)
 
 
-def _batch(group: int, names: list[str], keys: list[bytes], values: list[bytes]) -> Any:
+def _batch(group: int, names: list[str], keys: list[bytes], namespaces: list[bytes | None], values: list[bytes]) -> Any:
     n = len(values)
     columns = [
         pa.repeat(pa.scalar(group, pa.int16()), n),
         pa.array(names, pa.string()),
         pa.array(keys, pa.binary()),
-        pa.nulls(n, pa.binary()),
+        pa.array(namespaces, pa.binary()),
         pa.array(values, pa.binary()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)

@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 )
 @click.option("--rewind", is_flag=True, help="Accept that output beyond the checkpoint is visible, and make it again.")
 @click.option("--allow-unclaimed", is_flag=True, help="Drop state of the checkpoint that no step declares any more.")
+@click.option(
+    "--ignore-in-flight",
+    type=click.IntRange(min=1),
+    metavar="CHECKPOINT",
+    help="Lose the records that were in flight in the checkpoint with this id, which is to be restored.",
+)
 def run(
     target: str,
     restore: str,
@@ -38,6 +44,7 @@ def run(
     assignments: tuple[str, ...],
     rewind: bool,
     allow_unclaimed: bool,
+    ignore_in_flight: int | None,
 ) -> None:
     """Run the Pipeline in FILE: that called NAME, or the only one.
 
@@ -59,7 +66,9 @@ def run(
         with settings.overriding(given):
             pipeline = find_pipeline(target)
         try:
-            handle = pipeline.start(restore, rewind=rewind, allow_unclaimed=allow_unclaimed)
+            handle = pipeline.start(
+                restore, rewind=rewind, allow_unclaimed=allow_unclaimed, ignore_in_flight=ignore_in_flight
+            )
         except PipelineError as error:
             raise click.ClickException(str(error)) from error
         click.echo(f"job {pipeline.name!r} started", err=True)

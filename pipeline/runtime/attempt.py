@@ -10,14 +10,19 @@ import functools
 import logging
 import queue
 import time
+import traceback
 import uuid
+from array import array
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from checkpoint import coordinator_events as events
 from checkpoint.committing import ReleaseEpoch, ReleaseNew, RestoredCommits
 from checkpoint.coordinator_events import FailureReason
 from checkpoint.handles import FileHandle
+from checkpoint.in_flight.drain import DrainTracker
+from checkpoint.in_flight.runs import Origin
 from checkpoint.metadata import OperatorSnapshot
 from checkpoint.probe import finish_probe
 from checkpoint.storage import DamagedFile, StorageError
@@ -28,6 +33,7 @@ from pipeline.runtime.auth import new_secret
 from pipeline.runtime.checkpoint_master import Answer, CheckpointMaster
 from pipeline.runtime.deployment import Deployment, JobSpec, Restored
 from pipeline.runtime.failures import AttemptFailed, FirstCause, Sign
+from pipeline.runtime.in_flight import ask_custom_partitioners, in_flight_for, must_drain, same_topology
 from pipeline.runtime.peers import Peer, Peers
 from pipeline.runtime.restore_plan import restored_for
 from pipeline.runtime.server import ControlServer
@@ -60,6 +66,14 @@ class Attempt:
         self._spilled: dict[FileHandle, Mapping[str, Any]] = {}
         """State of the restored checkpoint that was too large for `_metadata`, by file; until all are deployed."""
         self._restored_id = context.restored.id if context.restored else 0
+        terminal = [
+            subtask
+            for vertex in self._plan.vertices
+            if not self._plan.outputs_of(vertex.index)
+            for subtask in vertex.subtasks
+        ]
+        drains = context.restored is not None and must_drain(context.restored, self._plan)
+        self._drain = DrainTracker(terminal, drains)
         self._checkpoints = CheckpointMaster(
             context,
             self._peers,
@@ -67,6 +81,7 @@ class Attempt:
             self._inbox,
             on_failed=lambda message: self._fail(message, Sign.OWN_WORD),
             on_final=self._on_final,
+            draining=lambda: self._drain.draining,
         )
         self._sinks = {
             step.id: list(vertex.subtasks)
@@ -297,6 +312,9 @@ class Attempt:
                 peer.ended = True
                 if all(p.ended for p in self._peers):
                     self._checkpoints.tell(events.AllInputEnded())
+            case "drained_here":
+                if self._drain.arrived(peer.subtask):
+                    self._end_drain()
             case "committed":
                 self._on_committed(peer, message)
             case "epoch_committed":
@@ -350,6 +368,7 @@ class Attempt:
                 finish_probe(c.storage, c.probe, [str(peer.partition) for peer in self._peers])
             except StorageError as error:
                 raise AttemptFailed(str(error), permanent=True) from error
+        assigned = self._ask_custom_partitioners()
         for vertex in self._plan.vertices:
             for subtask in vertex.subtasks:
                 index = subtask - vertex.first_subtask
@@ -361,18 +380,36 @@ class Attempt:
                     c.rewind,
                     c.ignore_earlier_output,
                     c.allow_unclaimed,
-                    self._restored_for(vertex, index),
+                    self._drain.draining,
+                    c.restored is not None and same_topology(c.restored, self._plan),
+                    self._restored_for(vertex, index, assigned),
                 )
                 self._peers.send_to(subtask, "deploy", deployment=deployment.to_wire())
         self._spilled.clear()
         self._progress.deployed_at = time.monotonic()
 
-    def _restored_for(self, vertex: Vertex, index: int) -> Restored:
+    def _ask_custom_partitioners(self) -> Mapping[Origin, array[int]]:
+        c = self._c
+        if c.restored is None:
+            return {}
+        try:
+            return ask_custom_partitioners(c.restored, self._plan, c.storage)
+        except DamagedFile as error:
+            raise AttemptFailed(str(error), damaged=str(error)) from error
+        except StorageError as error:
+            raise AttemptFailed(str(error)) from error
+        except Exception as error:
+            trace = "".join(traceback.format_exception(error))
+            raise AttemptFailed(f"restoring in-flight data failed: {type(error).__name__}: {error}\n{trace}") from error
+
+    def _restored_for(self, vertex: Vertex, index: int, assigned: Mapping[Origin, array[int]]) -> Restored:
         c = self._c
         if c.restored is None:
             return Restored()
+        most = c.spec.max_parallelism
         try:
-            return restored_for(vertex, index, c.restored, c.spec.max_parallelism, self._load_state, c.allow_unclaimed)
+            restored = restored_for(vertex, index, c.restored, most, self._load_state, c.allow_unclaimed)
+            return replace(restored, in_flight=in_flight_for(vertex, index, c.restored, self._plan, most, assigned))
         except DamagedFile as error:
             raise AttemptFailed(str(error), damaged=str(error)) from error
         except StorageError as error:
@@ -399,6 +436,12 @@ class Attempt:
             self._progress.running_at = time.monotonic()
             self._checkpoints.send_heartbeat()  # sources begin with it
             self._checkpoints.tell(events.SubtasksRunning())
+
+    def _end_drain(self) -> None:
+        for vertex in self._plan.vertices:
+            if vertex.is_source:
+                for subtask in vertex.subtasks:
+                    self._peers.send_to(subtask, "drained")
 
     def _release(self, actions: list[ReleaseEpoch | ReleaseNew]) -> None:
         for action in actions:

@@ -22,6 +22,7 @@ from checkpoint.metadata import CheckpointMetadata, SubtaskSnapshot, VertexSnaps
 from checkpoint.naming import CheckpointRef, subtask_name
 from pipeline.runtime.attempt_context import AttemptContext, Progress
 from pipeline.runtime.control import heartbeat_to_wire
+from pipeline.runtime.in_flight import snapshot_edges
 from pipeline.runtime.peers import Peers
 
 _LOG = logging.getLogger(__name__)
@@ -44,12 +45,14 @@ class CheckpointMaster:
         inbox: queue.SimpleQueue[Any],
         on_failed: Callable[[str], None],
         on_final: Callable[[int], None],
+        draining: Callable[[], bool],
     ):
         """
         Args:
             inbox: where `("finalised", …)`, `("deleted", …)` and `("fenced", …)` are put, for the attempt to hand on.
             on_failed: more checkpoints in a row failed than are tolerated; the message says how.
             on_final: the final checkpoint is complete.
+            draining: whether restored in-flight data is still on its way through the job.
         """
         self._c = context
         self._plan = context.plan
@@ -58,11 +61,14 @@ class CheckpointMaster:
         self._inbox = inbox
         self._on_failed = on_failed
         self._on_final = on_final
+        self._draining = draining
+        self._edges = snapshot_edges(context.plan)
         self._coordinator = CheckpointCoordinator(
             context.options, context.plan.subtasks, context.first_id, tuple(ref.id for ref in context.retained)
         )
         self._acks: dict[int, dict[int, SubtaskSnapshot]] = {}
         self._triggered_at: dict[int, float] = {}
+        self._triggered_draining: set[int] = set()
         self._refs: dict[int, CheckpointRef] = {ref.id: ref for ref in context.retained}
         self._finalising: set[int] = set()
         """Checkpoints whose `_metadata` is being written: whatever happens, it may become durable."""
@@ -152,6 +158,8 @@ class CheckpointMaster:
 
     def _trigger(self, id: int, kind: CheckpointKind, tokens: tuple[str, ...], now: float) -> None:
         self._triggered_at[id] = time.time()
+        if self._draining():
+            self._triggered_draining.add(id)
         self._requests[id] = tokens
         self._c.history.triggered(id, kind, now)
         for vertex in self._plan.vertices:
@@ -188,6 +196,7 @@ class CheckpointMaster:
 
     def _forget(self, id: int) -> dict[int, SubtaskSnapshot]:
         self._triggered_at.pop(id, None)
+        self._triggered_draining.discard(id)
         return self._acks.pop(id, {})
 
     def _answer(self, ids: list[int], result: int | Exception) -> None:
@@ -218,6 +227,8 @@ class CheckpointMaster:
                 vertex.name: VertexSnapshot(tuple(acks[subtask] for subtask in vertex.subtasks))
                 for vertex in self._plan.vertices
             },
+            edges=self._edges,
+            draining=id in self._triggered_draining,
         )
 
     def _finalise(self, id: int, metadata: CheckpointMetadata) -> None:
@@ -327,8 +338,12 @@ class CheckpointMaster:
         barriers = metrics.get("barriers", {}).get(id)
         if id in metrics.get("writing", ()):
             what = f"{name} is still writing its snapshot"
+        elif unsent := metrics.get("unsent", {}).get(id):
+            what = f"the barrier of {name} is still queued towards {_listed(unsent)}"
         elif self._plan.vertex_of(subtask).is_source:
             what = f"{name} has not taken the barrier"
+        elif uncaptured := metrics.get("uncaptured", {}).get(id):
+            what = f"{name} has taken its snapshot and has no barrier from {_listed(uncaptured)}"
         elif barriers is None:
             what = f"{name} has no barrier from any input"
         else:
@@ -339,3 +354,7 @@ class CheckpointMaster:
         if gate:
             details.append(f"gate closed: {gate}")
         return "; ".join([what, *details, storage])
+
+
+def _listed(subtasks: list[list[Any]]) -> str:
+    return ", ".join(f"{step}[{index}]" for step, index in subtasks)

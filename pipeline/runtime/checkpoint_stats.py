@@ -10,6 +10,8 @@ from typing import Any, Literal
 from checkpoint.coordinator_events import CheckpointKind
 
 _KEPT = 10_000
+ATTEMPT_ENDED = "the attempt ended"
+"""Why checkpoints failed that were in progress at its end."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,11 @@ class SubtaskStats:
     span_records: int
     """Records that a source emitted between the last barrier and this one; 0 for other subtasks."""
     span_bytes: int
+    in_flight_records: int
+    """Records of its channel state."""
+    in_flight_bytes: int
+    unaligned: bool
+    """Its barrier has overtaken data, or would have."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,10 @@ class CheckpointStats:
     size: int = 0
     """Bytes of all its files, without inline state."""
     in_flight_bytes: int = 0
+    """Bytes of the records that were in flight and are part of it, all subtasks together."""
     in_flight_records: int = 0
+    unaligned: bool = False
+    """At some subtask it was unaligned: from the start, or since it took too long."""
     span_records: int = 0
     """The largest of any source subtask."""
     span_bytes: int = 0
@@ -96,6 +106,9 @@ class CheckpointHistory:
             statistics.get("size", 0),
             statistics.get("span_records", 0),
             statistics.get("span_bytes", 0),
+            statistics.get("in_flight_records", 0),
+            statistics.get("in_flight_bytes", 0),
+            statistics.get("unaligned", False),
         )
         self._rows[id] = replace(
             row,
@@ -104,6 +117,9 @@ class CheckpointHistory:
             sync=max(row.sync, one.sync),
             async_=max(row.async_, one.async_),
             size=row.size + one.size,
+            in_flight_records=row.in_flight_records + one.in_flight_records,
+            in_flight_bytes=row.in_flight_bytes + one.in_flight_bytes,
+            unaligned=row.unaligned or one.unaligned,
             span_records=max(row.span_records, one.span_records),
             span_bytes=max(row.span_bytes, one.span_bytes),
             subtasks=(*row.subtasks, one),
@@ -119,7 +135,7 @@ class CheckpointHistory:
         """Nothing of the attempt is in progress any more."""
         for id, row in list(self._rows.items()):
             if row.status == "in_progress":
-                self.failed(id, "the attempt ended", now)
+                self.failed(id, ATTEMPT_ENDED, now)
 
     def duration(self, id: int, now: float) -> float:
         """Seconds since its trigger."""

@@ -13,16 +13,13 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
-from checkpoint.barrier_events import Barrier
-from pipeline.runtime.channels import InputChannel, InputGate, OutputChannel
+from checkpoint.elements import BarrierElement, Payload
 from pipeline.runtime.frames import (
     HEADER_BYTES,
-    BarrierElement,
     ChannelId,
     FrameError,
     Header,
     Kind,
-    Payload,
     decode_credit,
     decode_element,
     decode_open,
@@ -32,6 +29,8 @@ from pipeline.runtime.frames import (
     encode_open,
     read_header,
 )
+from pipeline.runtime.input_gate import InputChannel, InputGate
+from pipeline.runtime.output_channel import OutputChannel
 
 STAGING_BYTES: Final = 256 * 1024
 _GATHER_BYTES: Final = 256 * 1024
@@ -248,7 +247,7 @@ class IncomingConnection(Connection):
         peer: int,
         staging: memoryview,
         open_channel: Callable[[IncomingConnection, int, ChannelId], None],
-        on_announcement: Callable[[int, Barrier], None],
+        on_announcement: Callable[[int, BarrierElement], None],
     ) -> None:
         super().__init__(sock, peer, staging)
         self._open_channel = open_channel
@@ -279,7 +278,7 @@ class IncomingConnection(Connection):
         return alive
 
     def _begin(self, header: Header) -> None:
-        if header.kind <= Kind.END:
+        if header.kind <= Kind.RESTORE:
             self._channel(header).receiving(header)
 
     def _complete(self, header: Header, body: bytes | memoryview) -> None:
@@ -292,7 +291,7 @@ class IncomingConnection(Connection):
             channel = self._channel(header)
             element = decode_element(header, body, time.monotonic())
             if isinstance(element, BarrierElement):
-                self._on_announcement(channel.index, element.barrier)
+                self._on_announcement(channel.index, element)
             assert self._gate is not None  # set when the channel was bound
             self._gate.put(channel, element)
 

@@ -68,6 +68,11 @@ class Control:
     def input_ended(self) -> None:
         self._send("ended")
 
+    def drained(self) -> None:
+        """A subtask without outputs: the restore barrier has come through on all inputs, and what was restored here is
+        processed."""
+        self._send("drained_here")
+
     def committed(self, step: str, checkpoint_id: int, waiting: int, records: bool) -> None:
         self._send("committed", step=step, id=checkpoint_id, waiting=waiting, records=records)
 
@@ -126,7 +131,7 @@ class Control:
     def _deliver(self, message: Message) -> None:
         match message["type"]:
             case "trigger":
-                self._mailbox.post(letters.Trigger(message["id"], CheckpointKind(message["kind"])))
+                self._mailbox.post(letters.Trigger(message["id"], CheckpointKind(message["kind"]), time.monotonic()))
             case "complete":
                 self._mailbox.post(letters.Completed(message["id"], CheckpointKind(message["kind"])))
             case "aborted":
@@ -137,6 +142,8 @@ class Control:
                 self._mailbox.post(letters.ReleaseEpoch(message["step"], message["epoch"]))
             case "release_new":
                 self._mailbox.post(letters.ReleaseNew(message["step"]))
+            case "drained":
+                self._mailbox.post(letters.Drained())
             case "finish":
                 self._mailbox.post(letters.Finish())
             case "cancel":

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from checkpoint.elements import ChannelName, EdgeName
 from checkpoint.handles import FileHandle
+from checkpoint.in_flight.captured import Part
+from checkpoint.in_flight.edges import EdgeShape
+from checkpoint.in_flight.runs import Origin
 from pipeline.buffers import BufferConfig
 
 
@@ -25,6 +30,10 @@ class JobSpec:
     timeout: float
     min_pause: float
     max_concurrent: int
+    alignment_timeout: float | None
+    """Of every barrier (see `checkpoint.barrier_events.Barrier`)."""
+    exactly_once: bool
+    """Channels wait for each other's barriers."""
     owner_epoch: int
     claim: Any
     """Wire form of this attempt's `checkpoint.owners.Claim`."""
@@ -53,6 +62,10 @@ class Deployment:
     rewind: bool
     ignore_earlier_output: bool
     allow_unclaimed: bool
+    drain: bool
+    """Whether sources emit nothing new until what was restored has drained through the job."""
+    same_topology: bool
+    """Whether all edges are as they were in the restored checkpoint, at both ends."""
     restore: Restored
 
     def to_wire(self) -> dict[str, Any]:
@@ -64,6 +77,8 @@ class Deployment:
             "rewind": self.rewind,
             "ignore_earlier_output": self.ignore_earlier_output,
             "allow_unclaimed": self.allow_unclaimed,
+            "drain": self.drain,
+            "same_topology": self.same_topology,
             "restore": self.restore.to_wire(),
         }
 
@@ -78,8 +93,42 @@ class Deployment:
             wire["rewind"],
             wire["ignore_earlier_output"],
             wire["allow_unclaimed"],
+            wire["drain"],
+            wire["same_topology"],
             Restored.from_wire(wire["restore"]),
         )
+
+
+@dataclass(frozen=True)
+class RestoredInFlight:
+    """What a subtask needs to find what was in flight and comes to it (see `pipeline.runtime.in_flight`)."""
+
+    edges: dict[EdgeName, EdgeShape] = field(default_factory=dict)
+    """The edges into its vertex as they were."""
+    files: list[tuple[int, FileHandle]] = field(default_factory=list)
+    """Channel state that may hold something for it, with the index of the old subtask that captured it."""
+    assigned: dict[Origin, array[int]] = field(default_factory=dict)
+    """New subtask of each row, on custom edges that have changed."""
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "edges": [[*edge, *shape.to_wire()] for edge, shape in self.edges.items()],
+            "files": [[subtask, handle.to_wire()] for subtask, handle in self.files],
+            "assigned": [
+                [part.value, holder, *channel.edge, channel.upstream, channel.downstream, targets.tobytes()]
+                for (part, holder, channel), targets in self.assigned.items()
+            ],
+        }
+
+    @classmethod
+    def from_wire(cls, wire: dict[str, Any]) -> RestoredInFlight:
+        edges = {EdgeName(*row[:3]): EdgeShape.from_wire(row[3:]) for row in wire["edges"]}
+        files = [(subtask, FileHandle.from_wire(handle)) for subtask, handle in wire["files"]]
+        assigned = {
+            Origin(Part(part), holder, ChannelName(EdgeName(*edge), upstream, downstream)): array("h", targets)
+            for part, holder, *edge, upstream, downstream, targets in wire["assigned"]
+        }
+        return cls(edges, files, assigned)
 
 
 @dataclass(frozen=True)
@@ -89,17 +138,28 @@ class Restored:
     keyed_state: dict[str, list[FileHandle]] = field(default_factory=dict)
     operators: dict[str, list[Any]] = field(default_factory=dict)
     """Each entry is one old subtask's `Operator.snapshot`."""
+    broadcast: dict[str, dict[str, dict[bytes, bytes]]] = field(default_factory=dict)
+    """One old subtask's broadcast state by its name; all had the same."""
     sources: dict[str, list[Any]] = field(default_factory=dict)
     """Every old subtask's `SourceReader.snapshot`; a missing step wasn't in the checkpoint."""
     sinks: dict[str, dict[str, Any]] = field(default_factory=dict)
     """`pending` and `committers` of the owners hosted here, as `SinkDriver.snapshot` wrote them."""
+    event_time: dict[str, list[Any]] = field(default_factory=dict)
+    """Of the head step: every old subtask's watermarks of its inputs."""
+    watermarks: dict[str, list[Any]] = field(default_factory=dict)
+    """Of steps that make watermarks: every old subtask's."""
+    in_flight: RestoredInFlight = field(default_factory=RestoredInFlight)
 
     def to_wire(self) -> dict[str, Any]:
         return {
             "keyed_state": {id: [h.to_wire() for h in handles] for id, handles in self.keyed_state.items()},
             "operators": self.operators,
+            "broadcast": self.broadcast,
             "sources": self.sources,
             "sinks": self.sinks,
+            "event_time": self.event_time,
+            "watermarks": self.watermarks,
+            "in_flight": self.in_flight.to_wire(),
         }
 
     @classmethod
@@ -107,6 +167,10 @@ class Restored:
         return cls(
             {id: [FileHandle.from_wire(h) for h in handles] for id, handles in wire["keyed_state"].items()},
             wire["operators"],
+            wire["broadcast"],
             wire["sources"],
             wire["sinks"],
+            wire["event_time"],
+            wire["watermarks"],
+            RestoredInFlight.from_wire(wire["in_flight"]),
         )

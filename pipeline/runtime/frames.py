@@ -1,4 +1,4 @@
-"""What travels between subtasks: elements, and the frames that carry them.
+"""The frames that carry elements (`checkpoint.elements`) between subtasks.
 
 A frame is a header of fixed length and a body. Data bodies are Arrow IPC record batches and stay untouched here;
 the small bodies of all other kinds are msgpack.
@@ -7,21 +7,28 @@ the small bodies of all other kinds are msgpack.
 from __future__ import annotations
 
 import struct
-import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import ormsgpack
-import pyarrow as pa
 
 from checkpoint.barrier_events import Barrier
 from checkpoint.coordinator_events import CheckpointKind
+from checkpoint.elements import (
+    BarrierElement,
+    CancelMarker,
+    Data,
+    Element,
+    EndOfInput,
+    IdleStatus,
+    Payload,
+    RestoreBarrier,
+    Watermark,
+)
 
 MAX_FRAME_BYTES: Final = 1 << 30
 _MAX_CONTROL_BYTES: Final = 1 << 16
-
-Payload: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 
 
 class FrameError(ConnectionError):
@@ -29,7 +36,7 @@ class FrameError(ConnectionError):
 
 
 class Kind(IntEnum):
-    """Kinds of frames. The first six carry elements; the rest is between the network threads."""
+    """Kinds of frames. Those up to `RESTORE` carry elements; the rest is between the network threads."""
 
     DATA = 1
     WATERMARK = 2
@@ -37,11 +44,12 @@ class Kind(IntEnum):
     BARRIER = 4
     CANCEL = 5
     END = 6
-    OPEN = 7
+    RESTORE = 7
+    OPEN = 8
     """Sender → receiver: names the channel that the frames with this channel number belong to."""
-    BACKLOG = 8
+    BACKLOG = 9
     """Sender → receiver: the next frame is so large that only an empty receiver may admit it."""
-    CREDIT = 9
+    CREDIT = 10
     """Receiver → sender."""
 
 
@@ -53,60 +61,6 @@ class ChannelId(NamedTuple):
     """Subtask index, global over all tasks."""
     downstream: int
     """Subtask index, global over all tasks."""
-
-
-# -- elements -------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Data:
-    """A batch of records."""
-
-    payload: Payload
-    """Arrow IPC record batch."""
-    size: int
-    """Bytes of the payload; what flow control counts."""
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class Watermark:
-    timestamp: int
-    """Milliseconds since the epoch."""
-
-
-@dataclass(frozen=True, slots=True)
-class IdleStatus:
-    idle: bool
-
-
-@dataclass(frozen=True, slots=True)
-class BarrierElement:
-    """A checkpoint barrier in a channel."""
-
-    barrier: Barrier
-    """Its age is that of the moment `at`."""
-    at: float = field(default_factory=time.monotonic, compare=False)
-    """`time.monotonic()` of this process when the age was right: when it was made, received or polled."""
-
-    def aged(self, now: float) -> Barrier:
-        """The barrier with its age brought up to `now`, so that time spent in queues counts."""
-        return replace(self.barrier, age=self.barrier.age + max(0.0, now - self.at))
-
-
-@dataclass(frozen=True, slots=True)
-class CancelMarker:
-    """In place of the barrier: the checkpoint was given up upstream."""
-
-    checkpoint_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class EndOfInput:
-    """No more data on this channel. Barriers may still follow (final checkpoint)."""
-
-
-Element = Data | Watermark | IdleStatus | BarrierElement | CancelMarker | EndOfInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +125,8 @@ def encode_element(element: Element, channel: int, sequence: int, now: float) ->
         body = (barrier.checkpoint_id, barrier.kind.value, barrier.alignment_timeout, barrier.age)
     elif isinstance(element, CancelMarker):
         kind, body = Kind.CANCEL, element.checkpoint_id
+    elif isinstance(element, RestoreBarrier):
+        kind, body = Kind.RESTORE, None
     else:
         kind, body = Kind.END, None
     return _small(kind, channel, sequence, body), None
@@ -198,6 +154,8 @@ def decode_element(header: Header, body: bytes | memoryview, now: float) -> Elem
                 return CancelMarker(_int(value))
             case Kind.END:
                 return EndOfInput()
+            case Kind.RESTORE:
+                return RestoreBarrier()
     except (TypeError, ValueError) as error:
         raise _malformed(header) from error
     raise FrameError(f"a frame of kind {Kind(header.kind).name} carries no element")

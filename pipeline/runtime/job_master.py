@@ -31,6 +31,7 @@ from pipeline.runtime.checkpoint_stats import CheckpointHistory
 from pipeline.runtime.cleanup import Cleanup
 from pipeline.runtime.deployment import JobSpec
 from pipeline.runtime.failures import AttemptFailed
+from pipeline.runtime.in_flight import describe
 from pipeline.runtime.packing import pack_plan
 from pipeline.runtime.restart import RestartPolicy, RestartStrategy
 from pipeline.runtime.restore_plan import check_restorable
@@ -55,6 +56,7 @@ class JobOptions:
     restore: str
     rewind: bool
     allow_unclaimed: bool
+    ignore_in_flight: int | None
     spark: Any
 
 
@@ -296,6 +298,7 @@ class JobMaster:
             point = self._restore_point(number, storage, config)
             plan = positions.plan_for(point.metadata if point else None)
             self._restored = point.ref if point else None
+            self._note_left_out(point)
             owners.record_restored(storage, claim, self._restored)
             retained = tuple(storage.list_checkpoints())
             loaded, unreadable = _load(storage, retained)
@@ -321,6 +324,8 @@ class JobMaster:
                 timeout=options.timeout,
                 min_pause=options.min_pause,
                 max_concurrent=options.max_concurrent,
+                alignment_timeout=config.alignment_timeout_s if config else None,
+                exactly_once=config is None or config.mode == "exactly_once",
                 owner_epoch=claim.epoch,
                 claim=claim.to_wire(),
                 driver=("", 0),
@@ -368,21 +373,39 @@ class JobMaster:
         self, number: int, storage: CheckpointStorage, config: CheckpointConfig | None
     ) -> RestorePoint | None:
         o = self._o
+        ignore = o.ignore_in_flight
         if number > 0 or o.restore == "latest":
-            point = newest(storage, config.on_damaged if config else "fail", self._damaged)
+            # For restarts, too: ids never repeat, so this is the checkpoint that the first attempt restored.
+            point = newest(storage, config.on_damaged if config else "fail", self._damaged, ignore)
         elif o.restore == "none":
             refuse_to_skip(o.plan, o.name, storage)
             point = None
         else:
-            point = from_uri(o.restore)
+            point = from_uri(o.restore, ignore)
             if point.ref_in(storage) is None:
                 raise PipelineError(
                     f"{o.restore} isn't a checkpoint of this job ({storage.location}); restoring another job's is not "
                     "available in this version of Weir"
                 )
+        if number == 0 and ignore is not None and (point is None or point.ref.id != ignore):
+            raise PipelineError(
+                f"ignore_in_flight={ignore}: {'nothing' if point is None else f'checkpoint {point.ref.id}'} is "
+                "restored. Give the id of the checkpoint that is, or leave ignore_in_flight out"
+            )
         if point is not None:
             check_restorable(point.metadata, o.plan, o.max_parallelism, o.allow_unclaimed)
         return point
+
+    def _note_left_out(self, point: RestorePoint | None) -> None:
+        if point is None or point.ref.id != self._o.ignore_in_flight:
+            return
+        rows = ", ".join(f"{count} {describe(edge)}" for edge, count in point.left_out.items())
+        _LOG.warning(
+            "job %s: checkpoint %d is restored without its in-flight data; records dropped: %s",
+            self._o.name,
+            point.ref.id,
+            rows or "none",
+        )
 
     def _choose_lineage(self, restored: CheckpointMetadata | None) -> tuple[tuple[str, tuple[str, int] | None], bool]:
         """The attempt's lineage, and whether it is still to be branched off by a rewind."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from checkpoint.coordinator_events import CheckpointKind, Heartbeat
+from checkpoint.elements import BarrierElement
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +14,16 @@ class Trigger:
 
     checkpoint_id: int
     kind: CheckpointKind
+    at: float
+    """`time.monotonic()` of its arrival here, from where on the checkpoint's age counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierSeen:
+    """A barrier has arrived on this input channel; it may be queued behind data."""
+
+    channel: int
+    element: BarrierElement
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +67,11 @@ class CommittersOpened:
 
 
 @dataclass(frozen=True, slots=True)
+class Drained:
+    """Source subtasks: what was restored in flight has drained through the job; emit what is new."""
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """Another thread of the subtask failed."""
 
@@ -74,12 +90,14 @@ class Cancel:
 
 Letter = (
     Trigger
+    | BarrierSeen
     | Completed
     | Aborted
     | HeartbeatLetter
     | ReleaseEpoch
     | ReleaseNew
     | CommittersOpened
+    | Drained
     | Failure
     | Finish
     | Cancel

@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from checkpoint.barrier_events import Barrier
+from checkpoint.elements import BarrierElement
 from pipeline.buffers import BufferConfig
-from pipeline.runtime.channels import ChannelStatistics, GateStatistics, InputChannel, InputGate, OutputChannel
+from pipeline.runtime.channel_statistics import ChannelStatistics, GateStatistics
 from pipeline.runtime.connections import STAGING_BYTES, Connection, IncomingConnection, OutgoingConnection
 from pipeline.runtime.establish import Endpoint, Establisher
 from pipeline.runtime.frames import ChannelId, FrameError
+from pipeline.runtime.input_gate import InputChannel, InputGate
+from pipeline.runtime.output_channel import OutputChannel
 
 _log = logging.getLogger(__name__)
 
@@ -65,7 +67,7 @@ class Network:
         bind_host: str,
         on_wake: Callable[[], None],
         on_error: Callable[[BaseException], None],
-        on_announcement: Callable[[int, Barrier], None],
+        on_announcement: Callable[[int, BarrierElement], None],
         buffers: BufferConfig,
         *,
         connect_timeout: float = 30.0,
@@ -161,11 +163,12 @@ class Network:
         self._inputs.append(channel)
         return len(self._inputs) - 1
 
-    def add_output(self, channel: ChannelId) -> OutputChannel:
+    def add_output(self, channel: ChannelId, overtakes: bool = True) -> OutputChannel:
+        """`overtakes`: whether unaligned barriers overtake data on it."""
         self._require_unconnected()
         if channel in self._outputs:
             raise ValueError(f"output {channel} was added twice")
-        output = OutputChannel(channel, self._buffers, self._schedule_output, self._on_wake)
+        output = OutputChannel(channel, self._buffers, self._schedule_output, self._on_wake, overtakes)
         self._outputs[channel] = output
         return output
 

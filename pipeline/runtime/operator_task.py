@@ -4,137 +4,173 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from checkpoint import barrier_events as events
-from checkpoint.barriers import BarrierHandler
-from checkpoint.batch import from_frame, rows
+from checkpoint.elements import (
+    BarrierElement,
+    CancelMarker,
+    ChannelName,
+    Data,
+    EndOfInput,
+    IdleStatus,
+    RestoreBarrier,
+    Watermark,
+)
+from checkpoint.in_flight.drain import RestoreBarrierCounter
 from pipeline.runtime import letters
-from pipeline.runtime.channels import InputGate
-from pipeline.runtime.frames import BarrierElement, CancelMarker, Data, EndOfInput
+from pipeline.runtime.input_gate import InputGate
 from pipeline.runtime.task import Task
 
 
-class OperatorTask(Task):
-    """Takes batches from its input gate and pushes their records through the chain; aligns barriers."""
+class Barriers(Protocol):
+    """`checkpoint.barriers.BarrierHandler`, or `checkpoint.barrier_tracker.BarrierTracker`."""
 
-    def __init__(self, *, gate: InputGate, keyed_channels: Sequence[bool], **common: Any):
+    @property
+    def pending(self) -> int | None: ...
+
+    @property
+    def holding(self) -> bool: ...
+
+    def missing(self, checkpoint_id: int) -> tuple[int, ...]: ...
+
+    def next_deadline(self, now: float) -> float | None: ...
+
+    def handle(self, event: events.Event, now: float) -> list[events.Action]: ...
+
+
+class OperatorTask(Task):
+    """Takes batches from its input gate and pushes their records through the chain; carries out what the barrier
+    handler asks for."""
+
+    def __init__(self, *, gate: InputGate, channels: Sequence[ChannelName], barriers: Barriers, **common: Any):
+        """`channels`: names of the gate's channels."""
         super().__init__(**common)
         self._gate = gate
-        self._keyed_channels = keyed_channels
-        self._keyed = False
-        """Whether the batch in hand has keys."""
-        self._handler = BarrierHandler(len(gate.channels), time.monotonic())
-        self._open_channels = set(range(len(gate.channels)))
-        self._values: list[Any] = []
-        self._timestamps: list[int | None] | None = None
-        self._keys: list[bytes] = []
-        self._groups: list[int] = []
-        self._row = 0
-        self._batch_bytes = 0
-        """Size of the frame that the batch in hand came in."""
-        self._started = time.monotonic()
+        self._channels = channels
+        self._entry_of = [self.entries[channel.edge] for channel in channels]
+        self._barriers = barriers
+        self._open_channels = set(range(len(channels)))
+        self._restore_barriers = RestoreBarrierCounter(channels)
+        self._work_began = time.monotonic()
+        for channel, name in zip(gate.channels, channels, strict=True):
+            channel.on_captured = self._on_captured(name)
+
+    def _on_captured(self, name: ChannelName) -> Any:
+        return lambda checkpoint_id, elements: self.checkpoints.input_captured(name, checkpoint_id, elements)
 
     def _step(self) -> None:
-        room = self._may_process()
-        if self._row < len(self._values):
-            if room:
-                self._process_rows()
-            else:
-                self._wait_for_room()
-            return
+        # While broadcast channels are read up to their barriers, all else waits, and outputs may be overdrawn.
+        holding = self._barriers.holding
+        if not holding and not self._may_process():
+            self._step_without_room()
+        elif self.hand:
+            self._process_hand()
+        elif holding:
+            self._poll()
+        elif self.event_time.due:
+            self._fire()
+        elif self._restoring:
+            self._take_restored()
+        elif self._input_ending and not self._input_ended:
+            self._end_output()
+        else:
+            self._poll()
+
+    def _step_without_room(self) -> None:
         # Barriers are taken without room, too: a checkpoint must not wait for a sink's commits to catch up.
-        polled = self._gate.poll(data=room)
-        if polled is not None:
-            self._take(*polled)
-        elif room:
+        if not (self.hand or self.event_time.due or self._restoring):
+            polled = self._gate.poll(data=False)
+            if polled is not None:
+                self._take(*polled)
+                return
+        self._wait_for_room()
+
+    def _poll(self) -> None:
+        polled = self._gate.poll()
+        if polled is None:
             self._wait_for_work()
         else:
-            self._wait_for_room()
+            self._take(*polled)
 
     def _take(self, channel: int, element: Any) -> None:
         match element:
-            case Data(payload, size):
-                self.metrics.bytes_in += size
-                self._batch_bytes = size
-                self._keyed = self._keyed_channels[channel]
-                unpacked = rows(from_frame(payload, self._keyed))
-                self._values, self._timestamps = unpacked.values, unpacked.timestamps
-                if self._keyed:
-                    assert unpacked.keys is not None
-                    assert unpacked.key_groups is not None
-                    self._keys, self._groups = unpacked.keys, unpacked.key_groups
-                self._row = 0
+            case Data():
+                if element.unpacked is None:  # else it was put back
+                    self.metrics.bytes_in += element.size
+                entry = self._entry_of[channel]
+                self.hand.take(element, channel, entry.keyed, entry.push)
+            case Watermark(timestamp):
+                self.event_time.on_watermark(self._channels[channel], timestamp)
+            case IdleStatus(idle):
+                self.event_time.on_idle(self._channels[channel], idle)
             case BarrierElement(barrier):
                 self._tell(events.BarrierArrived(channel, barrier))
             case CancelMarker(checkpoint_id):
                 self._tell(events.CancelArrived(channel, checkpoint_id))
+            case RestoreBarrier():
+                if self._restore_barriers.delivered(self._channels[channel]):
+                    self._forward_restore_barrier()
             case EndOfInput():
                 self._open_channels.discard(channel)
                 self._tell(events.EndOfInputArrived(channel))
+                self.event_time.on_end(self._channels[channel])
                 if not self._open_channels:
-                    self._end_input()
+                    self._begin_end()
             case _:
                 raise RuntimeError(f"{self.name} can't handle a {type(element).__name__} in a channel")
 
-    def _process_rows(self) -> None:
-        """Push the rest of the batch in hand, until something asks for attention."""
-        values, timestamps, mailbox = self._values, self._timestamps, self.mailbox
-        context, push = self.context, self.chain.push
-        first = row = self._row
-        last = len(values)
-        context.timestamp = None
-        try:
-            if self._keyed and self.backend is not None:
-                keys, groups, select = self._keys, self._groups, self.backend.set_current_key
-                while row < last and not mailbox.interrupt:
-                    key = context.key_bytes = keys[row]
-                    select(key, groups[row])
-                    if timestamps is not None:
-                        context.timestamp = timestamps[row]
-                    push(values[row])
-                    row += 1
-                self.backend.clear_current_key()
-            else:
-                keys_or_none = self._keys if self._keyed else None
-                context.key_bytes = None
-                while row < last and not mailbox.interrupt:
-                    if keys_or_none is not None:
-                        context.key_bytes = keys_or_none[row]
-                    if timestamps is not None:
-                        context.timestamp = timestamps[row]
-                    push(values[row])
-                    row += 1
-            self._leave_records()
-        finally:
-            self._row = row
-            self.metrics.records_in += row - first
-        if row == last:
-            self._values, self._row = [], 0
+    def _put_back(self, channel: int, element: Data) -> None:
+        self._gate.put_back(channel, element)
+
+    def _on_restored(self) -> None:
+        if self._restore_barriers.restored_used_up():
+            self._forward_restore_barrier()
+
+    # -- barriers ---------------------------------------------------------------------------------------------------
 
     def _tell(self, event: events.Event) -> None:
-        for action in self._handler.handle(event, time.monotonic()):
+        actions = self._barriers.handle(event, time.monotonic())
+        for action in actions:
             match action:
                 case events.BlockChannel(channel):
                     self._gate.block(channel)
                 case events.UnblockChannel(channel):
                     self._gate.unblock(channel)
-                case events.TakeSnapshot(barrier, _, alignment_seconds):
-                    self._take_snapshot(barrier, alignment_seconds)
+                case events.HoldInput():
+                    self._put_hand_back()
+                case events.ReleaseInput():
+                    pass  # asked for at each step
+                case events.TakeSnapshot(barrier, unaligned, alignment):
+                    n = barrier.checkpoint_id
+                    captured = [
+                        self._channels[a.channel]
+                        for a in actions
+                        if isinstance(a, events.CaptureChannel) and a.checkpoint_id == n
+                    ]
+                    self._take_snapshot(barrier, unaligned, alignment, captured)
+                case events.CaptureChannel(checkpoint_id, channel):
+                    elements = self._gate.channels[channel].capture(checkpoint_id)
+                    if elements is not None:
+                        self.checkpoints.input_captured(self._channels[channel], checkpoint_id, elements)
                 case events.ForwardCancel(checkpoint_id, message):
-                    self._give_up(checkpoint_id, message)
-                case _:
-                    raise RuntimeError(f"{self.name} can't carry out {action!r}")
+                    self.checkpoints.give_up(checkpoint_id, message)
 
     def _on_clock(self, now: float) -> None:
-        rows = len(self._values)
-        in_hand = self._batch_bytes * (rows - self._row) // rows if rows else 0
-        self._gate.debloat(now, now - self._started - self.metrics.idle_s, in_hand)
-        pending = self._handler.pending
+        deadline = self._barriers.next_deadline(now)
+        if deadline is not None and now >= deadline:
+            self._tell(events.Tick())
+        self.event_time.on_clock(now, held_up=not self._may_process())
+        self._gate.debloat(now, now - self._work_began - self.metrics.idle_s, self.hand.bytes)
+        pending = self._barriers.pending
         channels = self._gate.channels
         self.metrics.barriers = (
-            {} if pending is None else {pending: [channels[i].id.upstream for i in self._handler.missing(pending)]}
+            {} if pending is None else {pending: [channels[i].id.upstream for i in self._barriers.missing(pending)]}
         )
+
+    def _next_turn(self, now: float) -> float | None:
+        turns = [turn for turn in (super()._next_turn(now), self._barriers.next_deadline(now)) if turn is not None]
+        return min(turns, default=None)
 
     def _set_gauges(self) -> None:
         super()._set_gauges()
@@ -148,11 +184,15 @@ class OperatorTask(Task):
 
     def _on_resolved(self, checkpoint_id: int, completed: bool) -> None:
         if not completed:
+            for channel in self._gate.channels:
+                channel.cancel_capture(checkpoint_id)
             self._tell(events.CheckpointAborted(checkpoint_id))
 
     def _handle(self, letter: letters.Letter) -> None:
-        if not isinstance(letter, letters.HeartbeatLetter | letters.Trigger):
-            raise RuntimeError(f"{self.name} can't handle {letter!r}")
-
-    def _head_state(self, checkpoint_id: int) -> dict[str, Any]:
-        return {}
+        match letter:
+            case letters.BarrierSeen(channel, element):
+                self._tell(events.BarrierAnnounced(channel, element.aged(time.monotonic())))
+            case letters.HeartbeatLetter() | letters.Trigger() | letters.Drained():
+                pass  # for sources
+            case _:
+                raise RuntimeError(f"{self.name} can't handle {letter!r}")

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from checkpoint.batch import BatchBuilder, to_frame
+from checkpoint.batch import NO_KEY, BatchBuilder, to_frame
 from checkpoint.codec import encode, encode_key
-from checkpoint.key_groups import key_group, subtask_of
+from checkpoint.elements import BarrierElement, ChannelName, Data
+from checkpoint.in_flight.output_queue import Captured
+from checkpoint.key_groups import key_group, range_of, subtask_of
 from pipeline.graph import PlannedEdge
 from pipeline.partitioners import Distribution, Partitioner, rescale_targets
-from pipeline.runtime.channels import OutputChannel
 from pipeline.runtime.context import Context
-from pipeline.runtime.frames import Data
 from pipeline.runtime.mailbox import Mailbox
+from pipeline.runtime.output_channel import OutputChannel
 
 _CACHED_KEYS = 100_000
 
@@ -25,16 +27,26 @@ class RecordWriter:
     full, so that the record loop stops before the next record.
     """
 
-    def __init__(self, edge: PlannedEdge, channels: Sequence[OutputChannel], context: Context, mailbox: Mailbox):
+    def __init__(
+        self,
+        edge: PlannedEdge,
+        channels: Sequence[OutputChannel],
+        names: Sequence[ChannelName],
+        context: Context,
+        mailbox: Mailbox,
+    ):
+        """`names`: those of `channels`, in the same order."""
         self.edge = edge
         self.channels = channels
+        self.names = names
         self.records = 0
         """Records sealed so far."""
         self.sent_bytes = 0
+        self.overdraft_bytes = 0
+        """The most by which a record's outputs have exceeded the limit of an output queue."""
         self._context = context
         self._mailbox = mailbox
-        keyed = edge.partitioner.distribution is Distribution.KEYED
-        self._builders = [BatchBuilder(keyed=keyed) for _ in channels]
+        self._builders = [BatchBuilder(keyed=edge.carries_keys) for _ in channels]
 
     def seal(self, index: int) -> None:
         """Send the half-built batch of a channel, if it has rows."""
@@ -48,6 +60,7 @@ class RecordWriter:
             channel.send(Data(frame, frame.size, rows))
             if not channel.has_room:
                 self._mailbox.interrupt = True
+                self.overdraft_bytes = max(self.overdraft_bytes, channel.overdrawn_bytes)
 
     def flush(self) -> None:
         """Seal every half-built batch."""
@@ -73,6 +86,18 @@ class RecordWriter:
         for channel in self.channels:
             channel.send(element)
 
+    def overtake(self, barrier: BarrierElement, record: Callable[[ChannelName, Captured], None]) -> None:
+        """Send an unaligned barrier on every channel, in front of all that was written; half-built batches count as
+        written. `record` as for `OutputChannel.overtake`."""
+        self.flush()
+        for channel, name in zip(self.channels, self.names, strict=True):
+            channel.overtake(barrier, partial(record, name))
+
+    def turn(self, checkpoint_id: int, record: Callable[[ChannelName, Captured], None]) -> None:
+        """Let the aligned barriers up to this id overtake what is queued."""
+        for channel, name in zip(self.channels, self.names, strict=True):
+            channel.turn(checkpoint_id, partial(record, name))
+
     def emitter(self, subtask: int, parallelism: int, max_parallelism: int) -> Callable[[Any], None]:
         """The function that writes one record of this edge, compiled for its partitioner.
 
@@ -83,7 +108,9 @@ class RecordWriter:
             case Distribution.KEYED:
                 return self._keyed(partitioner, downstreams, max_parallelism)
             case Distribution.FORWARD:
-                return self._round_robin([0])
+                if not self.edge.carries_keys:
+                    return self._round_robin([0])
+                return self._forward_keyed(range_of(subtask, parallelism, max_parallelism).start)
             case Distribution.REBALANCE:
                 # Each upstream subtask begins elsewhere, so that few records still spread evenly.
                 return self._round_robin([(subtask + i) % downstreams for i in range(downstreams)])
@@ -91,6 +118,8 @@ class RecordWriter:
                 return self._round_robin(list(range(downstreams)))
             case Distribution.CUSTOM:
                 return self._custom(partitioner, downstreams)
+            case Distribution.BROADCAST:
+                return self._to_all()
 
     def _keyed(self, partitioner: Partitioner, downstreams: int, max_parallelism: int) -> Callable[[Any], None]:
         assert partitioner.key is not None
@@ -141,6 +170,33 @@ class RecordWriter:
             builder.append(encode(value), context.timestamp)
             if builder.size >= channels[index].target_bytes:
                 seal(index)
+
+        return emit
+
+    def _forward_keyed(self, own_group: int) -> Callable[[Any], None]:
+        context, builder, channel, seal = self._context, self._builders[0], self.channels[0], self.seal
+
+        def emit(value: Any) -> None:
+            key = context.key_bytes
+            if key is None:  # it came from a broadcast stream, say
+                builder.append_keyed(encode(value), context.timestamp, NO_KEY, own_group)
+            else:
+                builder.append_keyed(encode(value), context.timestamp, key, context.key_group)
+            if builder.size >= channel.target_bytes:
+                seal(0)
+
+        return emit
+
+    def _to_all(self) -> Callable[[Any], None]:
+        context, seal = self._context, self.seal
+        targets = list(enumerate(zip(self._builders, self.channels, strict=True)))
+
+        def emit(value: Any) -> None:
+            encoded, timestamp = encode(value), context.timestamp
+            for index, (builder, channel) in targets:
+                builder.append(encoded, timestamp)
+                if builder.size >= channel.target_bytes:
+                    seal(index)
 
         return emit
 

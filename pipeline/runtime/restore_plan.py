@@ -12,6 +12,7 @@ from pipeline.errors import PipelineError
 from pipeline.graph import Plan, PlannedStep, StepKind, Vertex
 from pipeline.operators import KeyedOperator
 from pipeline.runtime.deployment import Restored
+from pipeline.runtime.in_flight import check_in_flight
 
 
 def check_restorable(metadata: CheckpointMetadata, plan: Plan, max_parallelism: int, allow_unclaimed: bool) -> None:
@@ -25,7 +26,7 @@ def check_restorable(metadata: CheckpointMetadata, plan: Plan, max_parallelism: 
             f"depend on; the pipeline has {max_parallelism}. Set it back, or start with restore='none'"
         )
     known = {step.id for vertex in plan.vertices for step in vertex.steps}
-    unclaimed = sorted(metadata.step_ids - known)
+    unclaimed = sorted(id for id in metadata.step_ids - known if any(map(_has_state, metadata.operator(id))))
     if unclaimed and not allow_unclaimed:
         raise PipelineError(
             f"checkpoint {metadata.id} has state of steps that the pipeline doesn't have: {', '.join(unclaimed)}. "
@@ -38,6 +39,12 @@ def check_restorable(metadata: CheckpointMetadata, plan: Plan, max_parallelism: 
                 f"checkpoint {metadata.id} has keyed state of step {id!r}, which isn't a KeyedOperator any more: make "
                 "it one again, give the new step another id, or drop that state with allow_unclaimed=True"
             )
+    check_in_flight(metadata, plan)
+
+
+def _has_state(snapshot: OperatorSnapshot) -> bool:
+    """Whether a user would miss it: watermarks are made anew."""
+    return bool(set(snapshot.state) - {"event_time", "watermarks"} or any(snapshot.all_files()))
 
 
 def restored_for(
@@ -50,9 +57,9 @@ def restored_for(
 ) -> Restored:
     """What comes to subtask `index` (from 0) of `vertex`.
 
-    Keyed state goes by key group; an operator's own state from old subtask i to i mod parallelism; every source
-    subtask sees all positions and takes its own; a sink's owners stay where they were, and those beyond the new
-    parallelism go to owner mod parallelism.
+    Keyed state goes by key group; an operator's own state from old subtask i to i mod parallelism; broadcast state of
+    one old subtask, which equals that of all, to every new one; every source subtask sees all positions and takes its
+    own; a sink's owners stay where they were, and those beyond the new parallelism go to owner mod parallelism.
 
     Raises:
         PipelineError: a step has state of another kind of step.
@@ -85,12 +92,14 @@ class _Old:
         return None
 
 
-_CLAIMS = {StepKind.PROCESS: "operator", StepKind.SOURCE: "source", StepKind.SINK: "sink"}
-"""The part of a snapshot's state that a kind of step takes."""
+_CLAIMS = {StepKind.PROCESS: {"operator", "broadcast"}, StepKind.SOURCE: {"source"}, StepKind.SINK: {"sink"}}
+"""The parts of a snapshot's state that a kind of step takes."""
+_RUNTIMES_OWN = {"event_time", "watermarks"}
+"""Parts that belong to no user: where no step takes them any more, they mean nothing."""
 
 
 def _refuse_unclaimed(step: PlannedStep, checkpoint_id: int, states: Iterable[Mapping[str, Any]]) -> None:
-    unclaimed = {part for state in states for part in state} - {_CLAIMS.get(step.kind)}
+    unclaimed = {part for state in states for part in state} - _CLAIMS.get(step.kind, set()) - _RUNTIMES_OWN
     if unclaimed:
         raise PipelineError(
             f"checkpoint {checkpoint_id} has state of a {min(unclaimed)} under the id {step.id!r}, which is a "
@@ -117,6 +126,17 @@ def _add_step(
         own = [state["operator"] for i, state in states.items() if "operator" in state and i % parallelism == index]
         if own:
             restored.operators[step.id] = own
+        # Its own, if there is one: subtasks can differ in what several upstream subtasks wrote under one key.
+        source = index % old.parallelism
+        with_broadcast = {i: state["broadcast"] for i, state in states.items() if "broadcast" in state}
+        if with_broadcast:
+            restored.broadcast[step.id] = with_broadcast.get(source) or with_broadcast[min(with_broadcast)]
+    event_time = [state["event_time"] for state in states.values() if "event_time" in state]
+    if event_time and step.chained_to is None:
+        restored.event_time[step.id] = event_time
+    watermarks = [state["watermarks"] for state in states.values() if "watermarks" in state]
+    if watermarks:
+        restored.watermarks[step.id] = watermarks
     if step.kind is StepKind.SOURCE:
         restored.sources[step.id] = [state["source"] for state in states.values() if "source" in state]
     if step.kind is StepKind.SINK:

@@ -14,13 +14,11 @@ from checkpoint.handles import FileHandle
 from pipeline.runtime.context import Context
 from pipeline.runtime.letters import CommittersOpened, Failure
 from pipeline.runtime.mailbox import Mailbox
+from pipeline.runtime.slices import SliceSize
 from pipeline.runtime.task_metrics import TaskMetrics
 from sinks.sink import Committer, SinkBatch, SinkWriter
 
 _LOG = logging.getLogger(__name__)
-_SLICE_SECONDS = 0.01
-"""How long one `write_batch` should take, so that a barrier waits for no more."""
-_MOST_ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ class SinkDriver:
         self._log: CommitLog | None = None
         self._change = threading.Condition()
         self._closing = False
-        self._slice_rows = 1
+        self._slice = SliceSize()
         self._values: list[Any] = []
         self._timestamps: list[int | None] = []
         self._keys: list[Any] = []
@@ -98,7 +96,7 @@ class SinkDriver:
         self._values.append(value)
         self._timestamps.append(context.timestamp)
         self._keys.append(None if context.key_bytes is None else context.key)
-        if len(self._values) >= self._slice_rows:
+        if len(self._values) >= self._slice.rows:
             self.write_slice()
 
     def write_slice(self) -> None:
@@ -111,8 +109,7 @@ class SinkDriver:
         self.writer.write_batch(batch)
         took = self._metrics.clock() - started
         self.records += len(batch)
-        fitting = int(len(batch) * _SLICE_SECONDS / took) if took > 0 else _MOST_ROWS
-        self._slice_rows = max(1, min(_MOST_ROWS, fitting, 2 * self._slice_rows))
+        self._slice.took(len(batch), took)
 
     @property
     def accepts_records(self) -> bool:

@@ -26,33 +26,51 @@ _GUESSED_BYTES = 100
 class SourceTask(Task):
     """Polls a reader and pushes its records through the chain, stopping where the gate says so."""
 
-    def __init__(self, *, reader: SourceReader, make_gate: Callable[[float], SourceGate], **common: Any):
-        """`make_gate` takes the clock's value at which the first span begins."""
+    def __init__(
+        self,
+        *,
+        reader: SourceReader,
+        make_gate: Callable[[float], SourceGate],
+        alignment_timeout: float | None,
+        **common: Any,
+    ):
+        """
+        Args:
+            make_gate: takes the clock's value at which the first span begins.
+            alignment_timeout: of the barriers that begin here (see `Barrier`).
+        """
         super().__init__(**common)
         self._reader = reader
         self._make_gate = make_gate
         self._gate = make_gate(time.monotonic())
-        self._started = False
-        """The first heartbeat has come: every subtask runs. What is emitted before could be in no checkpoint, since
-        none is triggered."""
+        self._alignment_timeout = alignment_timeout
+        self._awaits_drain = self.drain
+        """Nothing new may be emitted before what was in flight has gone through the job."""
         self._values: list[Any] = []
         self._timestamps: list[int | None] | None = None
         self._row = 0
         self._bytes_per_record = 0.0
-        self._ended = False
         self._paused = False
 
     def _step(self) -> None:
-        if not self._started:
+        if not self._may_process():
+            self._wait_for_room()
+        elif self.hand:
+            self._process_hand()
+        elif self.event_time.due:
+            self._fire()
+        elif self._restoring:
+            self._take_restored()
+        elif self._awaits_drain:
             self._wait_for_work()
         elif not self._gate.is_open:
             self._wait_while_closed()
-        elif not self._may_process():
-            self._wait_for_room()
         elif self._row < len(self._values):
             self._emit_rows()
-        elif self._ended:
+        elif self._input_ended:
             self._wait_for_work()
+        elif self._input_ending:
+            self._end_output()
         else:
             self._poll()
 
@@ -69,8 +87,7 @@ class SourceTask(Task):
         if polled is None:
             return False
         if isinstance(polled, End):
-            self._ended = True
-            self._end_input()
+            self._begin_end()
             return True
         if isinstance(polled, SourceBatch):
             batch = polled
@@ -85,6 +102,7 @@ class SourceTask(Task):
             )
         self._values, self._timestamps = batch.values, batch.timestamps
         self.context.source_rows = batch.context
+        self.context.source_splits = batch.splits
         self._bytes_per_record = batch.size / len(batch) if batch.size and len(batch) else _GUESSED_BYTES
         self.metrics.bytes_in += batch.size
         return True
@@ -114,7 +132,7 @@ class SourceTask(Task):
 
     def _wait_while_closed(self) -> None:
         # A reader without a batch in hand is still polled, so that it can serve its callbacks.
-        if self._row >= len(self._values) and not self._ended:
+        if self._row >= len(self._values) and not self._input_ending:
             self._take(self._reader.poll(1, 0.0))
         started = time.monotonic()
         self.mailbox.wait(_POLL_SECONDS)
@@ -126,7 +144,7 @@ class SourceTask(Task):
         for action in actions:
             match action:
                 case events.CloseGate():
-                    if not self._paused and not self._ended:
+                    if not self._paused and not self._input_ending:
                         self._paused = True
                         self._reader.pause()
                 case events.OpenGate():
@@ -138,13 +156,29 @@ class SourceTask(Task):
                 case events.TakeBarrier(checkpoint_id, kind):
                     self._take_barrier(checkpoint_id, kind)
 
-    def _take_barrier(self, checkpoint_id: int, kind: CheckpointKind) -> None:
+    def _take_barrier(self, checkpoint_id: int, kind: CheckpointKind, age: float = 0.0) -> None:
         if not self._gate.admits_trigger(checkpoint_id):
             return
-        self._take_snapshot(Barrier(checkpoint_id, kind), alignment=0.0)
+        barrier = Barrier(checkpoint_id, kind, self._alignment_timeout, age)
+        self._take_snapshot(
+            barrier,
+            barrier.unaligned,
+            alignment=0.0,
+            head_state={"source": self._reader.snapshot(checkpoint_id, self._row)},
+            statistics={"span_records": self._gate.span_records, "span_bytes": self._gate.span_bytes},
+        )
         self._act(self._gate.handle(events.BarrierTaken(checkpoint_id, kind), time.monotonic()))
 
+    def _on_start(self) -> None:
+        self._gate = self._make_gate(time.monotonic())
+
+    def _on_restored(self) -> None:
+        self._forward_restore_barrier()
+
     def _on_clock(self, now: float) -> None:
+        # A source that may not read, or finds no room, is not idle.
+        reads = self._gate.is_open and not (self._restoring or self._awaits_drain) and self._may_process()
+        self.event_time.on_clock(now, held_up=not reads)
         if self._started:
             self._act(self._gate.handle(events.Tick(), now))
         self.metrics.gauge("sourceGateReason", self._gate.reason)
@@ -162,23 +196,14 @@ class SourceTask(Task):
 
     def _handle(self, letter: letters.Letter) -> None:
         match letter:
-            case letters.Trigger(checkpoint_id, kind):
-                self._take_barrier(checkpoint_id, kind)
+            case letters.Trigger(checkpoint_id, kind, at):
+                self._take_barrier(checkpoint_id, kind, time.monotonic() - at)
+            case letters.Drained():
+                self._awaits_drain = False
             case letters.HeartbeatLetter(heartbeat):
-                if not self._started:
-                    self._started = True
-                    self._gate = self._make_gate(time.monotonic())
                 self._act(self._gate.handle(events.HeartbeatReceived(heartbeat), time.monotonic()))
             case _:
                 raise RuntimeError(f"{self.name} can't handle {letter!r}")
-
-    # -- snapshot -----------------------------------------------------------------------------------------------
-
-    def _head_state(self, checkpoint_id: int) -> dict[str, Any]:
-        return {"source": self._reader.snapshot(checkpoint_id, self._row)}
-
-    def _snapshot_statistics(self) -> dict[str, Any]:
-        return {"span_records": self._gate.span_records, "span_bytes": self._gate.span_bytes}
 
     def _close_input(self) -> None:
         self._reader.close()

@@ -8,55 +8,53 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from checkpoint import failpoints
 from checkpoint.barrier_events import Barrier
-from checkpoint.codec import EncodingError, encode
-from checkpoint.handles import FileHandle
-from checkpoint.metadata import OperatorSnapshot, SubtaskSnapshot
-from checkpoint.state import HeapBackend, HeapSnapshot
-from checkpoint.state.groups import private_copy
+from checkpoint.elements import ChannelName, Data, EdgeName, EndOfInput, IdleStatus, RestoreBarrier, Watermark
+from checkpoint.in_flight.restored_input import RestoredInput
 from pipeline.runtime import letters
+from pipeline.runtime.batch_in_hand import BatchInHand
 from pipeline.runtime.chain import Chain
 from pipeline.runtime.context import Context
-from pipeline.runtime.frames import BarrierElement, CancelMarker, EndOfInput
+from pipeline.runtime.event_time import EventTime
 from pipeline.runtime.mailbox import Mailbox
 from pipeline.runtime.record_writer import RecordWriter
 from pipeline.runtime.sink_driver import SinkDriver
+from pipeline.runtime.task_checkpoints import Acknowledger, TaskCheckpoints
 from pipeline.runtime.task_metrics import TaskMetrics
 
 _LOG = logging.getLogger(__name__)
 _GAUGE_PERIOD = 0.25
 _IDLE_WAIT = 0.2
-"""Upper bound of a wait; whatever happens wakes the task thread before."""
+"""Upper bound of a wait; whatever happens wakes the task thread before, but for the clock."""
 
 
-class Coordinator(Protocol):
+class Coordinator(Acknowledger, Protocol):
     """How a task talks to the driver. Thread-safe; never blocks for long."""
 
     def running(self, highest_checkpoint: int, restored_epochs: dict[str, list[int]]) -> None: ...
 
-    def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, statistics: dict[str, Any]) -> None: ...
-
-    def decline(self, checkpoint_id: int, message: str, asynchronous: bool) -> None: ...
-
     def ask_for_checkpoint(self, last_barrier: int) -> None: ...
+
+    def drained(self) -> None: ...
 
     def input_ended(self) -> None: ...
 
     def failed(self, error: BaseException) -> None: ...
 
 
-class SnapshotFiles(Protocol):
-    """Where a subtask's state goes."""
+@dataclass(frozen=True)
+class Entry:
+    """Where the records of an edge enter a subtask's chain."""
 
-    def write_keyed_state(self, checkpoint_id: int, step: str, snapshot: HeapSnapshot) -> list[FileHandle]: ...
-
-    def spill(self, checkpoint_id: int, step: str, snapshot: OperatorSnapshot) -> OperatorSnapshot:
-        """`snapshot` with its state in a file, if it is too large for the acknowledgement."""
+    push: Callable[[Any], None]
+    keyed: bool
+    """Whether they come with keys."""
+    at_head: bool
+    """False for what was in flight between steps that are chained now."""
 
 
 class Cancelled(Exception):
@@ -64,7 +62,7 @@ class Cancelled(Exception):
 
 
 class Task(ABC):
-    """One subtask. Everything here runs in the task thread, but for `_finish_snapshot`."""
+    """One subtask. Everything here runs in the task thread."""
 
     def __init__(
         self,
@@ -73,30 +71,48 @@ class Task(ABC):
         context: Context,
         writers: Sequence[RecordWriter],
         sinks: dict[str, SinkDriver],
-        backend: HeapBackend | None,
+        checkpoints: TaskCheckpoints,
+        event_time: EventTime,
+        hand: BatchInHand,
+        restored: RestoredInput,
+        entries: Mapping[EdgeName, Entry],
+        drain: bool,
         mailbox: Mailbox,
         coordinator: Coordinator,
-        files: SnapshotFiles,
-        snapshots: Executor,
         metrics: TaskMetrics,
         linger: float,
     ):
+        """
+        Args:
+            restored: what was in flight; processed before anything new.
+            entries: where records enter the chain, for the edges that lead into it and those inside it.
+            drain: nothing new comes from the sources until all that was in flight has gone through the job.
+        """
         self.name = name
         self.chain = chain
         self.context = context
         self.writers = writers
         self.sinks = sinks
-        self.backend = backend
+        self.checkpoints = checkpoints
+        self.event_time = event_time
+        self.hand = hand
+        self.restored = restored
+        self.entries = entries
+        self.drain = drain
         self.mailbox = mailbox
         self.coordinator = coordinator
-        self.files = files
         self.metrics = metrics
-        self._snapshots = snapshots
         self._linger = linger
         self._next_flush = 0.0
         self._next_gauges = 0.0
         self._finished = False
         self._opened: dict[str, letters.CommittersOpened] = {}
+        self._started = False
+        """The first heartbeat has come: every subtask runs. What is emitted before could be in no checkpoint, since
+        none is triggered."""
+        self._restoring = True
+        """Restored input, or event time that belongs to it, is left."""
+        self._input_ending = False
         self._input_ended = False
 
     def run(self) -> None:
@@ -109,15 +125,19 @@ class Task(ABC):
         self.metrics.in_flight = self._in_flight_bytes
         try:
             self.chain.open()
+            self.event_time.open()
             for sink in self.sinks.values():
                 sink.start()
-            self._open()
             if not self.sinks:
                 self.coordinator.running(0, {})
             while not self._finished:
                 self._look_around()
-                if not self._finished:
+                if self._finished:
+                    break
+                if self._started:
                     self._step()
+                else:
+                    self._wait_for_work()
             self._set_gauges()
         except BaseException as error:
             # Closing may take its time (a commit under way), and recovery needn't wait for it.
@@ -131,9 +151,6 @@ class Task(ABC):
 
     # -- for the two kinds of task ------------------------------------------------------------------------------
 
-    def _open(self) -> None:
-        """Make ready whatever brings records."""
-
     @abstractmethod
     def _step(self) -> None:
         """Do some work, or wait for it, until the mailbox interrupts."""
@@ -142,18 +159,25 @@ class Task(ABC):
     def _handle(self, letter: letters.Letter) -> None:
         """A letter that only this kind of task understands."""
 
-    @abstractmethod
-    def _head_state(self, checkpoint_id: int) -> dict[str, Any]:
-        """State of what brings records, for the head step's snapshot."""
-
     def _on_clock(self, now: float) -> None:
         """Time has passed."""
+
+    def _next_turn(self, now: float) -> float | None:
+        """When an aligned checkpoint turns unaligned here, a clock value; `None`: none will."""
+        return self.checkpoints.next_turn
+
+    def _on_start(self) -> None:
+        """Every subtask runs."""
+
+    def _on_restored(self) -> None:
+        """All that was in flight here is processed."""
 
     def _set_gauges(self) -> None:
         """Report what is not counted on the way."""
         metrics, writers = self.metrics, self.writers
         metrics.bytes_out = sum(writer.sent_bytes for writer in writers)
         metrics.records_out = sum(writer.records for writer in writers) + sum(s.records for s in self.sinks.values())
+        metrics.gauge("overdraftBytes", max((writer.overdraft_bytes for writer in writers), default=0))
 
     def _in_flight_bytes(self) -> int:
         """Bytes queued; from any thread."""
@@ -164,9 +188,6 @@ class Task(ABC):
 
     def _close_input(self) -> None:
         """Release what brings records."""
-
-    def _snapshot_statistics(self) -> dict[str, Any]:
-        return {}
 
     # -- mailbox ------------------------------------------------------------------------------------------------
 
@@ -180,6 +201,7 @@ class Task(ABC):
             for writer in self.writers:
                 writer.flush()
             self._next_flush = now + self._linger
+        self.checkpoints.turn_overdue(now)
         self._on_clock(now)
         if now >= self._next_gauges:
             self._next_gauges = now + _GAUGE_PERIOD
@@ -200,6 +222,7 @@ class Task(ABC):
                     sink.complete(checkpoint_id)
             case letters.Aborted(checkpoint_id):
                 self.chain.notify(checkpoint_id, completed=False)
+                self.checkpoints.aborted(checkpoint_id)
                 self._on_resolved(checkpoint_id, completed=False)
             case letters.ReleaseEpoch(step, epoch):
                 self.sinks[step].release_epoch(epoch)
@@ -212,6 +235,10 @@ class Task(ABC):
                     self.coordinator.running(
                         highest, {id: list(one.restored_epochs) for id, one in self._opened.items()}
                     )
+            case letters.HeartbeatLetter() if not self._started:
+                self._started = True
+                self._on_start()
+                self._handle(letter)
             case _:
                 self._handle(letter)
 
@@ -226,115 +253,119 @@ class Task(ABC):
 
     def _wait_for_room(self) -> None:
         started = time.monotonic()
-        self.mailbox.wait(_IDLE_WAIT)
+        self.mailbox.wait(self._longest_wait(started))
         self.metrics.backpressured_s += time.monotonic() - started
 
     def _wait_for_work(self, timeout: float = _IDLE_WAIT) -> None:
         started = time.monotonic()
+        timeout = min(timeout, self._longest_wait(started), self.event_time.seconds_to_next(started))
         unsent = any(writer.unsent for writer in self.writers)
         if unsent:
             timeout = min(timeout, max(0.0, self._next_flush - started))
         self.mailbox.wait(timeout)
         self.metrics.idle_s += time.monotonic() - started
 
+    def _longest_wait(self, now: float) -> float:
+        turn = self._next_turn(now)
+        return _IDLE_WAIT if turn is None else min(_IDLE_WAIT, max(0.0, turn - now))
+
     def _leave_records(self) -> None:
         """The record loop is left: nothing may stay in hand."""
+        self.chain.flush_batches()
         for sink in self.sinks.values():
             sink.write_slice()
 
-    def _end_input(self) -> None:
+    # -- records and event time ---------------------------------------------------------------------------------
+
+    def _process_hand(self) -> None:
+        """Push the rest of the batch in hand, until something asks for attention."""
+        self.metrics.records_in += self.hand.process()
+        self._leave_records()
+
+    def _fire(self) -> None:
+        """Fire timers and pass the watermark on, until something asks for attention."""
+        self.event_time.fire()
+        self._leave_records()
+
+    def _put_hand_back(self) -> None:
+        """Before a snapshot: what is left of the batch in hand is in-flight input."""
+        if self.hand:
+            origin = self.hand.origin
+            if isinstance(origin, int):
+                self._put_back(origin, self.hand.release())
+            else:
+                self.restored.put_back(origin, self.hand.release())
+
+    def _put_back(self, channel: int, element: Data) -> None:
+        raise AssertionError(f"{self.name} has no input channel {channel}")
+
+    def _take_restored(self) -> None:
+        """Take the next element of what was in flight; or find that there is none left."""
+        taken = self.restored.take()
+        if taken is None:
+            self._restoring = False
+            self.event_time.end_restored()
+            self._on_restored()
+            return
+        channel, element = taken
+        entry = self.entries[channel.edge]
+        match element:
+            case Data():
+                self.hand.take(element, channel, entry.keyed, entry.push, stateful=entry.at_head)
+            # Between steps that are chained now the watermark of the step in front holds, once this is processed.
+            case Watermark(timestamp):
+                if entry.at_head:
+                    self.event_time.on_watermark(channel, timestamp, restored=True)
+            case IdleStatus(idle):
+                if entry.at_head:
+                    self.event_time.on_idle(channel, idle, restored=True)
+
+    def _forward_restore_barrier(self) -> None:
+        """Nothing restored comes from here any more. Whoever is last says so to the driver."""
+        if not self.drain:
+            return
+        self.drain = False
+        for writer in self.writers:
+            writer.broadcast(RestoreBarrier())
+        # Channels of this attempt know no watermark yet, and one that doesn't advance would never be sent.
+        self.event_time.resend()
+        if not self.writers:
+            self.coordinator.drained()
+
+    def _begin_end(self) -> None:
+        """All input has ended: event time ends, too, and then the output."""
+        if not self._input_ending:
+            self._input_ending = True
+            self.event_time.end_of_input()
+
+    def _end_output(self) -> None:
         """Everything there ever was is processed: say so downstream and to the driver, and go on with checkpoints."""
-        if not self._input_ended:
-            self._input_ended = True
-            self._leave_records()
-            for writer in self.writers:
-                writer.broadcast(EndOfInput())
-            self.coordinator.input_ended()
+        self._input_ended = True
+        self._leave_records()
+        for writer in self.writers:
+            writer.broadcast(EndOfInput())
+        self.coordinator.input_ended()
 
     # -- checkpoints --------------------------------------------------------------------------------------------
 
-    def _take_snapshot(self, barrier: Barrier, alignment: float) -> None:
-        """The synchronous part: send the barrier on, freeze state, cut the sinks' epochs. The rest goes beside."""
-        started = time.monotonic()
-        checkpoint_id = barrier.checkpoint_id
-        self._leave_records()
-        for writer in self.writers:
-            writer.broadcast(BarrierElement(barrier))
-        head = self.chain.head
-        # Copies, since user code goes on changing what it returned while that is written beside it.
-        states: dict[str, dict[str, Any]] = {
-            id: {"operator": private_copy(s)} for id, s in self.chain.snapshot(checkpoint_id).items()
-        }
-        head_state = self._head_state(checkpoint_id)
-        if head_state:
-            states.setdefault(head, {}).update(private_copy(head_state))
-        files: dict[str, list[FileHandle]] = {}
-        for id, sink in self.sinks.items():
-            state, of_sink = sink.snapshot(checkpoint_id)
-            states.setdefault(id, {})["sink"] = state
-            files[id] = of_sink
-        frozen = self.backend.freeze() if self.backend is not None else None
-        statistics = {
-            "alignment": alignment,
-            "start_delay": barrier.age,
-            "sync": time.monotonic() - started,
-            **self._snapshot_statistics(),
-        }
-        self.metrics.writing.add(checkpoint_id)
-        self._snapshots.submit(self._finish_snapshot, checkpoint_id, head, states, files, frozen, statistics)
-
-    def _finish_snapshot(
+    def _take_snapshot(
         self,
-        checkpoint_id: int,
-        head: str,
-        states: dict[str, dict[str, Any]],
-        files: dict[str, list[FileHandle]],
-        frozen: HeapSnapshot | None,
-        statistics: dict[str, Any],
+        barrier: Barrier,
+        unaligned: bool,
+        alignment: float,
+        capture: Sequence[ChannelName] = (),
+        head_state: Mapping[str, Any] | None = None,
+        statistics: Mapping[str, Any] | None = None,
     ) -> None:
-        """The asynchronous part, in a thread of the pool: write keyed state, then acknowledge."""
-        started = time.monotonic()
-        try:
-            failpoints.hit("snapshot.async_write", subtask=self.context.subtask)
-            keyed: dict[str, list[FileHandle]] = {}
-            if frozen is not None:
-                keyed[head] = self.files.write_keyed_state(checkpoint_id, head, frozen)
-            operators = {}
-            for id in {*states, *keyed}:
-                own = OperatorSnapshot(
-                    state=states.get(id, {}), files=tuple(files.get(id, ())), keyed_state=tuple(keyed.get(id, ()))
-                )
-                operators[id] = self._spilled(checkpoint_id, id, own)
-            snapshot = SubtaskSnapshot(operators)
-            statistics["async"] = time.monotonic() - started
-            statistics["size"] = sum(file.size for file in snapshot.all_files())
-            self.coordinator.acknowledge(checkpoint_id, snapshot, statistics)
-            failpoints.hit("subtask.after_acknowledge", subtask=self.context.subtask)
-        except Exception as error:
-            # The checkpoint fails and counts; whether the job goes on is the coordinator's to say.
-            self.coordinator.decline(checkpoint_id, f"{type(error).__name__}: {error}", asynchronous=True)
-        finally:
-            self.metrics.writing.discard(checkpoint_id)
-            if frozen is not None:
-                frozen.release()
-
-    def _spilled(self, checkpoint_id: int, id: str, snapshot: OperatorSnapshot) -> OperatorSnapshot:
-        try:
-            return self.files.spill(checkpoint_id, id, snapshot)
-        except TypeError as error:
-            raise TypeError(
-                f"what step {id!r} returned from snapshot (a sink: from prepare_commit) can't be kept in a checkpoint: "
-                f"{_explained(snapshot.state, error)}"
-            ) from error
-
-    def _give_up(self, checkpoint_id: int, message: str) -> None:
-        self.coordinator.decline(checkpoint_id, message, asynchronous=False)
-        for writer in self.writers:
-            writer.broadcast(CancelMarker(checkpoint_id))
+        """See `TaskCheckpoints.take`."""
+        self._put_hand_back()
+        self._leave_records()
+        self.checkpoints.take(barrier, unaligned, alignment, capture, head_state or {}, statistics or {})
 
     # -- end ----------------------------------------------------------------------------------------------------
 
     def _close(self) -> None:
+        self.checkpoints.close()
         errors: list[BaseException] = []
         for close in (self._close_input, self.chain.close, *(sink.close for sink in self.sinks.values())):
             try:
@@ -343,12 +374,3 @@ class Task(ABC):
                 errors.append(error)
         if errors:
             raise errors[0]
-
-
-def _explained(state: Mapping[str, Any], error: TypeError) -> str:
-    """Says where in the state the value is that can't be packed, if the codec of records can tell."""
-    try:
-        encode(dict(state))
-    except EncodingError as better:
-        return str(better)
-    return str(error)

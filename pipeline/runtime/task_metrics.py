@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from checkpoint.elements import ChannelName
+
 
 class TaskMetrics:
     """Implements `checkpoint.metrics.MetricSink`. Written by the task thread, mostly; every field is one word, so
@@ -23,6 +25,9 @@ class TaskMetrics:
         self.barriers: dict[int, list[int]] = {}
         """Checkpoints that some of the subtask's channels have delivered the barrier of → the subtasks upstream that
         have not. Replaced whole."""
+        self.pending: dict[int, Callable[[], tuple[list[ChannelName], list[ChannelName]]]] = {}
+        """Snapshots that are taken and not acknowledged → the output channels that the barrier has not left, and the
+        input channels being captured on which it has not arrived."""
         self.writing: set[int] = set()
         """Checkpoints whose asynchronous part is under way."""
         self._started = clock()
@@ -30,6 +35,8 @@ class TaskMetrics:
         """When the task thread last looked around: until it does again, operators or a sink's writer hold it."""
         self.in_flight: Callable[[], int] = lambda: 0
         """Bytes queued; asked for at each report, since the task thread may be held."""
+        self.gc_seconds: Callable[[], float] = lambda: 0.0
+        """Time that Python's garbage collector has held the process."""
         self._counters: dict[str, float] = {}
         self._gauges: dict[str, float | str | None] = {}
         self._last: tuple[float, float, float, float] = (self._started, 0.0, 0.0, 0.0)
@@ -51,16 +58,22 @@ class TaskMetrics:
             min(1000.0, 1000 * delta / period)
             for delta in (now_idle - idle, now_backpressured - backpressured, now_closed - closed)
         ]
+        pending = {n: waiting() for n, waiting in list(self.pending.items())}
         return {
             **dict(self._counters),
             **dict(self._gauges),
             "barriers": self.barriers,
             "writing": sorted(self.writing),
+            "unsent": {
+                n: [[c.edge.downstream, c.downstream] for c in outs] for n, (outs, _) in pending.items() if outs
+            },
+            "uncaptured": {n: [[c.edge.upstream, c.upstream] for c in ins] for n, (_, ins) in pending.items() if ins},
             "recordsIn": self.records_in,
             "recordsOut": self.records_out,
             "bytesIn": self.bytes_in,
             "bytesOut": self.bytes_out,
             "inFlightBytes": self.in_flight(),
+            "gcMs": 1000 * self.gc_seconds(),
             "heldMs": 1000 * max(0.0, now - self.looked_at),
             "idleMsPerSecond": rates[0],
             "backPressuredMsPerSecond": rates[1],

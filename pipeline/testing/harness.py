@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from checkpoint.codec import decode, encode, encode_key
+from checkpoint.elements import ChannelName, EdgeName
 from checkpoint.key_groups import key_group
-from checkpoint.state import HeapBackend, bind, read_snapshot
+from checkpoint.state import HeapBackend, read_snapshot
+from pipeline.graph import PlannedStep, StepKind, Vertex
 from pipeline.operators import KeyedOperator, Operator
+from pipeline.runtime.chain import Chain
 from pipeline.runtime.context import Context
+from pipeline.runtime.event_time import EventTime
+from pipeline.runtime.mailbox import Mailbox
+from pipeline.testing.clock import ManualClock
 
 _MAX_PARALLELISM = 128
+_STEP = "operator"
+_INPUT = ChannelName(EdgeName("test", _STEP, ""), 0, 0)
+
+Broadcast: TypeAlias = Literal["process", "process_connected"] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +29,13 @@ class HarnessSnapshot:
     """What a checkpoint would hold of the operator."""
 
     keyed_state: bytes
-    """A state file (see `checkpoint.state.snapshot`); empty for an operator without keyed state."""
+    """A state file (see `checkpoint.state.snapshot`), timers included; empty for an operator without keyed state."""
     operator_state: bytes
     """`Operator.snapshot`, as msgpack."""
+    broadcast_state: bytes
+    """As msgpack."""
+    event_time: bytes
+    """The watermark, as msgpack."""
 
 
 class OperatorHarness:
@@ -33,82 +47,162 @@ class OperatorHarness:
         harness = OperatorHarness(RunningTotal())
         harness.process({"user": "ann", "amount": 2.5}, key="ann")
         assert harness.outputs == [{"user": "ann", "total": 2.5}]
+
+    Time passes only when the test says so: event time by `watermark`, processing time by `advance_time`.
     """
 
-    def __init__(self, operator: Operator):
-        self._prepare(operator)
-        operator.open(self._context)
+    def __init__(self, operator: Operator, broadcast: Broadcast = None, clock: ManualClock | None = None):
+        """
+        Args:
+            broadcast: the method that gets the records of a broadcast stream: they have no key, and may change
+                broadcast state.
+            clock: processing time, in seconds since the epoch; without one it begins at 0.
+        """
+        self._prepare(operator, broadcast, clock)
+        self._open()
 
     @classmethod
-    def restore(cls, operator: Operator, snapshot: HarnessSnapshot) -> OperatorHarness:
-        """A new harness for a new operator, with the state of a snapshot."""
+    def restore(
+        cls,
+        operator: Operator,
+        snapshot: HarnessSnapshot,
+        broadcast: Broadcast = None,
+        clock: ManualClock | None = None,
+    ) -> OperatorHarness:
+        """A new harness for a new operator, with the state of a snapshot. Timers that are due fire at the next
+        `watermark` or `advance_time`."""
         harness = cls.__new__(cls)
-        harness._prepare(operator)
+        harness._prepare(operator, broadcast, clock)
+        harness._chain.restore_broadcast(_STEP, decode(snapshot.broadcast_state))
         if harness._backend is not None and snapshot.keyed_state:
             harness._backend.restore(read_snapshot(snapshot.keyed_state))
         state = decode(snapshot.operator_state)
         if state is not None:
             operator.restore(state)
-        operator.open(harness._context)
+        harness._event_time.restore([decode(snapshot.event_time)], {})
+        harness._open()
         return harness
 
-    def _prepare(self, operator: Operator) -> None:
+    def _prepare(self, operator: Operator, broadcast: Broadcast, clock: ManualClock | None) -> None:
         self.operator = operator
         self.outputs: list[Any] = []
         """All that was emitted, in order."""
         self.side_outputs: dict[str, list[Any]] = {}
         """What was emitted to side outputs, by tag."""
+        self.clock = clock or ManualClock()
+        """Processing time."""
         self._context = _HarnessContext(self.side_outputs)
         self._backend: HeapBackend | None = None
         self._checkpoint = 0
         if isinstance(operator, KeyedOperator):
             self._backend = HeapBackend(range(_MAX_PARALLELISM), _MAX_PARALLELISM)
-            bind(operator, self._backend)
+        self._broadcast = broadcast
+        inputs = frozenset({} if broadcast is None else {int(broadcast == "process_connected")})
+        step = PlannedStep(_STEP, StepKind.PROCESS, operator, None, None, connected=True, broadcast_inputs=inputs)
+        self._chain = Chain(
+            Vertex(0, _STEP, 1, 0, (step,)), self._context, {}, {(_STEP, None): [self._emit]}, self._backend
+        )
+        self._event_time = EventTime(
+            chain=self._chain,
+            context=self._context,
+            backend=self._backend,
+            writers=[],
+            mailbox=Mailbox(),
+            channels=[_INPUT],
+            clock=self.clock,
+            wall_clock=self.clock,
+        )
+
+    def _open(self) -> None:
+        self._chain.open()
+        self._event_time.open()
+
+    def _emit(self, output: Any) -> None:
+        self.outputs.append(decode(encode(output)))
 
     def process(self, value: Any, key: Any = None, timestamp: int | None = None) -> list[Any]:
         """Process one record; returns what it emitted. `timestamp`: milliseconds since the epoch.
 
+        Timers that it sets for a time that has passed fire at the next `watermark` or `advance_time`.
+
         Raises:
             EncodingError: the record, its key or an output couldn't travel in a channel.
         """
+        return self._process("process", value, key, timestamp)
+
+    def process_connected(self, value: Any, key: Any = None, timestamp: int | None = None) -> list[Any]:
+        """Process one record of the second of two connected streams; like `process`."""
+        return self._process("process_connected", value, key, timestamp)
+
+    def _process(self, method: str, value: Any, key: Any, timestamp: int | None) -> list[Any]:
         context = self._context
+        self._leave_record()
         context.timestamp = timestamp
-        context.key_bytes = None
-        if self._backend is not None:
+        broadcast = method == self._broadcast
+        if broadcast and key is not None:
+            raise ValueError(f"{method} gets records of a broadcast stream in this harness, and those have no key")
+        if self._backend is not None and not broadcast:
             encoded = encode_key(key)
-            context.key_bytes = encoded
-            self._backend.set_current_key(encoded, key_group(encoded, _MAX_PARALLELISM))
-        emitted = [decode(encode(output)) for output in self.operator.process(decode(encode(value)), context) or ()]
-        self.outputs += emitted
-        return emitted
+            context.key_bytes, context.key_group = encoded, key_group(encoded, _MAX_PARALLELISM)
+            self._backend.set_current_key(encoded, context.key_group)
+        before = len(self.outputs)
+        push = self._chain.push if method == "process" else self._chain.push_connected
+        assert push is not None
+        push(decode(encode(value)))
+        return self.outputs[before:]
+
+    def watermark(self, timestamp: int) -> list[Any]:
+        """Event time reaches `timestamp`, in milliseconds: timers up to it fire in order, then `on_watermark` is
+        called. A watermark that is not ahead of the last one does nothing.
+
+        Returns:
+            What was emitted.
+        """
+        self._event_time.on_watermark(_INPUT, timestamp)
+        return self._fire()
+
+    def advance_time(self, seconds: float) -> list[Any]:
+        """Let processing time pass: timers up to then fire in order.
+
+        Returns:
+            What was emitted.
+        """
+        self._event_time.on_clock(self.clock.advance(seconds))
+        return self._fire()
+
+    def _fire(self) -> list[Any]:
+        before = len(self.outputs)
+        self._event_time.fire()
+        return self.outputs[before:]
 
     def snapshot(self) -> HarnessSnapshot:
         """Take a checkpoint of the operator."""
         self._checkpoint += 1
         self._leave_record()
-        state = encode(self.operator.snapshot(self._checkpoint))
+        state = encode(self._chain.snapshot(self._checkpoint).get(_STEP))
         keyed = bytearray()
         if self._backend is not None:
             self._backend.freeze().write(keyed.extend, "none")
-        return HarnessSnapshot(bytes(keyed), state)
+        broadcast = self._chain.broadcast_snapshot().get(_STEP, {})
+        return HarnessSnapshot(bytes(keyed), state, encode(broadcast), encode(self._event_time.snapshot()))
 
     def complete_checkpoint(self) -> None:
         """Tell the operator that the checkpoint last taken is complete."""
         self._leave_record()
-        self.operator.on_checkpoint_complete(self._checkpoint)
+        self._chain.notify(self._checkpoint, completed=True)
 
     def abort_checkpoint(self) -> None:
         """Tell the operator that the checkpoint last taken won't complete."""
         self._leave_record()
-        self.operator.on_checkpoint_aborted(self._checkpoint)
+        self._chain.notify(self._checkpoint, completed=False)
 
     def close(self) -> None:
         self._leave_record()
-        self.operator.close()
+        self._chain.close()
 
     def _leave_record(self) -> None:
         """Where there is no record, there is no key, either."""
-        self._context.key_bytes = None
+        self._context.timestamp = self._context.key_bytes = None
         if self._backend is not None:
             self._backend.clear_current_key()
 

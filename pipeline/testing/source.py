@@ -184,7 +184,7 @@ class _Reader(SourceReader):
             values = split.take(most)
             if values:
                 self._batch_of, self._batch_start = split, split.position - len(values)
-                return self._batch(values)
+                return self._batch(split.index, values)
         if all(split.ended for split in self._splits):
             return END
         time.sleep(timeout)
@@ -196,15 +196,18 @@ class _Reader(SourceReader):
             for split in self._splits
         ]
 
+    def splits(self) -> list[int]:
+        return [split.index for split in self._splits if not split.ended]
+
     def pause(self) -> None:
         self._paused = True
 
     def resume(self) -> None:
         self._paused = False
 
-    def _batch(self, values: list[Any]) -> SourceBatch:
+    def _batch(self, split: int, values: list[Any]) -> SourceBatch:
         timestamps = None if self._timestamp is None else [self._timestamp(value) for value in values]
-        return SourceBatch(values, timestamps)
+        return SourceBatch(values, timestamps, splits=split)
 
 
 def _releases(directory: Path) -> int:

@@ -12,7 +12,7 @@ from confluent_kafka import Message
 from checkpoint.metrics import MetricSink
 
 from .errors import BadRecord
-from .options import Format
+from .options import Format, PartitionKey
 
 log = logging.getLogger(__name__)
 
@@ -147,6 +147,13 @@ def timestamps(messages: list[Message]) -> list[int | None] | None:
     if times and min(times) < 0:  # type: ignore[type-var,operator]  # all are numbers so far
         return [time if time is not None and time >= 0 else None for time in times]
     return times
+
+
+def partitions(messages: list[Message]) -> list[PartitionKey]:
+    """Topic and partition of every message; equal ones are one object."""
+    known: dict[PartitionKey, PartitionKey] = {}
+    keys = zip(map(Message.topic, messages), map(Message.partition, messages), strict=True)
+    return [known.setdefault(key, key) for key in keys]  # type: ignore[arg-type]  # of messages without an error
 
 
 def _shortened(content: bytes) -> str:

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from ..rate_limit import RateLimit
 from ..source import END, End, SourceBatch, SourceContext, SourceReader
 from .cluster import DEFAULT_TIMEOUT, Cluster
-from .decode import RecordContexts, RecordDecoder, timestamps
+from .decode import RecordContexts, RecordDecoder, partitions, timestamps
 from .discovery import PartitionDiscovery
 from .events import ErrorLog, advice, client_log, passes
 from .group import GroupOffsets, committed_offsets
@@ -54,6 +54,8 @@ class KafkaReader(SourceReader):
         """The messages last polled; those emitted come first."""
         self._held: list[Message] = []
         """Messages that arrived while closed: polled after opening, not emitted yet for a snapshot."""
+        self._batch_splits: list[PartitionKey] | None = None
+        """The partitions of `_batch`, message by message, if they are wanted."""
         self._record_size = float(_FIRST_RECORD_SIZE)
         self._lag_due = 0.0
         name = f"weir-{ctx.pipeline}-{ctx.source_id}"
@@ -99,6 +101,7 @@ class KafkaReader(SourceReader):
                 "client's threads did not come along, so it would hang: create the reader in the worker"
             )
         self._batch = []
+        self._batch_splits = None
         now = time.monotonic()
         if self._discovery is not None:
             self._take_discovered(self._discovery.found(), now)
@@ -134,6 +137,11 @@ class KafkaReader(SourceReader):
         if self._group is not None:
             self._group.remember(checkpoint_id, {split.key: split.position for split in splits})
         return to_state(splits, self._ctx.subtask, self._ctx.parallelism)
+
+    def splits(self) -> list[PartitionKey]:
+        return list(
+            {**self._reading, **dict.fromkeys(self._batch_splits or ()), **dict.fromkeys(map(_key, self._held))}
+        )
 
     def on_checkpoint_complete(self, checkpoint_id: int) -> None:
         if self._group is not None:
@@ -225,7 +233,10 @@ class KafkaReader(SourceReader):
         self._batch = messages
         if not messages:
             return None
-        return SourceBatch(values, timestamps(messages), size, RecordContexts(messages, self._options.key_format))
+        if self._ctx.track_splits:
+            self._batch_splits = partitions(messages)
+        contexts = RecordContexts(messages, self._options.key_format)
+        return SourceBatch(values, timestamps(messages), size, contexts, self._batch_splits)
 
     def _wait_closed(self, timeout: float, now: float) -> None:
         if not self._paused and self._policy.due(now):

@@ -53,9 +53,10 @@ def test_a_checkpoint_folder_is_a_uri_or_an_absolute_path(uri: str) -> None:
         ({"retained": True}, "retained must be a whole number of at least 1, not True"),
         ({"retain_on_cancel": "yes"}, "retain_on_cancel must be True or False, not 'yes'"),
         ({"mode": "exactly-once"}, "mode must be one of exactly_once, at_least_once, not 'exactly-once'"),
-        ({"mode": "at_least_once"}, 'mode must be "exactly_once" in this version'),
-        ({"alignment": "unaligned"}, "alignment must be \"aligned\" in this version of Weir, not 'unaligned'"),
-        ({"alignment": 1.0}, 'alignment must be "aligned" in this version of Weir, not 1.0'),
+        ({"alignment": "sometimes"}, 'alignment must be "unaligned", "aligned" or a number of seconds'),
+        ({"alignment": -1.0}, "alignment must be at least 0 s, not -1"),
+        ({"alignment": math.inf}, 'alignment must be a finite number of seconds; use "aligned" to align always'),
+        ({"alignment": None}, "alignment must be seconds or a timedelta, not None"),
         ({"state_backend": "rocksdb"}, "state_backend must be one of heap, not 'rocksdb'"),
         ({"compression": "gzip"}, "compression must be one of lz4, zstd, none, not 'gzip'"),
         ({"local_recovery": True}, "local_recovery is not available"),
@@ -66,6 +67,21 @@ def test_a_wrong_checkpoint_option_says_which_values_it_may_have(options: dict[s
     with pytest.raises(ValueError, match=r"must be|not available") as caught:
         CheckpointConfig(**{"uri": "/var/lib/weir", **options})
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "seconds"),
+    [
+        ({}, 0.0),
+        ({"alignment": "unaligned"}, 0.0),
+        ({"alignment": "aligned"}, None),
+        ({"alignment": timedelta(milliseconds=50)}, 0.05),
+        ({"alignment": 2}, 2.0),
+        ({"alignment": 2, "mode": "at_least_once"}, None),
+    ],
+)
+def test_an_alignment_is_a_time_after_which_barriers_overtake(options: dict[str, Any], seconds: float | None) -> None:
+    assert CheckpointConfig("/var/lib/weir", **options).alignment_timeout_s == seconds
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,20 @@ from typing import Any
 
 import pytest
 
-from pipeline import KeyedOperator, ListState, Operator, Pipeline, PipelineError, ValueState
+from pipeline import BroadcastState, KeyedOperator, ListState, Operator, Pipeline, PipelineError, ValueState
 from pipeline.graph import Plan
 from pipeline.partitioners import Distribution
 from pipeline.testing import TestingSink, TestingSource
 
 
 class Same(Operator):
+    def process(self, value: Any, ctx: Any) -> Any:
+        yield value
+
+
+class NotKeyed(Operator):
+    count = ValueState(default=0)
+
     def process(self, value: Any, ctx: Any) -> Any:
         yield value
 
@@ -181,6 +188,175 @@ def test_a_side_output_keeps_its_tag_through_a_union() -> None:
     ]
 
 
+# -- connect, broadcast ---------------------------------------------------------------------------------------
+
+
+class Both(Operator):
+    def process(self, value: Any, ctx: Any) -> Any:
+        yield value
+
+    def process_connected(self, value: Any, ctx: Any) -> Any:
+        yield value
+
+
+class KeyedBoth(KeyedOperator):
+    count = ValueState(default=0)
+
+    def process(self, value: Any, ctx: Any) -> Any:
+        self.count.value += 1
+
+    def process_connected(self, value: Any, ctx: Any) -> Any:
+        yield value
+
+
+class WithRules(Both):
+    rules = BroadcastState[str, Any]()
+
+
+def inputs(plan: Plan) -> list[tuple[str, int, Distribution]]:
+    return [(edge.upstream_step, edge.input, edge.partitioner.distribution) for edge in plan.edges]
+
+
+def test_a_connected_step_has_two_inputs_and_is_chained_to_none_of_them() -> None:
+    p = pipeline()
+    a, b = p.source("a", TestingSource()), p.source("b", TestingSource())
+    a.connect(b).process("both", Both()).map(str, id="text")
+    plan = p.plan()
+    assert vertices(plan) == ["a", "b", "both → text"]
+    assert inputs(plan) == [("a", 0, Distribution.FORWARD), ("b", 1, Distribution.FORWARD)]
+    assert [step.connected for step in plan.vertices[2].steps] == [True, False]
+
+
+def test_a_stream_may_be_connected_with_itself() -> None:
+    p = pipeline()
+    a = p.source("a", TestingSource())
+    a.connect(a).process("both", Both())
+    assert inputs(p.plan()) == [("a", 0, Distribution.FORWARD), ("a", 1, Distribution.FORWARD)]
+
+
+def test_united_streams_stay_on_their_side_of_a_connect() -> None:
+    p = pipeline()
+    a, b, c, d = (p.source(id, TestingSource()) for id in "abcd")
+    a.union(b).connect(c.union(d).broadcast()).process("both", WithRules())
+    plan = p.plan()
+    assert inputs(plan) == [
+        ("a", 0, Distribution.FORWARD),
+        ("b", 0, Distribution.FORWARD),
+        ("c", 1, Distribution.BROADCAST),
+        ("d", 1, Distribution.BROADCAST),
+    ]
+    assert plan.vertices[4].head.broadcast_inputs == {1}
+
+
+def test_an_input_is_broadcast_only_if_all_streams_united_in_it_are() -> None:
+    p = pipeline()
+    a, b, c = (p.source(id, TestingSource()) for id in "abc")
+    a.broadcast().connect(b.broadcast().union(c)).process("both", Both())
+    assert p.plan().vertices[3].head.broadcast_inputs == {0}
+
+
+def test_a_broadcast_stream_is_chained_to_nothing() -> None:
+    p = pipeline(1)
+    p.source("a", TestingSource()).broadcast().process("rules", WithRules())
+    assert edges(p.plan()) == [("a", "rules", Distribution.BROADCAST)]
+
+
+def test_a_connected_step_takes_the_parallelism_of_forward_streams_and_else_the_pipelines() -> None:
+    p = pipeline(4)
+    narrow, one = p.source("in", TestingSource(), parallelism=2), p.source("one", TestingSource(), parallelism=1)
+    narrow.connect(one).process("wider", Both())
+    narrow.connect(one.broadcast()).process("forward", Both())
+    narrow.key_by("k").connect(one.broadcast()).process("keyed", KeyedBoth())
+    one.broadcast().connect(one.broadcast()).process("broadcast", Both())
+    one.connect(one).process("given", Both(), parallelism=3)
+    assert {v.name: v.parallelism for v in p.plan().vertices} == {
+        "in": 2,
+        "one": 1,
+        "wider": 2,
+        "forward": 2,
+        "keyed": 4,
+        "broadcast": 4,
+        "given": 3,
+    }
+
+
+# -- names of edges, keys on edges ----------------------------------------------------------------------------
+
+
+def ports(plan: Plan) -> list[tuple[str, ...]]:
+    return [tuple(edge.name) for edge in plan.edges]
+
+
+def test_every_edge_has_a_name_of_its_own() -> None:
+    p = pipeline()
+    a = p.source("a", TestingSource())
+    split = a.rebalance().process("split", Same())
+    late = split.side_output("late")
+    split.union(split, late, late.rebalance()).connect(late).process("both", Both())
+    assert ports(p.plan()) == [
+        ("a", "split", "0.0"),
+        ("split", "both", "0.0"),
+        ("split", "both", "0.1"),
+        ("split", "both", "0.0:late"),
+        ("split", "both", "0.1:late"),
+        ("split", "both", "1.0:late"),
+    ]
+
+
+def test_an_edge_keeps_its_name_when_something_else_changes() -> None:
+    def name(parallelism: int, between: bool) -> list[Any]:
+        p = pipeline(parallelism)
+        a = p.source("a", TestingSource())
+        if between:
+            a.map(str, id="new")
+        a.key_by("k").process("count", Count())
+        return [edge.name for edge in p.plan().edges if edge.downstream_step == "count"]
+
+    assert name(1, False) == name(3, True) == [("a", "count", "0.0")]
+
+
+def carrying(plan: Plan) -> dict[str, bool]:
+    """By downstream step."""
+    return {edge.downstream_step: edge.carries_keys for edge in plan.edges}
+
+
+def test_forward_edges_behind_a_keyed_operator_carry_its_keys() -> None:
+    """† What is in flight there goes by its key group when it is restored at another parallelism."""
+    p = pipeline()
+    keyed = p.source("in", TestingSource()).key_by("k").process("count", Count()).map(str, id="text")
+    # A step with two inputs is not chained, so these edges are forward.
+    next_ = keyed.union(keyed).process("far", Same()).map(str)
+    next_.union(next_).process("farther", Same()).rebalance().process("spread", Same())
+    assert carrying(p.plan()) == {"count": True, "far": True, "farther": True, "spread": False}
+
+
+def test_forward_edges_carry_keys_where_only_some_records_have_one() -> None:
+    p = pipeline()
+    a, rules = p.source("in", TestingSource()), p.source("rules", TestingSource())
+    both = a.key_by("k").connect(rules.broadcast()).process("both", KeyedBoth())
+    both.union(both).process("behind", Same())
+    mixed = a.key_by("k").union(rules).map(str, id="mixed")
+    mixed.union(mixed).process("behind mixed", Same())
+    a.union(rules).process("plain", Same())
+    found = carrying(p.plan())
+    assert (found["behind"], found["behind mixed"], found["plain"]) == (True, True, False)
+
+
+def test_keys_end_at_map_batches() -> None:
+    p = pipeline()
+    keyed = p.source("in", TestingSource()).key_by("k").process("count", Count())
+    batched = keyed.map_batches(lambda batch: batch, id="batched").map(str, id="text")
+    batched.union(batched).process("behind", Same())
+    keyed.union(keyed).process("beside", Same())
+    assert carrying(p.plan()) == {"count": True, "behind": False, "beside": True}
+
+
+def test_map_batches_is_chained_like_map() -> None:
+    p = pipeline()
+    p.source("in", TestingSource()).map_batches(lambda batch: batch).sink("out", TestingSink())
+    assert vertices(p.plan()) == ["in → map_batches-1 → out"]
+
+
 # -- numbers and ids ------------------------------------------------------------------------------------------
 
 
@@ -249,6 +425,29 @@ def refused(build: Any) -> str:
         (lambda p, s: s.partition_custom("k"), "partition_custom takes a function", "number of subtasks"),
         (lambda p, s: s.union("other"), "union takes streams", "of the same pipeline"),
         (lambda p, s: s.union(pipeline().source("x", TestingSource())), "union takes streams", "of the same pipeline"),
+        (lambda p, s: s.connect("other"), "connect takes a stream", "of the same pipeline"),
+        (lambda p, s: s.connect(pipeline().source("x", TestingSource())), "connect takes a stream", "same pipeline"),
+        (lambda p, s: s.connect(s).process("op", Same()), "Same reads two streams", "implement process_connected"),
+        (lambda p, s: s.connect(s).process("op", Both), "not the class", "give an instance"),
+        (lambda p, s: s.connect(s).process("op", KeyedBoth()), "KeyedBoth is a KeyedOperator", "put key_by(...)"),
+        (
+            lambda p, s: s.key_by("k").connect(s.rebalance()).process("op", KeyedBoth()),
+            "one stream is keyed and the other neither keyed nor broadcast",
+            "put key_by(...) or broadcast() right before connect",
+        ),
+        (
+            lambda p, s: s.key_by("k").connect(s.union(s.broadcast())).process("op", KeyedBoth()),
+            "neither keyed nor broadcast",
+            "or broadcast()",
+        ),
+        (
+            lambda p, s: s.connect(s).process("op", WithRules()),
+            "WithRules.rules is broadcast state",
+            "connect(other.broadcast())",
+        ),
+        (lambda p, s: s.process("op", WithRules()), "WithRules.rules is broadcast state", "connect one"),
+        (lambda p, s: s.process("op", NotKeyed()), "NotKeyed.count is a ValueState", "derive NotKeyed from KeyedOp"),
+        (lambda p, s: s.map_batches("text"), "map_batches takes the function first", "got 'text'"),
         (lambda p, s: s.side_output("late"), "side_output follows process(...)", "directly"),
         (lambda p, s: s.process("op", Same()).rebalance().side_output("t"), "side_output follows", "directly"),
     ],

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from checkpoint.elements import EdgeName
 from pipeline.graph import PlannedEdge
-from pipeline.partitioners import FORWARD, RESCALE, Distribution, KeyMissing, KeySelector, Partitioner, rescale_targets
+from pipeline.partitioners import (
+    BROADCAST,
+    FORWARD,
+    REBALANCE,
+    RESCALE,
+    Distribution,
+    KeyMissing,
+    KeySelector,
+    Partitioner,
+    rescale_targets,
+)
 from pipeline.runtime.record_writer import downstream_subtasks
 
 numbers = st.integers(1, 60)
@@ -36,7 +51,16 @@ def test_rescale_between_multiples_gives_each_its_block(n: int, factor: int) -> 
 
 
 def edge(partitioner: Partitioner) -> PlannedEdge:
-    return PlannedEdge(0, 0, "up", 1, "down", partitioner, None)
+    return PlannedEdge(
+        index=0,
+        upstream=0,
+        downstream=1,
+        partitioner=partitioner,
+        tag=None,
+        name=EdgeName("up", "down", "0.0"),
+        input=0,
+        carries_keys=partitioner.distribution is Distribution.KEYED,
+    )
 
 
 @given(numbers, numbers, st.sampled_from(Distribution))
@@ -59,7 +83,7 @@ def test_both_ends_of_an_edge_agree_on_its_channels(upstreams: int, downstreams:
 def test_forward_and_rescale_join_few_and_the_others_all() -> None:
     assert list(downstream_subtasks(edge(FORWARD), 2, 4, 4)) == [2]
     assert list(downstream_subtasks(edge(RESCALE), 1, 2, 5)) == [3, 4]
-    for distribution in (Distribution.KEYED, Distribution.REBALANCE, Distribution.CUSTOM):
+    for distribution in (Distribution.KEYED, Distribution.REBALANCE, Distribution.CUSTOM, Distribution.BROADCAST):
         assert list(downstream_subtasks(edge(Partitioner(distribution)), 1, 2, 5)) == [0, 1, 2, 3, 4]
 
 
@@ -89,3 +113,53 @@ def test_a_large_record_without_the_key_is_cut_short() -> None:
 def test_an_error_of_the_users_own_key_function_stays_what_it_is() -> None:
     with pytest.raises(ZeroDivisionError):
         KeySelector(lambda value: 1 // 0).compile()({})
+
+
+# -- fingerprints ---------------------------------------------------------------------------------------------
+
+
+def by_size(value: object, n: int) -> int:
+    return 0 if value in {"small", "tiny", "little"} else n - 1
+
+
+def test_a_fingerprint_changes_with_what_decides_where_a_record_goes() -> None:
+    partitioners = [
+        FORWARD,
+        REBALANCE,
+        RESCALE,
+        BROADCAST,
+        Partitioner(Distribution.KEYED, key=KeySelector("user")),
+        Partitioner(Distribution.KEYED, key=KeySelector("order")),
+        Partitioner(Distribution.KEYED, key=KeySelector(1)),
+        Partitioner(Distribution.KEYED, key=KeySelector("1")),
+        Partitioner(Distribution.KEYED, key=KeySelector(len)),
+        Partitioner(Distribution.KEYED, key=KeySelector(lambda value: value["user"])),
+        Partitioner(Distribution.KEYED, key=KeySelector(lambda value: value["order"])),
+        Partitioner(Distribution.KEYED, key=KeySelector(lambda value: [value[k] for k in ("a", "b")])),
+        Partitioner(Distribution.KEYED, key=KeySelector(lambda value: [value[k] for k in ("a", "c")])),
+        Partitioner(Distribution.CUSTOM, function=by_size),
+        Partitioner(Distribution.CUSTOM, function=lambda value, n: 0),
+        Partitioner(Distribution.CUSTOM, function=lambda value, n: 1),
+        Partitioner(Distribution.CUSTOM, function=partial(by_size)),
+    ]
+    assert len({edge(partitioner).fingerprint for partitioner in partitioners}) == len(partitioners)
+    assert edge(FORWARD).fingerprint == "forward"
+    assert edge(partitioners[4]).fingerprint == "keyed:'user'"
+
+
+def test_a_fingerprint_is_the_same_in_every_process() -> None:
+    """Sets of strings have another order in each."""
+    program = (
+        "from pipeline.partitioners import Distribution, Partitioner\n"
+        "def by_size(value, n):\n"
+        "    return 0 if value in {'small', 'tiny', 'little', 'short'} else [n - 1 for _ in 'x'][0]\n"
+        "print(Partitioner(Distribution.CUSTOM, function=by_size).fingerprint)"
+    )
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(printed) == 1
+    assert printed.pop().startswith("custom:__main__.by_size:")

@@ -1,13 +1,9 @@
-"""Aligned barriers: one consistent cut a checkpoint, and no channel stays blocked for nothing."""
+"""When a subtask takes its snapshot, what it captures, and what it holds back meanwhile (see also
+`test_barriers_properties.py`)."""
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
-
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from checkpoint.barrier_events import (
     Action,
@@ -16,10 +12,13 @@ from checkpoint.barrier_events import (
     BarrierArrived,
     BlockChannel,
     CancelArrived,
+    CaptureChannel,
     CheckpointAborted,
     EndOfInputArrived,
     Event,
     ForwardCancel,
+    HoldInput,
+    ReleaseInput,
     TakeSnapshot,
     Tick,
     UnblockChannel,
@@ -28,8 +27,12 @@ from checkpoint.barriers import BarrierHandler
 from checkpoint.coordinator_events import CheckpointKind
 
 
-def arrived(channel: int, checkpoint_id: int, age: float = 0.0) -> BarrierArrived:
-    return BarrierArrived(channel, Barrier(checkpoint_id, age=age))
+def arrived(channel: int, checkpoint_id: int, timeout: float | None = None, age: float = 0.0) -> BarrierArrived:
+    return BarrierArrived(channel, Barrier(checkpoint_id, alignment_timeout=timeout, age=age))
+
+
+def announced(channel: int, checkpoint_id: int, timeout: float | None = None, age: float = 0.0) -> BarrierAnnounced:
+    return BarrierAnnounced(channel, Barrier(checkpoint_id, alignment_timeout=timeout, age=age))
 
 
 def play(handler: BarrierHandler, *events: Event) -> list[Action]:
@@ -42,6 +45,14 @@ def cancelled(actions: list[Action]) -> list[int]:
 
 def snapshots(actions: list[Action]) -> list[int]:
     return [action.barrier.checkpoint_id for action in actions if isinstance(action, TakeSnapshot)]
+
+
+def unaligned(checkpoint_id: int, age: float = 0.0, seconds: float = 0.0) -> TakeSnapshot:
+    return TakeSnapshot(Barrier(checkpoint_id, alignment_timeout=0.0, age=age), True, alignment_seconds=seconds)
+
+
+def captured(actions: list[Action], checkpoint_id: int) -> list[int]:
+    return [a.channel for a in actions if isinstance(a, CaptureChannel) and a.checkpoint_id == checkpoint_id]
 
 
 # -- alignment ----------------------------------------------------------------------------------------------------
@@ -92,7 +103,7 @@ def test_the_end_of_a_channels_data_does_not_exempt_it_from_barriers() -> None:
     assert snapshots(play(handler, arrived(0, 1))) == [1]
 
 
-def test_time_does_nothing_to_an_aligned_checkpoint() -> None:
+def test_time_does_nothing_to_a_checkpoint_without_a_timeout() -> None:
     handler = BarrierHandler(2, 0.0)
     handler.handle(arrived(0, 1), 1.0)
     assert handler.next_deadline(1.0) is None
@@ -178,6 +189,334 @@ def test_obsolete_barriers_and_markers_are_swallowed() -> None:
     assert snapshots(play(handler, arrived(0, 6))) == [6]
 
 
+# -- unaligned ----------------------------------------------------------------------------------------------------
+
+
+def test_the_first_sight_of_an_unaligned_barrier_is_a_snapshot_that_captures_every_channel() -> None:
+    handler = BarrierHandler(3, 0.0)
+    actions = play(handler, announced(1, 7, timeout=0.0))
+    assert actions == [unaligned(7), CaptureChannel(7, 0), CaptureChannel(7, 1), CaptureChannel(7, 2)]
+    assert (handler.pending, handler.blocked, handler.holding) == (None, frozenset(), False)
+    assert play(handler, announced(0, 7, timeout=0.0), announced(2, 7, timeout=0.0)) == []
+
+
+def test_a_barrier_that_is_taken_before_its_announcement_is_read_exempts_its_channel_from_the_capture() -> None:
+    handler = BarrierHandler(2, 0.0)
+    assert play(handler, arrived(0, 1, timeout=0.0)) == [unaligned(1), CaptureChannel(1, 1)]
+    assert play(handler, announced(0, 1, timeout=0.0), announced(1, 1, timeout=0.0)) == []
+
+
+def test_with_one_channel_a_barrier_that_is_taken_captures_nothing() -> None:
+    assert play(BarrierHandler(1, 0.0), arrived(0, 1, timeout=0.0)) == [unaligned(1)]
+
+
+def test_an_unaligned_barrier_from_upstream_turns_a_checkpoint_that_is_being_aligned() -> None:
+    handler = BarrierHandler(3, 0.0)
+    play(handler, arrived(0, 1, timeout=60.0), announced(1, 1, timeout=60.0))
+    actions = play(handler, announced(1, 1, timeout=0.0))
+    assert actions == [unaligned(1), CaptureChannel(1, 1), CaptureChannel(1, 2), UnblockChannel(0)]
+
+
+def test_a_barrier_turned_upstream_turns_an_aligned_one_without_timeout_too() -> None:
+    handler = BarrierHandler(2, 0.0)
+    play(handler, arrived(0, 1))
+    assert captured(play(handler, announced(1, 1, timeout=0.0)), 1) == [1]
+
+
+def test_a_newer_unaligned_barrier_turns_an_older_aligned_savepoint_first() -> None:
+    handler = BarrierHandler(2, 0.0)
+    play(handler, BarrierArrived(0, Barrier(4, CheckpointKind.SAVEPOINT)))
+    play(handler, BarrierAnnounced(1, Barrier(4, CheckpointKind.SAVEPOINT)))
+    first, *rest = play(handler, announced(1, 5, timeout=0.0))
+    assert first == TakeSnapshot(Barrier(4, CheckpointKind.SAVEPOINT, alignment_timeout=0.0), True, 0.0)
+    assert rest == [CaptureChannel(4, 1), unaligned(5), CaptureChannel(5, 0), CaptureChannel(5, 1), UnblockChannel(0)]
+
+
+def test_a_newer_checkpoint_that_reaches_its_deadline_turns_the_older_ones_first() -> None:
+    handler = BarrierHandler(2, 0.0)
+    for n in (1, 2, 3):
+        handler.handle(announced(0, n, timeout={1: None, 2: 100.0, 3: 5.0}[n]), 0.0)
+    actions = handler.handle(Tick(), 5.0)
+    assert snapshots(actions) == [1, 2, 3]
+    assert all(a.unaligned for a in actions if isinstance(a, TakeSnapshot))
+
+
+def test_an_older_unaligned_barrier_does_not_turn_a_newer_aligned_one() -> None:
+    handler = BarrierHandler(2, 0.0)
+    assert snapshots(play(handler, announced(0, 1), announced(0, 2), announced(0, 1, timeout=0.0))) == [1]
+    assert snapshots(play(handler, arrived(0, 2), arrived(1, 2))) == [2]
+
+
+def test_several_unaligned_checkpoints_are_taken_at_once_each_with_its_own_captures() -> None:
+    handler = BarrierHandler(2, 0.0)
+    actions = play(handler, announced(0, 1, timeout=0.0), announced(0, 2, timeout=0.0), announced(0, 3, timeout=0.0))
+    assert snapshots(actions) == [1, 2, 3]
+    assert [captured(actions, n) for n in (1, 2, 3)] == [[0, 1]] * 3
+
+
+def test_an_aligned_checkpoint_that_is_complete_is_taken_before_a_newer_one_can_turn_it() -> None:
+    handler = BarrierHandler(1, 0.0)
+    aligned, newer, *captures = play(handler, announced(0, 1), arrived(0, 1), announced(0, 2, timeout=0.0))
+    assert aligned == TakeSnapshot(Barrier(1), unaligned=False, alignment_seconds=0.0)
+    assert [newer, *captures] == [unaligned(2), CaptureChannel(2, 0)]
+
+
+# -- aligned with timeout -----------------------------------------------------------------------------------------
+
+
+def test_before_its_deadline_a_checkpoint_aligns() -> None:
+    handler = BarrierHandler(2, 0.0)
+    handler.handle(arrived(0, 1, timeout=5.0), 10.0)
+    assert handler.next_deadline(10.0) == 15.0
+    assert handler.handle(Tick(), 14.9) == []
+    snapshot, *rest = handler.handle(arrived(1, 1, timeout=5.0, age=4.9), 14.9)
+    assert snapshot == TakeSnapshot(Barrier(1, alignment_timeout=5.0, age=4.9), False, alignment_seconds=14.9 - 10.0)
+    assert rest == [UnblockChannel(0)]
+    assert handler.next_deadline(14.9) is None
+
+
+def test_at_its_deadline_a_checkpoint_between_barriers_turns_unaligned() -> None:
+    handler = BarrierHandler(3, 0.0)
+    handler.handle(arrived(1, 1, timeout=5.0), 10.0)
+    actions = handler.handle(Tick(), 15.0)
+    assert actions == [unaligned(1, 5.0, 5.0), CaptureChannel(1, 0), CaptureChannel(1, 2), UnblockChannel(1)]
+
+
+def test_a_barrier_older_than_its_timeout_is_unaligned_at_first_sight() -> None:
+    handler = BarrierHandler(2, 0.0)
+    assert handler.handle(announced(0, 1, timeout=5.0, age=5.0), 10.0)[0] == unaligned(1, age=5.0)
+
+
+def test_a_deadline_that_no_tick_told_of_counts_at_the_next_event() -> None:
+    handler = BarrierHandler(3, 0.0)
+    handler.handle(arrived(0, 1, timeout=5.0), 10.0)
+    assert captured(handler.handle(EndOfInputArrived(1), 12.0), 1) == []
+    assert captured(handler.handle(arrived(1, 1, timeout=5.0), 20.0), 1) == [2]
+
+
+def test_a_deadline_passed_when_the_last_barrier_arrives_lets_the_barrier_overtake_downstream() -> None:
+    handler = BarrierHandler(2, 0.0)
+    handler.handle(arrived(0, 1, timeout=5.0), 10.0)
+    assert handler.handle(arrived(1, 1, timeout=5.0), 16.0) == [unaligned(1, 6.0, 6.0), UnblockChannel(0)]
+
+
+def test_the_deadline_of_a_checkpoint_that_is_only_announced_counts() -> None:
+    handler = BarrierHandler(2, 0.0)
+    handler.handle(announced(0, 1, timeout=5.0, age=2.0), 10.0)
+    assert handler.next_deadline(10.0) == 13.0
+    assert captured(handler.handle(Tick(), 13.0), 1) == [0, 1]
+
+
+def test_the_deadline_follows_the_oldest_age_seen() -> None:
+    handler = BarrierHandler(3, 0.0)
+    handler.handle(announced(0, 1, timeout=5.0, age=1.0), 10.0)
+    assert handler.next_deadline(10.0) == 14.0
+    handler.handle(announced(1, 1, timeout=5.0, age=3.0), 11.0)
+    assert handler.next_deadline(11.0) == 13.0
+    handler.handle(announced(2, 1, timeout=5.0, age=0.0), 11.0)
+    assert handler.next_deadline(11.0) == 13.0
+
+
+def test_the_next_deadline_is_the_earliest_of_all_checkpoints() -> None:
+    handler = BarrierHandler(2, 0.0)
+    play(handler, announced(0, 1, timeout=9.0), announced(0, 2, timeout=4.0), announced(0, 3))
+    assert handler.next_deadline(0.0) == 4.0
+
+
+@pytest.mark.parametrize("epoch", [0.0, -1e7, 1e9])
+def test_what_the_hosts_clocks_say_changes_nothing(epoch: float) -> None:
+    handler = BarrierHandler(2, epoch)
+    handler.handle(arrived(0, 1, timeout=5.0, age=2.0), epoch + 10.0)
+    assert handler.handle(Tick(), epoch + 12.5) == []
+    assert handler.handle(Tick(), epoch + 13.0)[0] == unaligned(1, age=5.0, seconds=3.0)
+
+
+# -- given up while others are under way --------------------------------------------------------------------------
+
+
+def test_a_cancel_marker_goes_downstream_behind_the_barriers_of_older_checkpoints() -> None:
+    """In front of them it would tell the next subtask that those will never come."""
+    handler = BarrierHandler(2, 0.0)
+    play(handler, announced(0, 1), announced(1, 1), announced(1, 2))
+    assert play(handler, announced(0, 3)) == []  # gives 2 up
+    assert handler.missing(2) == ()
+    actions = play(handler, arrived(0, 1), arrived(1, 1))
+    assert [type(a) for a in actions if isinstance(a, TakeSnapshot | ForwardCancel)] == [TakeSnapshot, ForwardCancel]
+    assert (snapshots(actions), cancelled(actions)) == ([1], [2])
+
+
+def test_a_checkpoint_that_others_have_skipped_is_cancelled_behind_the_barriers_of_older_ones() -> None:
+    handler = BarrierHandler(2, 0.0)
+    play(handler, announced(0, 1), announced(0, 3), announced(1, 1))
+    assert play(handler, announced(1, 2)) == []
+    actions = play(handler, arrived(0, 1), arrived(1, 1))
+    assert (snapshots(actions), cancelled(actions)) == ([1], [2])
+
+
+def test_an_abort_makes_a_cancel_marker_that_waits_superfluous() -> None:
+    handler = BarrierHandler(2, 0.0)
+    play(handler, announced(0, 1), announced(0, 3), announced(1, 1), announced(1, 2), CheckpointAborted(2))
+    assert cancelled(play(handler, arrived(0, 1), arrived(1, 1))) == []
+
+
+def test_a_cancel_marker_that_waits_is_sent_when_the_older_checkpoint_is_aborted() -> None:
+    handler = BarrierHandler(2, 0.0)
+    play(handler, announced(0, 1), announced(0, 3), announced(1, 1), announced(1, 2))
+    assert cancelled(play(handler, CheckpointAborted(1))) == [2]
+
+
+def test_a_cancel_marker_does_not_stop_a_newer_checkpoint() -> None:
+    handler = BarrierHandler(2, 0.0)
+    assert cancelled(play(handler, announced(1, 2), CancelArrived(0, 1))) == [1]
+    assert snapshots(play(handler, arrived(0, 2), arrived(1, 2))) == [2]
+
+
+def test_a_cancel_marker_behind_an_unaligned_snapshot_is_no_news() -> None:
+    handler = BarrierHandler(2, 0.0)
+    play(handler, announced(0, 1, timeout=0.0))
+    assert play(handler, CancelArrived(1, 1)) == []
+
+
+@pytest.mark.parametrize("timeout", [None, 0.0, 5.0])
+def test_barriers_of_an_aborted_checkpoint_do_nothing(timeout: float | None) -> None:
+    handler = BarrierHandler(2, 0.0, broadcast=[0])
+    assert play(handler, CheckpointAborted(3)) == []
+    events = [event for c in (0, 1) for event in (announced(c, 3, timeout), arrived(c, 3, timeout))]
+    assert play(handler, *events, Tick()) == []
+    assert handler.next_deadline(0.0) is None
+
+
+def test_an_abort_of_an_unaligned_checkpoint_that_was_taken_is_no_news() -> None:
+    handler = BarrierHandler(2, 0.0)
+    assert play(handler, announced(0, 1, timeout=0.0))
+    assert play(handler, CheckpointAborted(1), announced(1, 1, timeout=0.0), arrived(1, 1, timeout=0.0)) == []
+
+
+def test_an_abort_between_announcement_and_deadline_takes_the_deadline_away() -> None:
+    handler = BarrierHandler(2, 0.0)
+    play(handler, announced(0, 1, timeout=5.0), CheckpointAborted(1))
+    assert handler.next_deadline(0.0) is None
+    assert handler.handle(Tick(), 6.0) == []
+
+
+def test_obsolete_announcements_of_unaligned_barriers_are_swallowed() -> None:
+    handler = BarrierHandler(2, 0.0)
+    play(handler, announced(0, 5, timeout=0.0))
+    assert play(handler, announced(1, 4, timeout=0.0), announced(1, 5, timeout=0.0), arrived(0, 3, timeout=0.0)) == []
+
+
+def test_an_ended_channel_is_captured_until_its_barrier_arrives() -> None:
+    handler = BarrierHandler(2, 0.0)
+    assert captured(play(handler, EndOfInputArrived(0), announced(1, 1, timeout=0.0)), 1) == [0, 1]
+
+
+# -- broadcast channels -------------------------------------------------------------------------------------------
+
+
+def test_an_unaligned_checkpoint_reads_the_broadcast_channels_up_to_their_barriers_and_nothing_else() -> None:
+    handler = BarrierHandler(4, 0.0, broadcast=[0, 1])
+    assert play(handler, announced(2, 1, timeout=0.0)) == [HoldInput(1), BlockChannel(2), BlockChannel(3)]
+    assert (handler.pending, handler.holding) == (1, True)
+    assert play(handler, arrived(1, 1, timeout=0.0)) == [BlockChannel(1)]
+    actions = play(handler, arrived(0, 1, timeout=0.0))
+    assert actions == [
+        unaligned(1),
+        CaptureChannel(1, 2),
+        CaptureChannel(1, 3),
+        ReleaseInput(1),
+        UnblockChannel(1),
+        UnblockChannel(2),
+        UnblockChannel(3),
+    ]
+    assert not handler.holding
+
+
+def test_an_announcement_on_a_broadcast_channel_is_no_delivery() -> None:
+    handler = BarrierHandler(2, 0.0, broadcast=[0])
+    assert play(handler, announced(0, 1, timeout=0.0)) == [HoldInput(1), BlockChannel(1)]
+    assert snapshots(play(handler, arrived(0, 1, timeout=0.0))) == [1]
+
+
+def test_nothing_is_held_if_the_broadcast_channels_have_delivered_already() -> None:
+    handler = BarrierHandler(2, 0.0, broadcast=[0])
+    assert play(handler, arrived(0, 1, timeout=5.0)) == [BlockChannel(0)]
+    assert play(handler, announced(1, 1, timeout=0.0)) == [unaligned(1), CaptureChannel(1, 1), UnblockChannel(0)]
+
+
+def test_an_aligned_checkpoint_with_broadcast_channels_aligns_as_others_do() -> None:
+    with_broadcast, without = BarrierHandler(3, 0.0, broadcast=[1]), BarrierHandler(3, 0.0)
+    events = (announced(1, 1), arrived(1, 1), arrived(0, 1), arrived(2, 1))
+    assert play(with_broadcast, *events) == play(without, *events)
+
+
+def test_a_switch_at_the_deadline_holds_for_the_broadcast_channels() -> None:
+    handler = BarrierHandler(3, 0.0, broadcast=[2])
+    handler.handle(arrived(0, 1, timeout=5.0), 0.0)
+    assert handler.handle(Tick(), 5.0) == [HoldInput(1), BlockChannel(1)]
+    actions = handler.handle(arrived(2, 1, timeout=5.0), 6.0)
+    assert actions[:2] == [unaligned(1, 6.0, 6.0), CaptureChannel(1, 1)]
+
+
+def test_a_checkpoint_that_turns_while_holding_for_an_older_one_is_held_for_next() -> None:
+    handler = BarrierHandler(2, 0.0, broadcast=[0])
+    handler.handle(announced(1, 1, timeout=0.0), 0.0)
+    assert handler.handle(announced(1, 2, timeout=5.0), 0.0) == []
+    assert handler.handle(Tick(), 5.0) == []
+    first = handler.handle(arrived(0, 1, timeout=0.0), 6.0)
+    assert (snapshots(first), captured(first, 1)) == ([1], [1])
+    assert [a for a in first if isinstance(a, ReleaseInput | HoldInput)] == [ReleaseInput(1), HoldInput(2)]
+    assert handler.blocked == {1}
+    assert snapshots(handler.handle(arrived(0, 2, timeout=5.0), 7.0)) == [2]
+    assert (handler.blocked, handler.holding) == (frozenset(), False)
+
+
+def test_an_aligned_checkpoint_behind_the_one_held_for_goes_on_aligning() -> None:
+    handler = BarrierHandler(2, 0.0, broadcast=[0])
+    play(handler, announced(1, 1, timeout=0.0), announced(1, 2), arrived(0, 1, timeout=0.0))
+    assert (handler.blocked, handler.holding) == (frozenset(), False)
+    assert play(handler, arrived(0, 2)) == [BlockChannel(0)]
+    (snapshot, _) = play(handler, arrived(1, 2))
+    assert snapshot == TakeSnapshot(Barrier(2), unaligned=False, alignment_seconds=0.0)
+
+
+def test_a_newer_unaligned_barrier_turns_an_older_aligned_one_and_holds_for_that_first() -> None:
+    handler = BarrierHandler(2, 0.0, broadcast=[0])
+    play(handler, announced(1, 1))
+    assert play(handler, announced(1, 2, timeout=0.0)) == [HoldInput(1), BlockChannel(1)]
+    actions = play(handler, arrived(0, 1), arrived(0, 2, timeout=0.0))
+    assert (snapshots(actions), captured(actions, 1), captured(actions, 2)) == ([1, 2], [1], [1])
+
+
+@pytest.mark.parametrize("end", [CheckpointAborted(1), CancelArrived(0, 1)])
+def test_the_input_is_released_when_the_checkpoint_held_for_is_given_up(end: Event) -> None:
+    handler = BarrierHandler(2, 0.0, broadcast=[0])
+    play(handler, announced(1, 1, timeout=0.0))
+    actions = play(handler, end)
+    assert actions[-2:] == [ReleaseInput(1), UnblockChannel(1)]
+    assert (handler.pending, handler.holding) == (None, False)
+
+
+def test_a_broadcast_channel_that_skips_the_checkpoint_held_for_gives_it_up() -> None:
+    handler = BarrierHandler(2, 0.0, broadcast=[0])
+    play(handler, announced(1, 1, timeout=0.0))
+    actions = play(handler, arrived(0, 2))
+    assert cancelled(actions) == [1]
+    assert (handler.blocked, handler.holding) == ({0}, False)
+
+
+def test_with_nothing_but_broadcast_channels_an_unaligned_checkpoint_aligns() -> None:
+    handler = BarrierHandler(2, 0.0, broadcast=[0, 1])
+    assert play(handler, arrived(0, 1, timeout=0.0)) == [HoldInput(1), BlockChannel(0)]
+    assert play(handler, arrived(1, 1, timeout=0.0)) == [unaligned(1), ReleaseInput(1), UnblockChannel(0)]
+
+
+def test_taking_an_element_from_a_channel_that_is_held_back_is_an_error() -> None:
+    handler = BarrierHandler(2, 0.0, broadcast=[0])
+    play(handler, announced(1, 6, timeout=0.0))
+    with pytest.raises(ValueError, match="checkpoint 6 blocks it"):
+        handler.handle(arrived(1, 6, timeout=0.0), 0.0)
+
+
 # -- announcements, diagnosis, misuse -----------------------------------------------------------------------------
 
 
@@ -199,15 +538,6 @@ def test_announcements_of_aligned_barriers_change_nothing() -> None:
     assert play(announced, *events) == play(plain, *events)
 
 
-@pytest.mark.parametrize("event", [BarrierArrived, BarrierAnnounced])
-@pytest.mark.parametrize("timeout", [0.0, 1.0])
-def test_a_barrier_that_may_become_unaligned_is_refused(
-    event: type[BarrierArrived] | type[BarrierAnnounced], timeout: float
-) -> None:
-    with pytest.raises(NotImplementedError, match="checkpoint 4 may become unaligned"):
-        BarrierHandler(1, 0.0).handle(event(0, Barrier(4, alignment_timeout=timeout)), 0.0)
-
-
 @pytest.mark.parametrize("event", [arrived(0, 2), CancelArrived(0, 2), EndOfInputArrived(0)])
 def test_taking_an_element_from_a_blocked_channel_is_an_error(event: Event) -> None:
     handler = BarrierHandler(2, 0.0)
@@ -221,193 +551,5 @@ def test_wrong_channels_are_refused() -> None:
         BarrierHandler(0, 0.0)
     with pytest.raises(ValueError, match="no input channel 2"):
         BarrierHandler(2, 0.0).handle(EndOfInputArrived(2), 0.0)
-
-
-# -- every order --------------------------------------------------------------------------------------------------
-
-Element = tuple[str, int]
-"""("data", –), ("barrier", id), ("cancel", id), ("end", –)."""
-
-
-@dataclass
-class Subtask:
-    """A subtask with its input queues, which does what the handler says."""
-
-    scripts: list[list[Element]]
-    snapshots: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """Rows consumed of each channel at each snapshot."""
-    cancelled: set[int] = field(default_factory=set)
-    aborted: set[int] = field(default_factory=set)
-    emitted: list[int] = field(default_factory=list)
-    """Ids of the barriers and cancel markers sent downstream."""
-
-    def __post_init__(self) -> None:
-        self.handler = BarrierHandler(len(self.scripts), 0.0)
-        self.queues = [deque(script) for script in self.scripts]
-        self.consumed = [0] * len(self.scripts)
-        self.blocked: set[int] = set()
-        self.ended: set[int] = set()
-        self.now = 0.0
-
-    def ready(self) -> list[int]:
-        return [c for c, queue in enumerate(self.queues) if queue and c not in self.blocked]
-
-    def take(self, channel: int) -> None:
-        kind, n = self.queues[channel].popleft()
-        match kind:
-            case "data":
-                self.consumed[channel] += 1
-            case "barrier":
-                self.tell(arrived(channel, n))
-            case "cancel":
-                self.tell(CancelArrived(channel, n))
-            case _:
-                self.ended.add(channel)
-                self.tell(EndOfInputArrived(channel))
-
-    def abort(self, checkpoint_id: int) -> None:
-        if checkpoint_id not in self.snapshots and checkpoint_id not in self.cancelled:
-            self.aborted.add(checkpoint_id)
-        self.tell(CheckpointAborted(checkpoint_id))
-
-    def announce(self, channel: int) -> None:
-        for kind, n in self.queues[channel]:
-            if kind == "barrier":
-                self.tell(BarrierAnnounced(channel, Barrier(n)))
-                return
-
-    def tell(self, event: Event) -> None:
-        self.now += 1.0
-        for action in self.handler.handle(event, self.now):
-            match action:
-                case BlockChannel(channel):
-                    assert channel not in self.blocked
-                    self.blocked.add(channel)
-                case UnblockChannel(channel):
-                    self.blocked.remove(channel)
-                case TakeSnapshot(barrier):
-                    n = barrier.checkpoint_id
-                    assert n not in self.snapshots, "one snapshot a checkpoint"
-                    assert n not in self.cancelled, "never both snapshot and cancel"
-                    assert n not in self.aborted
-                    self.snapshots[n] = tuple(self.consumed)
-                    self.emitted.append(n)
-                case ForwardCancel(n, _):
-                    assert n not in self.cancelled, "cancelled once"
-                    assert n not in self.snapshots, "never both snapshot and cancel"
-                    assert n not in self.aborted, "the coordinator knows already"
-                    self.cancelled.add(n)
-                    self.emitted.append(n)
-                case _:
-                    pytest.fail(f"not an action of aligned checkpoints: {action}")
-        assert self.handler.blocked == self.blocked
-        assert (self.handler.pending is None) == (not self.blocked), "blocked for nothing"
-
-    def rows_before_barrier(self, n: int) -> tuple[int, ...]:
-        return tuple(
-            sum(kind == "data" for kind, _ in script[: script.index(("barrier", n))]) for script in self.scripts
-        )
-
-
-@st.composite
-def scripts(draw: st.DrawFn, fates: tuple[str, ...]) -> list[list[Element]]:
-    """What up to three channels carry: ids ascend, each with a barrier, a cancel marker or nothing; some strays."""
-    channels = draw(st.integers(1, 3))
-    last_id = draw(st.integers(1, 4))
-    result = []
-    for _ in range(channels):
-        end_before = draw(st.integers(1, last_id + 1))  # the end of input lies in front of this checkpoint's barrier
-        script: list[Element] = []
-        for n in range(1, last_id + 2):
-            if n <= end_before:
-                script += [("data", 0)] * draw(st.integers(0, 2))
-            if n == end_before:
-                script.append(("end", 0))
-            fate = draw(st.sampled_from(fates))
-            if n <= last_id and fate != "nothing":
-                script.append((fate, n))
-                if draw(st.integers(0, 7)) == 0:
-                    script.append(("barrier", draw(st.integers(1, n))) if fate == "cancel" else ("cancel", n))
-        result.append(script)
-    return result
-
-
-def has_barrier_everywhere(channels: list[list[Element]], n: int) -> bool:
-    return all(("barrier", n) in script for script in channels)
-
-
-def run(subtask: Subtask, choices: list[tuple[int, int]], aborts: bool) -> None:
-    """Play the script in the order that `choices` says, then to its end."""
-    last_id = max((n for script in subtask.scripts for _, n in script), default=0)
-    for what, which in choices:
-        if what == 0 and aborts:
-            subtask.abort(1 + which % (last_id + 1))
-        elif what == 1:
-            subtask.announce(which % len(subtask.queues))
-        elif ready := subtask.ready():
-            subtask.take(ready[which % len(ready)])
-    while any(subtask.queues):
-        if ready := subtask.ready():
-            subtask.take(ready[0])
-        else:  # what some channel does not carry at all is given up by the coordinator in the end: it expires
-            assert subtask.handler.pending is not None
-            subtask.abort(subtask.handler.pending)
-    if subtask.handler.pending is not None:
-        subtask.abort(subtask.handler.pending)
-
-
-choices = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 11)), max_size=40)
-
-
-@given(scripts(("barrier",)), choices)
-@settings(max_examples=150, deadline=None)
-def test_barriers_on_all_channels_give_one_consistent_cut_each_in_any_order(
-    channels: list[list[Element]], order: list[tuple[int, int]]
-) -> None:
-    channels = [[e for e in script if e[0] != "cancel"] for script in channels]
-    subtask = Subtask(channels)
-    run(subtask, order, aborts=False)
-    assert list(subtask.snapshots) == sorted({n for kind, n in channels[0] if kind == "barrier"})
-    assert all(cut == subtask.rows_before_barrier(n) for n, cut in subtask.snapshots.items())
-    assert not subtask.cancelled
-
-
-@given(scripts(("barrier", "barrier", "barrier", "cancel", "nothing")), choices)
-@example([[("barrier", 1), ("data", 0), ("end", 0)], [("barrier", 2), ("data", 0), ("end", 0)]], [(2, 0)] * 6)
-@example([[("barrier", 1), ("barrier", 2), ("end", 0)], [("cancel", 2), ("data", 0), ("end", 0)]], [(2, 0)] * 6)
-@settings(max_examples=400, deadline=None)
-def test_any_order_of_barriers_data_cancels_ends_and_aborts(
-    channels: list[list[Element]], order: list[tuple[int, int]]
-) -> None:
-    subtask = Subtask(channels)
-    run(subtask, order, aborts=True)
-    assert not subtask.blocked
-    assert subtask.consumed == [sum(kind == "data" for kind, _ in script) for script in channels], "all data consumed"
-    assert len(subtask.ended) == len(channels)
-    for n, cut in subtask.snapshots.items():
-        assert cut == subtask.rows_before_barrier(n), "the cut is consistent"
-    for n in range(1, 6):
-        regular = all([kind for kind, i in script if i == n] == ["barrier"] for script in channels)
-        if regular and n not in subtask.aborted:
-            assert n in subtask.snapshots, "nothing but an abort stops a checkpoint whose barriers are everywhere"
-        if not has_barrier_everywhere(channels, n):
-            assert n not in subtask.snapshots
-        first_on_all = [next((kind for kind, i in script if i == n), None) for script in channels]
-        if "cancel" in first_on_all and n not in subtask.aborted:
-            later = [m for m in subtask.cancelled | subtask.snapshots.keys() if m > n]
-            assert n in subtask.cancelled or later, "a cancelled checkpoint is given up downstream as well"
-
-
-@given(scripts(("barrier", "barrier", "cancel", "nothing")), choices)
-@settings(max_examples=150, deadline=None)
-def test_ids_ascend_downstream_without_strays(channels: list[list[Element]], order: list[tuple[int, int]]) -> None:
-    seen: list[list[Element]] = []
-    for script in channels:
-        kept: list[Element] = []
-        for kind, n in script:
-            if kind in ("data", "end") or n > max((i for k, i in kept if k in ("barrier", "cancel")), default=0):
-                kept.append((kind, n))
-        seen.append(kept)
-    subtask = Subtask(seen)
-    run(subtask, order, aborts=True)
-    assert subtask.emitted == sorted(set(subtask.emitted))
+    with pytest.raises(ValueError, match=r"broadcast channels \[2\]"):
+        BarrierHandler(2, 0.0, broadcast=[2])

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint.coordinator_events import CheckpointKind
+from checkpoint.elements import EdgeName
 from checkpoint.handles import FileHandle
+from checkpoint.in_flight.edges import EdgeShape, SnapshotEdge
 from checkpoint.metadata import (
     CheckpointMetadata,
     MetadataError,
@@ -56,11 +58,16 @@ def metadata(**changes: Any) -> CheckpointMetadata:
                         {"totals": totals, "out": sink},
                         state={"watermarks": [1, None]},
                         channel_state=(handle("chk-5-2/totals-0-channels.arrow", 7),),
-                        in_flight_records=12,
+                        in_flight_rows={EdgeName("orders", "totals", "0.0"): 12},
                         in_flight_bytes=7,
                     ),
                 )
             ),
+        },
+        "edges": {
+            EdgeName("orders", "totals", "0.0"): SnapshotEdge(
+                EdgeShape("keyed", "keyed:'a'", carries_keys=True, upstreams=2, downstreams=1), "orders", "totals"
+            )
         },
         "draining": True,
     }
@@ -77,7 +84,7 @@ def test_a_lineage_without_parent_comes_back() -> None:
 
 def test_metadata_is_one_json_object_with_the_format_version() -> None:
     document = orjson.loads(metadata().to_bytes())
-    assert document["format"] == 1
+    assert document["format"] == 2
     assert document["vertices"]["totals"]["parallelism"] == 1
 
 
@@ -94,6 +101,18 @@ def test_every_file_is_listed() -> None:
         "chk-5-2/totals-0-state.arrow",
         "shared/2-out-0-a.arrow",
     ]
+
+
+def test_records_in_flight_are_counted_by_edge_and_can_be_left_out() -> None:
+    whole = metadata()
+    assert whole.in_flight_rows() == {EdgeName("orders", "totals", "0.0"): 12}
+    assert whole.in_flight_records == 12
+    without = whole.without_in_flight()
+    assert without.in_flight_rows() == {}
+    assert {file.path for file in whole.all_files()} - {file.path for file in without.all_files()} == {
+        "chk-5-2/totals-0-channels.arrow"
+    }
+    assert without.operator("totals") == whole.operator("totals")
 
 
 def test_a_step_is_found_wherever_it_was_chained() -> None:
@@ -149,8 +168,8 @@ def test_any_altered_byte_is_noticed(place: int, difference: int) -> None:
 def test_another_format_is_not_called_damaged() -> None:
     document = unseal(_GOOD)
     del document["checksum"]
-    with pytest.raises(UnsupportedFormat, match="format 2; this version of Weir reads format 1"):
-        CheckpointMetadata.from_bytes(seal(document | {"format": 2}))
+    with pytest.raises(UnsupportedFormat, match="format 1; this version of Weir reads format 2"):
+        CheckpointMetadata.from_bytes(seal(document | {"format": 1}))
 
 
 def test_metadata_without_a_member_is_malformed() -> None:

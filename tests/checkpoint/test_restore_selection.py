@@ -1,12 +1,14 @@
 """Which checkpoint a start restores."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from checkpoint.claims import Claim
 from checkpoint.coordinator_events import CheckpointKind
+from checkpoint.elements import EdgeName
 from checkpoint.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
 from checkpoint.naming import CheckpointRef
 from checkpoint.owners import record_restored
@@ -143,7 +145,7 @@ def test_another_format_never_goes_back_silently(storage: CheckpointStorage, fol
     document = unseal(file.read_bytes())
     del document["checksum"]
     file.write_bytes(seal(document | {"format": 99}))
-    with pytest.raises(StorageError, match="has format 99; this version of Weir reads format 1") as caught:
+    with pytest.raises(StorageError, match="has format 99; this version of Weir reads format 2") as caught:
         newest(storage, "previous")
     assert not isinstance(caught.value, DamagedFile)
 
@@ -205,3 +207,42 @@ def test_a_damaged_checkpoint_named_by_the_user_is_refused(storage: CheckpointSt
     damage(folder / "chk-1-1/totals-0-state.arrow", "truncated")
     with pytest.raises(DamagedFile, match=r"totals-0-state.arrow is damaged"):
         from_uri(f"{folder}/chk-1-1")
+
+
+# -- in-flight data left out ----------------------------------------------------------------------------------
+
+EDGE = EdgeName("orders", "totals", "0.0")
+IN_FLIGHT = "chk-7-1/totals-0-in%2Dflight.arrow"
+
+
+def complete_with_in_flight_data(storage: CheckpointStorage) -> CheckpointRef:
+    metadata = storage.load(complete(storage, 7))
+    file = storage.write_file(IN_FLIGHT, b"channel state")
+    totals = SubtaskSnapshot(metadata.vertices["totals"].subtasks[0].operators, {}, (file,), {EDGE: 12}, 300)
+    return storage.write_metadata(7, 1, replace(metadata, vertices={"totals": VertexSnapshot((totals,))}))
+
+
+@pytest.mark.parametrize("by_uri", [False, True])
+def test_in_flight_data_that_is_left_out_may_be_damaged_and_is_counted_by_edge(
+    storage: CheckpointStorage, folder: Path, by_uri: bool
+) -> None:
+    ref = complete_with_in_flight_data(storage)
+    (folder / IN_FLIGHT).unlink()
+    uri = str(folder / ref.path)
+    with pytest.raises(DamagedFile, match=IN_FLIGHT):
+        _ = from_uri(uri) if by_uri else newest(storage)
+    with pytest.raises(DamagedFile, match=IN_FLIGHT):
+        _ = from_uri(uri, ignore_in_flight=6) if by_uri else newest(storage, ignore_in_flight=6)
+    point = from_uri(uri, ignore_in_flight=7) if by_uri else newest(storage, ignore_in_flight=7)
+    assert point is not None
+    assert point.left_out == {EDGE: 12}
+    assert point.metadata.in_flight_records == 0
+    assert IN_FLIGHT not in {file.path for file in point.metadata.all_files()}
+    assert point.metadata.operator("totals") == storage.load(ref).operator("totals")
+
+
+def test_state_is_still_verified_when_in_flight_data_is_left_out(storage: CheckpointStorage, folder: Path) -> None:
+    complete_with_in_flight_data(storage)
+    (folder / "chk-7-1/totals-0-state.arrow").unlink()
+    with pytest.raises(DamagedFile, match=r"totals-0-state\.arrow"):
+        newest(storage, ignore_in_flight=7)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from pyarrow import fs
 
 from checkpoint import storage as storage_module
 from checkpoint.coordinator_events import CheckpointKind
-from checkpoint.filesystem import ArrowFiles
+from checkpoint.filesystem import ArrowFiles, LocalFiles
 from checkpoint.handles import FileHandle
 from checkpoint.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
 from checkpoint.naming import CheckpointRef, belongs_to, encode, private_path, shared_epoch, shared_path, subtask_name
@@ -172,6 +173,22 @@ def test_complete_checkpoints_are_listed_oldest_first(storage: CheckpointStorage
     storage.write_file("chk-11-1/totals-0-state.arrow", b"not complete")
     assert [ref.id for ref in storage.list_checkpoints()] == [2, 9, 10]
     assert storage.load(CheckpointRef(9, 1)).id == 9
+
+
+def test_a_file_that_another_process_deletes_has_a_size_or_none(tmp_path: Path) -> None:
+    path = tmp_path / "_metadata"
+
+    def write_and_delete() -> None:
+        for _ in range(3_000):
+            path.write_bytes(b"")
+            path.unlink()
+
+    other = threading.Thread(target=write_and_delete)
+    other.start()
+    while other.is_alive():
+        assert set(LocalFiles().sizes([str(path)] * 10)) <= {0, None}
+    other.join()
+    assert LocalFiles().sizes([str(path), str(tmp_path)]) == [None, None]
 
 
 def test_the_largest_id_counts_checkpoints_that_never_completed(storage: CheckpointStorage) -> None:

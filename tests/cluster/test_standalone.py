@@ -23,7 +23,7 @@ from sources import SequenceSource
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-EXACT = {"lost": 0, "duplicated": 0, "corrupted": 0, "misnumbered": 0}
+EXACT = {"lost": 0, "duplicated": 0, "corrupted": 0, "misnumbered": 0, "out_of_order": 0}
 SLOTS = 8
 LEAST_RECORDS = 100
 

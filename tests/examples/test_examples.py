@@ -33,7 +33,7 @@ def weir_run(example: str, **environment: str) -> str:
 
 
 def test_each_example_has_its_test() -> None:
-    tested = {"running_total.py", "kafka_to_kafka.py", "custom_source.py"}
+    tested = {"running_total.py", "kafka_to_kafka.py", "custom_source.py", "spending_limits.py"}
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested
 
 
@@ -42,6 +42,14 @@ def test_running_total() -> None:
     totals = [line for line in output.splitlines() if line.startswith("{'user'")]
     assert len(totals) == 30
     assert {"{'user': 'ada', 'total': 45}", "{'user': 'bob', 'total': 45}"} <= set(totals)
+
+
+def test_spending_limits() -> None:
+    output = weir_run("spending_limits.py")
+    alerts = [line for line in output.splitlines() if line.startswith("{'user'")]
+    # Orders that overtook the limits gave no alert, but counted.
+    assert {"{'user': 'ada', 'spent': 90, 'limit': 20}", "{'user': 'bob', 'spent': 90, 'limit': 40}"} <= set(alerts)
+    assert not any("cid" in alert for alert in alerts)
 
 
 def test_custom_source(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -9,12 +10,12 @@ import pytest
 
 from checkpoint.codec import encode_key
 from checkpoint.key_groups import key_group
-from checkpoint.state import HeapBackend
-from pipeline import KeyedOperator, Operator, Pipeline, ValueState
+from checkpoint.state import HeapBackend, StateAccessError, StateRestoreError
+from pipeline import BroadcastState, KeyedOperator, Operator, Pipeline, ValueState
 from pipeline.runtime.chain import Chain
 from pipeline.runtime.context import Context
 from pipeline.streams import Stream
-from pipeline.testing import TestingSource
+from pipeline.testing import ManualClock, TestingSource
 
 Build = Callable[[Stream], object]
 
@@ -24,12 +25,13 @@ def chain_of(
     outputs: dict[tuple[str, str | None], list[Any]] | None = None,
     vertex: int = 0,
     backend: HeapBackend | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> tuple[Chain, Context]:
     """The chain of one vertex; `outputs` collects what crosses its edges."""
     p = Pipeline("job")
     build(p.source("in", TestingSource()))
     context = Context(0, 1)
-    return Chain(p.plan().vertices[vertex], context, {}, outputs or {}, backend), context
+    return Chain(p.plan().vertices[vertex], context, {}, outputs or {}, backend, clock), context
 
 
 def run(build: Build, values: list[Any], last: str, tag: str | None = None) -> list[Any]:
@@ -221,6 +223,180 @@ def test_a_chained_step_never_holds_what_lies_in_keyed_state(tag: str | None) ->
     held[0].append("changed by the step that holds it")
     chain.push(2)
     assert held == [[1, "changed by the step that holds it"], [1, 2]]
+
+
+# -- two inputs, broadcast state ------------------------------------------------------------------------------
+
+
+class Rules(Operator):
+    """The second stream's records are rules, the first's are looked up in them."""
+
+    rules = BroadcastState[str, Any]()
+
+    def process(self, value: Any, ctx: Any) -> Any:
+        yield [value, self.rules.get(value)]
+        if value == "write":
+            self.rules["x"] = 0
+
+    def process_connected(self, value: Any, ctx: Any) -> Any:
+        self.rules[value[0]] = value[1]
+        ctx.side_output("changed", value[0])
+
+
+class KeyedRules(KeyedOperator):
+    rules = BroadcastState[str, Any]()
+    count = ValueState(default=0)
+
+    def process(self, value: Any, ctx: Any) -> Any:
+        self.count.value += 1
+        yield [self.rules.get("limit"), self.count.value]
+
+    def process_connected(self, value: Any, ctx: Any) -> Any:
+        if value == "count":
+            self.count.value += 1
+        self.rules["limit"] = value
+
+
+def with_rules(s: Stream) -> Stream:
+    return s.rebalance().connect(s.broadcast()).process("rules", Rules())
+
+
+def test_a_connected_step_has_an_entry_for_each_input() -> None:
+    emitted: list[Any] = []
+    changed: list[Any] = []
+    outputs: dict[Any, list[Any]] = {("rules", None): [emitted.append], ("rules", "changed"): [changed.append]}
+    chain, context = chain_of(with_rules, outputs, vertex=1)
+    assert chain.push_connected is not None
+    chain.push("a")
+    chain.push_connected(["a", 1])
+    chain.push("a")
+    assert emitted == [["a", None], ["a", 1]]
+    assert changed == ["a"]
+    assert context.side_outputs == {}
+
+
+def test_a_step_with_one_input_has_no_second_entry() -> None:
+    assert chain_of(lambda s: s.map(str))[0].push_connected is None
+
+
+def test_what_was_in_flight_enters_at_its_step_chained_or_not() -> None:
+    """† In-flight data belongs to the operator it was sent to, which may be chained to another now."""
+    emitted: list[Any] = []
+
+    def build(s: Stream) -> Stream:
+        return with_rules(s).map(lambda v: [*v, "first"], id="first").map(lambda v: [*v, "second"], id="second")
+
+    chain, _ = chain_of(build, {("second", None): [emitted.append]}, vertex=1)
+    chain.entry("rules", 1)(["a", 1])
+    chain.entry("rules", 0)("a")
+    chain.entry("first", 0)(["b"])
+    chain.entry("second", 0)(["c"])
+    assert emitted == [["a", 1, "first", "second"], ["b", "first", "second"], ["c", "second"]]
+    for step, number in (("first", 1), ("gone", 0)):
+        with pytest.raises(LookupError, match=f"no input {number} of step '{step}'"):
+            chain.entry(step, number)
+
+
+def test_broadcast_state_is_changed_by_broadcast_records_only() -> None:
+    chain, _ = chain_of(with_rules, vertex=1)
+    with pytest.raises(StateAccessError, match="can be changed only while a record of a broadcast stream"):
+        chain.push("write")
+
+
+def test_broadcast_state_is_closed_again_after_a_record_that_failed() -> None:
+    chain, _ = chain_of(with_rules, vertex=1)
+    assert chain.push_connected is not None
+    with pytest.raises(TypeError):
+        chain.push_connected(7)
+    with pytest.raises(StateAccessError):
+        chain.push("write")
+
+
+def test_the_first_of_two_streams_may_be_the_broadcast_one() -> None:
+    class Reversed(Rules):
+        process = Rules.process_connected
+        process_connected = Rules.process
+
+    emitted: list[Any] = []
+    chain, _ = chain_of(
+        lambda s: s.broadcast().connect(s).process("rules", Reversed()), {("rules", None): [emitted.append]}, vertex=1
+    )
+    assert chain.push_connected is not None
+    chain.push(["a", 1])
+    chain.push_connected("a")
+    assert emitted == [["a", 1]]
+    with pytest.raises(StateAccessError):
+        chain.push_connected("write")
+
+
+def test_keyed_and_broadcast_state_live_side_by_side() -> None:
+    emitted: list[Any] = []
+    backend = HeapBackend(range(128), 128)
+    chain, _ = chain_of(
+        lambda s: s.key_by(0).connect(s.broadcast()).process("x", KeyedRules()),
+        {("x", None): [emitted.append]},
+        vertex=1,
+        backend=backend,
+    )
+    assert chain.push_connected is not None
+    chain.push_connected(5)
+    backend.set_current_key(encode_key("k"), key_group(encode_key("k"), 128))
+    chain.push(1)
+    assert emitted == [[5, 1]]
+    backend.clear_current_key()
+    with pytest.raises(StateAccessError, match="no current key"):
+        chain.push_connected("count")
+
+
+def test_broadcast_state_comes_back_in_another_chain() -> None:
+    chain, _ = chain_of(with_rules, vertex=1)
+    assert chain.broadcast_snapshot() == {}
+    assert chain.push_connected is not None
+    chain.push_connected(["a", (1, 2)])
+    snapshot = chain.broadcast_snapshot()
+    chain.push_connected(["a", "later"])
+    emitted: list[Any] = []
+    restored, _ = chain_of(with_rules, {("rules", None): [emitted.append]}, vertex=1)
+    restored.restore_broadcast("rules", snapshot["rules"])
+    restored.push("a")
+    assert emitted == [["a", (1, 2)]]
+    assert restored.broadcast_snapshot() == snapshot
+
+
+def test_restored_broadcast_state_that_nobody_declares_is_refused() -> None:
+    chain, _ = chain_of(lambda s: s.process("twice", Twice()))
+    with pytest.raises(StateRestoreError, match="broadcast state 'rules'"):
+        chain.restore_broadcast("twice", {"rules": {}})
+    chain.restore_broadcast("twice", {"rules": {}}, allow_unclaimed=True)
+
+
+def test_a_chained_step_never_holds_what_lies_in_broadcast_state() -> None:
+    held: list[Any] = []
+    chain, _ = chain_of(lambda s: with_rules(s).map(held.append, id="hold"), vertex=1)
+    assert chain.push_connected is not None
+    chain.push_connected(["a", [1]])
+    chain.push("a")
+    held[0][1].append("changed by the step that holds it")
+    chain.push("a")
+    assert held[1] == ["a", [1]]
+
+
+# -- map_batches ----------------------------------------------------------------------------------------------
+
+
+def test_batches_are_flushed_in_the_order_of_the_chain_so_that_nothing_stays_in_hand() -> None:
+    emitted: list[Any] = []
+
+    def build(s: Stream) -> Stream:
+        return s.map_batches(lambda batch: batch).map(lambda v: v).map_batches(lambda batch: batch, id="last")
+
+    clock = ManualClock()
+    chain, _ = chain_of(build, {("last", None): [emitted.append]}, clock=clock)
+    for i in range(100):
+        chain.push({"id": i})
+    assert len(emitted) < 100
+    chain.flush_batches()
+    assert emitted == [{"id": i} for i in range(100)]
 
 
 # -- life -----------------------------------------------------------------------------------------------------

@@ -9,20 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoint.barrier_events import Barrier
+from checkpoint.elements import BarrierElement, Data, EndOfInput, IdleStatus, Watermark
 from pipeline.buffers import BufferConfig
-from pipeline.runtime.channels import InputGate, OutputChannel
 from pipeline.runtime.debloat import Budget
-from pipeline.runtime.frames import (
-    BarrierElement,
-    ChannelId,
-    Data,
-    EndOfInput,
-    FrameError,
-    Header,
-    IdleStatus,
-    Kind,
-    Watermark,
-)
+from pipeline.runtime.frames import ChannelId, FrameError, Header, Kind
+from pipeline.runtime.input_gate import InputGate
+from pipeline.runtime.output_channel import OutputChannel
+
+
+def overtake(output, checkpoint_id):
+    """Send an unaligned barrier; what it overtook, by checkpoint."""
+    recorded = []
+    output.overtake(BarrierElement(Barrier(checkpoint_id, alignment_timeout=0.0)), recorded.append)
+    (captured,) = recorded
+    return captured
 
 
 def data(size, label=b""):
@@ -118,7 +118,7 @@ def test_whatever_the_timing_all_arrives_in_order_and_no_queue_exceeds_its_budge
     sent, polled, largest_budget = [], [], budget.channel_bytes
 
     def check():
-        queued = [e.size for e in link.channel._queue if isinstance(e, Data)]
+        queued = [e.size for e in link.channel._queue._queue if isinstance(e, Data)]
         assert sum(queued) == link.gate.queued_bytes
         assert sum(queued) <= largest_budget or len(queued) == 1
 
@@ -157,7 +157,7 @@ def test_whatever_the_timing_all_arrives_in_order_and_no_queue_exceeds_its_budge
 def test_nothing_is_sent_before_the_receiver_knows_the_channel():
     link = Link()
     link.output.send(Watermark(1))
-    link.output.send_priority(BarrierElement(Barrier(1)))
+    overtake(link.output, 1)
     assert link.output.take() is None
     link.open().run()
     assert [type(link.gate.poll()[1]) for _ in range(2)] == [BarrierElement, Watermark]
@@ -259,14 +259,13 @@ def test_a_smaller_budget_takes_back_nothing_and_holds_once_the_queue_has_draine
     assert link.output.target_bytes == 20
 
 
-def test_a_priority_element_overtakes_what_is_queued_and_returns_it():
+def test_an_unaligned_barrier_overtakes_what_is_queued_and_records_it():
     link = Link(budget=Budget(100, 50)).open()
     for element in (data(100), data(90), Watermark(3), data(80)):
         link.output.send(element)
     link.run()  # the first frame is on the wire: it is the receiver's
-    first, second = BarrierElement(Barrier(1)), BarrierElement(Barrier(2))
-    assert link.output.send_priority(first) == [data(90), Watermark(3), data(80)]
-    assert link.output.send_priority(second) == [data(90), Watermark(3), data(80)]
+    assert overtake(link.output, 1) == {1: [data(90), Watermark(3), data(80)]}
+    assert overtake(link.output, 2) == {2: [data(90), Watermark(3), data(80)]}
     assert [e if isinstance(e, Data | Watermark) else e.barrier.checkpoint_id for e in link.drain()] == [
         data(100),
         1,
@@ -275,6 +274,57 @@ def test_a_priority_element_overtakes_what_is_queued_and_returns_it():
         Watermark(3),
         data(80),
     ]
+
+
+def test_a_barrier_that_leaves_is_reported_and_a_turned_one_leaves_first():
+    link = Link(budget=Budget(100, 50)).open()
+    left, recorded = [], []
+    link.output.on_barrier_left = left.append
+    for element in (data(100), data(90), BarrierElement(Barrier(1, alignment_timeout=5.0)), data(80)):
+        link.output.send(element)
+    link.run()
+    assert left == []
+    link.output.turn(1, recorded.append)
+    assert recorded == [{1: [data(90)]}]
+    link.run()
+    assert left == [1]
+    assert [e if isinstance(e, Data) else e.barrier.unaligned for e in link.drain()] == [
+        data(100),
+        True,
+        data(90),
+        data(80),
+    ]
+
+
+def test_what_is_put_back_comes_first_again_and_costs_no_credit():
+    link = Link(budget=Budget(1_000, 500)).open()
+    batch = Data(b"", 100, rows=4)
+    link.output.send(batch)
+    link.output.send(data(50))
+    link.run()
+    _, taken = link.gate.poll()
+    link.gate.put_back(0, taken.from_row(3))
+    assert link.gate.queued_bytes == 50
+    _, again = link.gate.poll()
+    assert (again.start, again.rest) == (3, 1)
+    assert link.gate.poll()[1] == data(50)
+    assert link.gate.queued_bytes == 0
+
+
+def test_a_capture_closes_when_its_barrier_arrives_and_the_barrier_is_not_queued():
+    link = Link().open()
+    captured = []
+    link.channel.on_captured = lambda n, elements: captured.append((n, elements))
+    link.output.send(data(10))
+    link.run()
+    assert link.channel.capture(3) is None
+    link.output.send(Watermark(5))
+    link.run()
+    assert captured == []
+    overtake(link.output, 3)
+    link.run()
+    assert captured == [(3, [data(10), Watermark(5)])]
+    assert link.drain() == [data(10), Watermark(5)]
 
 
 def test_the_task_thread_is_woken_once_when_the_output_queue_has_half_emptied():
@@ -312,7 +362,7 @@ def test_the_network_thread_is_told_once_until_it_looks_and_not_while_credit_is_
     link.run()
     link.output.send(data(10))
     assert not link.to_send
-    link.output.send_priority(BarrierElement(Barrier(1)))
+    overtake(link.output, 1)
     assert len(link.to_send) == 1
 
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from checkpoint.elements import Data, EndOfInput, Watermark
 from pipeline.runtime.connections import FrameReader, FrameWriter
-from pipeline.runtime.frames import Data, EndOfInput, FrameError, Watermark, decode_element, encode_element
+from pipeline.runtime.frames import FrameError, decode_element, encode_element
 
 elements = st.lists(
     st.one_of(

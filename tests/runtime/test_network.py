@@ -17,9 +17,10 @@ import pyarrow as pa
 import pytest
 
 from checkpoint.barrier_events import Barrier
+from checkpoint.elements import BarrierElement, Data, EndOfInput, IdleStatus, Watermark
 from pipeline.buffers import BufferConfig
 from pipeline.runtime.auth import ClientHandshake, new_secret
-from pipeline.runtime.frames import BarrierElement, ChannelId, Data, EndOfInput, IdleStatus, Watermark
+from pipeline.runtime.frames import ChannelId
 from pipeline.runtime.network import Network
 
 SECRET = new_secret()
@@ -177,19 +178,21 @@ def test_barriers_are_announced_while_they_are_queued_behind_data(subtasks):
     join(up, down, edges=[(0, 0, 1)])
     up.send(0, batch(bytes(1_000)))
     up.send(0, BarrierElement(Barrier(3)))
-    channel, barrier = down.announced.get(timeout=PATIENCE)
-    assert (channel, barrier.checkpoint_id) == (0, 3)
+    channel, element = down.announced.get(timeout=PATIENCE)
+    assert (channel, element.barrier.checkpoint_id) == (0, 3)
     assert type(down.poll()[1]) is Data
 
 
-def test_a_priority_element_overtakes_frames_that_wait_for_credit(subtasks):
+def test_an_unaligned_barrier_overtakes_frames_that_wait_for_credit(subtasks):
     up, down = subtasks(0), subtasks(1)
     join(up, down, edges=[(0, 0, 1)])
     for number in range(100):
         up.outputs[0].send(batch(bytes([number]) * 10_000))
     first = down.poll()[1]
-    overtaken = up.outputs[0].send_priority(BarrierElement(Barrier(1)))
-    assert down.announced.get(timeout=PATIENCE)[1].checkpoint_id == 1  # and nobody reads on
+    recorded = []
+    up.outputs[0].overtake(BarrierElement(Barrier(1, alignment_timeout=0.0)), recorded.append)
+    overtaken = recorded[0][1]
+    assert down.announced.get(timeout=PATIENCE)[1].barrier.checkpoint_id == 1  # and nobody reads on
     polled = [first, *(down.poll()[1] for _ in range(100))]
     place = next(i for i, element in enumerate(polled) if isinstance(element, BarrierElement))
     assert place >= 100 - len(overtaken) > 0
@@ -382,7 +385,8 @@ def test_a_failing_callback_is_reported_and_not_swallowed(subtasks):
 _WORKER = """
 import sys, threading
 from pipeline.buffers import BufferConfig
-from pipeline.runtime.frames import ChannelId, Data, EndOfInput
+from checkpoint.elements import Data, EndOfInput
+from pipeline.runtime.frames import ChannelId
 from pipeline.runtime.network import Network
 
 own, secret, role = int(sys.argv[1]), bytes.fromhex(sys.argv[2]), sys.argv[3]

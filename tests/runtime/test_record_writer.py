@@ -8,17 +8,27 @@ from typing import Any
 import pytest
 
 from checkpoint.barrier_events import Barrier
-from checkpoint.batch import from_frame, rows
+from checkpoint.batch import Rows, from_frame, rows
 from checkpoint.codec import EncodingError, decode_key, encode_key
 from checkpoint.coordinator_events import CheckpointKind
+from checkpoint.elements import BarrierElement, ChannelName, Data, EdgeName, EndOfInput
 from checkpoint.key_groups import key_group, subtask_of
 from pipeline import BufferConfig
 from pipeline.graph import PlannedEdge
-from pipeline.partitioners import FORWARD, REBALANCE, RESCALE, Distribution, KeyMissing, KeySelector, Partitioner
-from pipeline.runtime.channels import OutputChannel
+from pipeline.partitioners import (
+    BROADCAST,
+    FORWARD,
+    REBALANCE,
+    RESCALE,
+    Distribution,
+    KeyMissing,
+    KeySelector,
+    Partitioner,
+)
 from pipeline.runtime.context import Context
-from pipeline.runtime.frames import BarrierElement, ChannelId, Credit, Data, EndOfInput
+from pipeline.runtime.frames import ChannelId, Credit
 from pipeline.runtime.mailbox import Mailbox
+from pipeline.runtime.output_channel import OutputChannel
 from pipeline.runtime.record_writer import RecordWriter
 
 MAX_PARALLELISM = 128
@@ -28,16 +38,28 @@ BARRIER = BarrierElement(Barrier(1, CheckpointKind.CHECKPOINT))
 class Edge:
     """A writer with its channels, and what has been sent on them."""
 
-    def __init__(self, partitioner: Partitioner, channels: int, subtask: int = 0, parallelism: int = 1) -> None:
-        self.keyed = partitioner.distribution is Distribution.KEYED
+    def __init__(
+        self, partitioner: Partitioner, channels: int, subtask: int = 0, parallelism: int = 1, keyed: bool = False
+    ) -> None:
+        self.keyed = keyed or partitioner.distribution is Distribution.KEYED
         self.context = Context(subtask, parallelism)
         self.mailbox = Mailbox()
         self.channels = [
             OutputChannel(ChannelId(0, subtask, i), BufferConfig(), lambda channel: None, self.mailbox.wake)
             for i in range(channels)
         ]
-        edge = PlannedEdge(0, 0, "up", 1, "down", partitioner, None)
-        self.writer = RecordWriter(edge, self.channels, self.context, self.mailbox)
+        names = [ChannelName(EdgeName("up", "down", "0.0"), subtask, i) for i in range(channels)]
+        edge = PlannedEdge(
+            index=0,
+            upstream=0,
+            downstream=1,
+            partitioner=partitioner,
+            tag=None,
+            name=EdgeName("up", "down", "0.0"),
+            input=0,
+            carries_keys=self.keyed,
+        )
+        self.writer = RecordWriter(edge, self.channels, names, self.context, self.mailbox)
         self.emit = self.writer.emitter(subtask, parallelism, MAX_PARALLELISM)
 
     def set_target(self, frame_bytes: int) -> None:
@@ -58,6 +80,16 @@ class Edge:
             else:
                 found.append(element)
         return found
+
+    def batch(self) -> Rows:
+        """The one batch of the first channel."""
+        self.writer.flush()
+        channel = self.channels[0]
+        channel.grant(Credit(1 << 40, 0, 1 << 20, channel.target_bytes))
+        taken = channel.take()
+        assert taken is not None
+        assert isinstance(taken[0], Data)
+        return rows(from_frame(taken[0].payload, self.keyed))
 
     def values(self) -> list[list[Any]]:
         """All values by channel."""
@@ -99,6 +131,13 @@ def test_rescale_goes_round_its_own_share() -> None:
     assert edge.values() == [[0, 2], [1, 3]]
 
 
+def test_broadcast_goes_to_all() -> None:
+    edge = Edge(BROADCAST, 3)
+    emit_all(edge, [1, 2])
+    assert edge.values() == [[1, 2], [1, 2], [1, 2]]
+    assert edge.writer.records == 6
+
+
 def test_custom_asks_the_function_with_the_number_of_subtasks() -> None:
     asked = []
 
@@ -136,11 +175,7 @@ def test_equal_keys_of_different_types_stay_different_keys() -> None:
     edge = Edge(Partitioner(Distribution.KEYED, key=KeySelector("k")), 1)
     keys = [1, 1.0, True, "1", 1, 1.0, True, "1"]
     emit_all(edge, [{"k": key} for key in keys])
-    edge.writer.flush()
-    edge.channels[0].grant(Credit(1 << 40, 0, 1 << 20, 1 << 16))
-    taken = edge.channels[0].take()
-    assert taken is not None
-    batch = rows(from_frame(taken[0].payload, keyed=True))
+    batch = edge.batch()
     assert batch.keys is not None
     assert [(type(decode_key(key)), decode_key(key)) for key in batch.keys] == [(type(key), key) for key in keys]
     assert batch.key_groups == [key_group(key, MAX_PARALLELISM) for key in batch.keys]
@@ -155,7 +190,9 @@ def test_a_key_that_is_no_key_is_refused_before_anything_of_the_record_is_writte
     assert not edge.writer.unsent
 
 
-@pytest.mark.parametrize("partitioner", [FORWARD, REBALANCE, Partitioner(Distribution.CUSTOM, function=lambda v, n: 0)])
+@pytest.mark.parametrize(
+    "partitioner", [FORWARD, REBALANCE, BROADCAST, Partitioner(Distribution.CUSTOM, function=lambda v, n: 0)]
+)
 def test_a_value_that_cannot_travel_is_refused_with_the_path_to_it(partitioner: Partitioner) -> None:
     edge = Edge(partitioner, 2)
     with pytest.raises(EncodingError, match="can't encode set at value\\['tags'\\]"):
@@ -167,11 +204,32 @@ def test_each_record_carries_the_timestamp_of_the_record_in_hand() -> None:
     for timestamp in (5, None, 7):
         edge.context.timestamp = timestamp
         edge.emit("x")
-    edge.writer.flush()
-    edge.channels[0].grant(Credit(1 << 40, 0, 1 << 20, 1 << 16))
-    taken = edge.channels[0].take()
-    assert taken is not None
-    assert rows(from_frame(taken[0].payload, keyed=False)).timestamps == [5, None, 7]
+    assert edge.batch().timestamps == [5, None, 7]
+
+
+# -- keys on forward edges ------------------------------------------------------------------------------------
+
+
+def test_a_forward_edge_that_carries_keys_takes_them_from_the_record_in_hand() -> None:
+    """† Rows in flight there go by their key group when they are restored at another parallelism."""
+    edge = Edge(FORWARD, 1, keyed=True)
+    for key, group in ((b"\xa1a", 3), (b"\xa1b", 127)):
+        edge.context.key_bytes, edge.context.key_group = key, group
+        emit_all(edge, ["x", "y"])
+    batch = edge.batch()
+    assert batch.values == ["x", "y", "x", "y"]
+    assert batch.keys == [b"\xa1a", b"\xa1a", b"\xa1b", b"\xa1b"]
+    assert batch.key_groups == [3, 3, 127, 127]
+
+
+def test_records_without_a_key_stay_together_on_an_edge_that_carries_keys() -> None:
+    """Such as what a keyed operator emits for a broadcast stream. Behind the edge `ctx.key` is `None`, too."""
+    edge = Edge(FORWARD, 1, subtask=1, parallelism=4, keyed=True)
+    emit_all(edge, ["x", "y"])
+    batch = edge.batch()
+    assert batch.keys is not None
+    assert [decode_key(key) for key in batch.keys] == [None, None]
+    assert batch.key_groups == [32, 32]
 
 
 # -- batches --------------------------------------------------------------------------------------------------
@@ -202,6 +260,7 @@ def test_flushing_without_rows_sends_nothing() -> None:
     [
         FORWARD,
         REBALANCE,
+        BROADCAST,
         Partitioner(Distribution.KEYED, key=KeySelector(lambda value: "one")),
         Partitioner(Distribution.CUSTOM, function=lambda value, n: 0),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from socket import socketpair
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from pipeline import KeyedOperator, Operator, Pipeline, PipelineError, ValueStat
 from pipeline.graph import Plan
 from pipeline.runtime.deployment import Restored
 from pipeline.runtime.restore_plan import check_restorable, restored_for
+from pipeline.runtime.wire import ControlConnection
 from pipeline.testing import TestingSink, TestingSource
 
 GROUPS = 64
@@ -103,6 +105,31 @@ def test_at_the_same_parallelism_each_subtask_gets_its_own_state_back_though_oth
     assert got == [None, None, ["of subtask 2"]]
 
 
+# -- broadcast state ------------------------------------------------------------------------------------------
+
+
+@given(parallelisms, parallelisms)
+def test_broadcast_state_comes_to_every_subtask_once_from_its_own_predecessor_if_there_was_one(
+    old: int, new: int
+) -> None:
+    checkpoint = metadata(
+        *({"step": OperatorSnapshot({"broadcast": {"rules": {b"of": b"%d" % i}}})} for i in range(old))
+    )
+    got = [mine.broadcast["step"]["rules"] for mine in restored(checkpoint, plan(new, keyed=False), 1)]
+    assert got == [{b"of": b"%d" % (i % old)} for i in range(new)]
+
+
+def test_broadcast_state_travels_to_the_subtask() -> None:
+    checkpoint = metadata({"step": OperatorSnapshot({"broadcast": {"rules": {b"k": b"v"}}})})
+    mine = restored(checkpoint, plan(1), 1)[0]
+    sent, received = socketpair()
+    with sent, received:
+        ControlConnection(sent).send("deploy", restore=mine.to_wire())
+        message = ControlConnection(received).receive(10)
+    assert message is not None
+    assert Restored.from_wire(message["restore"]) == mine
+
+
 # -- sources and sinks ----------------------------------------------------------------------------------------
 
 
@@ -185,3 +212,30 @@ def test_state_of_another_kind_of_step_under_the_id_is_refused_unless_it_may_be_
     assert not dropped.operators
     assert not any(dropped.sources.values())
     assert not any(rows for sink in dropped.sinks.values() for rows in sink.values())
+
+
+# -- event time -----------------------------------------------------------------------------------------------
+
+
+def test_every_subtask_sees_the_watermarks_of_all_old_subtasks() -> None:
+    checkpoint = metadata(
+        *(
+            {
+                "in": OperatorSnapshot({"source": [], "watermarks": {"of": i}}),
+                "step": OperatorSnapshot({"event_time": {"of": i}}),
+            }
+            for i in range(3)
+        )
+    )
+    old = [{"of": i} for i in range(3)]
+    for mine in restored(checkpoint, plan(2, keyed=False), 1):
+        assert mine.event_time == {"step": old}
+    for mine in restored(checkpoint, plan(2, keyed=False), 0):
+        assert mine.watermarks == {"in": old}
+        assert mine.event_time == {}
+
+
+def test_watermarks_that_no_step_takes_any_more_are_nobodys_loss() -> None:
+    checkpoint = metadata({"out": OperatorSnapshot({"watermarks": 1, "event_time": 2})})
+    (mine,) = restored(checkpoint, plan(1), 2)
+    assert not any(mine.sinks["out"].values())

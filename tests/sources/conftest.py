@@ -108,10 +108,14 @@ def subtask(kafka: KafkaBroker) -> Iterator[OpenSubtask]:
     opened: list[Subtask] = []
 
     def open_subtask(
-        index: int = 0, parallelism: int = 1, restored: Sequence[Any] | None = None, **options: Any
+        index: int = 0,
+        parallelism: int = 1,
+        restored: Sequence[Any] | None = None,
+        track_splits: bool = False,
+        **options: Any,
     ) -> Subtask:
         metrics = Metrics()
-        ctx = SourceContext("p", "in", index, parallelism, metrics, restored)
+        ctx = SourceContext("p", "in", index, parallelism, metrics, restored, track_splits=track_splits)
         source = KafkaSource(kafka.bootstrap_servers, **options)
         opened.append(Subtask(source.create_reader(ctx), metrics))
         return opened[-1]

@@ -318,6 +318,32 @@ def test_a_record_tells_where_it_comes_from(kafka: KafkaBroker, make_topic: Make
     assert batch.size == len(b"{}") + len("schlüssel".encode())
 
 
+def test_records_tell_their_partition_where_watermarks_are_made_by_partition(
+    kafka: KafkaBroker, make_topic: MakeTopic, subtask: OpenSubtask
+) -> None:
+    topic = make_topic(partitions=3)
+    kafka.produce(topic, [{"n": i} for i in range(40)], key=lambda v: str(v["n"]).encode())
+    one = subtask(topics=[topic], value_format="json", end="latest", track_splits=True)
+    everything = {(topic, k) for k in range(3)}
+    assert set(one.reader.splits()) == everything
+    seen = set()
+    while (batch := one.poll()) is not END:
+        if batch is not None:
+            assert batch.splits == [(row.topic, row.partition) for row in batch.context]
+            assert set(batch.splits) <= set(one.reader.splits())
+            seen |= set(batch.splits)
+    assert seen == everything
+    assert one.reader.splits() == []
+
+
+def test_partitions_of_records_are_not_looked_up_where_nobody_asks(
+    kafka: KafkaBroker, make_topic: MakeTopic, subtask: OpenSubtask
+) -> None:
+    topic = make_topic()
+    kafka.produce(topic, [b"x"])
+    assert subtask(topics=[topic], value_format="bytes").next_batch().splits is None
+
+
 def test_a_key_of_another_format_is_an_error_when_it_is_looked_at(
     kafka: KafkaBroker, make_topic: MakeTopic, subtask: OpenSubtask
 ) -> None:

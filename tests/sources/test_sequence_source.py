@@ -178,3 +178,20 @@ def test_a_slow_rate_says_how_long_to_wait() -> None:
 
     assert limit.wait(0.1) == pytest.approx(0.4)
     assert limit.allowance(0.5) == 1
+
+
+def test_every_batch_tells_its_partition_and_the_reader_those_that_have_not_ended() -> None:
+    (reader,) = readers(SequenceSource(5, partitions=2), 1)
+    assert reader.splits() == [0, 1]
+    told = []
+    while (batch := reader.poll(2, 0)) is not END:
+        assert isinstance(batch, SourceBatch)
+        assert {record["partition"] for record in batch.values} == {batch.splits}
+        assert batch.splits in reader.splits()
+        told.append(batch.splits)
+    assert told == [0, 1, 0]
+    assert reader.splits() == []
+
+
+def test_a_subtask_without_partitions_has_no_splits() -> None:
+    assert [reader.splits() for reader in readers(SequenceSource(5, partitions=1), 2)] == [[0], []]

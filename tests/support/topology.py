@@ -1,6 +1,10 @@
-"""The pipeline that failure tests run: every hop checks each record, the failing map follows a schedule.
+"""The pipelines that failure tests run: every hop checks each record, the failing map follows a schedule.
 
-source → map → key_by → stateful → shift partitioner → failing map → partitioner by chunks → sink
+- `pipeline`: source → map → key_by → stateful → shift partitioner → failing map → partitioner by chunks → sink
+- `multi-input`: three sources joined two by two by keyed operators → failing map → partitioner by chunks → sink
+- `union`: three sources as one → key_by → stateful → shift partitioner → failing map → partitioner by chunks → sink
+- `broadcast`: a keyed source and a broadcast one in an operator that emits for the elements of both → failing map →
+  partitioner by chunks → sink
 """
 
 from __future__ import annotations
@@ -9,24 +13,47 @@ import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pipeline import BufferConfig, CheckpointConfig, KeyedOperator, Operator, Pipeline, RestartStrategy, ValueState
+from pipeline import (
+    BroadcastState,
+    BufferConfig,
+    CheckpointConfig,
+    KeyedOperator,
+    MapState,
+    Operator,
+    Pipeline,
+    RestartStrategy,
+    ValueState,
+)
+from pipeline.streams import KeyedStream, Stream
 from pipeline.testing.sink import TestingSink
 from sources import END, Source, SourceContext, SourceReader
 
 MAGIC = 0x77EB1DEA
 KEYS = 40
+SOURCES = ("first", "second", "third")
+"""Of the shapes that have several."""
+
+Shape = Literal["pipeline", "multi-input", "union", "broadcast"]
+Record = dict[str, Any]
 
 
-def check(record: dict[str, Any]) -> dict[str, Any]:
+def check(record: Record) -> Record:
     """Each hop: corruption is seen where it happens."""
     if record.get("magic") != MAGIC:
         raise AssertionError(f"corrupted record {record!r}")
     return record
 
 
-def stamp(record: dict[str, Any]) -> dict[str, Any]:
+def stamp(record: Record) -> Record:
+    """Keys are those of one partition of one source, so that their records have an order."""
+    key = f"{record['source']}/{record['partition']}/{record['id'] % KEYS}"
+    return {**record, "magic": MAGIC, "key": key}
+
+
+def stamp_for_join(record: Record) -> Record:
+    """All sources have the same keys; within one a key is of one partition."""
     return {**record, "magic": MAGIC, "key": f"{record['partition']}/{record['id'] % KEYS}"}
 
 
@@ -50,7 +77,7 @@ class Schedule:
         return self.completed() >= self.checkpoints and self.attempt() >= self.failures
 
     def emitted(self) -> int:
-        """How many records the source has emitted in all, once it has ended."""
+        """How many records have to come out in all, once the sources have ended."""
         return sum(int(path.read_text()) for path in self.folder.glob("end-*"))
 
     def note_complete(self, id: int) -> None:
@@ -70,9 +97,12 @@ class UntilSource(Source):
 
     bounded = True
 
-    def __init__(self, schedule: Schedule, partitions: int):
+    def __init__(self, schedule: Schedule, partitions: int, name: str = "numbers", copies: int = 1):
+        """`copies`: how often each record has to come out."""
         self.schedule = schedule
         self.partitions = partitions
+        self.name = name
+        self.copies = copies
 
     def create_reader(self, ctx: SourceContext) -> SourceReader:
         return UntilReader(self, ctx)
@@ -95,13 +125,14 @@ class UntilReader(SourceReader):
             return None
         if self._source.schedule.done():
             for k, i in self._next.items():
-                (self._source.schedule.folder / f"end-{k}").write_text(str((i - k) // self._source.partitions))
+                path = self._source.schedule.folder / f"end-{self._source.name}-{k}"
+                path.write_text(str((i - k) // self._source.partitions * self._source.copies))
             return END
         k = min(self._next, key=lambda k: self._next[k])
         first = self._next[k]
         ids = range(first, first + min(max_records, 20) * self._source.partitions, self._source.partitions)
         self._polled, self._next[k] = (k, first), ids.stop
-        return [{"id": i, "partition": k} for i in ids]
+        return [{"id": i, "partition": k, "source": self._source.name} for i in ids]
 
     def snapshot(self, checkpoint_id: int, emitted: int) -> Any:
         position = dict(self._next)
@@ -122,10 +153,45 @@ class CountPerKey(KeyedOperator):
 
     count = ValueState(default=0)
 
-    def process(self, value: dict[str, Any], ctx: Any) -> Any:
+    def process(self, value: Record, ctx: Any) -> Any:
         check(value)
         self.count.value += 1
         yield {**value, "number": self.count.value}
+
+
+class Join(KeyedOperator):
+    """Numbers the records of each key and source, on either input; what is numbered already must agree."""
+
+    counts = MapState()
+
+    def process(self, value: Record, ctx: Any) -> Any:
+        check(value)
+        number = self.counts.get(value["source"], 0) + 1
+        self.counts[value["source"]] = number
+        if value.setdefault("number", number) != number:
+            value = {**value, "number": -1}
+        yield value
+
+    process_connected = process
+
+
+class Announce(KeyedOperator):
+    """Numbers the records of each key, and in each subtask the elements of the broadcast stream, which all subtasks
+    emit."""
+
+    count = ValueState(default=0)
+    seen = BroadcastState()
+
+    def process(self, value: Record, ctx: Any) -> Any:
+        check(value)
+        self.count.value += 1
+        yield {**value, "number": self.count.value}
+
+    def process_connected(self, value: Record, ctx: Any) -> Any:
+        check(value)
+        number = self.seen.get("elements", 0) + 1
+        self.seen["elements"] = number
+        yield {**value, "source": f"{value['source']} in {ctx.subtask}", "key": "all", "number": number}
 
 
 class FailingMap(Operator):
@@ -137,10 +203,12 @@ class FailingMap(Operator):
 
     def open(self, ctx: Any) -> None:
         self._attempt = self.schedule.attempt()
+        self._subtask = ctx.subtask
+        self._ran = False
         if self._attempt == 3 and self.schedule.failures > 3:
             self.schedule.fail(3, "open")
 
-    def process(self, value: dict[str, Any], ctx: Any) -> Any:
+    def process(self, value: Record, ctx: Any) -> Any:
         check(value)
         if (
             self._attempt in (0, 2)
@@ -148,7 +216,7 @@ class FailingMap(Operator):
             and self.schedule.completed() >= self.schedule.checkpoints * (self._attempt + 1) / 4
         ):
             self.schedule.fail(self._attempt, "map")
-        yield value
+        yield {**value, "via": self._subtask}
 
     def snapshot(self, checkpoint_id: int) -> Any:
         if (
@@ -160,39 +228,39 @@ class FailingMap(Operator):
         return None
 
     def on_checkpoint_complete(self, checkpoint_id: int) -> None:
+        self._ran = True
         self.schedule.note_complete(checkpoint_id)
 
     def close(self) -> None:
         # Not when it only leaves because another subtask's `open` failed, and it opened after that.
-        regular = self.schedule.completed() >= self.schedule.checkpoints
-        if self._attempt == 4 and self.schedule.failures == 4 and regular:
+        if self._attempt == 4 and self.schedule.failures == 4 and self._ran:
             self.schedule.fail(4, "close")
 
 
 class SlowSink(TestingSink):
     """A sink that takes its time with each record."""
 
-    def __init__(self, seconds_per_record: float):
-        super().__init__()
+    def __init__(self, seconds_per_record: float, directory: Path | None = None):
+        super().__init__(directory)
         self.seconds_per_record = seconds_per_record
 
     def create_writer(self, ctx: Any) -> Any:
         writer = super().create_writer(ctx)
-        seconds, write = self.seconds_per_record, writer.write
+        seconds, write, subtask = self.seconds_per_record, writer.write, ctx.subtask
 
         def slow_write(value: Any, context: Any) -> None:
             time.sleep(seconds)
-            write(check(value), context)
+            write({**check(value), "at": subtask}, context)
 
         writer.write = slow_write
         return writer
 
 
-def shift(record: dict[str, Any], n: int) -> int:
+def shift(record: Record, n: int) -> int:
     return int(record["id"] + 1) % n
 
 
-def by_chunks(record: dict[str, Any], n: int) -> int:
+def by_chunks(record: Record, n: int) -> int:
     return int(record["id"] // 50) % n
 
 
@@ -202,8 +270,10 @@ def build(
     sink: TestingSink,
     schedule: Schedule,
     parallelism: int,
+    shape: Shape = "pipeline",
     **checkpoints: Any,
 ) -> Pipeline:
+    """The job; `checkpoints` are options of its `CheckpointConfig`."""
     options = {"interval": 0.2, "timeout": 60.0, "tolerable_failures": 100, **checkpoints}
     p = Pipeline(
         name,
@@ -212,17 +282,38 @@ def build(
         restart=RestartStrategy.fixed_delay(attempts=20, delay=0.05),
         buffers=BufferConfig(target=0.1),
     )
-    (
-        p.source("numbers", UntilSource(schedule, partitions=parallelism))
-        .map(stamp)
-        .key_by("key")
-        .process("count", CountPerKey())
-        .partition_custom(shift)
-        .process("failing", FailingMap(schedule))
-        .partition_custom(by_chunks)
-        .sink("out", sink)
-    )
+    match shape:
+        case "multi-input":
+            numbered = _joined(p, schedule)
+        case "broadcast":
+            numbered = _announced(p, schedule)
+        case _:
+            numbered = _counted(p, schedule, shape)
+    numbered.process("failing", FailingMap(schedule)).partition_custom(by_chunks).sink("out", sink)
     return p
+
+
+def _counted(p: Pipeline, schedule: Schedule, shape: Shape) -> Stream:
+    names = SOURCES if shape == "union" else ("numbers",)
+    first, *others = [p.source(name, UntilSource(schedule, p.parallelism, name)).map(stamp) for name in names]
+    stream = first.union(*others) if others else first
+    return stream.key_by("key").process("count", CountPerKey()).partition_custom(shift)
+
+
+def _joined(p: Pipeline, schedule: Schedule) -> Stream:
+    first, second, third = [_keyed_source(p, schedule, name) for name in SOURCES]
+    two = first.connect(second).process("join two", Join()).key_by("key")
+    return two.connect(third).process("join three", Join())
+
+
+def _announced(p: Pipeline, schedule: Schedule) -> Stream:
+    elements = UntilSource(schedule, 1, "elements", copies=p.parallelism)
+    broadcast = p.source("elements", elements, parallelism=1).map(stamp).broadcast()
+    return _keyed_source(p, schedule, "numbers").connect(broadcast).process("announce", Announce())
+
+
+def _keyed_source(p: Pipeline, schedule: Schedule, name: str) -> KeyedStream:
+    return p.source(name, UntilSource(schedule, p.parallelism, name)).map(stamp_for_join).key_by("key")
 
 
 @dataclass(frozen=True)
@@ -234,26 +325,43 @@ class Findings:
     corrupted: int
     misnumbered: int
     """Records whose number differs from their place among those of their key: state lost, doubled or out of order."""
+    out_of_order: int = 0
+    """Records that reached a sink behind a later one of their key that came the same way."""
 
     @property
     def clean(self) -> bool:
-        return self == Findings(0, 0, 0, 0)
+        return self == EXACT
 
 
-def validate(outputs: list[dict[str, Any]], records: int) -> Findings:
-    """An invariant over all records: ids are unique over the whole source, and numbers follow the order of ids."""
+EXACT = Findings(0, 0, 0, 0, 0)
+
+
+def validate(outputs: list[Record], records: int) -> Findings:
+    """An invariant over all records: ids are unique within a source, and numbers follow the order of ids.
+
+    Args:
+        outputs: in the order of each sink subtask.
+        records: how many there are to be.
+    """
     corrupted = sum(record.get("magic") != MAGIC for record in outputs)
-    times = Counter(record["id"] for record in outputs)
-    by_key: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    times = Counter((record["source"], record["id"]) for record in outputs)
+    of_key: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    last: dict[tuple[str, str, int, int], int] = {}
+    out_of_order = 0
     for record in outputs:
-        by_key[record["key"]].append(record)
+        key = (record["source"], record["key"])
+        of_key[key].append(record)
+        way = (*key, record["via"], record["at"])
+        out_of_order += record["number"] <= last.get(way, 0)
+        last[way] = record["number"]
     misnumbered = 0
-    for of_key in by_key.values():
-        of_key.sort(key=lambda record: record["id"])
-        misnumbered += sum(record["number"] != place for place, record in enumerate(of_key, 1))
+    for found in of_key.values():
+        found.sort(key=lambda record: record["id"])
+        misnumbered += sum(record["number"] != place for place, record in enumerate(found, 1))
     return Findings(
         lost=records - len(times),
         duplicated=sum(n - 1 for n in times.values()),
         corrupted=corrupted,
         misnumbered=misnumbered,
+        out_of_order=out_of_order,
     )

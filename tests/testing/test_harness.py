@@ -9,8 +9,8 @@ import pytest
 
 from checkpoint.codec import EncodingError
 from checkpoint.state import StateAccessError, StateRestoreError
-from pipeline import KeyedOperator, ListState, MapState, Operator, ReducingState, ValueState
-from pipeline.testing import OperatorHarness
+from pipeline import BroadcastState, KeyedOperator, ListState, MapState, Operator, ReducingState, ValueState
+from pipeline.testing import ManualClock, OperatorHarness
 
 
 class RunningTotal(KeyedOperator):
@@ -234,3 +234,165 @@ def test_an_exception_of_the_operator_comes_out_as_it_is() -> None:
     harness = OperatorHarness(RunningTotal())
     with pytest.raises(KeyError, match="amount"):
         harness.process({}, key="ann")
+
+
+# -- two streams, broadcast state -----------------------------------------------------------------------------
+
+
+class Limits(KeyedOperator):
+    limits = BroadcastState[str, int]()
+    spent = ValueState(default=0)
+
+    def process(self, value: int, ctx: Any) -> Iterable[Any]:
+        self.spent.value += value
+        yield [ctx.key, self.spent.value, self.limits.get(ctx.key)]
+
+    def process_connected(self, value: Any, ctx: Any) -> Iterable[Any]:
+        if value is None:
+            self.spent.value = 0
+        self.limits[value[0]] = value[1]
+        yield [ctx.key, "limit set"]
+
+
+def test_records_of_a_broadcast_stream_have_no_key_and_change_broadcast_state() -> None:
+    harness = OperatorHarness(Limits(), broadcast="process_connected")
+    harness.process(5, key="ann")
+    assert harness.process_connected(("ann", 10)) == [[None, "limit set"]]
+    harness.process(5, key="ann")
+    assert harness.outputs == [["ann", 5, None], [None, "limit set"], ["ann", 10, 10]]
+    with pytest.raises(StateAccessError, match="no current key"):
+        harness.process_connected(None)
+    with pytest.raises(ValueError, match="process_connected gets records of a broadcast stream"):
+        harness.process_connected(("ann", 10), key="ann")
+
+
+def test_records_of_another_stream_do_not() -> None:
+    harness = OperatorHarness(Limits())
+    with pytest.raises(StateAccessError, match="only while a record of a broadcast stream"):
+        harness.process_connected(("ann", 10), key="ann")
+
+
+def test_broadcast_state_is_in_the_snapshot() -> None:
+    harness = OperatorHarness(Limits(), broadcast="process_connected")
+    harness.process_connected(("ann", 10))
+    restored = OperatorHarness.restore(Limits(), harness.snapshot(), broadcast="process_connected")
+    assert restored.process(5, key="ann") == [["ann", 5, 10]]
+    restored.process_connected(("ann", 20))
+    assert restored.process(5, key="ann") == [["ann", 10, 20]]
+
+
+# -- time -----------------------------------------------------------------------------------------------------
+
+
+class Reminder(KeyedOperator):
+    """One timer a record, at its value; with `by_the_clock` a processing timer."""
+
+    def __init__(self, by_the_clock: bool = False) -> None:
+        self.by_the_clock = by_the_clock
+
+    def process(self, value: int, ctx: Any) -> None:
+        if self.by_the_clock:
+            ctx.processing_timer(value)
+        else:
+            ctx.timer(value)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterable[Any]:
+        ctx.side_output("fired", (timestamp,))
+        yield (ctx.key, timestamp, ctx.watermark)
+
+
+def test_a_watermark_fires_the_timers_up_to_it_in_order() -> None:
+    harness = OperatorHarness(Reminder())
+    for at, key in ((20, "ann"), (10, "bob"), (30, "ann")):
+        assert harness.process(at, key=key) == []
+    assert harness.watermark(20) == [["bob", 10, 20], ["ann", 20, 20]]
+    assert harness.watermark(20) == harness.watermark(5) == []
+    assert harness.watermark(30) == [["ann", 30, 30]]
+    assert harness.outputs == [["bob", 10, 20], ["ann", 20, 20], ["ann", 30, 30]]
+    assert harness.side_outputs == {"fired": [[10], [20], [30]]}
+
+
+def test_operators_hear_of_watermarks_behind_the_timers() -> None:
+    calls: list[Any] = []
+
+    class Listens(Reminder):
+        def on_timer(self, timestamp: int, ctx: Any) -> Any:
+            calls.append(("timer", timestamp))
+            return ()
+
+        def on_watermark(self, timestamp: int, ctx: Any) -> None:
+            calls.append(("watermark", timestamp, ctx.watermark, ctx.key, ctx.timestamp))
+
+    harness = OperatorHarness(Listens())
+    harness.process(10, key="ann")
+    harness.watermark(10)
+    assert calls == [("timer", 10), ("watermark", 10, 10, None, None)]
+
+
+def test_what_an_operator_emits_for_a_watermark_is_output() -> None:
+    class Beats(Operator):
+        def on_watermark(self, timestamp: int, ctx: Any) -> Any:
+            return [("beat", timestamp)]
+
+    assert OperatorHarness(Beats()).watermark(5) == [["beat", 5]]
+
+
+def test_processing_time_passes_when_the_test_says_so() -> None:
+    harness = OperatorHarness(Reminder(by_the_clock=True))
+    for at, key in ((2000, "ann"), (1000, "bob")):
+        harness.process(at, key=key)
+    assert harness.advance_time(0.5) == []
+    assert harness.advance_time(1.5) == [["bob", 1000, None], ["ann", 2000, None]]
+
+
+def test_processing_time_can_begin_anywhere() -> None:
+    clock = ManualClock(1_700_000_000.0)
+    harness = OperatorHarness(Reminder(by_the_clock=True), clock=clock)
+    harness.process(clock.milliseconds + 10, key="ann")
+    assert harness.advance_time(0.01) == [["ann", 1_700_000_000_010, None]]
+
+
+def test_timers_and_the_watermark_are_part_of_a_snapshot() -> None:
+    harness = OperatorHarness(Reminder())
+    harness.process(10, key="ann")
+    harness.watermark(5)
+    snapshot = harness.snapshot()
+    harness.watermark(50)
+    restored = OperatorHarness.restore(Reminder(), snapshot)
+    assert restored.watermark(5) == []
+    assert restored.watermark(15) == [["ann", 10, 15]]
+
+
+def test_processing_timers_that_came_due_while_the_job_was_down_fire_after_the_restore() -> None:
+    harness = OperatorHarness(Reminder(by_the_clock=True))
+    harness.process(1000, key="ann")
+    restored = OperatorHarness.restore(Reminder(by_the_clock=True), harness.snapshot(), clock=ManualClock(60.0))
+    assert restored.advance_time(0) == [["ann", 1000, None]]
+
+
+def test_a_timer_can_be_taken_back() -> None:
+    class PutsOff(KeyedOperator):
+        until = ValueState(default=0)
+
+        def process(self, value: int, ctx: Any) -> None:
+            if self.until.value:
+                ctx.delete_timer(self.until.value)
+            self.until.value = value
+            ctx.timer(value)
+
+        def on_timer(self, timestamp: int, ctx: Any) -> Any:
+            yield timestamp
+
+    harness = OperatorHarness(PutsOff())
+    for at in (10, 20, 30):
+        harness.process(at, key="ann")
+    assert harness.watermark(100) == [30]
+
+
+def test_an_operator_without_a_key_has_no_timers() -> None:
+    class Sets(Operator):
+        def process(self, value: Any, ctx: Any) -> None:
+            ctx.timer(value)
+
+    with pytest.raises(StateAccessError, match="derive the operator from KeyedOperator"):
+        OperatorHarness(Sets()).process(1)

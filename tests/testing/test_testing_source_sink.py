@@ -55,6 +55,16 @@ def test_values_come_in_order_then_the_end_for_good() -> None:
     assert r.poll(10, 0.0) is END
 
 
+def test_batches_tell_their_partition_and_the_reader_those_that_have_not_ended() -> None:
+    source = TestingSource(partitions=[[1], [2, PAUSE(), 3]])
+    r = reader(source)
+    assert r.splits() == [0, 1]
+    assert [poll(r, 10).splits for _ in range(2)] == [0, 1]
+    assert r.splits() == [0, 1]
+    assert poll(r, 10) is None
+    assert r.splits() == [1]
+
+
 def test_only_subtask_0_reads_a_single_list() -> None:
     source = TestingSource([1])
     assert everything(reader(source, subtask=0, parallelism=2)) == [1]

@@ -1,214 +1,24 @@
-"""The two ends of a channel, and the gate through which a subtask reads its inputs.
+"""The receiving ends of a subtask's channels, and the gate through which its task thread reads them.
 
-Each object is shared by exactly two threads, the subtask's task thread and its network thread; every counter has one
-writer, so reads need no lock. Flow control is credit-based in bytes (see `frames.Credit`): nothing is sent that the
-receiver hasn't allowed, so the network thread can always drain its sockets, and elements other than data, which
-cost no credit, are never stuck in a socket behind data that nobody may read.
-
-Both sides follow the same pattern wherever one thread may wait for the other: raise a flag, look again, then wait;
-the other changes the facts first and looks at the flag second.
+Shared by the task thread and the network thread as described in `output_channel.py`.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final
 
+from checkpoint.elements import BarrierElement, Data, Element, EndOfInput, InFlight
+from checkpoint.in_flight.input_queue import InputQueue
 from pipeline.buffers import BufferConfig
-from pipeline.runtime.debloat import INTERVAL, Budget, Debloater, initial_frame_bytes
-from pipeline.runtime.frames import (
-    BarrierElement,
-    ChannelId,
-    Credit,
-    Data,
-    Element,
-    EndOfInput,
-    FrameError,
-    Header,
-    Kind,
-)
-
-_QUEUED_FRAMES: Final = 2
-"""An output queue has room up to so many frames: one may travel while the next is built."""
+from pipeline.runtime.channel_statistics import ChannelStatistics, GateStatistics
+from pipeline.runtime.debloat import INTERVAL, Budget, Debloater
+from pipeline.runtime.frames import ChannelId, Credit, FrameError, Header, Kind
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelStatistics:
-    """One end of a channel. Counters are cumulative over the attempt."""
-
-    channel: ChannelId
-    bytes: int
-    """Bytes of data frames put on the wire (sender) or received, at least in part (receiver)."""
-    records: int
-    """Records put into the output queue (sender) or taken out of the input queue (receiver)."""
-    queued_bytes: int
-    """Bytes of data frames in the queue."""
-    limit_bytes: int
-    """Up to which total the receiver has allowed bytes to be sent."""
-    target_bytes: int
-    """Size at which a batch should be sent."""
-
-
-class OutputChannel:
-    """The sending end: a queue that is bounded between records, never within one."""
-
-    def __init__(
-        self,
-        channel_id: ChannelId,
-        config: BufferConfig,
-        schedule: Callable[[OutputChannel], None],
-        wake_task: Callable[[], None],
-    ) -> None:
-        """`schedule` tells the network thread that there may be something to send; `wake_task` tells the task
-        thread that there is room again."""
-        self.id = channel_id
-        self._schedule = schedule
-        self._wake_task = wake_task
-        self._lock = threading.Lock()  # removing from the queues, or looking at more than one place in them
-        self._queue: deque[Element] = deque()
-        self._front: deque[Element] = deque()
-        """Elements that overtake `_queue`, in the order in which they were sent."""
-        # written by the task thread
-        self._put_bytes = 0
-        self._put_rows = 0
-        self._ended = False
-        self._awaits_room = False
-        # written by the network thread
-        self._credit: Credit | None = None
-        self._sent_bytes = 0
-        self._sent_frames = 0
-        self._sequence = 0
-        self._target_bytes = initial_frame_bytes(config)
-        self._stalled = True
-        """The head of the queue waits for credit: what is added behind it is no news to the network thread."""
-        self._backlogged_frame = -1
-        # set by the task thread, cleared by the network thread
-        self._scheduled = False
-
-    # -- task thread ------------------------------------------------------------------------------------------
-
-    def send(self, element: Element) -> None:
-        """Append to the queue; never blocks."""
-        if type(element) is Data:
-            self._put_bytes += element.size
-            self._put_rows += element.rows
-        elif type(element) is EndOfInput:
-            self._ended = True
-        self._queue.append(element)
-        if not self._stalled:
-            self._ask_to_send()
-
-    def send_priority(self, element: Element) -> list[Element]:
-        """Put an element in front of all that is queued, behind earlier ones of this kind.
-
-        Returns:
-            What it overtook, in order; it stays queued. (For an unaligned barrier: the channel state. A frame of
-            which a part is on the wire is the receiver's, and not in it.)
-        """
-        with self._lock:
-            overtaken = list(self._queue)
-            self._front.append(element)
-        self._ask_to_send()
-        return overtaken
-
-    def _ask_to_send(self) -> None:
-        if not self._scheduled:
-            self._scheduled = True
-            self._schedule(self)
-
-    @property
-    def has_room(self) -> bool:
-        """Whether the next record may be processed. After `False` the task thread is woken once the queue has
-        fallen below half of its limit."""
-        limit = _QUEUED_FRAMES * self._target_bytes
-        if self._put_bytes - self._sent_bytes < limit:
-            return True
-        self._awaits_room = True
-        return self._put_bytes - self._sent_bytes < limit
-
-    # -- either thread ----------------------------------------------------------------------------------------
-
-    @property
-    def queued_bytes(self) -> int:
-        """Bytes of the data frames that are not on the wire yet."""
-        return self._put_bytes - self._sent_bytes
-
-    @property
-    def target_bytes(self) -> int:
-        """Size at which a batch should be sent, as the receiver wishes."""
-        return self._target_bytes
-
-    @property
-    def finished(self) -> bool:
-        """Whether the end of input, and all else that was queued, is on the wire."""
-        return self._ended and self.empty
-
-    @property
-    def empty(self) -> bool:
-        return not self._queue and not self._front
-
-    def statistics(self) -> ChannelStatistics:
-        limit = self._credit.limit_bytes if self._credit else 0
-        return ChannelStatistics(
-            self.id, self._sent_bytes, self._put_rows, self.queued_bytes, limit, self._target_bytes
-        )
-
-    # -- network thread ---------------------------------------------------------------------------------------
-
-    def unschedule(self) -> None:
-        """The network thread is about to look at the queue; what is sent from now on has to be announced again."""
-        self._scheduled = False
-
-    def grant(self, credit: Credit) -> None:
-        """The receiver's latest word."""
-        self._credit = credit
-        self._target_bytes = credit.frame_bytes
-        self._stalled = False
-
-    def take(self) -> tuple[Element, int] | None:
-        """The next element that may be sent, with its sequence number. It counts as sent from here on."""
-        credit = self._credit
-        if credit is None:  # the receiver doesn't know the channel yet
-            return None
-        with self._lock:
-            if self._front:
-                element = self._front.popleft()
-            elif self._queue:
-                element = self._queue[0]
-                if type(element) is Data and not self._admits(credit, element.size):
-                    self._stalled = True
-                    return None
-                self._queue.popleft()
-            else:
-                return None
-        if type(element) is Data:
-            self._sent_bytes += element.size
-            self._sent_frames += 1
-            if self._awaits_room and 2 * self.queued_bytes < _QUEUED_FRAMES * self._target_bytes:
-                self._awaits_room = False
-                self._wake_task()
-        sequence = self._sequence
-        self._sequence += 1
-        return element, sequence
-
-    def _admits(self, credit: Credit, size: int) -> bool:
-        return self._sent_bytes + size <= credit.limit_bytes or self._sent_frames == credit.consumed_frames
-
-    def backlog(self) -> bool:
-        """Whether the receiver must be told, now and once for this frame, that only an empty receiver may admit the
-        head of the queue. (Smaller frames pass without: an empty receiver has announced half its budget.)"""
-        if not self._stalled or self._credit is None or self._backlogged_frame == self._sent_frames:
-            return False
-        with self._lock:
-            head = self._queue[0] if self._queue else None
-        if type(head) is not Data or 2 * head.size <= self._credit.budget_bytes:
-            return False
-        self._backlogged_frame = self._sent_frames
-        return True
+def _nobody_captures(checkpoint_id: int, captured: list[InFlight]) -> None:
+    pass
 
 
 class InputChannel:
@@ -220,9 +30,14 @@ class InputChannel:
         self.id = channel_id
         self.index = index
         self._schedule_credit = schedule_credit
-        self._queue: deque[Element] = deque()
+        self._lock = threading.Lock()
+        self._queue = InputQueue()
+        self.on_captured: Callable[[int, list[InFlight]], None] = _nobody_captures
+        """Gets the checkpoint's id and what was captured once its barrier has arrived, in the network thread."""
         # written by the task thread
         self.blocked = False
+        self._put_back = 0
+        """Elements at the head of the queue that were taken, and counted, before."""
         self._budget = budget
         self._consumed_bytes = 0
         self._consumed_frames = 0
@@ -242,12 +57,17 @@ class InputChannel:
     # -- task thread ------------------------------------------------------------------------------------------
 
     def take(self, data: bool = True) -> Element | None:
-        """The next element, blocked or not; with `data` false only if it is a control element. A barrier's age
+        """The next element, blocked or not; with `data` false only if it needs no room downstream. A barrier's age
         includes its time in the queue."""
-        if not self._queue or not (data or type(self._queue[0]) is not Data):
+        if not self._queue:
             return None
-        element = self._queue.popleft()
-        if type(element) is Data:
+        with self._lock:
+            element = self._queue.take(data)
+        if element is None:
+            return None
+        if self._put_back:
+            self._put_back -= 1
+        elif type(element) is Data:
             self._consumed_bytes += element.size
             self._consumed_rows += element.rows
             self._consumed_frames += 1
@@ -258,6 +78,25 @@ class InputChannel:
         elif type(element) is BarrierElement:
             return BarrierElement(element.aged(time.monotonic()))
         return element
+
+    def put_back(self, element: InFlight) -> None:
+        """Undo `take`, in part if the element is what is left of a batch. It counts as taken all the same."""
+        with self._lock:
+            self._queue.put_back(element)
+        self._put_back += 1
+
+    def capture(self, checkpoint_id: int) -> list[InFlight] | None:
+        """Record what is queued and what still arrives in front of the checkpoint's barrier.
+
+        Returns:
+            What was captured, if the barrier is here already; else `on_captured` gets it.
+        """
+        with self._lock:
+            return self._queue.capture(checkpoint_id)
+
+    def cancel_capture(self, checkpoint_id: int) -> None:
+        with self._lock:
+            self._queue.cancel(checkpoint_id)
 
     def set_budget(self, budget: Budget) -> None:
         """Credit that was granted already stays granted: a smaller budget takes effect as the queue drains."""
@@ -316,7 +155,11 @@ class InputChannel:
     def put(self, element: Element) -> None:
         if type(element) is EndOfInput:
             self.ended = True
-        self._queue.append(element)
+        with self._lock:
+            captured = self._queue.arrive(element)
+        if captured is not None:
+            assert isinstance(element, BarrierElement)
+            self.on_captured(element.barrier.checkpoint_id, captured)
 
     def starve(self) -> bool:
         """The sender waits with a frame that only an empty receiver may admit. Whether credit is due at once."""
@@ -333,21 +176,6 @@ class InputChannel:
             self._starved = False
             self._admitted_frame = frames
         return Credit(self._limit, frames, budget.channel_bytes, budget.frame_bytes)
-
-
-@dataclass(frozen=True, slots=True)
-class GateStatistics:
-    """The inputs of a subtask."""
-
-    channels: tuple[ChannelStatistics, ...]
-    queued_bytes: int
-    """Bytes in all input queues."""
-    budget_bytes: int
-    """Current input budget of the subtask."""
-    rate: float | None
-    """Measured bytes per second of active time; `None` before anything was measured."""
-    estimated_time_to_consume: float | None
-    """Seconds that the queued input takes at the measured rate; `None` if there is no rate to go by."""
 
 
 class InputGate:
@@ -382,8 +210,8 @@ class InputGate:
         After `None` the task thread is woken when something arrives on one of them.
 
         Args:
-            data: whether data may be taken; else only control elements that have no data in front of them, such as
-                a barrier, which needs no room downstream.
+            data: whether anything may be taken; else only what needs no room downstream, such as a barrier that has
+                no data in front of it.
         """
         polled = self._poll(data)
         if polled is None:
@@ -406,6 +234,11 @@ class InputGate:
 
     def unblock(self, index: int) -> None:
         self.channels[index].blocked = False
+
+    def put_back(self, index: int, element: InFlight) -> None:
+        """The element was taken from this channel and isn't processed, or not wholly: it comes first again."""
+        self.channels[index].put_back(element)
+        self._next = index
 
     def debloat(self, now: float, active_seconds: float, in_hand_bytes: int = 0) -> None:
         """Adapt the budgets; call it every `debloat.INTERVAL` seconds or more often (calls in between return at once).

@@ -1,0 +1,262 @@
+"""Channel state on disk: what one subtask captured for a checkpoint, as an Arrow IPC file for any Arrow reader.
+
+One row a record, watermark or idle status:
+
+| column      | type             |                                                                                    |
+|-------------|------------------|------------------------------------------------------------------------------------|
+| `channel`   | int32            | index into the table of channels                                                   |
+| `sequence`  | int64            | position within its part and channel; of restored data within the whole sequence   |
+| `kind`      | int8             | 0 record, 1 watermark, 2 idle, 3 not idle any more                                 |
+| `value`     | binary, nullable | msgpack; null if it isn't a record                                                 |
+| `timestamp` | int64, nullable  | ms: event time of a record, or the watermark                                       |
+| `key_group` | int16, nullable  | null where frames carry no keys                                                    |
+| `key`       | binary, nullable | `codec.encode_key`                                                                 |
+
+The schema's metadata holds, under `weir.channel_state`, JSON: `version`, and `channels` with `part` (`restored`,
+`input` or `output`), `edge`, `upstream`, `downstream`, `keyed`, `rows` and `bytes` of each.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from checkpoint.batch import schema
+from checkpoint.elements import ChannelName, Data, EdgeName, IdleStatus, Watermark
+from checkpoint.handles import FileHandle
+from checkpoint.in_flight.captured import CapturedState, Part
+from checkpoint.in_flight.runs import Content, Run, origin_of, runs_of
+from checkpoint.storage import CheckpointStorage, DamagedFile
+
+_SCHEMA: Final = pa.schema(
+    [
+        pa.field("channel", pa.int32(), nullable=False),
+        pa.field("sequence", pa.int64(), nullable=False),
+        pa.field("kind", pa.int8(), nullable=False),
+        pa.field("value", pa.binary()),
+        pa.field("timestamp", pa.int64()),
+        pa.field("key_group", pa.int16()),
+        pa.field("key", pa.binary()),
+    ]
+)
+_METADATA: Final = b"weir.channel_state"
+_VERSION: Final = 1
+_RECORD, _WATERMARK, _IDLE, _ACTIVE = 0, 1, 2, 3
+_KINDS: Final = 4
+_BATCH_BYTES: Final = 1 << 20
+
+
+class ChannelStateError(ValueError):
+    """Bytes that are no channel state, or of a format that this version of Weir can't read."""
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedChannel:
+    """A channel in a file of channel state."""
+
+    part: Part
+    channel: ChannelName
+    keyed: bool
+    rows: int
+    size: int
+    """Bytes of the rows, as flow control counted them."""
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "part": self.part.value,
+            "edge": list(self.channel.edge),
+            "upstream": self.channel.upstream,
+            "downstream": self.channel.downstream,
+            "keyed": self.keyed,
+            "rows": self.rows,
+            "bytes": self.size,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: dict[str, Any]) -> CapturedChannel:
+        channel = ChannelName(EdgeName(*wire["edge"]), wire["upstream"], wire["downstream"])
+        return cls(Part(wire["part"]), channel, wire["keyed"], wire["rows"], wire["bytes"])
+
+
+def save(
+    storage: CheckpointStorage,
+    path: str,
+    captured: CapturedState,
+    keyed: Callable[[EdgeName], bool],
+    compression: Literal["lz4", "zstd", "none"],
+) -> FileHandle:
+    """Write what a subtask captured; durable on return. Not for the task thread.
+
+    Args:
+        path: from `checkpoint.naming`.
+        keyed: whether the frames of an edge have key and key group.
+
+    Raises:
+        StorageError: nothing is left behind.
+    """
+    return storage.write_file(path, encode(captured, keyed, compression))
+
+
+def load(storage: CheckpointStorage, handle: FileHandle, subtask: int) -> list[Run]:
+    """What `save` wrote, in order.
+
+    Args:
+        subtask: index, within its vertex, of the subtask that captured it.
+
+    Raises:
+        DamagedFile: the file is missing, truncated, altered or no channel state.
+        StorageError: it can't be read.
+    """
+    data = storage.read_file(handle)
+    try:
+        return list(decode(data, subtask))
+    except ChannelStateError as error:
+        raise DamagedFile(f"{storage.location}/{handle.path} is damaged: {error}") from error
+
+
+def encode(
+    captured: CapturedState, keyed: Callable[[EdgeName], bool], compression: Literal["lz4", "zstd", "none"]
+) -> Any:
+    """The file as a `pyarrow.Buffer`."""
+    channels = _channels(captured, keyed)
+    places = {(one.part, one.channel): index for index, one in enumerate(channels)}
+    table = orjson.dumps({"version": _VERSION, "channels": [one.to_wire() for one in channels]})
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression, use_threads=False)
+    with pa.ipc.new_file(sink, _SCHEMA.with_metadata({_METADATA: table}), options=options) as file:
+        positions: Counter[int] = Counter()
+        batches: list[Any] = []
+        size = 0
+        for run in runs_of(captured, 0, keyed):
+            part, _, channel = run.origin
+            place = places[part, channel]
+            sequence = -1 if part is Part.RESTORED else place
+            batch = _rows(run.content, place, positions[sequence])
+            positions[sequence] += batch.num_rows
+            batches.append(batch)
+            size += batch.nbytes
+            if size >= _BATCH_BYTES:
+                _write(file, batches)
+                batches, size = [], 0
+        _write(file, batches)
+    return sink.getvalue()
+
+
+def _write(file: Any, batches: list[Any]) -> None:
+    if batches:
+        file.write_table(pa.Table.from_batches(batches).combine_chunks())
+
+
+def _channels(captured: CapturedState, keyed: Callable[[EdgeName], bool]) -> list[CapturedChannel]:
+    rows: Counter[tuple[Part, ChannelName]] = Counter()
+    sizes: Counter[tuple[Part, ChannelName]] = Counter()
+    for part, channel, element in captured.elements():
+        data = element if isinstance(element, Data) and element.rest else None
+        rows[part, channel] += data.rest if data else 0
+        sizes[part, channel] += data.size * data.rest // data.rows if data else 0
+    return [
+        CapturedChannel(part, channel, keyed(channel.edge), count, sizes[part, channel])
+        for (part, channel), count in rows.items()
+    ]
+
+
+def _rows(content: Content, place: int, first: int) -> Any:
+    match content:
+        case Watermark(timestamp):
+            kind, n, values, timestamps = _WATERMARK, 1, pa.nulls(1, pa.binary()), pa.array([timestamp], pa.int64())
+        case IdleStatus(idle):
+            kind, n = _IDLE if idle else _ACTIVE, 1
+            values, timestamps = pa.nulls(1, pa.binary()), pa.nulls(1, pa.int64())
+        case batch:
+            kind, n, values, timestamps = _RECORD, batch.num_rows, batch.column(0), batch.column(1)
+    keyed = kind == _RECORD and content.num_columns > 2  # type: ignore[union-attr]
+    groups, keys = content.columns[2:] if keyed else (pa.nulls(n, pa.int16()), pa.nulls(n, pa.binary()))  # type: ignore[union-attr]
+    sequence = pa.Array.from_buffers(pa.int64(), n, [None, pa.py_buffer(array("q", range(first, first + n)))])
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.repeat(pa.scalar(place, pa.int32()), n),
+            sequence,
+            pa.repeat(pa.scalar(kind, pa.int8()), n),
+            values,
+            timestamps,
+            groups,
+            keys,
+        ],
+        schema=_SCHEMA,
+    )
+
+
+def channels_of(source: Any) -> list[CapturedChannel]:
+    """The channels of a file, with counts, from its footer alone.
+
+    Args:
+        source: the file as bytes or `pyarrow.Buffer`, or opened for random access (`pyarrow.NativeFile`).
+
+    Raises:
+        ChannelStateError: it is no channel state.
+    """
+    return _opened(source)[1]
+
+
+def decode(source: Any, subtask: int) -> Iterator[Run]:
+    """The runs of a file, in order (see `load`).
+
+    Raises:
+        ChannelStateError: it is no channel state.
+    """
+    file, channels = _opened(source)
+    origins = [origin_of(one.part, one.channel, subtask) for one in channels]
+    rows: Counter[int] = Counter()
+    try:
+        for number in range(file.num_record_batches):
+            batch = file.get_batch(number)
+            for place, content in _contents(batch, channels):
+                yield Run(origins[place], rows[place], content)
+                if not isinstance(content, (Watermark, IdleStatus)):
+                    rows[place] += content.num_rows
+    except (pa.ArrowException, OSError, EOFError) as error:
+        raise ChannelStateError(f"a batch can't be read: {error}") from error
+    for place, one in enumerate(channels):
+        if rows[place] != one.rows:
+            raise ChannelStateError(f"{one.channel} has {rows[place]} rows instead of {one.rows}")
+
+
+def _opened(source: Any) -> tuple[Any, list[CapturedChannel]]:
+    try:
+        file = pa.ipc.open_file(source)
+        table = orjson.loads((file.schema.metadata or {})[_METADATA])
+        if table["version"] != _VERSION:
+            raise ChannelStateError(f"format version {table['version']} is not known here; use the Weir that wrote it")
+        return file, [CapturedChannel.from_wire(one) for one in table["channels"]]
+    except ChannelStateError:
+        raise
+    except (pa.ArrowException, OSError, EOFError, KeyError, TypeError, ValueError) as error:
+        raise ChannelStateError(f"it is no file of channel state: {error!r}") from error
+
+
+def _contents(batch: Any, channels: list[CapturedChannel]) -> Iterable[tuple[int, Content]]:
+    """The batch cut where channel or kind change, with the place of the channel in the table."""
+    places, _, kinds, values, timestamps, groups, keys = batch.columns
+    codes = pc.add(pc.multiply(places, pa.scalar(_KINDS, pa.int32())), kinds.cast(pa.int32()))
+    encoded = pc.run_end_encode(codes)
+    start = 0
+    for end, code in zip(encoded.run_ends.to_pylist(), encoded.values.to_pylist(), strict=True):
+        place, kind = divmod(code, _KINDS)
+        if not 0 <= place < len(channels):
+            raise ChannelStateError(f"a row of channel {place}; there are {len(channels)}")
+        if kind == _RECORD:
+            columns = [values, timestamps, groups, keys] if channels[place].keyed else [values, timestamps]
+            cut = [column.slice(start, end - start) for column in columns]
+            yield place, pa.RecordBatch.from_arrays(cut, schema=schema(channels[place].keyed))
+        elif kind == _WATERMARK:
+            yield from ((place, Watermark(one)) for one in timestamps.slice(start, end - start).to_pylist())
+        else:
+            yield from ((place, IdleStatus(kind == _IDLE)) for _ in range(start, end))
+        start = end

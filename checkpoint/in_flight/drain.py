@@ -1,0 +1,85 @@
+"""When everything restored has drained through the job (pure).
+
+After a restore that has to drain, sources send a restore barrier behind what was restored and emit nothing new. Every
+subtask passes it on once it has it from all its channels; those without outputs tell the driver. It blocks no channel
+and is never captured: whoever restores a checkpoint taken during the drain drains again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable
+
+
+class DrainTracker:
+    """The driver's side: has the restore barrier come through everywhere?"""
+
+    def __init__(self, terminal: Collection[int], drains: bool) -> None:
+        """
+        Args:
+            terminal: subtasks without outputs.
+            drains: whether this restore has to drain at all.
+        """
+        self._terminal = frozenset(terminal)
+        self._missing = set(terminal) if drains else set()
+
+    @property
+    def draining(self) -> bool:
+        """A checkpoint triggered now may hold restored data; who restores it has to drain again."""
+        return bool(self._missing)
+
+    @property
+    def missing(self) -> frozenset[int]:
+        """Subtasks that the restore barrier has not come through to."""
+        return frozenset(self._missing)
+
+    def arrived(self, subtask: int) -> bool:
+        """The restore barrier has come through to a subtask without outputs.
+
+        Returns:
+            Whether the drain has ended by it.
+
+        Raises:
+            ValueError: the subtask has outputs.
+        """
+        if subtask not in self._terminal:
+            raise ValueError(f"subtask {subtask} has outputs: it passes the restore barrier on and doesn't report it")
+        if subtask not in self._missing:
+            return False
+        self._missing.remove(subtask)
+        return not self._missing
+
+
+class RestoreBarrierCounter:
+    """A subtask's side: when to pass the restore barrier on, or report it if there is nowhere to pass it to."""
+
+    def __init__(self, channels: Collection[Hashable]) -> None:
+        """`channels`: all input channels; none for a source."""
+        self._missing = set(channels)
+        self._restored_left = True
+        self._passed = False
+
+    def delivered(self, channel: Hashable) -> bool:
+        """A channel has delivered it. Returns whether to pass it on now; that is true once.
+
+        Raises:
+            ValueError: the channel has delivered it before, or is none of the subtask's.
+        """
+        if channel not in self._missing:
+            raise ValueError(f"a restore barrier came twice, or on a channel that isn't there: {channel}")
+        self._missing.remove(channel)
+        return self._pass()
+
+    def restored_used_up(self) -> bool:
+        """The restored sequence is processed. Returns whether to pass the barrier on now; that is true once."""
+        self._restored_left = False
+        return self._pass()
+
+    @property
+    def passed(self) -> bool:
+        return self._passed
+
+    def _pass(self) -> bool:
+        if self._passed or self._missing or self._restored_left:
+            return False
+        self._passed = True
+        return True

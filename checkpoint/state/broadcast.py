@@ -1,0 +1,143 @@
+"""Broadcast state: dicts that every subtask of an operator fills alike, from records that all of them get."""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, MutableMapping, ValuesView
+from typing import Any, Final, TypeVar
+
+from checkpoint.codec import EncodingError, decode_state, encode_state
+from checkpoint.state.errors import StateAccessError, StateRestoreError
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_KEYS: Final = frozenset({type(None), bool, int, float, str, bytes, tuple})
+
+
+class BroadcastStates:
+    """The broadcast states of one operator in one subtask. Used by the task thread only."""
+
+    def __init__(self) -> None:
+        self.writable = False
+        """Whether the record in hand came to all subtasks, so that all of them write the same."""
+        self._handles: dict[str, BroadcastHandle[Any, Any]] = {}
+
+    def handle(self, name: str, operator: str) -> BroadcastHandle[Any, Any]:
+        if name not in self._handles:
+            self._handles[name] = BroadcastHandle(f"broadcast state {name!r} of {operator}", self)
+        return self._handles[name]
+
+    @property
+    def declared(self) -> bool:
+        """Whether the operator has any."""
+        return bool(self._handles)
+
+    def snapshot(self) -> dict[str, dict[bytes, bytes]]:
+        """What there is now, encoded, by state; states without entries are left out."""
+        return {name: handle.snapshot() for name, handle in self._handles.items() if len(handle)}
+
+    def restore(self, states: Mapping[str, Mapping[bytes, bytes]], allow_unclaimed: bool = False) -> None:
+        """Take over what `snapshot` gave, in this subtask or another: at a barrier they are equal.
+
+        Args:
+            allow_unclaimed: leave out states that the operator doesn't declare, instead of an error.
+
+        Raises:
+            StateRestoreError: the operator doesn't declare one of the states.
+        """
+        for name, encoded in states.items():
+            handle = self._handles.get(name)
+            if handle is not None:
+                handle.load(encoded)
+            elif not allow_unclaimed:
+                raise StateRestoreError(
+                    f"the checkpoint holds broadcast state {name!r}, which the operator doesn't declare; declare it "
+                    "again under its old name, or start with allow_unclaimed=True to drop it"
+                )
+
+
+class BroadcastHandle(MutableMapping[K, V]):
+    """A dict that is the same in all subtasks. Its own keys compare as in any Python dict.
+
+    Readable everywhere; writable only while a record of a broadcast stream is processed. A value is kept as it was when
+    it was put: to change it, put it again.
+    """
+
+    __slots__ = ("_encoded", "_name", "_states", "_values")
+
+    def __init__(self, name: str, states: BroadcastStates) -> None:
+        self._name = name
+        self._states = states
+        self._values: dict[K, V] = {}
+        self._encoded: dict[K, tuple[bytes, bytes]] = {}
+        """Each entry as a snapshot holds it, key and value."""
+
+    def snapshot(self) -> dict[bytes, bytes]:
+        return dict(self._encoded.values())
+
+    def load(self, encoded: Mapping[bytes, bytes]) -> None:
+        """Replace all entries by those of a snapshot."""
+        self._encoded = {decode_state(key): (key, value) for key, value in encoded.items()}
+        self._values = {key: decode_state(value) for key, (_, value) in self._encoded.items()}
+
+    def __getitem__(self, key: K) -> V:
+        return self._values[key]
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self._check_writable()
+        if type(key) not in _KEYS:
+            raise EncodingError(
+                f"{self._name} can't have a key of type {type(key).__qualname__}: it would come back as something "
+                "else; use a str, a number, bytes, or a tuple of these"
+            )
+        try:
+            known = self._encoded.get(key)
+            encoded_key = encode_state(key) if known is None else known[0]
+            encoded = encode_state(value)
+        except EncodingError as error:
+            raise EncodingError(f"{self._name} can't keep the entry of key {key!r}: {error}") from None
+        self._encoded[key] = (encoded_key, encoded)
+        self._values[key] = decode_state(encoded)
+
+    def __delitem__(self, key: K) -> None:
+        self._check_writable()
+        del self._values[key]
+        del self._encoded[key]
+
+    def clear(self) -> None:
+        """Remove all entries."""
+        self._check_writable()
+        self._values = {}
+        self._encoded = {}
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._values
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._readable())
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def keys(self) -> KeysView[K]:
+        return self._readable().keys()
+
+    def values(self) -> ValuesView[V]:
+        return self._readable().values()
+
+    def items(self) -> ItemsView[K, V]:
+        return self._readable().items()
+
+    def _readable(self) -> dict[K, V]:
+        """Entries to go through: a copy where they may be changed meanwhile."""
+        return self._values.copy() if self._states.writable else self._values
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._name}>"
+
+    def _check_writable(self) -> None:
+        if not self._states.writable:
+            raise StateAccessError(
+                f"{self._name} can be changed only while a record of a broadcast stream is processed: only that "
+                "reaches every subtask, and all of them must hold the same"
+            )

@@ -1,0 +1,175 @@
+"""Timers of keys: part of keyed state, with an index by time beside it.
+
+What a checkpoint holds are rows as of any other state, with the time as namespace; they are kept in dicts of the
+backend and copied on write like those. The index is a heap that no snapshot sees. It isn't told when a timer is
+deleted, so its entries count only while the dicts have them; `restore` makes it anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from typing import Any, Final, NamedTuple, NoReturn
+
+from checkpoint.state.errors import StateAccessError
+from checkpoint.state.groups import KeyContext, KeyGroupMap
+
+EVENT_TIMERS: Final = "event timers"
+PROCESSING_TIMERS: Final = "processing timers"
+"""Names of the internal states. No attribute of a class has a space in its name."""
+TIMER_STATES: Final = frozenset({EVENT_TIMERS, PROCESSING_TIMERS})
+
+_LOWEST: Final = -(2**63)
+_HIGHEST: Final = 2**63 - 1
+_TIME: Final = 8
+_PREFIX: Final = _TIME + 2
+_BEHIND_ALL_GROUPS: Final = b"\xff\xff"
+_SLACK: Final = 10_000
+"""Entries of the index that may be void before it is made anew."""
+
+
+class Timer(NamedTuple):
+    at: int
+    """Milliseconds since the epoch."""
+    key: bytes
+    """Encoded."""
+    group: int
+    """Key group of the key."""
+
+
+class Timers:
+    """The timers of one clock, event time or processing time; at most one a key and time.
+
+    An entry is one bytes object, shared by dict and index, that sorts by time: time, key group and key.
+    """
+
+    def __init__(self, name: str, key_groups: range, context: KeyContext, make_map: Callable[[], KeyGroupMap]) -> None:
+        self.name = name
+        self.maps = [make_map() for _ in key_groups]
+        """By key group, counted from the first of the subtask."""
+        self._first = key_groups.start
+        self._context = context
+        self._index: list[bytes] = []
+        self._live = 0
+        self._sorted = True
+
+    def register(self, at: int) -> None:
+        """Set a timer for the current key; does nothing if it is set already.
+
+        Args:
+            at: milliseconds since the epoch; may lie in the past.
+
+        Raises:
+            StateAccessError: there is no current key.
+            TypeError: `at` is no int.
+            ValueError: `at` is outside of 64 bits.
+        """
+        entry, group = self._entry(at)
+        if entry not in group.data:
+            group.put(entry, None)
+            self._live += 1
+            if self._sorted:
+                heappush(self._index, entry)
+            else:
+                self._index.append(entry)
+
+    def delete(self, at: int) -> None:
+        """Take back the timer that `register(at)` set for the current key, if it has not fired.
+
+        Raises:
+            As `register`.
+        """
+        entry, group = self._entry(at)
+        if entry in group.data:
+            group.remove(entry)
+            self._live -= 1
+            if len(self._index) > 2 * self._live + _SLACK:
+                self._index = [each for one in self.maps for each in one.data]
+                self._sorted = False
+
+    def due(self, now: int) -> bool:
+        """Whether a timer's time has come. Cheap."""
+        return self._peek(_bound(now)) is not None
+
+    def pop(self, now: int) -> Timer | None:
+        """Remove the first timer that is due."""
+        entry = self._peek(_bound(now))
+        if entry is None:
+            return None
+        heappop(self._index)
+        group = int.from_bytes(entry[_TIME:_PREFIX], "big")
+        self.maps[group - self._first].remove(entry)
+        self._live -= 1
+        return Timer(_time(entry), entry[_PREFIX:], group)
+
+    @property
+    def next(self) -> int | None:
+        """When the first timer is due."""
+        entry = self._peek(None)
+        return None if entry is None else _time(entry)
+
+    def __len__(self) -> int:
+        return self._live
+
+    def restore(self, group: int, key: bytes, namespace: bytes | None, value: Any) -> str | None:
+        """Take over a row of a snapshot.
+
+        Returns:
+            What is wrong with the row, if anything.
+        """
+        if namespace is None or len(namespace) != _TIME or value is not None:
+            return "is no timer"
+        entry = namespace + group.to_bytes(2, "big") + key
+        map_ = self.maps[group - self._first]
+        if entry in map_.data:
+            return "is in the checkpoint twice"
+        map_.put(entry, None)
+        self._index.append(entry)
+        self._sorted = False
+        self._live += 1
+        return None
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _entry(self, at: int) -> tuple[bytes, KeyGroupMap]:
+        index = self._context.index
+        if index is None:
+            self._no_key()
+        if type(at) is not int:
+            raise TypeError(f"a timer takes a time as int, in milliseconds since the epoch, not {at!r}")
+        if not _LOWEST <= at <= _HIGHEST:
+            raise ValueError(f"a timer at {at} is outside of what 64 bits can hold; times are milliseconds")
+        prefix = ((at - _LOWEST) << 16 | (self._first + index)).to_bytes(_PREFIX, "big")
+        return prefix + self._context.key, self.maps[index]
+
+    def _no_key(self) -> NoReturn:
+        raise StateAccessError(
+            "a timer was used where there is no current key; timers belong to a key, and there is one only in process "
+            "and on_timer of a KeyedOperator"
+        )
+
+    def _peek(self, bound: bytes | None) -> bytes | None:
+        if not self._sorted:
+            heapify(self._index)
+            self._sorted = True
+        index, maps, first = self._index, self.maps, self._first
+        while index and (bound is None or index[0] < bound):
+            entry = index[0]
+            if entry in maps[int.from_bytes(entry[_TIME:_PREFIX], "big") - first].data:
+                return entry
+            heappop(index)
+        return None
+
+
+def split_entry(entry: bytes) -> tuple[bytes, bytes]:
+    """Key and namespace of an entry, for its row in a snapshot."""
+    return entry[_PREFIX:], entry[:_TIME]
+
+
+def _bound(now: int) -> bytes:
+    """Behind all entries of that time."""
+    return (now - _LOWEST).to_bytes(_TIME, "big") + _BEHIND_ALL_GROUPS
+
+
+def _time(entry: bytes) -> int:
+    return int.from_bytes(entry[:_TIME], "big") + _LOWEST

@@ -1,0 +1,65 @@
+"""The end of a drain: counted exactly, once, whatever the order."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkpoint.in_flight.drain import DrainTracker, RestoreBarrierCounter
+
+# -- driver ---------------------------------------------------------------------------------------------------
+
+
+def test_without_a_drain_nothing_is_waited_for() -> None:
+    tracker = DrainTracker([3, 4], drains=False)
+    assert not tracker.draining
+    assert not tracker.arrived(3)
+
+
+@given(st.permutations([3, 4, 7]))
+def test_the_drain_ends_with_the_last_subtask_without_outputs(order: list[int]) -> None:
+    tracker = DrainTracker([3, 4, 7], drains=True)
+    for subtask in order[:-1]:
+        assert not tracker.arrived(subtask)
+        assert not tracker.arrived(subtask)
+        assert tracker.draining
+    assert tracker.missing == {order[-1]}
+    assert tracker.arrived(order[-1])
+    assert not tracker.draining
+    assert not tracker.arrived(order[-1])
+
+
+def test_a_subtask_with_outputs_must_not_report() -> None:
+    with pytest.raises(ValueError, match="subtask 1 has outputs"):
+        DrainTracker([3], drains=True).arrived(1)
+
+
+# -- subtask --------------------------------------------------------------------------------------------------
+
+
+@given(st.permutations(["a", "b", "c", "restored"]))
+def test_the_barrier_goes_on_once_all_channels_have_delivered_it_and_the_restored_sequence_is_used_up(
+    order: list[str],
+) -> None:
+    counter = RestoreBarrierCounter(["a", "b", "c"])
+    goes_on = [counter.restored_used_up() if what == "restored" else counter.delivered(what) for what in order]
+    assert goes_on == [False, False, False, True]
+    assert counter.passed
+    assert not counter.restored_used_up()
+
+
+def test_a_source_passes_it_on_as_soon_as_its_restored_sequence_is_used_up() -> None:
+    counter = RestoreBarrierCounter([])
+    assert not counter.passed
+    assert counter.restored_used_up()
+    assert not counter.restored_used_up()
+
+
+def test_a_barrier_that_comes_twice_on_a_channel_is_an_error() -> None:
+    counter = RestoreBarrierCounter(["a", "b"])
+    counter.delivered("a")
+    with pytest.raises(ValueError, match="came twice"):
+        counter.delivered("a")
+    with pytest.raises(ValueError, match="isn't there: x"):
+        counter.delivered("x")

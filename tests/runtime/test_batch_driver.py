@@ -1,0 +1,184 @@
+"""`map_batches`: Arrow in, Arrow out; what a batch holds, when it is handed over, and what its rows carry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from pipeline.runtime.batch_driver import BatchDriver
+from pipeline.runtime.context import Context
+from pipeline.testing import ManualClock
+
+
+class Step:
+    """A driver whose function notes the batches that it gets."""
+
+    def __init__(self, function: Callable[[Any], Any] = lambda batch: batch, seconds_per_row: float = 0.0) -> None:
+        self.context = Context(0, 1)
+        self.batches: list[Any] = []
+        self.rows: list[Any] = []
+        self.timestamps: list[int | None] = []
+        clock = ManualClock()
+
+        def call(batch: Any) -> Any:
+            self.batches.append(batch)
+            clock.advance(batch.num_rows * seconds_per_row)
+            return function(batch)
+
+        self.driver = BatchDriver("step", call, self._emitted, self.context, clock)
+
+    def _emitted(self, value: Any) -> None:
+        self.rows.append(value)
+        self.timestamps.append(self.context.timestamp)
+
+    def push(self, values: list[Any], timestamps: list[int | None] | None = None) -> None:
+        for i, value in enumerate(values):
+            self.context.timestamp = None if timestamps is None else timestamps[i]
+            self.driver.push(value)
+
+    def sizes(self) -> list[int]:
+        return [batch.num_rows for batch in self.batches]
+
+
+def as_one_batch(values: list[Any], function: Callable[[Any], Any] = lambda batch: batch) -> Step:
+    """All `values` lie in one batch, since earlier ones were quick."""
+    step = Step(lambda batch: batch if "warm" in batch.schema.names else function(batch))
+    step.push([{"warm": 0}] * 4095)
+    step.batches.clear()
+    step.rows.clear()
+    step.timestamps.clear()
+    step.push(values)
+    step.driver.flush()
+    return step
+
+
+def test_records_come_as_columns_and_rows_go_on_as_records() -> None:
+    def double(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.record_batch({"id": pc.multiply(batch["id"], 2), "name": batch["name"]})
+
+    step = as_one_batch([{"id": 1, "name": "a"}, {"id": 2, "name": "b"}], double)
+    assert isinstance(step.batches[0], pa.RecordBatch)
+    assert step.rows == [{"id": 2, "name": "a"}, {"id": 4, "name": "b"}]
+
+
+def test_a_field_that_only_later_records_have_is_a_column_too() -> None:
+    """Arrow itself would take the columns of the first record and drop what the others have more."""
+    step = as_one_batch([{"a": 1}, {"b": 2, "a": 3}, {}])
+    assert step.rows == [{"a": 1, "b": None}, {"a": 3, "b": 2}, {"a": None, "b": None}]
+
+
+def test_a_table_or_nothing_may_come_back() -> None:
+    def table(batch: Any) -> pa.Table:
+        return pa.concat_tables([pa.Table.from_batches([batch])] * 2)
+
+    assert as_one_batch([{"a": 1}], table).rows == [{"a": 1}, {"a": 1}]
+    assert as_one_batch([{"a": 1}], lambda batch: None).rows == []
+    assert as_one_batch([{"a": 1}], lambda batch: batch.slice(0, 0)).rows == []
+
+
+# -- when -----------------------------------------------------------------------------------------------------
+
+
+def test_batches_grow_while_they_are_quick_up_to_a_bound() -> None:
+    step = Step()
+    step.push([{"a": 1}] * 20_000)
+    assert step.sizes()[:5] == [1, 2, 4, 8, 16]
+    assert max(step.sizes()) == 4096
+
+
+def test_a_batch_takes_no_longer_than_10_ms_or_holds_one_record() -> None:
+    """A barrier waits for no more."""
+    step = Step(seconds_per_row=1 / 1024)
+    step.push([{"a": 1}] * 45)
+    assert step.sizes() == [1, 2, 4, 8, 10, 10, 10]
+    slow = Step(seconds_per_row=1.0)
+    slow.push([{"a": 1}] * 3)
+    assert slow.sizes() == [1, 1, 1]
+
+
+def test_what_is_buffered_is_handed_over_when_the_record_loop_is_left() -> None:
+    step = Step()
+    step.push([{"a": i} for i in range(5)])
+    assert [row["a"] for row in step.rows] == [0, 1, 2]
+    step.driver.flush()
+    assert [row["a"] for row in step.rows] == [0, 1, 2, 3, 4]
+    step.driver.flush()
+    assert len(step.batches) == 3
+
+
+# -- what rows carry ------------------------------------------------------------------------------------------
+
+
+def timestamps_of(function: Callable[[Any], Any], timestamps: list[int | None]) -> list[int | None]:
+    step = as_one_batch([], function)
+    step.push([{"a": i} for i in range(len(timestamps))], timestamps)
+    step.driver.flush()
+    return step.timestamps
+
+
+def test_each_row_keeps_its_timestamp_if_there_are_as_many_as_before_and_else_gets_the_latest() -> None:
+    assert timestamps_of(lambda batch: batch, [5, None, 3]) == [5, None, 3]
+    assert timestamps_of(lambda batch: batch.slice(1), [5, None, 3]) == [5, 5]
+    assert timestamps_of(lambda batch: batch.slice(1), [None, None]) == [None]
+
+
+def test_behind_it_there_is_no_record_in_hand_and_afterwards_there_is_again() -> None:
+    seen: list[Any] = []
+    context = Context(0, 1)
+    driver = BatchDriver("step", lambda batch: batch, lambda value: look(), context, ManualClock())
+
+    def look() -> None:
+        with pytest.raises(AttributeError, match=r"ctx\.offset isn't there"):
+            context.offset  # noqa: B018
+        seen.append((context.key, context.timestamp))
+
+    class Row:
+        offset = 17
+
+    context.key_bytes, context.timestamp, context.source_rows = b"\xa1k", 5, [Row()]
+    driver.push({"a": 1})
+    assert seen == [(None, 5)]
+    assert (context.key, context.timestamp, context.offset) == ("k", 5, 17)
+
+
+# -- mistakes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([[1, 2]], "got a list: its records must be dicts"),
+        (["text"], "got a str: its records must be dicts"),
+        ([{}], "records without fields"),
+        ([{1: "a"}], "the field 1, but names of columns must be str"),
+        ([{"a": 1}, {"a": "x"}], "the field 'a' can't be a column"),
+        ([{"a": object()}], "the field 'a' can't be a column"),
+        ([{"a": 2**70}], "the field 'a' can't be a column"),
+    ],
+)
+def test_records_that_are_no_rows_are_refused(values: list[Any], message: str) -> None:
+    with pytest.raises(TypeError, match=f"map_batches 'step'.*{message}"):
+        as_one_batch(values)
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ([{"a": 1}], "returned a list; it must return a pyarrow.RecordBatch, a pyarrow.Table or None"),
+        (pa.table([[1], [2]], names=["a", "a"]), "several columns of one name"),
+        (pa.table({"a": [1, 2]}).select([]), "returned a Table without columns; for no rows at all return None"),
+    ],
+)
+def test_what_is_no_batch_of_records_is_refused(returned: Any, message: str) -> None:
+    step = Step(lambda batch: returned)
+    with pytest.raises(TypeError, match=f"map_batches 'step'.*{message}"):
+        step.push([{"a": 1}])
+
+
+def test_an_error_of_the_function_comes_out_as_it_is() -> None:
+    with pytest.raises(ZeroDivisionError):
+        Step(lambda batch: 1 // 0).push([{"a": 1}])

@@ -1,0 +1,78 @@
+"""How long a task waits when nothing happens but the clock."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from checkpoint.barrier_events import Barrier, BarrierArrived
+from checkpoint.barriers import BarrierHandler
+from checkpoint.elements import ChannelName, EdgeName
+from pipeline.buffers import BufferConfig
+from pipeline.runtime.frames import ChannelId
+from pipeline.runtime.input_gate import InputGate
+from pipeline.runtime.mailbox import Mailbox
+from pipeline.runtime.operator_task import OperatorTask
+from pipeline.runtime.task import Entry
+from pipeline.runtime.task_metrics import TaskMetrics
+
+EDGE = EdgeName("in", "count", "")
+
+
+class NotingMailbox(Mailbox):
+    """Notes for how long it was asked to wait, and doesn't."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[float] = []
+
+    def wait(self, timeout: float) -> None:
+        self.waits.append(timeout)
+
+
+def task(mailbox: Mailbox, turn_of_sent: float | None = None) -> OperatorTask:
+    """With two input channels; `turn_of_sent`: when a barrier that waits in its output queue turns unaligned."""
+    channels = [ChannelName(EDGE, upstream, 0) for upstream in (0, 1)]
+    gate = InputGate([ChannelId(0, i, 2) for i in (0, 1)], BufferConfig(), lambda channel: None, lambda: None)
+    unused: Any = None
+    return OperatorTask(
+        gate=gate,
+        channels=channels,
+        barriers=BarrierHandler(2, time.monotonic()),
+        name="count[0]",
+        chain=unused,
+        context=unused,
+        writers=[],
+        sinks={},
+        checkpoints=SimpleNamespace(next_turn=turn_of_sent),
+        event_time=SimpleNamespace(seconds_to_next=lambda now: float("inf")),
+        hand=unused,
+        restored=unused,
+        entries={EDGE: Entry(lambda value: None, keyed=False, at_head=True)},
+        drain=False,
+        mailbox=mailbox,
+        coordinator=unused,
+        metrics=TaskMetrics(time.monotonic),
+        linger=0.05,
+    )
+
+
+@pytest.mark.parametrize("wait", ["_wait_for_work", "_wait_for_room"])
+def test_a_task_that_waits_looks_up_when_a_checkpoint_it_has_seen_turns_unaligned(wait: str) -> None:
+    mailbox = NotingMailbox()
+    waiting = task(mailbox)
+    getattr(waiting, wait)()
+    waiting._tell(BarrierArrived(0, Barrier(1, alignment_timeout=0.03)))
+    getattr(waiting, wait)()
+    assert mailbox.waits[0] > 0.03
+    assert 0 <= mailbox.waits[1] <= 0.03
+
+
+@pytest.mark.parametrize("wait", ["_wait_for_work", "_wait_for_room"])
+def test_a_task_that_waits_looks_up_when_a_barrier_in_its_output_queue_turns_unaligned(wait: str) -> None:
+    mailbox = NotingMailbox()
+    getattr(task(mailbox, turn_of_sent=time.monotonic() + 0.03), wait)()
+    assert 0 <= mailbox.waits[0] <= 0.03
