@@ -15,19 +15,17 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from pipeline.bench.cpu import CpuMeter
+from pipeline.bench.errors import BenchFailed
 from pipeline.bench.input import RECORD_BYTES, USERS, records
 from pipeline.bench.percentiles import percentile
 from pipeline.bench.running_sum import running_sum
+from pipeline.bench.spark_jvm import jvm_pid
 from pipeline.broker.topics import Follower, create_topics, delete_topics, publish
 from pipeline.handle import JobHandle
 from sinks.kafka.clients import Delivery
 
 PARTITIONS: Final = 4
 _SAMPLE_S: Final = 0.1
-
-
-class BenchFailed(RuntimeError):
-    """A measurement is void; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +167,8 @@ class _Watch:
             time.sleep(_SAMPLE_S)
             self._look()
             if handle.running_since is not None:
-                self.meter.sample({os.getpid(), *handle.processes().values(), *_jvm()})
+                jvm = jvm_pid()
+                self.meter.sample({os.getpid(), *handle.processes().values(), *([] if jvm is None else [jvm])})
         self._look()
 
     def _look(self) -> None:
@@ -183,13 +182,6 @@ class _Watch:
 
     def __exit__(self, *_: object) -> None:
         self._follower.close()
-
-
-def _jvm() -> list[int]:
-    from pyspark import SparkContext
-
-    gateway = SparkContext._gateway
-    return [] if gateway is None or gateway.proc is None else [gateway.proc.pid]
 
 
 def _count(servers: str, topic: str) -> int:

@@ -1,0 +1,1 @@
+"""`weir bench backpressure`: checkpoints of a job whose operators do 1 % of what its source could give."""

@@ -1,0 +1,187 @@
+"""What a run gives, and what it comes to. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Final, Literal
+
+from checkpoint.coordinator import JOB_ENDING
+from pipeline.bench.backpressure.variants import Settings, Variant
+from pipeline.bench.percentiles import percentile
+from pipeline.runtime.checkpoint_stats import ATTEMPT_ENDED, CheckpointStats
+
+RATE_WINDOW: Final = 1.0
+"""Seconds over which rates are taken: subtasks report twice a second, so that anything shorter jumps."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The job at one moment. Counters begin with the job."""
+
+    at: float
+    """Seconds since all subtasks run."""
+    fetched: int
+    """Records that the source subtasks have emitted."""
+    processed: int
+    """Records that the operator subtasks have done."""
+    in_flight_bytes: int
+    """In all queues between them."""
+    gate_closed_ms: float
+    """Of the source subtask whose gate was closed longest."""
+    resident_bytes: int
+    """Of driver, JVM and workers."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    at: float
+    """Seconds from the moment that all subtasks ran to the trigger."""
+    age: float
+    """Its duration, or how long it had taken when the run ended."""
+    stats: CheckpointStats
+
+    @property
+    def outcome(self) -> Literal["completed", "failed", "in_progress"]:
+        """One that the end of a failing job cut short has not failed on its own account."""
+        return "in_progress" if self.stats.failure in (JOB_ENDING, ATTEMPT_ENDED) else self.stats.status
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Values of several checkpoints; `None` without checkpoints."""
+
+    p50: float | None
+    p95: float | None
+    max: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        return cls(percentile(values, 0.5), percentile(values, 0.95), max(values, default=None))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Figures of one run. Checkpoints triggered during the warm-up are counted, but in no spread. Durations are
+    seconds unless named otherwise, sizes bytes."""
+
+    completed: int
+    failed: int
+    in_progress: int
+    """When the run ended."""
+    oldest_in_progress: float | None
+    """How long the oldest of them had taken."""
+    unaligned: int
+    """Of the completed ones, those whose barrier overtook data somewhere."""
+    duration: Spread
+    start_delay: Spread
+    """From the trigger to the last subtask's snapshot."""
+    span_records: Spread
+    """Emitted between two barriers, by the source subtask that emitted most; failed checkpoints included."""
+    span_bytes: Spread
+    in_flight_records: Spread
+    """Stored in the checkpoint as records in flight."""
+    in_flight_bytes: Spread
+    size: Spread
+    """All that a checkpoint wrote or refers to."""
+    records_per_s: float | None
+    """Through the operators, after the warm-up."""
+    fetched_per_s_max: float | None
+    """The most that the source gave in any second."""
+    queued_bytes_max: int
+    """The most in queues at any sample."""
+    gate_closed: float
+    """Part of the run that the gate was closed, of the source subtask where it was longest."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a run took of the machine. Peaks of resident memory are bytes; those of workers the largest worker's."""
+
+    driver_bytes: int
+    jvm_bytes: int
+    worker_bytes: int
+    total_bytes: int
+    """Of all processes at one time; pages shared between workers count for each."""
+    jvm_gc_ms: float
+    """Of the driver's JVM, while the run was watched."""
+    driver_gc_ms: float
+    """Of the driver's Python."""
+    workers_gc_ms: float
+    """Of all workers' Pythons together."""
+
+
+@dataclass(frozen=True)
+class Run:
+    variant: Variant
+    seconds: float
+    """How long it was watched, from the moment that all subtasks ran."""
+    failure: str | None
+    """Why the job failed meanwhile; `None` if it ran to the end."""
+    summary: Summary
+    cost: Cost
+    checkpoints: tuple[Checkpoint, ...]
+    samples: tuple[Sample, ...]
+
+
+@dataclass(frozen=True)
+class Result:
+    settings: Settings
+    runs: tuple[Run, ...]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=2)
+
+
+def summarise(checkpoints: Sequence[Checkpoint], samples: Sequence[Sample], warm_up: float) -> Summary:
+    counted = [one for one in checkpoints if one.at >= warm_up]
+    done = [one for one in counted if one.outcome == "completed"]
+    pending = [one.age for one in checkpoints if one.outcome == "in_progress"]
+    spans = [one.stats for one in counted if one.stats.subtasks]
+    peaks = [rate for _, rate in rates([(sample.at, sample.fetched) for sample in samples])]
+    return Summary(
+        completed=sum(one.outcome == "completed" for one in checkpoints),
+        failed=sum(one.outcome == "failed" for one in checkpoints),
+        in_progress=len(pending),
+        oldest_in_progress=max(pending, default=None),
+        unaligned=sum(one.outcome == "completed" and one.stats.unaligned for one in checkpoints),
+        duration=Spread.of([one.age for one in done]),
+        start_delay=Spread.of([one.stats.start_delay for one in done]),
+        span_records=Spread.of([stats.span_records for stats in spans]),
+        span_bytes=Spread.of([stats.span_bytes for stats in spans]),
+        in_flight_records=Spread.of([one.stats.in_flight_records for one in done]),
+        in_flight_bytes=Spread.of([one.stats.in_flight_bytes for one in done]),
+        size=Spread.of([one.stats.size for one in done]),
+        records_per_s=_throughput(samples, warm_up),
+        fetched_per_s_max=max(peaks, default=None),
+        queued_bytes_max=max((sample.in_flight_bytes for sample in samples), default=0),
+        gate_closed=_gate_closed(samples),
+    )
+
+
+def rates(counts: Sequence[tuple[float, int]], window: float = RATE_WINDOW) -> list[tuple[float, float]]:
+    """Pairs of time and counter as pairs of time and increase a second over about the `window` seconds before."""
+    found: list[tuple[float, float]] = []
+    first, least = 0, 0.8 * window  # samples jitter
+    for at, count in counts:
+        while first + 1 < len(counts) and counts[first + 1][0] <= at - least:
+            first += 1
+        then, before = counts[first]
+        if at - then >= least:
+            found.append((at, (count - before) / (at - then)))
+    return found
+
+
+def _throughput(samples: Sequence[Sample], warm_up: float) -> float | None:
+    after = [sample for sample in samples if sample.at >= warm_up]
+    if len(after) < 2:
+        return None
+    first, last = after[0], after[-1]
+    return (last.processed - first.processed) / (last.at - first.at)
+
+
+def _gate_closed(samples: Sequence[Sample]) -> float:
+    if not samples or samples[-1].at <= 0:
+        return 0.0
+    return min(1.0, samples[-1].gate_closed_ms / 1000 / samples[-1].at)

@@ -1,0 +1,146 @@
+"""What is run: each mechanism against backpressure alone, and together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from checkpoint.config import CheckpointConfig
+from pipeline.buffers import KIB, BufferConfig
+
+PARALLELISM: Final = 2
+DELAY_S: Final = 0.002
+"""What a slow operator sleeps for each record."""
+OPERATORS_RATE: Final = PARALLELISM / DELAY_S
+"""Records/s that the slow operators could do at most."""
+SOURCE_RATE: Final = 100 * OPERATORS_RATE
+"""Records/s of the whole source: the operators do 1 % of it."""
+HEALTHY_RATE: Final = 10_000.0
+"""Records/s of the healthy job's source: ten times what the slow operators do, and still easy for two cores."""
+TIMEOUT_ALIGNMENT: Final = 0.5
+"""Seconds after which the checkpoints of `timeout` runs turn unaligned."""
+_FIXED: Final = {"max_bytes": 384 * KIB, "frame_bytes": 32 * KIB, "debloat": False}
+"""What Apache Flink's defaults give a subtask with two input channels: twelve buffers of 32 KiB."""
+_LARGE: Final = {"debloat": False}
+"""Weir's bounds without debloating: 8 MiB a subtask, so that what is queued takes minutes, as in the original."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all runs of an experiment have in common. Durations are seconds."""
+
+    interval: float
+    timeout: float
+    max_concurrent: int
+    tolerable_failures: int
+    seconds: float
+    """How long a run is watched at most, from the moment that all subtasks run."""
+    enough: int | None = None
+    """End a run when so many checkpoints have completed; `None` = never before `seconds`."""
+
+    @property
+    def warm_up(self) -> float:
+        """Checkpoints triggered before that many seconds are left out of percentiles: queues and rates settle."""
+        return 2 * self.interval
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One run."""
+
+    name: str
+    alignment: str | float = "aligned"
+    gate: bool = True
+    max_span_records: int | None = None
+    """The gate's limit for each source subtask; `None` = by time only."""
+    buffers: dict[str, Any] = field(default_factory=dict)
+    """Options of `BufferConfig`."""
+    delay: float = DELAY_S
+    rate: float = SOURCE_RATE
+
+    @property
+    def buffer_config(self) -> BufferConfig:
+        return BufferConfig(**self.buffers)
+
+    def checkpoint_config(self, folder: str, settings: Settings) -> CheckpointConfig:
+        """
+        Raises:
+            ValueError: an option has a value that it can't have.
+        """
+        alignment: Any = self.alignment
+        return CheckpointConfig(
+            folder,
+            interval=settings.interval,
+            timeout=settings.timeout,
+            max_concurrent=settings.max_concurrent,
+            tolerable_failures=settings.tolerable_failures,
+            alignment=alignment,
+        )
+
+
+@dataclass(frozen=True)
+class Experiment:
+    settings: Settings
+    variants: tuple[Variant, ...]
+
+    def only(self, names: tuple[str, ...]) -> Experiment:
+        """The runs of these names, all for none.
+
+        Raises:
+            ValueError: there is no such run; the message lists those there are.
+        """
+        known = [variant.name for variant in self.variants]
+        for name in names:
+            if name not in known:
+                raise ValueError(f"there is no run {name!r}; there are {', '.join(known)}")
+        return replace(self, variants=tuple(v for v in self.variants if v.name in names)) if names else self
+
+
+def standard(seconds: float | None = None, interval: float | None = None) -> Experiment:
+    """An interval of 2 s, a timeout of 60 s, one checkpoint at a time, failures tolerated; 75 s a run."""
+    settings = Settings(
+        interval=interval or 2.0, timeout=60.0, max_concurrent=1, tolerable_failures=1_000, seconds=seconds or 75.0
+    )
+    limit = _limit(settings)
+    return Experiment(
+        settings,
+        (
+            Variant("healthy", delay=0.0, rate=HEALTHY_RATE),
+            Variant("healthy-unaligned", "unaligned", delay=0.0, rate=HEALTHY_RATE),
+            Variant("aligned-fixed", gate=False, buffers=_FIXED),
+            Variant("aligned-fixed-gate", buffers=_FIXED),
+            Variant("aligned-fixed-gate-limit", max_span_records=limit, buffers=_FIXED),
+            Variant("aligned", gate=False),
+            Variant("aligned-gate"),
+            Variant("timeout-gate", TIMEOUT_ALIGNMENT),
+            Variant("unaligned-fixed", "unaligned", gate=False, buffers=_FIXED),
+            Variant("unaligned", "unaligned", gate=False),
+            Variant("unaligned-gate", "unaligned"),
+        ),
+    )
+
+
+def original(seconds: float | None = None, interval: float | None = None) -> Experiment:
+    """The experiment that began it: two checkpoints at a time, every 10 s, a timeout of 5 min, no failure tolerated,
+    and queues that take minutes; until ten checkpoints have completed, 20 min at most."""
+    settings = Settings(
+        interval=interval or 10.0,
+        timeout=300.0,
+        max_concurrent=2,
+        tolerable_failures=0,
+        seconds=seconds or 1_200.0,
+        enough=10,
+    )
+    return Experiment(
+        settings,
+        (
+            Variant("original", gate=False, buffers=_LARGE),
+            Variant("original-gate", buffers=_LARGE),
+            Variant("original-gate-limit", max_span_records=_limit(settings), buffers=_LARGE),
+        ),
+    )
+
+
+def _limit(settings: Settings) -> int:
+    """What the operators do in one interval, for each source subtask."""
+    return max(1, round(OPERATORS_RATE * settings.interval / PARALLELISM))

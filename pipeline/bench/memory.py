@@ -1,0 +1,31 @@
+"""Resident memory of the processes that take part in a measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import psutil
+
+
+class MemoryMeter:
+    """Peaks of resident memory in bytes, by group of processes. Pages that processes share count for each of them."""
+
+    def __init__(self) -> None:
+        self.peaks: dict[str, int] = {}
+        """The largest process of each group."""
+        self.peak_total = 0
+        """The most that all had at one time."""
+
+    def sample(self, processes: Mapping[str, list[int]]) -> int:
+        """Look at the processes of each group; what all of them have now."""
+        total = 0
+        for group, pids in processes.items():
+            for pid in pids:
+                try:
+                    resident = int(psutil.Process(pid).memory_info().rss)
+                except psutil.Error:
+                    continue  # has ended
+                total += resident
+                self.peaks[group] = max(self.peaks.get(group, 0), resident)
+        self.peak_total = max(self.peak_total, total)
+        return total
