@@ -71,7 +71,12 @@ def test_a_crash_at_any_step_leaves_the_output_exact(stage: Stage, spark: Any, s
 
 
 @pytest.mark.parametrize(
-    "step", ["committer.before_commit", pytest.param("committer.after_commit", marks=pytest.mark.matrix)]
+    "step",
+    [
+        "committer.before_commit",
+        "snapshot.channel_state",
+        pytest.param("committer.after_commit", marks=pytest.mark.matrix),
+    ],
 )
 def test_a_crash_under_backpressure_leaves_the_output_exact(stage: Stage, spark: Any, step: str) -> None:
     """Barriers fall into the middle of what the source has polled: the rest of it is read again."""
