@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from checkpoint.handles import FileHandle
+from checkpoint.storage.handles import FileHandle
 
 
 @dataclass(frozen=True, slots=True, order=True)

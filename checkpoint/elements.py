@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from checkpoint.barrier_events import Barrier
+from checkpoint.barriers.events import Barrier
 
 Payload: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 

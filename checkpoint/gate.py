@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from checkpoint.coordinator_events import CheckpointKind, Heartbeat
+from checkpoint.coordination.coordinator_events import CheckpointKind, Heartbeat
 from checkpoint.gate_events import (
     Action,
     AskForCheckpoint,

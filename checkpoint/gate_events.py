@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from checkpoint.coordinator_events import CheckpointKind, Heartbeat
+from checkpoint.coordination.coordinator_events import CheckpointKind, Heartbeat
 
 # -- events ---------------------------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ from pipeline.errors import JobCancelled, JobFailed, NotEnoughSlots, PipelineErr
 from pipeline.handle import JobHandle
 from pipeline.job import Pipeline
 from pipeline.operators import KeyedOperator, Operator
-from pipeline.runtime.checkpoint_stats import CheckpointStats
-from pipeline.runtime.restart import RestartStrategy
+from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
+from pipeline.runtime.driver.restart import RestartStrategy
 from pipeline.watermarks import WatermarkStrategy
 
 __all__ = [

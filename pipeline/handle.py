@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import JobCancelled, JobFailed
-from pipeline.runtime.checkpoint_stats import CheckpointStats
-from pipeline.runtime.job_master import JobMaster, JobOptions, Recovery
+from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
+from pipeline.runtime.driver.job_master import JobMaster, JobOptions, Recovery
 
 if TYPE_CHECKING:
     from pipeline.job import Pipeline

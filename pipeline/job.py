@@ -12,7 +12,7 @@ from pipeline.buffers import BufferConfig
 from pipeline.errors import PipelineError
 from pipeline.graph import Graph, Plan, StepKind, plan
 from pipeline.handle import JobHandle
-from pipeline.runtime.restart import RestartStrategy
+from pipeline.runtime.driver.restart import RestartStrategy
 from pipeline.streams import Stream
 from sources.source import Source
 

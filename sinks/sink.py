@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from checkpoint.committables import Committable as Committable
 from checkpoint.committables import SegmentName as SegmentName
-from checkpoint.handles import FileHandle
 from checkpoint.metrics import MetricSink
+from checkpoint.storage.handles import FileHandle
 
 
 class RecordContext(Protocol):
@@ -110,7 +110,7 @@ class CommitterContext:
     staging: Staging
     metrics: MetricSink
     check_owner: Callable[[], None]
-    """Raises `checkpoint.owners.Fenced` when another owner has claimed the job. To be called before anything that
+    """Raises `owners.Fenced` when another owner has claimed the job. To be called before anything that
     fences or commits."""
 
 

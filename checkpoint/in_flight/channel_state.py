@@ -30,10 +30,10 @@ import pyarrow.compute as pc
 
 from checkpoint.batch import schema
 from checkpoint.elements import ChannelName, Data, EdgeName, IdleStatus, Watermark
-from checkpoint.handles import FileHandle
 from checkpoint.in_flight.captured import CapturedState, Part
 from checkpoint.in_flight.runs import Content, Run, origin_of, runs_of
-from checkpoint.storage import CheckpointStorage, DamagedFile
+from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.storage import CheckpointStorage, DamagedFile
 
 _SCHEMA: Final = pa.schema(
     [
@@ -95,7 +95,7 @@ def save(
     """Write what a subtask captured; durable on return. Not for the task thread.
 
     Args:
-        path: from `checkpoint.naming`.
+        path: from `checkpoint.storage.naming`.
         keyed: whether the frames of an edge have key and key group.
 
     Raises:

@@ -12,7 +12,7 @@ from checkpoint.config import CheckpointConfig
 from checkpoint.state import ReducingState, ValueState
 from pipeline.job import Pipeline
 from pipeline.operators import KeyedOperator, OperatorContext
-from pipeline.runtime.restart import RestartStrategy
+from pipeline.runtime.driver.restart import RestartStrategy
 from sinks import KafkaSink
 from sources import KafkaSource
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from checkpoint.elements import ChannelName, EdgeName
-from checkpoint.handles import FileHandle
 from checkpoint.in_flight.captured import Part
 from checkpoint.in_flight.edges import EdgeShape
 from checkpoint.in_flight.runs import Origin
+from checkpoint.storage.handles import FileHandle
 from pipeline.buffers import BufferConfig
 
 
@@ -31,12 +31,12 @@ class JobSpec:
     min_pause: float
     max_concurrent: int
     alignment_timeout: float | None
-    """Of every barrier (see `checkpoint.barrier_events.Barrier`)."""
+    """Of every barrier (see `checkpoint.barriers.events.Barrier`)."""
     exactly_once: bool
     """Channels wait for each other's barriers."""
     owner_epoch: int
     claim: Any
-    """Wire form of this attempt's `checkpoint.owners.Claim`."""
+    """Wire form of this attempt's `checkpoint.storage.owners.Claim`."""
     driver: tuple[str, int]
     """Address of the coordinator server."""
     secret: bytes
@@ -44,7 +44,7 @@ class JobSpec:
     versions: dict[str, str]
     """Versions of Python and Weir on the driver, which workers must have, too."""
     probe: list[Any] | None
-    """Wire form of a `checkpoint.probe.Probe`: every worker must see the same checkpoint folder."""
+    """Wire form of a `checkpoint.storage.probe.Probe`: every worker must see the same checkpoint folder."""
     failpoints: list[Any]
 
 

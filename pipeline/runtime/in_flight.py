@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from checkpoint.elements import ChannelName, EdgeName, InFlight
-from checkpoint.handles import FileHandle
 from checkpoint.in_flight import channel_state
 from checkpoint.in_flight.edges import EdgeShape, SnapshotEdge
 from checkpoint.in_flight.redistribute import EdgeRedistribution, Rule, assign, redistribute, rule
 from checkpoint.in_flight.runs import Origin
-from checkpoint.metadata import CheckpointMetadata
-from checkpoint.storage import CheckpointStorage
+from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.metadata import CheckpointMetadata
+from checkpoint.storage.storage import CheckpointStorage
 from pipeline.errors import PipelineError
 from pipeline.graph import Plan, PlannedEdge, Vertex, keeps_keys
 from pipeline.partitioners import Distribution
 from pipeline.runtime.deployment import RestoredInFlight
-from pipeline.runtime.record_writer import downstream_subtasks
+from pipeline.runtime.subtask.record_writer import downstream_subtasks
 
 # -- edges ------------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ import pyspark.worker
 import xxhash
 from pyspark.daemon import manager
 
-import pipeline.runtime.subtask
+import pipeline.runtime.subtask.process
 import sinks
 import sources
 
@@ -29,7 +29,7 @@ _IMPORTED = (
     pyarrow,
     pyspark.worker,
     xxhash,
-    pipeline.runtime.subtask,
+    pipeline.runtime.subtask.process,
     sinks,
     sources,
 )

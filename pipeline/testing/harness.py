@@ -11,10 +11,10 @@ from checkpoint.key_groups import key_group
 from checkpoint.state import HeapBackend, read_snapshot
 from pipeline.graph import PlannedStep, StepKind, Vertex
 from pipeline.operators import KeyedOperator, Operator
-from pipeline.runtime.chain import Chain
-from pipeline.runtime.context import Context
-from pipeline.runtime.event_time import EventTime
-from pipeline.runtime.mailbox import Mailbox
+from pipeline.runtime.subtask.chain import Chain
+from pipeline.runtime.subtask.context import Context
+from pipeline.runtime.subtask.event_time import EventTime
+from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.testing.clock import ManualClock
 
 _MAX_PARALLELISM = 128

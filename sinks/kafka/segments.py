@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from checkpoint.handles import FileHandle
+from checkpoint.storage.handles import FileHandle
 from sinks.kafka.rows import Rows
 from sinks.sink import StagedFile, Staging
 

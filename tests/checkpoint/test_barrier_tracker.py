@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoint.barrier_events import (
+from checkpoint.barriers.events import (
     Action,
     Barrier,
     BarrierAnnounced,
@@ -19,8 +19,8 @@ from checkpoint.barrier_events import (
     TakeSnapshot,
     Tick,
 )
-from checkpoint.barrier_tracker import BarrierTracker
-from checkpoint.coordinator_events import CheckpointKind
+from checkpoint.barriers.tracker import BarrierTracker
+from checkpoint.coordination.coordinator_events import CheckpointKind
 
 
 def arrived(channel: int, checkpoint_id: int, age: float = 0.0) -> BarrierArrived:

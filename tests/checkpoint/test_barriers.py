@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from checkpoint.barrier_events import (
+from checkpoint.barriers.events import (
     Action,
     Barrier,
     BarrierAnnounced,
@@ -23,8 +23,8 @@ from checkpoint.barrier_events import (
     Tick,
     UnblockChannel,
 )
-from checkpoint.barriers import BarrierHandler
-from checkpoint.coordinator_events import CheckpointKind
+from checkpoint.barriers.handler import BarrierHandler
+from checkpoint.coordination.coordinator_events import CheckpointKind
 
 
 def arrived(channel: int, checkpoint_id: int, timeout: float | None = None, age: float = 0.0) -> BarrierArrived:

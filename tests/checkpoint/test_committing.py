@@ -11,7 +11,7 @@ import pytest
 
 from checkpoint.committables import Committable, SegmentName
 from checkpoint.committing import CommitLog, CommitOrder, ReleaseEpoch, ReleaseNew, RestoredCommits
-from checkpoint.handles import FileHandle
+from checkpoint.storage.handles import FileHandle
 
 
 def segments(epoch: int, *payloads: object) -> list[Committable]:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from checkpoint.config import CheckpointConfig
-from checkpoint.coordinator import MIN_SPAN_SCALE, CheckpointCoordinator, CheckpointInProgress
-from checkpoint.coordinator_events import (
+from checkpoint.coordination.coordinator import MIN_SPAN_SCALE, CheckpointCoordinator, CheckpointInProgress
+from checkpoint.coordination.coordinator_events import (
     Acknowledged,
     Action,
     AllInputEnded,
@@ -33,8 +33,8 @@ from checkpoint.coordinator_events import (
     Tick,
     TriggerCheckpoint,
 )
-from checkpoint.coordinator_options import CoordinatorOptions
-from checkpoint.trigger_schedule import RETRY_PAUSE
+from checkpoint.coordination.coordinator_options import CoordinatorOptions
+from checkpoint.coordination.trigger_schedule import RETRY_PAUSE
 
 CHECKPOINT, SAVEPOINT, FINAL = CheckpointKind.CHECKPOINT, CheckpointKind.SAVEPOINT, CheckpointKind.FINAL
 LENIENT = 1000

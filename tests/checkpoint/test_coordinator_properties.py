@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from checkpoint.coordinator import MIN_SPAN_SCALE, CheckpointCoordinator
-from checkpoint.coordinator_events import (
+from checkpoint.coordination.coordinator import MIN_SPAN_SCALE, CheckpointCoordinator
+from checkpoint.coordination.coordinator_events import (
     Acknowledged,
     AllInputEnded,
     CheckpointAsked,
@@ -34,7 +34,7 @@ from checkpoint.coordinator_events import (
     Tick,
     TriggerCheckpoint,
 )
-from checkpoint.coordinator_options import CoordinatorOptions
+from checkpoint.coordination.coordinator_options import CoordinatorOptions
 
 SUBTASKS = 2
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoint.coordinator_events import CheckpointKind, Heartbeat
+from checkpoint.coordination.coordinator_events import CheckpointKind, Heartbeat
 from checkpoint.gate import GateOptions, SourceGate
 from checkpoint.gate_events import (
     Action,

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from checkpoint import coordinator_events as ce
 from checkpoint import gate_events as ge
-from checkpoint.barrier_events import (
+from checkpoint.barriers.events import (
     Barrier,
     BarrierArrived,
     BlockChannel,
@@ -22,10 +21,11 @@ from checkpoint.barrier_events import (
     TakeSnapshot,
     UnblockChannel,
 )
-from checkpoint.barriers import BarrierHandler
-from checkpoint.coordinator import CheckpointCoordinator
-from checkpoint.coordinator_events import CheckpointKind, FailureReason
-from checkpoint.coordinator_options import CoordinatorOptions
+from checkpoint.barriers.handler import BarrierHandler
+from checkpoint.coordination import coordinator_events as ce
+from checkpoint.coordination.coordinator import CheckpointCoordinator
+from checkpoint.coordination.coordinator_events import CheckpointKind, FailureReason
+from checkpoint.coordination.coordinator_options import CoordinatorOptions
 from checkpoint.gate import GateOptions, SourceGate
 
 HEARTBEAT = 1.0

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.coordinator_events import CheckpointKind
+from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import EdgeName
-from checkpoint.handles import FileHandle
 from checkpoint.in_flight.edges import EdgeShape, SnapshotEdge
-from checkpoint.metadata import (
+from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.metadata import (
     CheckpointMetadata,
     MetadataError,
     OperatorSnapshot,
@@ -23,7 +23,7 @@ from checkpoint.metadata import (
     VertexSnapshot,
     pack_state,
 )
-from checkpoint.sealed import seal, unseal
+from checkpoint.storage.sealed import seal, unseal
 
 
 def handle(path: str, size: int = 1) -> FileHandle:

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoint.claims import RestoreRecord
-from checkpoint.coordinator_events import CheckpointKind
-from checkpoint.metadata import CheckpointMetadata
-from checkpoint.naming import CheckpointRef
-from checkpoint.owners import Claim, Fenced, check, claim, claiming, record_restored
-from checkpoint.restore import newest
-from checkpoint.storage import CheckpointStorage, DamagedFile
+from checkpoint.coordination.coordinator_events import CheckpointKind
+from checkpoint.storage.claims import RestoreRecord
+from checkpoint.storage.metadata import CheckpointMetadata
+from checkpoint.storage.naming import CheckpointRef
+from checkpoint.storage.owners import Claim, Fenced, check, claim, claiming, record_restored
+from checkpoint.storage.restore import newest
+from checkpoint.storage.storage import CheckpointStorage, DamagedFile
 
 
 @pytest.fixture

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint.claims import Claim
-from checkpoint.coordinator_events import CheckpointKind
+from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import EdgeName
-from checkpoint.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
-from checkpoint.naming import CheckpointRef
-from checkpoint.owners import record_restored
-from checkpoint.restore import from_uri, newest
-from checkpoint.sealed import seal, unseal
-from checkpoint.storage import CheckpointStorage, DamagedFile, StorageError
+from checkpoint.storage.claims import Claim
+from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
+from checkpoint.storage.naming import CheckpointRef
+from checkpoint.storage.owners import record_restored
+from checkpoint.storage.restore import from_uri, newest
+from checkpoint.storage.sealed import seal, unseal
+from checkpoint.storage.storage import CheckpointStorage, DamagedFile, StorageError
 
 
 @pytest.fixture

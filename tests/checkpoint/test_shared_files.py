@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.handles import FileHandle
-from checkpoint.shared_files import SharedFiles
+from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.shared_files import SharedFiles
 
 
 def handle(name: str, checksum: str = "c") -> FileHandle:

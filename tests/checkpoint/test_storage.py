@@ -15,15 +15,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import fs
 
-from checkpoint import storage as storage_module
-from checkpoint.coordinator_events import CheckpointKind
-from checkpoint.filesystem import ArrowFiles, LocalFiles
-from checkpoint.handles import FileHandle
-from checkpoint.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
-from checkpoint.naming import CheckpointRef, belongs_to, encode, private_path, shared_epoch, shared_path, subtask_name
-from checkpoint.probe import answer_probe, finish_probe, write_probe
-from checkpoint.staging import SharedStaging
-from checkpoint.storage import INLINE_STATE_LIMIT, CheckpointStorage, DamagedFile, StorageError
+from checkpoint.coordination.coordinator_events import CheckpointKind
+from checkpoint.storage import storage as storage_module
+from checkpoint.storage.filesystem import ArrowFiles, LocalFiles
+from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
+from checkpoint.storage.naming import (
+    CheckpointRef,
+    belongs_to,
+    encode,
+    private_path,
+    shared_epoch,
+    shared_path,
+    subtask_name,
+)
+from checkpoint.storage.probe import answer_probe, finish_probe, write_probe
+from checkpoint.storage.staging import SharedStaging
+from checkpoint.storage.storage import INLINE_STATE_LIMIT, CheckpointStorage, DamagedFile, StorageError
 
 
 @pytest.fixture(params=["local", "pyarrow"])

@@ -19,7 +19,7 @@ import psutil
 import pytest
 from click.testing import CliRunner, Result
 
-from checkpoint.coordinator import JOB_ENDING
+from checkpoint.coordination.coordinator import JOB_ENDING
 from pipeline.bench.backpressure.counters import Counters
 from pipeline.bench.backpressure.job import record
 from pipeline.bench.backpressure.plot import plot
@@ -31,7 +31,7 @@ from pipeline.bench.backpressure.variants import Experiment, Settings, Variant, 
 from pipeline.bench.errors import BenchFailed
 from pipeline.bench.memory import MemoryMeter
 from pipeline.cli import main
-from pipeline.runtime.checkpoint_stats import ATTEMPT_ENDED, CheckpointStats, SubtaskStats
+from pipeline.runtime.driver.checkpoint_stats import ATTEMPT_ENDED, CheckpointStats, SubtaskStats
 
 WEIR = [sys.executable, "-c", "from pipeline.cli import main; main(prog_name='weir')", "bench", "backpressure"]
 SOURCE = SubtaskStats(

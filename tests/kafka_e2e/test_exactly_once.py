@@ -19,9 +19,9 @@ from confluent_kafka.admin import AdminClient
 from deadlines import eventually
 from kafka_job import EXACT, RATE, Findings, Stage
 
-from checkpoint import owners
 from checkpoint.committables import Committable
-from checkpoint.storage import CheckpointStorage
+from checkpoint.storage import owners
+from checkpoint.storage.storage import CheckpointStorage
 from pipeline import BufferConfig, JobFailed, RestartStrategy
 from pipeline.handle import JobHandle
 from pipeline.testing import KafkaBroker, failpoints

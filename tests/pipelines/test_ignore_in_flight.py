@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from small_job import NEVER, WAIT, checkpoints_of, failure_of, folder_of, records, running, small_job, storage_of
 
-from checkpoint.naming import CheckpointRef
+from checkpoint.storage.naming import CheckpointRef
 from pipeline import Operator, Pipeline, RestartStrategy
 from pipeline.testing import TestingSink, TestingSource
 

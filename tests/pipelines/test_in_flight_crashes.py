@@ -12,7 +12,7 @@ import pytest
 import topology_driver
 from topology import EXACT, Schedule, Shape, SlowSink, build, validate
 
-from checkpoint.storage import CheckpointStorage
+from checkpoint.storage.storage import CheckpointStorage
 from pipeline import Pipeline
 from pipeline.handle import JobHandle
 from pipeline.testing import failpoints

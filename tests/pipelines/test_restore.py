@@ -23,7 +23,7 @@ from small_job import (
     storage_of,
 )
 
-from checkpoint.naming import CheckpointRef
+from checkpoint.storage.naming import CheckpointRef
 from pipeline import JobFailed, JobHandle, Operator, Pipeline
 from pipeline.testing import TestingSink, TestingSource, failpoints
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from pipeline.runtime.batch_driver import BatchDriver
-from pipeline.runtime.context import Context
+from pipeline.runtime.subtask.batch_driver import BatchDriver
+from pipeline.runtime.subtask.context import Context
 from pipeline.testing import ManualClock
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from captures import channel, data
 
-from pipeline.runtime.batch_in_hand import BatchInHand
-from pipeline.runtime.context import Context
-from pipeline.runtime.mailbox import Mailbox
+from pipeline.runtime.subtask.batch_in_hand import BatchInHand
+from pipeline.runtime.subtask.context import Context
+from pipeline.runtime.subtask.mailbox import Mailbox
 
 
 def test_between_steps_that_are_chained_now_records_are_older_than_the_watermark_in_front() -> None:

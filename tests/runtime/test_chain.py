@@ -12,8 +12,8 @@ from checkpoint.codec import encode_key
 from checkpoint.key_groups import key_group
 from checkpoint.state import HeapBackend, StateAccessError, StateRestoreError
 from pipeline import BroadcastState, KeyedOperator, Operator, Pipeline, ValueState
-from pipeline.runtime.chain import Chain
-from pipeline.runtime.context import Context
+from pipeline.runtime.subtask.chain import Chain
+from pipeline.runtime.subtask.context import Context
 from pipeline.streams import Stream
 from pipeline.testing import ManualClock, TestingSource
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoint.barrier_events import Barrier
+from checkpoint.barriers.events import Barrier
 from checkpoint.elements import BarrierElement, Data, EndOfInput, IdleStatus, Watermark
 from pipeline.buffers import BufferConfig
-from pipeline.runtime.debloat import Budget
-from pipeline.runtime.frames import ChannelId, FrameError, Header, Kind
-from pipeline.runtime.input_gate import InputGate
-from pipeline.runtime.output_channel import OutputChannel
+from pipeline.runtime.network.debloat import Budget
+from pipeline.runtime.network.frames import ChannelId, FrameError, Header, Kind
+from pipeline.runtime.network.input_gate import InputGate
+from pipeline.runtime.network.output_channel import OutputChannel
 
 
 def overtake(output, checkpoint_id):

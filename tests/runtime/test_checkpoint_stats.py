@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from checkpoint.coordinator_events import CheckpointKind
-from pipeline.runtime import checkpoint_stats
-from pipeline.runtime.checkpoint_stats import CheckpointHistory
+from checkpoint.coordination.coordinator_events import CheckpointKind
+from pipeline.runtime.driver import checkpoint_stats
+from pipeline.runtime.driver.checkpoint_stats import CheckpointHistory
 
 
 def acknowledged(history: CheckpointHistory, id: int, name: str, now: float, **statistics: float) -> None:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint import owners
-from checkpoint.coordinator_events import CheckpointKind
-from checkpoint.handles import FileHandle
-from checkpoint.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
-from checkpoint.naming import CheckpointRef, private_path, shared_path
-from checkpoint.owners import Claim, Fenced
-from checkpoint.storage import CheckpointStorage
-from pipeline.runtime.cleanup import Cleanup
+from checkpoint.coordination.coordinator_events import CheckpointKind
+from checkpoint.storage import owners
+from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
+from checkpoint.storage.naming import CheckpointRef, private_path, shared_path
+from checkpoint.storage.owners import Claim, Fenced
+from checkpoint.storage.storage import CheckpointStorage
+from pipeline.runtime.driver.cleanup import Cleanup
 
 
 @pytest.fixture

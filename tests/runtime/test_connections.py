@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoint.elements import Data, EndOfInput, Watermark
-from pipeline.runtime.connections import FrameReader, FrameWriter
-from pipeline.runtime.frames import FrameError, decode_element, encode_element
+from pipeline.runtime.network.connections import FrameReader, FrameWriter
+from pipeline.runtime.network.frames import FrameError, decode_element, encode_element
 
 elements = st.lists(
     st.one_of(

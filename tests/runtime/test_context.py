@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from checkpoint.codec import encode_key
-from pipeline.runtime.context import Context
+from pipeline.runtime.subtask.context import Context
 
 
 @dataclass

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.buffers import MIN_FRAME_BYTES, BufferConfig
-from pipeline.runtime.debloat import Debloater
+from pipeline.runtime.network.debloat import Debloater
 
 MIB = 1024 * 1024
 configs = st.builds(

@@ -16,11 +16,11 @@ from checkpoint.watermark_generator import PERIOD
 from checkpoint.watermarks import MAX_WATERMARK
 from pipeline import KeyedOperator, ListState, Operator, Pipeline, WatermarkStrategy
 from pipeline.graph import PlannedEdge, Vertex
-from pipeline.runtime.chain import Chain
-from pipeline.runtime.context import Context
-from pipeline.runtime.event_time import EventTime
-from pipeline.runtime.mailbox import Mailbox
-from pipeline.runtime.time_domain import BadTimestamp, reads_by_split
+from pipeline.runtime.subtask.chain import Chain
+from pipeline.runtime.subtask.context import Context
+from pipeline.runtime.subtask.event_time import EventTime
+from pipeline.runtime.subtask.mailbox import Mailbox
+from pipeline.runtime.subtask.time_domain import BadTimestamp, reads_by_split
 from pipeline.streams import Stream
 from pipeline.testing import ManualClock, TestingSource
 

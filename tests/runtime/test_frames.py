@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.barrier_events import Barrier
-from checkpoint.coordinator_events import CheckpointKind
+from checkpoint.barriers.events import Barrier
+from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import BarrierElement, CancelMarker, Data, EndOfInput, IdleStatus, Watermark
-from pipeline.runtime import frames
-from pipeline.runtime.frames import HEADER_BYTES, ChannelId, Credit, FrameError, Kind
+from pipeline.runtime.network import frames
+from pipeline.runtime.network.frames import HEADER_BYTES, ChannelId, Credit, FrameError, Kind
 
 ids = st.integers(0, 2**62)
 elements = st.one_of(

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 SCRIPT = """
-from pipeline.runtime.spark_job import local_context
+from pipeline.runtime.driver.spark_job import local_context
 context = local_context(1, "quiet")
 context.parallelize([1], 1).foreach(lambda _: print("from a worker", flush=True))
 context.stop()

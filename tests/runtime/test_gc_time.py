@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from pipeline.runtime.gc_time import GcTime
+from pipeline.runtime.subtask.gc_time import GcTime
 
 
 def test_counts_collections_between_start_and_stop_only() -> None:

@@ -14,17 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoint.codec import encode_key
-from checkpoint.coordinator_events import CheckpointKind
+from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import ChannelName, EdgeName, InFlight
-from checkpoint.handles import FileHandle
 from checkpoint.in_flight import channel_state
 from checkpoint.in_flight.captured import CapturedState
 from checkpoint.key_groups import key_group, range_of
-from checkpoint.metadata import CheckpointMetadata, SubtaskSnapshot, VertexSnapshot
-from checkpoint.storage import CheckpointStorage, DamagedFile
+from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.metadata import CheckpointMetadata, SubtaskSnapshot, VertexSnapshot
+from checkpoint.storage.storage import CheckpointStorage, DamagedFile
 from pipeline import KeyedOperator, Operator, Pipeline, PipelineError, ValueState
 from pipeline.graph import Plan
 from pipeline.runtime.deployment import RestoredInFlight
+from pipeline.runtime.driver.restore_plan import check_restorable
 from pipeline.runtime.in_flight import (
     ask_custom_partitioners,
     check_in_flight,
@@ -35,7 +36,6 @@ from pipeline.runtime.in_flight import (
     same_topology,
     snapshot_edges,
 )
-from pipeline.runtime.restore_plan import check_restorable
 from pipeline.testing import TestingSink, TestingSource
 
 

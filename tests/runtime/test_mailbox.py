@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from pipeline.runtime.letters import Cancel, Failure, Finish
-from pipeline.runtime.mailbox import Mailbox
+from pipeline.runtime.subtask.letters import Cancel, Failure, Finish
+from pipeline.runtime.subtask.mailbox import Mailbox
 
 
 def test_letters_come_in_order_and_interrupt() -> None:

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 
-from checkpoint.barrier_events import Barrier
+from checkpoint.barriers.events import Barrier
 from checkpoint.elements import BarrierElement, Data, EndOfInput, IdleStatus, Watermark
 from pipeline.buffers import BufferConfig
 from pipeline.runtime.auth import ClientHandshake, new_secret
-from pipeline.runtime.frames import ChannelId
-from pipeline.runtime.network import Network
+from pipeline.runtime.network.frames import ChannelId
+from pipeline.runtime.network.network import Network
 
 SECRET = new_secret()
 BUFFERS = BufferConfig(debloat=False, max_bytes=100_000, frame_bytes=10_000)
@@ -386,8 +386,8 @@ _WORKER = """
 import sys, threading
 from pipeline.buffers import BufferConfig
 from checkpoint.elements import Data, EndOfInput
-from pipeline.runtime.frames import ChannelId
-from pipeline.runtime.network import Network
+from pipeline.runtime.network.frames import ChannelId
+from pipeline.runtime.network.network import Network
 
 own, secret, role = int(sys.argv[1]), bytes.fromhex(sys.argv[2]), sys.argv[3]
 woken, errors = threading.Event(), []

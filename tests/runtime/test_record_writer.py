@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from checkpoint.barrier_events import Barrier
+from checkpoint.barriers.events import Barrier
 from checkpoint.batch import Rows, from_frame, rows
 from checkpoint.codec import EncodingError, decode_key, encode_key
-from checkpoint.coordinator_events import CheckpointKind
+from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import BarrierElement, ChannelName, Data, EdgeName, EndOfInput
 from checkpoint.key_groups import key_group, subtask_of
 from pipeline import BufferConfig
@@ -25,11 +25,11 @@ from pipeline.partitioners import (
     KeySelector,
     Partitioner,
 )
-from pipeline.runtime.context import Context
-from pipeline.runtime.frames import ChannelId, Credit
-from pipeline.runtime.mailbox import Mailbox
-from pipeline.runtime.output_channel import OutputChannel
-from pipeline.runtime.record_writer import RecordWriter
+from pipeline.runtime.network.frames import ChannelId, Credit
+from pipeline.runtime.network.output_channel import OutputChannel
+from pipeline.runtime.subtask.context import Context
+from pipeline.runtime.subtask.mailbox import Mailbox
+from pipeline.runtime.subtask.record_writer import RecordWriter
 
 MAX_PARALLELISM = 128
 BARRIER = BarrierElement(Barrier(1, CheckpointKind.CHECKPOINT))

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.coordinator_events import CheckpointKind
-from checkpoint.handles import FileHandle
+from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.key_groups import range_of
-from checkpoint.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
+from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
 from pipeline import KeyedOperator, Operator, Pipeline, PipelineError, ValueState
 from pipeline.graph import Plan
 from pipeline.runtime.deployment import Restored
-from pipeline.runtime.restore_plan import check_restorable, restored_for
+from pipeline.runtime.driver.restore_plan import check_restorable, restored_for
 from pipeline.runtime.wire import ControlConnection
 from pipeline.testing import TestingSink, TestingSource
 

@@ -11,12 +11,12 @@ import pytest
 
 from checkpoint.codec import encode_key
 from checkpoint.committables import Committable, SegmentName
-from checkpoint.handles import FileHandle
-from pipeline.runtime.context import Context
-from pipeline.runtime.letters import CommittersOpened, Failure
-from pipeline.runtime.mailbox import Mailbox
-from pipeline.runtime.sink_driver import RestoredSink, SinkDriver
-from pipeline.runtime.task_metrics import TaskMetrics
+from checkpoint.storage.handles import FileHandle
+from pipeline.runtime.subtask.context import Context
+from pipeline.runtime.subtask.letters import CommittersOpened, Failure
+from pipeline.runtime.subtask.mailbox import Mailbox
+from pipeline.runtime.subtask.sink_driver import RestoredSink, SinkDriver
+from pipeline.runtime.subtask.task_metrics import TaskMetrics
 from pipeline.testing import ManualClock
 from sinks import Committer, SinkWriter
 from sinks.sink import SinkBatch

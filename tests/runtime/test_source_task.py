@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from checkpoint.coordinator_events import Heartbeat
+from checkpoint.coordination.coordinator_events import Heartbeat
 from checkpoint.gate import GateOptions, SourceGate
 from checkpoint.in_flight.restored_input import RestoredInput
-from pipeline.runtime import letters
-from pipeline.runtime.batch_in_hand import BatchInHand
-from pipeline.runtime.context import Context
-from pipeline.runtime.mailbox import Mailbox
-from pipeline.runtime.source_task import SourceTask
-from pipeline.runtime.task_metrics import TaskMetrics
+from pipeline.runtime.subtask import letters
+from pipeline.runtime.subtask.batch_in_hand import BatchInHand
+from pipeline.runtime.subtask.context import Context
+from pipeline.runtime.subtask.mailbox import Mailbox
+from pipeline.runtime.subtask.source_task import SourceTask
+from pipeline.runtime.subtask.task_metrics import TaskMetrics
 from sources import SourceReader
 
 

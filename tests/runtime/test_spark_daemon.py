@@ -14,7 +14,7 @@ import sys
 import pipeline.runtime.spark_daemon
 before = set(sys.modules)
 import pyspark.worker
-import pipeline.runtime.subtask
+import pipeline.runtime.subtask.process
 assert sys.modules["pyspark"].__file__.split("/pyspark/")[-2].endswith(".zip"), "not as Spark starts it"
 print(*sorted(set(sys.modules) - before))
 print(*[path for path, importer in sys.path_importer_cache.items() if type(importer).__name__ == "zipimporter"])

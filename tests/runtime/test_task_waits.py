@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from checkpoint.barrier_events import Barrier, BarrierArrived
-from checkpoint.barriers import BarrierHandler
+from checkpoint.barriers.events import Barrier, BarrierArrived
+from checkpoint.barriers.handler import BarrierHandler
 from checkpoint.elements import ChannelName, EdgeName
 from pipeline.buffers import BufferConfig
-from pipeline.runtime.frames import ChannelId
-from pipeline.runtime.input_gate import InputGate
-from pipeline.runtime.mailbox import Mailbox
-from pipeline.runtime.operator_task import OperatorTask
-from pipeline.runtime.task import Entry
-from pipeline.runtime.task_metrics import TaskMetrics
+from pipeline.runtime.network.frames import ChannelId
+from pipeline.runtime.network.input_gate import InputGate
+from pipeline.runtime.subtask.mailbox import Mailbox
+from pipeline.runtime.subtask.operator_task import OperatorTask
+from pipeline.runtime.subtask.task import Entry
+from pipeline.runtime.subtask.task_metrics import TaskMetrics
 
 EDGE = EdgeName("in", "count", "")
 

@@ -15,7 +15,7 @@ from simulated.shapes import BROADCAST, CUSTOM, FORWARD, KEYED, REBALANCE, RESCA
 from simulated.simulation import Simulation
 
 from checkpoint.committables import Committable, SegmentName
-from checkpoint.handles import FileHandle
+from checkpoint.storage.handles import FileHandle
 from sinks.kafka.errors import EarlierOutput, MarkerLost, OutputAhead
 from sinks.kafka.marker import Marker
 from sinks.sink import Lineage

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from checkpoint import failpoints
 from checkpoint.committables import Committable, SegmentName
-from checkpoint.handles import FileHandle
+from checkpoint.storage.handles import FileHandle
 from sinks import CommitterContext, KafkaSink, Lineage, SinkBatch, WriterContext
 from sinks.kafka.committer import KafkaCommitter
 from sinks.sink import Committer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from checkpoint.barrier_events import (
+from checkpoint.barriers.events import (
     Barrier,
     BarrierAnnounced,
     BarrierArrived,
@@ -22,7 +22,7 @@ from checkpoint.barrier_events import (
     Tick,
     UnblockChannel,
 )
-from checkpoint.barriers import BarrierHandler
+from checkpoint.barriers.handler import BarrierHandler
 from checkpoint.elements import (
     BarrierElement,
     CancelMarker,

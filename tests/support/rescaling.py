@@ -22,7 +22,7 @@ from small_job import NEVER, WAIT, running, storage_of
 
 from checkpoint.in_flight import channel_state
 from checkpoint.in_flight.captured import Part
-from checkpoint.metadata import CheckpointMetadata
+from checkpoint.storage.metadata import CheckpointMetadata
 from pipeline import (
     BufferConfig,
     CheckpointConfig,

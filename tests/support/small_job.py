@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from checkpoint.naming import CheckpointRef
-from checkpoint.storage import CheckpointStorage
+from checkpoint.storage.naming import CheckpointRef
+from checkpoint.storage.storage import CheckpointStorage
 from pipeline import (
     CheckpointConfig,
     JobFailed,

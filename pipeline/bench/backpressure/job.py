@@ -15,7 +15,7 @@ from pipeline.bench.backpressure.variants import PARALLELISM, Settings, Variant
 from pipeline.bench.input import RECORD_BYTES, USERS
 from pipeline.job import Pipeline
 from pipeline.operators import KeyedOperator, OperatorContext
-from pipeline.runtime.restart import RestartStrategy
+from pipeline.runtime.driver.restart import RestartStrategy
 from sinks.sink import Sink, SinkBatch, SinkWriter, WriterContext
 from sources.sequence import SequenceReader, SequenceSource
 from sources.source import End, SourceBatch, SourceContext, SourceReader

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final, Literal
 
-from checkpoint.coordinator import JOB_ENDING
+from checkpoint.coordination.coordinator import JOB_ENDING
 from pipeline.bench.backpressure.variants import Settings, Variant
 from pipeline.bench.percentiles import percentile
-from pipeline.runtime.checkpoint_stats import ATTEMPT_ENDED, CheckpointStats
+from pipeline.runtime.driver.checkpoint_stats import ATTEMPT_ENDED, CheckpointStats
 
 RATE_WINDOW: Final = 1.0
 """Seconds over which rates are taken: subtasks report twice a second, so that anything shorter jumps."""

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from receiver import Receiver, Unit, units
 
-from checkpoint.barrier_events import Barrier
+from checkpoint.barriers.events import Barrier
 from checkpoint.elements import BarrierElement, CancelMarker, Data, Element, IdleStatus, InFlight, Watermark
 from checkpoint.in_flight.output_queue import Captured, OutputQueue
 

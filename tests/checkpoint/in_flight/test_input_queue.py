@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoint.barrier_events import Barrier
+from checkpoint.barriers.events import Barrier
 from checkpoint.elements import (
     BarrierElement,
     CancelMarker,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoint.barrier_events import Barrier
-from checkpoint.coordinator_events import CheckpointKind
+from checkpoint.barriers.events import Barrier
+from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import (
     BarrierElement,
     CancelMarker,

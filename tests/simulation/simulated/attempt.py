@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from checkpoint.coordinator_events import CheckpointKind
+from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import ChannelName
-from checkpoint.naming import CheckpointRef
+from checkpoint.storage.naming import CheckpointRef
 from simulated.channel import Channel
 from simulated.graph import Graph, Kind
 from simulated.master import Master

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from checkpoint import coordinator_events as events
 from checkpoint.committing import ReleaseEpoch, ReleaseNew, RestoredCommits
-from checkpoint.coordinator import CheckpointCoordinator
-from checkpoint.coordinator_events import CheckpointKind, FailureReason
-from checkpoint.coordinator_options import CoordinatorOptions
-from checkpoint.handles import FileHandle
+from checkpoint.coordination import coordinator_events as events
+from checkpoint.coordination.coordinator import CheckpointCoordinator
+from checkpoint.coordination.coordinator_events import CheckpointKind, FailureReason
+from checkpoint.coordination.coordinator_options import CoordinatorOptions
 from checkpoint.in_flight.drain import DrainTracker
-from checkpoint.naming import CheckpointRef
-from checkpoint.shared_files import SharedFiles
+from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.naming import CheckpointRef
+from checkpoint.storage.shared_files import SharedFiles
 from simulated.graph import Kind
 from simulated.storage import Checkpoint, SubtaskState
 

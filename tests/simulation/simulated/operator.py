@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from checkpoint import barrier_events as events
-from checkpoint.barrier_tracker import BarrierTracker
-from checkpoint.barriers import BarrierHandler
+from checkpoint.barriers import events as events
+from checkpoint.barriers.handler import BarrierHandler
+from checkpoint.barriers.tracker import BarrierTracker
 from checkpoint.elements import (
     BarrierElement,
     CancelMarker,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from checkpoint.committables import Committable, SegmentName
 from checkpoint.committing import CommitLog, CommitOrder
-from checkpoint.coordinator_events import CheckpointKind
-from checkpoint.handles import FileHandle
+from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.in_flight.restored_input import Entry
+from checkpoint.storage.handles import FileHandle
 from simulated.graph import Edge, Row, Step
 from simulated.operator import Operator
 from simulated.output import SimulatedCommitter

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from checkpoint import gate_events as events
-from checkpoint.barrier_events import Barrier
-from checkpoint.coordinator_events import CheckpointKind
+from checkpoint.barriers.events import Barrier
+from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import BarrierElement, EndOfInput, Watermark
 from checkpoint.gate import GateOptions, SourceGate
 from checkpoint.in_flight.drain import RestoreBarrierCounter

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from checkpoint.claims import Claim, RestoreRecord, restore_record
 from checkpoint.committables import Committable
-from checkpoint.coordinator_events import CheckpointKind
-from checkpoint.handles import FileHandle
+from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.in_flight.captured import CapturedState
-from checkpoint.naming import CheckpointRef
+from checkpoint.storage.claims import Claim, RestoreRecord, restore_record
+from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.naming import CheckpointRef
 from simulated.graph import Row
 from simulated.scheduler import Scheduler
 from sinks.kafka.marker import Marker

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from checkpoint.barrier_events import Barrier
+from checkpoint.barriers.events import Barrier
 from checkpoint.elements import BarrierElement, CancelMarker, Element, InFlight, RestoreBarrier
 from checkpoint.key_groups import subtask_of
 from pipeline.partitioners import Distribution, rescale_targets

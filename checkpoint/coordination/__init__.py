@@ -1,0 +1,1 @@
+"""When checkpoints are triggered, complete, fail and are deleted (pure)."""

@@ -1,0 +1,391 @@
+"""The checkpoint coordinator: when checkpoints are triggered, what has completed and what has failed.
+
+Pure: events in, actions out, the clock passed in (`checkpoint.coordination.coordinator_events`). A checkpoint goes
+
+    triggered → acknowledged by every subtask → finalised (`_metadata` is durable) → complete
+
+and is *resolved* by its completion or by being given up. "Ordinary" below are all but savepoints.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from checkpoint.coordination.coordinator_events import (
+    Acknowledged,
+    Action,
+    AllInputEnded,
+    CheckpointAsked,
+    CheckpointKind,
+    CheckpointRequested,
+    Declined,
+    DeletionDone,
+    DiscardAcknowledgement,
+    Event,
+    FailJob,
+    FailureReason,
+    FinaliseCheckpoint,
+    Finalised,
+    FinaliseFailed,
+    Heartbeat,
+    IdSeen,
+    JobEnding,
+    NotifyAborted,
+    NotifyComplete,
+    RejectRequest,
+    SubtasksRunning,
+    Tick,
+    TriggerCheckpoint,
+)
+from checkpoint.coordination.coordinator_options import CoordinatorOptions
+from checkpoint.coordination.retention import Retention
+from checkpoint.coordination.trigger_schedule import TriggerSchedule
+
+JOB_ENDING = "the job is ending"
+"""Why checkpoints are given up that are in progress then."""
+MIN_SPAN_SCALE = 1 / 128
+"""Expiries shorten spans no further. A span is one fetch at least in any case; this bounds how many completions it
+takes to come back to full spans."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointInProgress:
+    """A checkpoint that is triggered and not resolved."""
+
+    checkpoint_id: int
+    kind: CheckpointKind
+    triggered_at: float
+    """Clock value."""
+    missing: tuple[int, ...]
+    """Subtasks that have not acknowledged, ascending. Empty: `_metadata` is being written."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    checkpoint_id: int
+    kind: CheckpointKind
+    triggered_at: float
+    expires_at: float
+    missing: set[int]
+    """Subtasks that have not acknowledged. Empty exactly while `_metadata` is being written."""
+
+    @property
+    def ordinary(self) -> bool:
+        return self.kind is not CheckpointKind.SAVEPOINT
+
+
+class CheckpointCoordinator:
+    """Coordinates the checkpoints of one attempt of a job.
+
+    Completions of ordinary checkpoints are notified in the order of their ids. Two `_metadata` may be in the making at
+    once; if the newer one is durable first, the older checkpoint is subsumed, and what its writer still leaves behind
+    is deleted when it reports.
+
+    Savepoints stand apart: they don't count in `max_concurrent`, the tolerable failures, the retained ones and the
+    span's scale, don't restart the min pause, and neither subsume nor are subsumed.
+    """
+
+    def __init__(
+        self, options: CoordinatorOptions, subtasks: Sequence[int] | int, first_id: int, retained: Sequence[int] = ()
+    ) -> None:
+        """
+        Args:
+            options: see there.
+            subtasks: the subtasks that have to acknowledge, or their number.
+            first_id: id of the first checkpoint.
+            retained: ids of the completed checkpoints that are in the storage, oldest first.
+
+        Raises:
+            ValueError: there is no subtask, or `first_id` repeats an id.
+        """
+        self._options = options
+        self._subtasks = frozenset(range(subtasks) if isinstance(subtasks, int) else subtasks)
+        if not self._subtasks:
+            raise ValueError("a job without subtasks has no checkpoints")
+        if first_id <= max(retained, default=0):
+            raise ValueError(
+                f"the first checkpoint's id must be larger than those retained ({retained}), not {first_id}"
+            )
+        self._next_id = first_id
+        self._now = -math.inf
+        """Last clock value; threads read the clock apart, so it is never taken back."""
+        self._running = False
+        """Every subtask runs."""
+        self._closed = ""
+        """Why there are no more triggers, in words; empty as long as there are."""
+        self._ended = False
+        """`JobEnding` has come: nothing is in progress, and nothing is deleted any more."""
+        self._schedule = TriggerSchedule(options.interval, options.min_pause)
+        self._retention = Retention(options.retained, options.timeout, retained)
+        self._pending: dict[int, _Pending] = {}
+        """Triggered and not resolved, by ascending id."""
+        self._half_written: set[int] = set()
+        """Given up while `_metadata` was being written. Its writer has not reported yet, so it may become durable."""
+        self._savepoints: set[int] = set()
+        """Completed ones."""
+        self._failures = 0
+        """Ordinary checkpoints that have failed since the last one that completed."""
+        self._span_scale = 1.0
+        self._actions: list[Action] = []
+        """Of the event in hand."""
+
+    # -- what can be read -----------------------------------------------------------------------------------------
+
+    @property
+    def in_progress(self) -> tuple[CheckpointInProgress, ...]:
+        """Checkpoints triggered and not resolved, by ascending id."""
+        return tuple(
+            CheckpointInProgress(p.checkpoint_id, p.kind, p.triggered_at, tuple(sorted(p.missing)))
+            for p in self._pending.values()
+        )
+
+    @property
+    def retained(self) -> tuple[int, ...]:
+        """Ids of the completed checkpoints that are kept, oldest first."""
+        return self._retention.kept
+
+    @property
+    def deleting(self) -> tuple[int, ...]:
+        """Ids whose deletion was asked for and has neither ended nor been given up."""
+        return self._retention.deleting
+
+    @property
+    def consecutive_failures(self) -> int:
+        return self._failures
+
+    @property
+    def span_scale(self) -> float:
+        return self._span_scale
+
+    @property
+    def next_id(self) -> int:
+        """Id that the next checkpoint will have."""
+        return self._next_id
+
+    def next_deadline(self, now: float) -> float | None:
+        """When to send the next `Tick`, a clock value of at least `now`; `None` if time alone changes nothing."""
+        if self._ended:
+            return None
+        deadlines = [p.expires_at for p in self._pending.values()]
+        if self._retention.next_deadline is not None:
+            deadlines.append(self._retention.next_deadline)
+        if self._schedule.ready_at < math.inf and self._obstacle() is None and self._full() is None:
+            deadlines.append(self._schedule.ready_at)
+        return max(now, min(deadlines)) if deadlines else None
+
+    def heartbeat(self, now: float) -> Heartbeat:
+        """The facts at `now`, for every subtask."""
+        return Heartbeat(
+            in_progress=tuple((p.checkpoint_id, p.kind) for p in self._pending.values()),
+            span_scale=self._span_scale,
+            held_back=self._held_back(now),
+        )
+
+    # -- events ---------------------------------------------------------------------------------------------------
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """What to do about `event` at clock value `now`, in this order.
+
+        Raises:
+            ValueError: the event can't be: a request for a final checkpoint, or `_metadata` reported as written that
+                was never to be written.
+        """
+        self._now = now = max(self._now, now)
+        self._actions = []
+        self._retention.give_up(now)
+        if not isinstance(event, Finalised):  # what is durable is complete, even if the report comes after the timeout
+            self._expire(now)
+        match event:
+            case SubtasksRunning():
+                if not self._running:
+                    self._running = True
+                    self._schedule.start(now)
+            case IdSeen(checkpoint_id):
+                self._next_id = max(self._next_id, checkpoint_id + 1)
+            case Acknowledged(checkpoint_id, subtask):
+                self._acknowledged(checkpoint_id, subtask)
+            case Declined(checkpoint_id, subtask, message, reason):
+                if pending := self._pending.get(checkpoint_id):
+                    self._give_up(pending, reason, f"subtask {subtask}: {message}", now)
+            case Finalised(checkpoint_id):
+                self._finalised(checkpoint_id, now)
+            case FinaliseFailed(checkpoint_id, message):
+                self._finalise_failed(checkpoint_id, message, now)
+            case DeletionDone(checkpoint_id):
+                self._retention.deleted(checkpoint_id)
+            case CheckpointAsked(last_barrier):
+                self._schedule.ask(last_barrier)
+            case CheckpointRequested(kind, token):
+                self._requested(kind, token)
+            case AllInputEnded():
+                self._schedule.end_input()
+            case JobEnding():
+                self._end(now)
+            case Tick():
+                pass
+        self._expire(now)
+        self._trigger(now)
+        return self._actions
+
+    def _acknowledged(self, checkpoint_id: int, subtask: int) -> None:
+        pending = self._pending.get(checkpoint_id)
+        if pending is None or subtask not in self._subtasks:
+            if not self._may_be_durable(checkpoint_id):
+                self._actions.append(DiscardAcknowledgement(checkpoint_id, subtask))
+        elif subtask in pending.missing:  # else a repetition: its files are part of the checkpoint
+            pending.missing.remove(subtask)
+            if not pending.missing:
+                self._actions.append(FinaliseCheckpoint(checkpoint_id, pending.kind))
+
+    def _may_be_durable(self, checkpoint_id: int) -> bool:
+        """Whether a restore could find this checkpoint: an acknowledgement of it is a repetition, its files stay."""
+        return (
+            checkpoint_id in self._half_written
+            or checkpoint_id in self._savepoints
+            or checkpoint_id in self._retention.kept
+            or checkpoint_id in self._retention.deleting
+        )
+
+    def _finalised(self, checkpoint_id: int, now: float) -> None:
+        pending = self._pending.get(checkpoint_id)
+        if pending is None:
+            self._writer_reported(checkpoint_id, now)
+            return
+        if pending.missing:
+            raise ValueError(
+                f"checkpoint {checkpoint_id} reported as finalised, but subtasks {pending.missing} are missing"
+            )
+        if pending.ordinary:
+            for older in [p for p in self._pending.values() if p.ordinary and p.checkpoint_id < checkpoint_id]:
+                self._give_up(older, FailureReason.SUBSUMED, f"checkpoint {checkpoint_id} is complete", now)
+        del self._pending[checkpoint_id]
+        self._actions.append(NotifyComplete(checkpoint_id, pending.kind))
+        if not pending.ordinary:
+            self._savepoints.add(checkpoint_id)
+            return
+        self._failures = 0
+        self._span_scale = min(1.0, 2 * self._span_scale)
+        self._schedule.completed(now)
+        self._actions += self._retention.add(checkpoint_id, now)
+        if pending.kind is CheckpointKind.FINAL:
+            self._close("the final checkpoint is complete")
+
+    def _finalise_failed(self, checkpoint_id: int, message: str, now: float) -> None:
+        pending = self._pending.get(checkpoint_id)
+        if pending is None:
+            self._writer_reported(checkpoint_id, now)
+        elif pending.missing:
+            raise ValueError(
+                f"checkpoint {checkpoint_id} was not to be finalised: subtasks {pending.missing} are missing"
+            )
+        else:
+            self._give_up(pending, FailureReason.FINALISE, message, now)
+
+    def _writer_reported(self, checkpoint_id: int, now: float) -> None:
+        """The writer of `_metadata` of a checkpoint given up meanwhile has ended, with an error or without: even after
+        an error the file may be there."""
+        if checkpoint_id in self._half_written:
+            self._half_written.remove(checkpoint_id)
+            # After the job's end it stays: it is a sound checkpoint, and the next attempt may already restore it.
+            if not self._ended:
+                self._actions.append(self._retention.delete(checkpoint_id, now))
+
+    def _requested(self, kind: CheckpointKind, token: str) -> None:
+        if kind is CheckpointKind.FINAL:
+            raise ValueError("a final checkpoint can't be requested: it is taken when all input has ended")
+        if self._closed:
+            self._actions.append(RejectRequest(token, f"no {kind} is taken any more: {self._closed}"))
+        else:
+            self._schedule.request(kind, token)
+
+    def _expire(self, now: float) -> None:
+        for pending in [p for p in self._pending.values() if now >= p.expires_at]:
+            what = "not acknowledged by every subtask" if pending.missing else "_metadata not written"
+            self._give_up(pending, FailureReason.EXPIRED, f"{what} {self._options.timeout:g} s after the trigger", now)
+
+    def _give_up(self, pending: _Pending, reason: FailureReason, message: str, now: float) -> None:
+        del self._pending[pending.checkpoint_id]
+        if not pending.missing and reason is not FailureReason.FINALISE:
+            self._half_written.add(pending.checkpoint_id)
+        missing = tuple(sorted(pending.missing))
+        self._actions.append(NotifyAborted(pending.checkpoint_id, pending.kind, reason, message, missing))
+        if not pending.ordinary or reason in (FailureReason.SUBSUMED, FailureReason.CANCELLED):
+            return
+        self._schedule.failed(pending.kind, now)
+        if reason is FailureReason.EXPIRED:
+            self._span_scale = max(MIN_SPAN_SCALE, self._span_scale / 2)
+        if reason.tolerated:
+            return
+        self._failures += 1
+        if self._failures > self._options.tolerable_failures and not self._closed:
+            why = (
+                f"checkpoint {pending.checkpoint_id} failed ({reason}): {message}. {self._failures} failed in a row, "
+                f"tolerable_failures is {self._options.tolerable_failures}"
+            )
+            self._actions.append(FailJob(why))
+            self._close("too many checkpoints have failed")
+
+    def _end(self, now: float) -> None:
+        for pending in list(self._pending.values()):
+            self._give_up(pending, FailureReason.CANCELLED, JOB_ENDING, now)
+        self._close(JOB_ENDING)
+        self._ended = True
+
+    def _close(self, why: str) -> None:
+        """No more triggers."""
+        self._closed = self._closed or why
+        for token in self._schedule.take_requests():
+            self._actions.append(RejectRequest(token, f"no checkpoint is taken any more: {why}"))
+
+    # -- triggers -------------------------------------------------------------------------------------------------
+
+    def _trigger(self, now: float) -> None:
+        if self._obstacle() is not None:
+            return
+        if self._schedule.next_kind is CheckpointKind.FINAL:
+            self._trigger_ordinary(now)
+            self._trigger_savepoint(now)
+        else:
+            self._trigger_savepoint(now)
+            self._trigger_ordinary(now)
+
+    def _trigger_savepoint(self, now: float) -> None:
+        if self._schedule.savepoint_waits and all(p.ordinary for p in self._pending.values()):
+            self._start(CheckpointKind.SAVEPOINT, now, (self._schedule.take_savepoint(),))
+
+    def _trigger_ordinary(self, now: float) -> None:
+        if self._full() is None and now >= self._schedule.ready_at:
+            self._start(self._schedule.next_kind, now, self._schedule.triggered(self._next_id, now))
+
+    def _start(self, kind: CheckpointKind, now: float, tokens: tuple[str, ...]) -> None:
+        n = self._next_id
+        self._next_id = n + 1
+        self._pending[n] = _Pending(n, kind, now, now + self._options.timeout, set(self._subtasks))
+        self._actions.append(TriggerCheckpoint(n, kind, tokens))
+
+    def _obstacle(self) -> str | None:
+        """What holds every trigger back, however long one waits, in words; `None` = nothing."""
+        if self._closed:
+            return self._closed
+        if not self._running:
+            return "not every subtask runs yet"
+        waiting = len(self._retention.deleting)
+        if waiting > self._options.max_concurrent:
+            return f"{waiting} old checkpoints wait for their deletion, at most {self._options.max_concurrent} may"
+        return None
+
+    def _full(self) -> str | None:
+        """As `_obstacle`, for ordinary checkpoints: whether as many are in progress as may be."""
+        running = [str(p.checkpoint_id) for p in self._pending.values() if p.ordinary]
+        if len(running) < self._options.max_concurrent:
+            return None
+        return f"checkpoints in progress are at their maximum of {self._options.max_concurrent} ({', '.join(running)})"
+
+    def _held_back(self, now: float) -> str | None:
+        if self._closed or not self._running:
+            return self._obstacle()
+        if now >= self._schedule.ready_at:
+            return self._obstacle() or self._full()
+        return self._schedule.put_off(now)

@@ -1,0 +1,313 @@
+"""What a checkpoint is made of: snapshots as subtasks acknowledge them, and `_metadata`, which holds them all.
+
+Small state lies inline, as msgpack; what is larger lies in files that the snapshots refer to by handle.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import ormsgpack
+
+from checkpoint.coordination.coordinator_events import CheckpointKind
+from checkpoint.elements import EdgeName
+from checkpoint.in_flight.edges import SnapshotEdge, rows_from_wire, rows_to_wire
+from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.naming import CheckpointRef
+from checkpoint.storage.sealed import BrokenSeal, seal, unseal
+
+FORMAT: Final = 2
+"""Version of the format of `_metadata`."""
+
+# What msgpack would silently turn into something else is refused: state must come back as it was. (Tuples do come
+# back as lists.)
+_PACK: Final = (
+    ormsgpack.OPT_NON_STR_KEYS
+    | ormsgpack.OPT_PASSTHROUGH_DATACLASS
+    | ormsgpack.OPT_PASSTHROUGH_DATETIME
+    | ormsgpack.OPT_PASSTHROUGH_ENUM
+    | ormsgpack.OPT_PASSTHROUGH_SUBCLASS
+    | ormsgpack.OPT_PASSTHROUGH_UUID
+)
+
+
+class MetadataError(ValueError):
+    """`_metadata` is truncated, altered or malformed."""
+
+
+class UnsupportedFormat(ValueError):
+    """`_metadata` has a format that this version of Weir can't read."""
+
+
+def pack_state(state: Mapping[str, Any]) -> bytes:
+    """
+    Raises:
+        TypeError: a value that msgpack can't carry.
+    """
+    return ormsgpack.packb(dict(state), option=_PACK)
+
+
+def unpack_state(data: bytes) -> dict[str, Any]:
+    state: dict[str, Any] = ormsgpack.unpackb(data, option=ormsgpack.OPT_NON_STR_KEYS)
+    return state
+
+
+def _state_from_wire(data: bytes | str) -> dict[str, Any]:
+    return unpack_state(base64.b64decode(data, validate=True) if isinstance(data, str) else data)
+
+
+def _handles(wire: list[list[Any]]) -> tuple[FileHandle, ...]:
+    return tuple(FileHandle.from_wire(handle) for handle in wire)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSnapshot:
+    """One step's state in one subtask: operator, source or sink."""
+
+    state: Mapping[str, Any] = field(default_factory=dict)
+    """What is small, as a msgpack-able value for each name that the step chooses: a source's position, operator
+    state, a sink's committables and committer states by owner. Tuples come back as lists."""
+    state_file: FileHandle | None = None
+    """Where `state` lies when it is too large to be inline (see `CheckpointStorage.spill`); `state` is empty then."""
+    keyed_state: tuple[FileHandle, ...] = ()
+    """Snapshots of the state backend."""
+    files: tuple[FileHandle, ...] = ()
+    """Every other file that `state` refers to; kept while a retained checkpoint refers to it."""
+    ended: bool = False
+    """The step had seen the end of all its input (a source: had reached its end)."""
+
+    def all_files(self) -> Iterator[FileHandle]:
+        if self.state_file is not None:
+            yield self.state_file
+        yield from self.keyed_state
+        yield from self.files
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "state": pack_state(self.state),
+            "state_file": None if self.state_file is None else self.state_file.to_wire(),
+            "keyed_state": [handle.to_wire() for handle in self.keyed_state],
+            "files": [handle.to_wire() for handle in self.files],
+            "ended": self.ended,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> OperatorSnapshot:
+        state_file = wire["state_file"]
+        return cls(
+            state=_state_from_wire(wire["state"]),
+            state_file=None if state_file is None else FileHandle.from_wire(state_file),
+            keyed_state=_handles(wire["keyed_state"]),
+            files=_handles(wire["files"]),
+            ended=wire["ended"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskSnapshot:
+    """What a subtask acknowledges a checkpoint with: the snapshots of its chained steps, and what is its own."""
+
+    operators: Mapping[str, OperatorSnapshot]
+    """By step id."""
+    state: Mapping[str, Any] = field(default_factory=dict)
+    """What belongs to the subtask and not to a step (watermarks and ends of its inputs); msgpack-able."""
+    channel_state: tuple[FileHandle, ...] = ()
+    """What was in flight (see `checkpoint.in_flight.channel_state`)."""
+    in_flight_rows: Mapping[EdgeName, int] = field(default_factory=dict)
+    """Records in `channel_state` by edge."""
+    in_flight_bytes: int = 0
+
+    @property
+    def in_flight_records(self) -> int:
+        return sum(self.in_flight_rows.values())
+
+    def all_files(self) -> Iterator[FileHandle]:
+        for snapshot in self.operators.values():
+            yield from snapshot.all_files()
+        yield from self.channel_state
+
+    def to_wire(self) -> dict[str, Any]:
+        """A msgpack-able value."""
+        return {
+            "operators": {step: snapshot.to_wire() for step, snapshot in self.operators.items()},
+            "state": pack_state(self.state),
+            "channel_state": [handle.to_wire() for handle in self.channel_state],
+            "in_flight_rows": rows_to_wire(self.in_flight_rows),
+            "in_flight_bytes": self.in_flight_bytes,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> SubtaskSnapshot:
+        return cls(
+            operators={step: OperatorSnapshot.from_wire(snapshot) for step, snapshot in wire["operators"].items()},
+            state=_state_from_wire(wire["state"]),
+            channel_state=_handles(wire["channel_state"]),
+            in_flight_rows=rows_from_wire(wire["in_flight_rows"]),
+            in_flight_bytes=wire["in_flight_bytes"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class VertexSnapshot:
+    """A vertex of the job graph (steps chained together)."""
+
+    subtasks: tuple[SubtaskSnapshot, ...]
+    """By subtask index."""
+
+    @property
+    def parallelism(self) -> int:
+        return len(self.subtasks)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointMetadata:
+    """A completed checkpoint."""
+
+    id: int
+    epoch: int
+    """Of the owner that took it."""
+    kind: CheckpointKind
+    pipeline: str
+    lineage: str
+    """Id of the history that it belongs to (see `sinks.sink.Lineage`)."""
+    lineage_parent: tuple[str, int] | None
+    """Lineage and checkpoint that this lineage branched off."""
+    max_parallelism: int
+    weir_version: str
+    trigger_time: float
+    """Seconds since 1970."""
+    duration: float
+    """Seconds from the trigger to the last acknowledgement."""
+    options: Mapping[str, Any]
+    """JSON-able, for readers only."""
+    vertices: Mapping[str, VertexSnapshot]
+    """By vertex id."""
+    edges: Mapping[EdgeName, SnapshotEdge] = field(default_factory=dict)
+    """All edges of the job graph as it was, those between chained steps included."""
+    draining: bool = False
+    """Triggered before restored in-flight data had drained through the job: a restore has to drain again."""
+
+    @property
+    def ref(self) -> CheckpointRef:
+        return CheckpointRef(self.id, self.epoch)
+
+    @property
+    def step_ids(self) -> frozenset[str]:
+        """Ids of all steps with a snapshot in here."""
+        return frozenset(
+            step for vertex in self.vertices.values() for subtask in vertex.subtasks for step in subtask.operators
+        )
+
+    @property
+    def in_flight_records(self) -> int:
+        return sum(self.in_flight_rows().values())
+
+    def in_flight_rows(self) -> dict[EdgeName, int]:
+        """Records that were in flight, by edge; edges without any are left out."""
+        rows: Counter[EdgeName] = Counter()
+        for vertex in self.vertices.values():
+            for subtask in vertex.subtasks:
+                rows.update(subtask.in_flight_rows)
+        return {edge: count for edge, count in rows.items() if count}
+
+    def without_in_flight(self) -> CheckpointMetadata:
+        """The checkpoint as if nothing had been in flight."""
+        vertices = {
+            id: VertexSnapshot(
+                tuple(replace(s, channel_state=(), in_flight_rows={}, in_flight_bytes=0) for s in vertex.subtasks)
+            )
+            for id, vertex in self.vertices.items()
+        }
+        return replace(self, vertices=vertices)
+
+    def operator(self, step_id: str) -> tuple[OperatorSnapshot, ...]:
+        """The step's snapshots by the subtask index of then; empty if it has none. How it was chained is no matter."""
+        return tuple(
+            subtask.operators[step_id]
+            for vertex in self.vertices.values()
+            for subtask in vertex.subtasks
+            if step_id in subtask.operators
+        )
+
+    def all_files(self) -> Iterator[FileHandle]:
+        """Every file that the checkpoint refers to; a file may come more than once."""
+        for vertex in self.vertices.values():
+            for subtask in vertex.subtasks:
+                yield from subtask.all_files()
+
+    def to_bytes(self) -> bytes:
+        """As `_metadata` holds it (see `checkpoint.storage.sealed`).
+
+        Raises:
+            TypeError: `options` has a value that JSON can't carry.
+        """
+        wire = {
+            "format": FORMAT,
+            "id": self.id,
+            "epoch": self.epoch,
+            "kind": self.kind.value,
+            "pipeline": self.pipeline,
+            "lineage": self.lineage,
+            "lineage_parent": self.lineage_parent,
+            "max_parallelism": self.max_parallelism,
+            "weir_version": self.weir_version,
+            "trigger_time": self.trigger_time,
+            "duration": self.duration,
+            "draining": self.draining,
+            "options": dict(self.options),
+            "edges": [[*name, *edge.to_wire()] for name, edge in self.edges.items()],
+            "vertices": {
+                vertex_id: {
+                    "parallelism": vertex.parallelism,
+                    "subtasks": [subtask.to_wire() for subtask in vertex.subtasks],
+                }
+                for vertex_id, vertex in self.vertices.items()
+            },
+        }
+        return seal(wire)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> CheckpointMetadata:
+        """
+        Raises:
+            MetadataError: truncated, altered or malformed.
+            UnsupportedFormat: written by a version of Weir with another format.
+        """
+        try:
+            wire = unseal(data)
+        except BrokenSeal as error:
+            raise MetadataError(str(error)) from error
+        if wire.get("format") != FORMAT:
+            raise UnsupportedFormat(f"has format {wire.get('format')!r}; this version of Weir reads format {FORMAT}")
+        try:
+            parent = wire["lineage_parent"]
+            return cls(
+                id=wire["id"],
+                epoch=wire["epoch"],
+                kind=CheckpointKind(wire["kind"]),
+                pipeline=wire["pipeline"],
+                lineage=wire["lineage"],
+                lineage_parent=None if parent is None else (parent[0], parent[1]),
+                max_parallelism=wire["max_parallelism"],
+                weir_version=wire["weir_version"],
+                trigger_time=wire["trigger_time"],
+                duration=wire["duration"],
+                options=wire["options"],
+                vertices={
+                    vertex_id: VertexSnapshot(
+                        tuple(SubtaskSnapshot.from_wire(subtask) for subtask in vertex["subtasks"])
+                    )
+                    for vertex_id, vertex in wire["vertices"].items()
+                },
+                edges={
+                    EdgeName(upstream, downstream, port): SnapshotEdge.from_wire(edge)
+                    for upstream, downstream, port, *edge in wire["edges"]
+                },
+                draining=wire["draining"],
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise MetadataError(f"malformed: {error!r}") from error

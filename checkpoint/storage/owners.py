@@ -1,0 +1,145 @@
+"""Who owns a job: claims, and the checks that fence an owner once a newer one has claimed the job.
+
+Every attempt claims the next epoch and lists again; who lists an equal or higher epoch of someone else claims anew,
+after a random pause. So no two ever own one epoch, and the highest owner has the job. No storage needs an exclusive
+create for that, only listings that show what was written before them.
+
+An owner calls `check` before it writes `_metadata`, before every deletion, before a sink's producer fences others and
+before it commits. What a stalled owner still writes after its last check is void by the newer one's record (see
+`checkpoint.storage.claims`), which is written before any of its subtasks starts.
+
+Claims that are older than an owner with a record are deleted by it: its record says all that theirs did, and a claim of
+its own epoch or a higher one is left to fence their owners. Newer claims are never deleted, so epochs never repeat.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import time
+from collections.abc import Callable, Generator
+from datetime import UTC, datetime
+from typing import Final
+
+from checkpoint.storage.claims import Claim, RestoreRecord, newer, next_epoch, restore_record, rivals
+from checkpoint.storage.naming import CheckpointRef
+from checkpoint.storage.sealed import BrokenSeal, seal, unseal
+from checkpoint.storage.storage import CheckpointStorage, StorageError
+
+__all__ = ["Claim", "Fenced", "check", "claim", "claiming", "record_restored"]
+
+_ATTEMPTS: Final = 30
+_LONGEST_PAUSE: Final = 2.0
+"""Seconds."""
+
+
+class Fenced(Exception):
+    """Another driver has claimed the job; this one must stop without writing, deleting or committing anything."""
+
+
+def claim(
+    storage: CheckpointStorage,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.time,
+    rng: random.Random | None = None,
+) -> Claim:
+    """Claim the job: its older owners are fenced once this returns.
+
+    Args:
+        clock: seconds since 1970, for the claim's readers.
+        rng: makes the claim's uuid and the pauses.
+
+    Raises:
+        StorageError: the folder can't be used, or others claim the job over and over.
+    """
+    steps = claiming(storage, clock, rng or random.SystemRandom())
+    while True:
+        try:
+            pause = next(steps)
+        except StopIteration as stop:
+            owned: Claim = stop.value
+            return owned
+        if pause > 0:
+            sleep(pause)
+
+
+def claiming(
+    storage: CheckpointStorage, clock: Callable[[], float], rng: random.Random
+) -> Generator[float, None, Claim]:
+    """The steps of `claim`, one operation on the storage each; yields how many seconds to wait before the next."""
+    for attempt in range(_ATTEMPTS):
+        epoch = next_epoch(storage.claims(), storage.folders())
+        yield 0.0
+        mine = Claim(epoch, f"{rng.getrandbits(128):032x}")
+        storage.put(mine.path, _description(mine, clock()))
+        yield 0.0
+        if not rivals(mine, storage.claims()):
+            return mine
+        yield rng.uniform(0.0, min(_LONGEST_PAUSE, 0.05 * 2**attempt))
+    raise StorageError(
+        f"could not claim {storage.location}: other drivers claimed it {_ATTEMPTS} times meanwhile. "
+        "Start the job on one driver only"
+    )
+
+
+def record_restored(storage: CheckpointStorage, mine: Claim, restored: CheckpointRef | None) -> RestoreRecord:
+    """Record what this owner restored, before any of its subtasks starts; once only.
+
+    From then on checkpoints of older owners are void but for `restored` and those before it. Older claims are deleted.
+
+    Args:
+        restored: the checkpoint, if it is one of this job's folder; `None` at a start without restore.
+
+    Raises:
+        Fenced: a newer owner has claimed the job.
+        StorageError: it can't be written.
+    """
+    check(storage, mine)
+    record = restore_record(mine, restored, storage.list_checkpoints())
+    storage.put(mine.record_path, record.to_bytes())
+    check(storage, mine)
+    for old in storage.claims():
+        if old.epoch < mine.epoch:
+            storage.remove([old.record_path])  # a record without its claim would never be found again
+            storage.remove([old.path])
+    return record
+
+
+def check(storage: CheckpointStorage, mine: Claim) -> None:
+    """See that `mine` still owns the job.
+
+    Raises:
+        Fenced: it doesn't; names the newer claim.
+        StorageError: that can't be seen.
+    """
+    claims = storage.claims()
+    winner = newer(mine, claims)
+    if winner is not None:
+        raise Fenced(
+            f"{storage.location} has a newer owner, {winner.path}{_who(storage, winner)}; this one is {mine.path}. "
+            "It stops, and writes and commits nothing more. If both were meant to run, give one another pipeline name "
+            "or checkpoint folder"
+        )
+    if mine not in claims:
+        raise Fenced(
+            f"{storage.location} no longer has this owner's claim, {mine.path}: was the folder deleted or exchanged "
+            "while the job ran? The job stops; start it again"
+        )
+
+
+def _description(mine: Claim, now: float) -> bytes:
+    return seal({"epoch": mine.epoch, "uuid": mine.uuid, "host": socket.gethostname(), "pid": os.getpid(), "time": now})
+
+
+def _who(storage: CheckpointStorage, other: Claim) -> str:
+    data = storage.get(other.path)
+    if data is None:  # superseded in its turn
+        return ""
+    try:
+        said = unseal(data)
+        at = datetime.fromtimestamp(said["time"], UTC)
+        return f" (host {said['host']}, process {said['pid']}, since {at:%Y-%m-%d %H:%M:%S} UTC)"
+    except (BrokenSeal, KeyError) as error:
+        return f" (its file says nothing: {error})"

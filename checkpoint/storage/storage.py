@@ -1,0 +1,406 @@
+"""The checkpoint storage: one folder a job, on anything that `pyarrow.fs` reaches (see `checkpoint.storage.naming`)."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import xxhash
+
+from checkpoint.storage.claims import Claim, RestoreRecord
+from checkpoint.storage.filesystem import Data, LocalFiles, open_files
+from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.metadata import (
+    CheckpointMetadata,
+    MetadataError,
+    OperatorSnapshot,
+    UnsupportedFormat,
+    pack_state,
+    unpack_state,
+)
+from checkpoint.storage.naming import METADATA, SHARED, CheckpointRef, belongs_to, encode
+
+INLINE_STATE_LIMIT: Final = 16 * 1024
+"""Bytes of packed state of one step and subtask that stay inline in `_metadata`."""
+
+
+class StorageError(Exception):
+    """The checkpoint storage can't do what was asked; the message says where, why and what to do."""
+
+
+class DamagedFile(StorageError):
+    """A file of a checkpoint is missing, truncated or altered; the message names it."""
+
+
+class StagedFile:
+    """A file being written; nobody sees it before `close`. Not for several threads at once."""
+
+    def __init__(self, storage: CheckpointStorage, path: str) -> None:
+        self._storage = storage
+        self._path = path
+        self._size = 0
+        self._hash = xxhash.xxh3_128()
+        with storage._explained("create", path):
+            self._file = storage._files.create(storage._absolute(path))
+
+    def write(self, data: Data) -> None:
+        """
+        Raises:
+            StorageError: call `abort` then.
+        """
+        view = memoryview(data).cast("B")
+        with self._storage._explained("write", self._path):
+            self._file.write(view)
+        self._hash.update(view)
+        self._size += view.nbytes
+
+    def close(self) -> FileHandle:
+        """Make it durable under its name.
+
+        Raises:
+            StorageError: nothing is left behind.
+        """
+        with self._storage._explained("write", self._path):
+            try:
+                self._file.commit()
+            except BaseException:
+                self._file.discard()
+                raise
+        return FileHandle(self._path, self._size, self._hash.hexdigest())
+
+    def abort(self) -> None:
+        """Leave nothing behind. Does nothing after `close` or a first call."""
+        with self._storage._explained("delete", self._path):
+            self._file.discard()
+
+
+class CheckpointStorage:
+    """A job's folder. Stateless, so usable from any thread; pickles as its arguments.
+
+    Args:
+        uri: root folder, a URI (`file:///var/lib/weir`, `s3://bucket/weir?region=…`) or an absolute local path.
+        pipeline: name of the job, which gets a folder of its own below the root; `None` if `uri` is that folder.
+
+    Raises:
+        StorageError: no such kind of storage, or it can't be reached.
+        ValueError: the pipeline's name is empty.
+    """
+
+    def __init__(self, uri: str, pipeline: str | None) -> None:
+        if pipeline == "":
+            raise ValueError("a pipeline that takes checkpoints needs a name that is not empty")
+        self.uri = uri
+        self.pipeline = pipeline
+        try:
+            self._files, root = open_files(uri)
+        except (OSError, pa.ArrowException) as error:
+            raise StorageError(
+                f"cannot open the checkpoint folder {uri}: {error}. Give an absolute path or a URI that pyarrow knows, "
+                "such as file:///var/lib/weir or s3://bucket/weir"
+            ) from error
+        self._folder = root if pipeline is None else f"{root.rstrip('/')}/{encode(pipeline)}"
+        scheme = urlsplit(uri).scheme or "file"
+        self.location = f"{scheme}://{self._folder}"
+        """The job's folder as messages name it."""
+
+    def __reduce__(self) -> tuple[type[CheckpointStorage], tuple[str, str | None]]:
+        return type(self), (self.uri, self.pipeline)
+
+    def __repr__(self) -> str:
+        return f"CheckpointStorage({self.location})"
+
+    def same_folder(self, other: CheckpointStorage) -> bool:
+        """Whether both are the same job's folder."""
+        if isinstance(self._files, LocalFiles) and isinstance(other._files, LocalFiles):
+            return os.path.realpath(self._folder) == os.path.realpath(other._folder)
+        return self.location == other.location
+
+    def prepare(self) -> None:
+        """Create the folder and see that it can be written to.
+
+        Raises:
+            StorageError: it can't; names the folder.
+        """
+        try:
+            self._files.make_folder(self._absolute(SHARED))
+            test = f"probe-{uuid.uuid4().hex}"
+            self._put(test, [b"can be written"])
+            self._files.delete([self._absolute(test)])
+        except (OSError, pa.ArrowException) as error:
+            raise StorageError(
+                f"cannot write to the checkpoint folder {self.location}: {_reason(error)}. "
+                "Make it writable for the user that runs the job, or choose another folder in CheckpointConfig(uri)"
+            ) from error
+
+    # -- files ------------------------------------------------------------------------------------------------
+
+    def create(self, path: str) -> StagedFile:
+        """A new file to be written piece by piece; `path` comes from `checkpoint.storage.naming`.
+
+        Raises:
+            StorageError: it can't be created.
+        """
+        return StagedFile(self, path)
+
+    def write_file(self, path: str, data: Data | Sequence[Data]) -> FileHandle:
+        """Write a file whole; durable on return.
+
+        Raises:
+            StorageError: nothing is left behind.
+        """
+        file = self.create(path)
+        try:
+            for piece in [data] if isinstance(data, Data) else data:
+                file.write(piece)
+            return file.close()
+        except BaseException:
+            file.abort()
+            raise
+
+    def read_file(self, handle: FileHandle) -> bytes:
+        """The file's content, verified.
+
+        Raises:
+            DamagedFile: it is missing, or its size or checksum differs.
+            StorageError: it can't be read.
+        """
+        data = self._read(handle.path)
+        checksum = xxhash.xxh3_128(data).hexdigest()
+        if len(data) != handle.size or checksum != handle.checksum:
+            raise DamagedFile(
+                f"{self._name(handle.path)} is damaged: it should have {handle.size} bytes with checksum "
+                f"{handle.checksum}, and has {len(data)} bytes with checksum {checksum}"
+            )
+        return data
+
+    def verify_sizes(self, handles: Iterable[FileHandle]) -> None:
+        """See that every file is there in full length, without reading it.
+
+        Raises:
+            DamagedFile: names the first that isn't.
+        """
+        unique = list(dict.fromkeys(handles))
+        with self._explained("look at", ""):
+            sizes = self._files.sizes([self._absolute(handle.path) for handle in unique])
+        for handle, size in zip(unique, sizes, strict=True):
+            if size is None:
+                raise DamagedFile(f"{self._name(handle.path)} is missing ({handle.size} bytes)")
+            if size != handle.size:
+                raise DamagedFile(
+                    f"{self._name(handle.path)} is damaged: it should have {handle.size} bytes and has {size}"
+                )
+
+    def delete_file(self, handle: FileHandle) -> None:
+        """Fine if it is gone already."""
+        with self._explained("delete", handle.path):
+            self._files.delete([self._absolute(handle.path)])
+
+    def delete_private(self, checkpoint_id: int, epoch: int, subtask: str) -> None:
+        """Delete what a subtask (`naming.subtask_name`) wrote for a checkpoint, nothing under `shared/`."""
+        folder = CheckpointRef(checkpoint_id, epoch).path
+        with self._explained("delete files in", folder):
+            names = [entry.name for entry in self._files.entries(self._absolute(folder))]
+            self._files.delete(self._absolute(f"{folder}/{name}") for name in names if belongs_to(name, subtask))
+
+    def list_shared(self) -> list[str]:
+        """Paths of all files under `shared/`, those being written too."""
+        with self._explained("list", SHARED):
+            return [f"{SHARED}/{entry.name}" for entry in self._files.entries(self._absolute(SHARED))]
+
+    # -- state of steps ---------------------------------------------------------------------------------------
+
+    def spill(self, snapshot: OperatorSnapshot, path: str) -> OperatorSnapshot:
+        """`snapshot` with its state moved to a new file at `path` if it is too large to be inline.
+
+        Raises:
+            TypeError: a value that msgpack can't carry.
+            StorageError: the file can't be written.
+        """
+        packed = pack_state(snapshot.state)
+        if len(packed) <= INLINE_STATE_LIMIT:
+            return snapshot
+        return replace(snapshot, state={}, state_file=self.write_file(path, packed))
+
+    def unspill(self, snapshot: OperatorSnapshot) -> OperatorSnapshot:
+        """`snapshot` with its state inline again.
+
+        Raises:
+            DamagedFile: the state's file is.
+        """
+        if snapshot.state_file is None:
+            return snapshot
+        return replace(snapshot, state=unpack_state(self.read_file(snapshot.state_file)), state_file=None)
+
+    # -- checkpoints ------------------------------------------------------------------------------------------
+
+    def write_metadata(self, checkpoint_id: int, epoch: int, metadata: CheckpointMetadata) -> CheckpointRef:
+        """Complete a checkpoint: durable, and found by `list_checkpoints`, once this returns.
+
+        The caller makes sure first that it still owns the job (`owners.check`).
+
+        Raises:
+            StorageError: it could not be written; the checkpoint isn't complete.
+        """
+        ref = CheckpointRef(checkpoint_id, epoch)
+        if metadata.ref != ref:
+            raise ValueError(f"metadata of {metadata.ref.path} given for {ref.path}")
+        path = f"{ref.path}/{METADATA}"
+        with self._explained("write", path):
+            self._put(path, [metadata.to_bytes()])
+            # Subtasks may have made the folder on another host, or be about to make its name durable.
+            self._files.sync_folder(self._folder)
+        return ref
+
+    def list_checkpoints(self) -> list[CheckpointRef]:
+        """Complete checkpoints that aren't void (see `checkpoint.storage.claims`), oldest first.
+
+        Raises:
+            DamagedFile: a claim's record is.
+        """
+        record = self.restore_record()
+        return [ref for ref in self.complete() if record is None or not record.voids(ref)]
+
+    def list_leftovers(self, epoch: int) -> list[CheckpointRef]:
+        """Folders of owners before `epoch` that hold no good checkpoint: never completed, half deleted or void.
+
+        An owner may delete them (`delete_checkpoint`) once it has recorded what it restored.
+        """
+        good = set(self.list_checkpoints())
+        return [ref for ref in self.folders() if ref.epoch < epoch and ref not in good]
+
+    def load(self, ref: CheckpointRef) -> CheckpointMetadata:
+        """
+        Raises:
+            DamagedFile: `_metadata` is missing, truncated or altered, or belongs to another checkpoint.
+            StorageError: it can't be read, or was written by a version of Weir with another format.
+        """
+        path = f"{ref.path}/{METADATA}"
+        try:
+            metadata = CheckpointMetadata.from_bytes(self._read(path))
+        except MetadataError as error:
+            raise DamagedFile(f"{self._name(path)} is damaged: {error}") from error
+        except UnsupportedFormat as error:
+            raise StorageError(f"{self._name(path)} {error}. Restore it with the version that wrote it") from error
+        if metadata.ref != ref:
+            raise DamagedFile(f"{self._name(path)} belongs to {metadata.ref.path}, not here")
+        return metadata
+
+    def delete_checkpoint(self, ref: CheckpointRef) -> None:
+        """Delete its folder, `_metadata` first, so that what is half deleted is never taken for a checkpoint.
+
+        Also for one that isn't complete, or is gone. Files under `shared/` are not touched. The caller makes sure first
+        that it still owns the job (`owners.check`).
+        """
+        with self._explained("delete", ref.path):
+            self._files.delete([self._absolute(f"{ref.path}/{METADATA}")])
+            self._files.delete_folder(self._absolute(ref.path))
+
+    def largest_id(self) -> int:
+        """The largest checkpoint id found, of whatever is complete, not complete or void; 0 if there is none."""
+        return max((ref.id for ref in self.folders()), default=0)
+
+    def complete(self) -> list[CheckpointRef]:
+        """Checkpoints with `_metadata`, void ones too; oldest first."""
+        refs = self.folders()
+        with self._explained("list", ""):
+            sizes = self._files.sizes([self._absolute(f"{ref.path}/{METADATA}") for ref in refs])
+        return [ref for ref, size in zip(refs, sizes, strict=True) if size is not None]
+
+    def folders(self) -> list[CheckpointRef]:
+        """Every checkpoint's folder, whether it is complete, not complete or void; oldest first."""
+        return sorted(ref for name in self._names() if (ref := CheckpointRef.parse(name)))
+
+    # -- small files of owners and probes ---------------------------------------------------------------------
+
+    def claims(self) -> list[Claim]:
+        """All claims in the folder, oldest epoch first."""
+        return sorted(claim for name in self._names() if (claim := Claim.parse(name)))
+
+    def restore_record(self) -> RestoreRecord | None:
+        """What the newest owner with a record restored and builds on; `None` if no owner has recorded it.
+
+        Raises:
+            DamagedFile: the record is.
+        """
+        for _ in range(10):
+            names = self._names()
+            claims = sorted((claim for name in names if (claim := Claim.parse(name))), reverse=True)
+            path = next((claim.record_path for claim in claims if claim.record_path in names), None)
+            if path is None:
+                return None
+            with self._explained("read", path):
+                try:
+                    data = self._files.read(self._absolute(path))
+                except FileNotFoundError:  # a newer owner has recorded and cleaned up since
+                    continue
+            try:
+                return RestoreRecord.from_bytes(data)
+            except ValueError as error:
+                raise DamagedFile(f"{self._name(path)} is damaged: {error}") from error
+        raise StorageError(f"{self.location} has new owners all the time: is the job started by several drivers?")
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write a small file that no checkpoint refers to; durable on return."""
+        with self._explained("write", path):
+            self._put(path, [data])
+
+    def get(self, path: str) -> bytes | None:
+        """Content of a small file, `None` if it doesn't exist."""
+        with self._explained("read", path):
+            try:
+                return self._files.read(self._absolute(path))
+            except FileNotFoundError:
+                return None
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """Delete small files; those that are gone are fine."""
+        with self._explained("delete", ""):
+            self._files.delete(self._absolute(path) for path in paths)
+
+    # -- within -----------------------------------------------------------------------------------------------
+
+    def _absolute(self, path: str) -> str:
+        return f"{self._folder}/{path}"
+
+    def _name(self, path: str) -> str:
+        return f"{self.location}/{path}" if path else self.location
+
+    def _names(self) -> set[str]:
+        with self._explained("list", ""):
+            return {entry.name for entry in self._files.entries(self._folder)}
+
+    def _put(self, path: str, pieces: Iterable[Data]) -> None:
+        file = self._files.create(self._absolute(path))
+        try:
+            for piece in pieces:
+                file.write(piece)
+            file.commit()
+        except BaseException:
+            file.discard()
+            raise
+
+    def _read(self, path: str) -> bytes:
+        with self._explained("read", path):
+            try:
+                return self._files.read(self._absolute(path))
+            except FileNotFoundError as error:
+                raise DamagedFile(f"{self._name(path)} is missing") from error
+
+    @contextmanager
+    def _explained(self, action: str, path: str) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, pa.ArrowException) as error:
+            raise StorageError(f"cannot {action} {self._name(path)}: {_reason(error)}") from error
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
+    return str(error)

@@ -1,0 +1,482 @@
+"""One attempt to run the job: the driver's side, from the claim to the last subtask's leave.
+
+All state is that of one thread, which takes what happens from a queue; sockets, Spark and storage work beside it and
+put their results there.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import queue
+import time
+import traceback
+import uuid
+from array import array
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from checkpoint.committing import ReleaseEpoch, ReleaseNew, RestoredCommits
+from checkpoint.coordination import coordinator_events as events
+from checkpoint.coordination.coordinator_events import FailureReason
+from checkpoint.in_flight.drain import DrainTracker
+from checkpoint.in_flight.runs import Origin
+from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.metadata import OperatorSnapshot
+from checkpoint.storage.probe import finish_probe
+from checkpoint.storage.storage import DamagedFile, StorageError
+from pipeline.errors import PipelineError
+from pipeline.graph import StepKind, Vertex
+from pipeline.runtime.auth import new_secret
+from pipeline.runtime.deployment import Deployment, JobSpec, Restored
+from pipeline.runtime.driver.attempt_context import AttemptContext, Progress
+from pipeline.runtime.driver.checkpoint_master import Answer, CheckpointMaster
+from pipeline.runtime.driver.failures import AttemptFailed, FirstCause, Sign
+from pipeline.runtime.driver.peers import Peer, Peers
+from pipeline.runtime.driver.restore_plan import restored_for
+from pipeline.runtime.driver.server import ControlServer
+from pipeline.runtime.driver.spark_job import SparkJob, SparkJobFailed
+from pipeline.runtime.in_flight import ask_custom_partitioners, in_flight_for, must_drain, same_topology
+from pipeline.runtime.subtask.process import run_subtask
+from pipeline.runtime.wire import ControlConnection, Message
+
+_LOG = logging.getLogger(__name__)
+_HEARTBEAT = 1.0
+_CANCEL_WAIT = 10.0
+_CANCEL_AGAIN = 1.0
+"""A cancel that comes before Spark knows the job goes unheard, so it is repeated."""
+_START_TIMEOUT = 120.0
+_SILENCE = 30.0
+
+
+class Attempt:
+    """Runs until the job has finished.
+
+    Raises (from `run`):
+        AttemptFailed: with the first cause.
+    """
+
+    def __init__(self, context: AttemptContext, progress: Progress):
+        self._c = context
+        self._plan = context.plan
+        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._progress = progress
+        self._peers = Peers(context.plan, self._on_lost)
+        self._spilled: dict[FileHandle, Mapping[str, Any]] = {}
+        """State of the restored checkpoint that was too large for `_metadata`, by file; until all are deployed."""
+        self._restored_id = context.restored.id if context.restored else 0
+        terminal = [
+            subtask
+            for vertex in self._plan.vertices
+            if not self._plan.outputs_of(vertex.index)
+            for subtask in vertex.subtasks
+        ]
+        drains = context.restored is not None and must_drain(context.restored, self._plan)
+        self._drain = DrainTracker(terminal, drains)
+        self._checkpoints = CheckpointMaster(
+            context,
+            self._peers,
+            progress,
+            self._inbox,
+            on_failed=lambda message: self._fail(message, Sign.OWN_WORD),
+            on_final=self._on_final,
+            draining=lambda: self._drain.draining,
+        )
+        self._sinks = {
+            step.id: list(vertex.subtasks)
+            for vertex in self._plan.vertices
+            for step in vertex.steps
+            if step.kind is StepKind.SINK
+        }
+        self._commits = RestoredCommits(self._sinks)
+        self._committed: dict[tuple[int, str], int] = {}
+        self._final_id: int | None = None
+        self._finishing = False
+        self._cause = FirstCause()
+        self._spark_ended = False
+        self._secret = new_secret()
+        self._server = ControlServer(
+            context.host,
+            self._secret,
+            lambda connection, message: self._inbox.put(("message", connection, message)),
+            lambda connection, reason: self._inbox.put(("lost", connection, reason)),
+        )
+
+    # -- from other threads -------------------------------------------------------------------------------------
+
+    def cancel(self) -> None:
+        """End the attempt."""
+        self._inbox.put(("cancel",))
+
+    def request_checkpoint(self, answer: Answer) -> None:
+        """Take a checkpoint; `answer` gets its id once it is complete, or an error."""
+        self._inbox.put(("checkpoint", uuid.uuid4().hex, answer))
+
+    # -- run ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        c = self._c
+        spec = JobSpec(**{**vars(c.spec), "driver": self._server.address, "secret": self._secret})
+        self._server.start()
+        started = f"from checkpoint {self._restored_id}" if self._restored_id else "from nothing"
+        job = SparkJob(
+            c.spark,
+            self._plan.subtasks,
+            functools.partial(run_subtask, spec),
+            f"Weir: {spec.pipeline}, attempt {c.claim.epoch}, {started}",
+            lambda error: self._inbox.put(("spark", error)),
+        )
+        job.start()
+        try:
+            self._checkpoints.clean_up(void=False)
+            self._loop()
+        except BaseException:
+            self._progress.failed_at = self._cause.first_at or time.monotonic()
+            raise
+        finally:
+            self._stop(job)
+
+    def _loop(self) -> None:
+        next_heartbeat = time.monotonic()
+        start_deadline = time.monotonic() + _START_TIMEOUT
+        while True:
+            now = time.monotonic()
+            cause = self._cause.settled(now)
+            if cause is not None:
+                raise cause
+            # Spark may tell of the end before the last subtask's own word has arrived: a close that failed counts.
+            said_goodbye = self._spark_ended and all(peer.closed for peer in self._peers)
+            if self._finishing and said_goodbye and self._cause.failure is None:
+                return
+            if self._progress.deployed_at is None and now >= start_deadline:
+                raise AttemptFailed(
+                    f"only {len(self._peers)} of {self._plan.subtasks} subtasks came up within {_START_TIMEOUT:g} s; "
+                    "look into the executors' logs, check that they reach "
+                    f"{self._server.address[0]}:{self._server.address[1]}, and that no other job of this Spark session "
+                    "holds the slots"
+                )
+            self._checkpoints.tell(events.Tick())
+            if now >= next_heartbeat:
+                next_heartbeat = now + _HEARTBEAT
+                self._checkpoints.send_heartbeat()
+                self._look_for_silence(now)
+            wake = [next_heartbeat, start_deadline if self._progress.deployed_at is None else next_heartbeat]
+            wake += [t for t in (self._checkpoints.next_deadline(now), self._cause.due_at) if t is not None]
+            try:
+                item = self._inbox.get(timeout=max(0.001, min(wake) - now))
+            except queue.Empty:
+                continue
+            self._handle(*item)
+
+    def _handle(self, kind: str, *args: Any) -> None:
+        match kind:
+            case "message":
+                connection, message = args
+                self._on_message(connection, message)
+            case "lost":
+                connection, reason = args
+                self._on_lost(connection, reason)
+            case "spark":
+                self._on_spark_end(args[0])
+            case "finalised":
+                self._checkpoints.finalised(*args)
+            case "deleted":
+                self._checkpoints.tell(events.DeletionDone(args[0]))
+            case "fenced":
+                self._fail(args[0], Sign.OWN_WORD, permanent=True)
+            case "checkpoint":
+                self._checkpoints.request(*args)
+            case "cancel":
+                raise AttemptFailed("cancelled", permanent=True)
+            case _:
+                raise AssertionError(f"unknown item {kind!r}")
+
+    def _stop(self, job: SparkJob) -> None:
+        """End whatever still runs; returns when Spark's job has ended and its processes have left, so that the next
+        attempt finds the slots free."""
+        self._checkpoints.tell(events.JobEnding())
+        # A subtask that comes up only now finds nobody.
+        self._server.stop_listening()
+        self._peers.broadcast("cancel")
+        self._await_end(job)
+        self._server.close()
+        self._checkpoints.close()
+
+    def _await_end(self, job: SparkJob) -> None:
+        """Subtasks leave on their own; Spark is asked at once, too, since one of them may be gone, not up yet, or held
+        by user code, whose process Spark ends after 2 s."""
+        deadline = time.monotonic() + _CANCEL_WAIT
+        next_cancel = 0.0
+        while not (self._spark_ended and all(peer.gone for peer in self._peers)):
+            now = time.monotonic()
+            if now >= deadline:
+                left = [self._peers.name(peer) for peer in self._peers if not peer.gone]
+                _LOG.warning(
+                    "%g s after the end of the attempt, Spark's job %s; processes not gone: %s",
+                    _CANCEL_WAIT,
+                    "has ended" if self._spark_ended else "has not ended",
+                    ", ".join(left) or "none",
+                )
+                return
+            if not self._spark_ended and now >= next_cancel:
+                job.cancel()
+                next_cancel = now + _CANCEL_AGAIN
+            try:
+                item = self._inbox.get(timeout=min(deadline, now + _CANCEL_AGAIN) - now)
+            except queue.Empty:
+                continue
+            match item:
+                case ("lost", connection, _):
+                    peer = self._peers.get(connection)
+                    if peer is not None:
+                        peer.gone = True
+                case ("spark", _):
+                    self._spark_ended = True
+                case ("message", connection, {"type": "committed"} as message):
+                    peer = self._peers.get(connection)
+                    if peer is not None:
+                        self._note_commit(peer, message)
+                case ("checkpoint", token, answer):
+                    self._checkpoints.await_answer(token, answer)
+                case _:
+                    pass  # a report to an attempt that is over
+
+    def refuse_requests(self) -> None:
+        """Tell those who wait for a checkpoint that none will come; once `run` has ended and nobody can ask more."""
+        error = RuntimeError("the attempt ended before the checkpoint was complete")
+        self._checkpoints.refuse_requests(error)
+        while True:
+            try:
+                item = self._inbox.get_nowait()
+            except queue.Empty:
+                return
+            if item[0] == "checkpoint":
+                item[2](error)
+
+    # -- failures -----------------------------------------------------------------------------------------------
+
+    def _fail(self, message: str, sign: Sign, permanent: bool = False, damaged: str | None = None) -> None:
+        self._cause.note(AttemptFailed(message, permanent, damaged), sign, time.monotonic())
+
+    def _on_lost(self, connection: ControlConnection, reason: str) -> None:
+        peer = self._peers.get(connection)
+        if peer is None:
+            return
+        peer.gone = True
+        if peer.closed:
+            return
+        name = self._peers.name(peer)
+        self._fail(f"subtask {name} is gone (process {peer.pid} on {peer.host}: {reason})", Sign.LOST)
+
+    def _look_for_silence(self, now: float) -> None:
+        """A host that vanishes closes no connection, so silence counts as loss."""
+        for peer in self._peers:
+            if peer.subtask >= 0 and not peer.closed and now - peer.heard_at > _SILENCE:
+                self._on_lost(peer.connection, f"not heard of for {_SILENCE:g} s")
+
+    def _on_spark_end(self, error: SparkJobFailed | None) -> None:
+        self._spark_ended = True
+        if error is not None:
+            self._fail(f"the Spark job failed: {error}", Sign.SPARK, permanent=error.permanent)
+        elif not self._finishing:
+            self._fail("the Spark job ended before the pipeline did", Sign.SPARK)
+
+    # -- messages -----------------------------------------------------------------------------------------------
+
+    def _on_message(self, connection: ControlConnection, message: Message) -> None:
+        kind = message["type"]
+        if kind == "hello":
+            self._on_hello(connection, message)
+            return
+        peer = self._peers.get(connection)
+        if kind == "failed":
+            self._on_failed(peer, message)
+            return
+        if peer is None:
+            _LOG.warning("a connection said %r before hello; ignored", kind)
+            return
+        peer.heard_at = time.monotonic()
+        match kind:
+            case "running":
+                self._on_running(peer, message)
+            case "ack":
+                self._checkpoints.acknowledge(message["id"], peer.subtask, message["snapshot"], message["statistics"])
+            case "decline":
+                reason = FailureReason.ASYNC if message["asynchronous"] else FailureReason.DECLINED
+                text = f"{self._peers.name(peer)}: {message['message']}"
+                self._checkpoints.tell(events.Declined(message["id"], peer.subtask, text, reason))
+            case "ask":
+                self._checkpoints.tell(events.CheckpointAsked(message["last_barrier"]))
+            case "ended":
+                peer.ended = True
+                if all(p.ended for p in self._peers):
+                    self._checkpoints.tell(events.AllInputEnded())
+            case "drained_here":
+                if self._drain.arrived(peer.subtask):
+                    self._end_drain()
+            case "committed":
+                self._on_committed(peer, message)
+            case "epoch_committed":
+                self._release(self._commits.done(message["step"], peer.subtask, message["epoch"]))
+            case "metrics":
+                self._progress.metrics[self._peers.name(peer)] = message["metrics"]
+            case "closed":
+                peer.closed = True
+                self._progress.metrics[self._peers.name(peer)] = message["metrics"]
+            case _:
+                raise AssertionError(f"unknown control message {kind!r}")
+
+    def _on_failed(self, peer: Peer | None, message: Message) -> None:
+        name = message["where"]
+        if peer is not None:
+            peer.closed = True
+            name = self._peers.name(peer)
+        text = f"subtask {name} failed: {message['message']}"
+        if message["traceback"]:
+            text += "\n" + message["traceback"]
+        sign = {"peer": Sign.LOST_PEER, "cancelled": Sign.SPARK}.get(message["kind"], Sign.OWN_WORD)
+        # Once a newer checkpoint is complete, whatever is damaged may be its own: the next restore will tell.
+        damaged = message["message"] if message["kind"] == "damaged" and not self._checkpoints.completed_one else None
+        self._fail(text, sign, permanent=message["kind"] == "permanent", damaged=damaged)
+
+    def _on_hello(self, connection: ControlConnection, message: Message) -> None:
+        peer = Peer(
+            connection,
+            message["partition"],
+            message["host"],
+            message["pid"],
+            (message["address"][0], message["address"][1]),
+        )
+        self._peers.add(peer)
+        if len(self._peers) == self._plan.subtasks:
+            self._deploy()
+
+    def _deploy(self) -> None:
+        """All processes are up: give each its place.
+
+        Subtask i goes to partition i. (This is where a subtask can be sent to where its local state lies.)
+        """
+        for peer in self._peers:
+            self._peers.place(peer, peer.partition)
+            peer.heard_at = time.monotonic()
+            self._progress.pids[self._peers.name(peer)] = peer.pid
+        addresses = {peer.subtask: peer.address for peer in self._peers}
+        c = self._c
+        if c.probe is not None:
+            try:
+                finish_probe(c.storage, c.probe, [str(peer.partition) for peer in self._peers])
+            except StorageError as error:
+                raise AttemptFailed(str(error), permanent=True) from error
+        assigned = self._ask_custom_partitioners()
+        for vertex in self._plan.vertices:
+            for subtask in vertex.subtasks:
+                index = subtask - vertex.first_subtask
+                deployment = Deployment(
+                    subtask,
+                    addresses,
+                    c.lineage,
+                    self._restored_id,
+                    c.rewind,
+                    c.ignore_earlier_output,
+                    c.allow_unclaimed,
+                    self._drain.draining,
+                    c.restored is not None and same_topology(c.restored, self._plan),
+                    self._restored_for(vertex, index, assigned),
+                )
+                self._peers.send_to(subtask, "deploy", deployment=deployment.to_wire())
+        self._spilled.clear()
+        self._progress.deployed_at = time.monotonic()
+
+    def _ask_custom_partitioners(self) -> Mapping[Origin, array[int]]:
+        c = self._c
+        if c.restored is None:
+            return {}
+        try:
+            return ask_custom_partitioners(c.restored, self._plan, c.storage)
+        except DamagedFile as error:
+            raise AttemptFailed(str(error), damaged=str(error)) from error
+        except StorageError as error:
+            raise AttemptFailed(str(error)) from error
+        except Exception as error:
+            trace = "".join(traceback.format_exception(error))
+            raise AttemptFailed(f"restoring in-flight data failed: {type(error).__name__}: {error}\n{trace}") from error
+
+    def _restored_for(self, vertex: Vertex, index: int, assigned: Mapping[Origin, array[int]]) -> Restored:
+        c = self._c
+        if c.restored is None:
+            return Restored()
+        most = c.spec.max_parallelism
+        try:
+            restored = restored_for(vertex, index, c.restored, most, self._load_state, c.allow_unclaimed)
+            return replace(restored, in_flight=in_flight_for(vertex, index, c.restored, self._plan, most, assigned))
+        except DamagedFile as error:
+            raise AttemptFailed(str(error), damaged=str(error)) from error
+        except StorageError as error:
+            raise AttemptFailed(str(error)) from error
+        except PipelineError as error:
+            raise AttemptFailed(f"{type(error).__name__}: {error}", permanent=True) from error
+
+    def _load_state(self, snapshot: OperatorSnapshot) -> Mapping[str, Any]:
+        """The state of a step in an old subtask. Every new subtask asks for it, so a file is read once for all."""
+        handle = snapshot.state_file
+        if handle is None:
+            return snapshot.state
+        if handle not in self._spilled:
+            self._spilled[handle] = self._c.storage.unspill(snapshot).state
+        return self._spilled[handle]
+
+    def _on_running(self, peer: Peer, message: Message) -> None:
+        peer.running = True
+        if message["highest_checkpoint"]:
+            self._checkpoints.tell(events.IdSeen(message["highest_checkpoint"]))
+        for step, epochs in message["restored_epochs"].items():
+            self._release(self._commits.opened(step, peer.subtask, epochs))
+        if all(p.running for p in self._peers) and self._progress.running_at is None:
+            self._progress.running_at = time.monotonic()
+            self._checkpoints.send_heartbeat()  # sources begin with it
+            self._checkpoints.tell(events.SubtasksRunning())
+
+    def _end_drain(self) -> None:
+        for vertex in self._plan.vertices:
+            if vertex.is_source:
+                for subtask in vertex.subtasks:
+                    self._peers.send_to(subtask, "drained")
+
+    def _release(self, actions: list[ReleaseEpoch | ReleaseNew]) -> None:
+        for action in actions:
+            match action:
+                case ReleaseEpoch(sink, epoch):
+                    for subtask in self._sinks[sink]:
+                        self._peers.send_to(subtask, "release_epoch", step=sink, epoch=epoch)
+                case ReleaseNew(sink):
+                    for subtask in self._sinks[sink]:
+                        self._peers.send_to(subtask, "release_new", step=sink)
+
+    def _note_commit(self, peer: Peer, message: Message) -> None:
+        self._committed[peer.subtask, message["step"]] = message["id"]
+        sinks = [(subtask, step) for step, subtasks in self._sinks.items() for subtask in subtasks]
+        self._progress.committed = min(self._committed.get(sink, 0) for sink in sinks)
+
+    def _on_committed(self, peer: Peer, message: Message) -> None:
+        self._note_commit(peer, message)
+        if self._progress.first_commit_at is None and message["records"]:
+            self._progress.first_commit_at = time.monotonic()
+        self._finish_if_done()
+
+    def _on_final(self, id: int) -> None:
+        self._final_id = id
+        self._finish_if_done()
+
+    def _finish_if_done(self) -> None:
+        """Once the final checkpoint is complete and committed by every sink, everybody may leave."""
+        final = self._final_id
+        if final is None or self._finishing:
+            return
+        if all(
+            self._committed.get((subtask, step), 0) >= final
+            for step, subtasks in self._sinks.items()
+            for subtask in subtasks
+        ):
+            self._finishing = True
+            self._peers.broadcast("finish")

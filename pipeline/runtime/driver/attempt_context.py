@@ -1,0 +1,60 @@
+"""What an attempt gets from the job, and what it lets the job's handle see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from checkpoint.coordination.coordinator_options import CoordinatorOptions
+from checkpoint.storage.claims import Claim
+from checkpoint.storage.metadata import CheckpointMetadata
+from checkpoint.storage.naming import CheckpointRef
+from checkpoint.storage.probe import Probe
+from checkpoint.storage.shared_files import SharedFiles
+from checkpoint.storage.storage import CheckpointStorage
+from pipeline.graph import Plan
+from pipeline.runtime.deployment import JobSpec
+from pipeline.runtime.driver.checkpoint_stats import CheckpointHistory
+from pipeline.runtime.driver.cleanup import Cleanup
+
+
+@dataclass(frozen=True)
+class AttemptContext:
+    """What an attempt gets from the job."""
+
+    spec: JobSpec
+    """Without driver address and secret, which are the attempt's own."""
+    plan: Plan
+    spark: Any
+    storage: CheckpointStorage
+    claim: Claim
+    options: CoordinatorOptions
+    restored: CheckpointMetadata | None
+    lineage: tuple[str, tuple[str, int] | None]
+    rewind: bool
+    ignore_earlier_output: bool
+    allow_unclaimed: bool
+    probe: Probe | None
+    retained: tuple[CheckpointRef, ...]
+    shared: SharedFiles
+    cleanup: Cleanup
+    first_id: int
+    history: CheckpointHistory
+    host: str
+    metadata_options: dict[str, Any]
+
+
+@dataclass
+class Progress:
+    """What the job's handle shows; written by the attempt, read by anyone."""
+
+    metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By subtask name."""
+    pids: dict[str, int] = field(default_factory=dict)
+    deployed_at: float | None = None
+    running_at: float | None = None
+    first_commit_at: float | None = None
+    committed: int = 0
+    """Checkpoints up to this id are committed by every sink."""
+    failed_at: float | None = None
+    """When the first sign of the failure came that ended the attempt."""

@@ -1,0 +1,361 @@
+"""The driver's side of checkpoints: carries out what the coordinator decides.
+
+Used by the attempt's thread. Metadata is written and files are deleted by threads beside it, whose results come back
+through the attempt's inbox.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
+
+from checkpoint import failpoints
+from checkpoint.coordination import coordinator_events as events
+from checkpoint.coordination.coordinator import CheckpointCoordinator
+from checkpoint.coordination.coordinator_events import CheckpointKind, FailureReason
+from checkpoint.storage import owners
+from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.metadata import CheckpointMetadata, SubtaskSnapshot, VertexSnapshot
+from checkpoint.storage.naming import CheckpointRef, subtask_name
+from pipeline.runtime.driver.attempt_context import AttemptContext, Progress
+from pipeline.runtime.driver.peers import Peers
+from pipeline.runtime.in_flight import snapshot_edges
+from pipeline.runtime.subtask.control import heartbeat_to_wire
+
+_LOG = logging.getLogger(__name__)
+_WRITE_WAIT = 10.0
+_HELD = 0.3
+"""Seconds; a task thread that is left alone looks around at least five times in one."""
+
+Answer = Callable[[int | Exception], None]
+"""Gets the id of a checkpoint once it is complete, or an error."""
+
+
+class CheckpointMaster:
+    """Triggers, finalises, notifies and deletes for one attempt."""
+
+    def __init__(
+        self,
+        context: AttemptContext,
+        peers: Peers,
+        progress: Progress,
+        inbox: queue.SimpleQueue[Any],
+        on_failed: Callable[[str], None],
+        on_final: Callable[[int], None],
+        draining: Callable[[], bool],
+    ):
+        """
+        Args:
+            inbox: where `("finalised", …)`, `("deleted", …)` and `("fenced", …)` are put, for the attempt to hand on.
+            on_failed: more checkpoints in a row failed than are tolerated; the message says how.
+            on_final: the final checkpoint is complete.
+            draining: whether restored in-flight data is still on its way through the job.
+        """
+        self._c = context
+        self._plan = context.plan
+        self._peers = peers
+        self._progress = progress
+        self._inbox = inbox
+        self._on_failed = on_failed
+        self._on_final = on_final
+        self._draining = draining
+        self._edges = snapshot_edges(context.plan)
+        self._coordinator = CheckpointCoordinator(
+            context.options, context.plan.subtasks, context.first_id, tuple(ref.id for ref in context.retained)
+        )
+        self._acks: dict[int, dict[int, SubtaskSnapshot]] = {}
+        self._triggered_at: dict[int, float] = {}
+        self._triggered_draining: set[int] = set()
+        self._refs: dict[int, CheckpointRef] = {ref.id: ref for ref in context.retained}
+        self._finalising: set[int] = set()
+        """Checkpoints whose `_metadata` is being written: whatever happens, it may become durable."""
+        self._answers: dict[str, Answer] = {}
+        """Who waits for a checkpoint, by request."""
+        self._requests: dict[int, tuple[str, ...]] = {}
+        """By checkpoint id: the requests that it was triggered for."""
+        self.completed_one = False
+        """Whether a checkpoint of this attempt has completed."""
+        self._writes: list[Future[None]] = []
+        """Of `_metadata`, those that have ended included, up to the next completion."""
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix="weir-finalise")
+        self._deleter = ThreadPoolExecutor(1, thread_name_prefix="weir-delete")
+
+    # -- what the attempt tells ---------------------------------------------------------------------------------
+
+    def next_deadline(self, now: float) -> float | None:
+        return self._coordinator.next_deadline(now)
+
+    def tell(self, event: events.Event) -> None:
+        """Let the coordinator know, and do what it asks for."""
+        now = time.monotonic()
+        for action in self._coordinator.handle(event, now):
+            self._act(action, now)
+
+    def acknowledge(self, id: int, subtask: int, wire: dict[str, Any], statistics: dict[str, Any]) -> None:
+        """A subtask's snapshot has arrived."""
+        snapshot = SubtaskSnapshot.from_wire(wire)
+        self._acks.setdefault(id, {})[subtask] = snapshot
+        self._c.shared.register(id, snapshot.all_files())
+        self._c.history.acknowledged(id, self._plan.subtask_name(subtask), statistics, time.monotonic())
+        self.tell(events.Acknowledged(id, subtask))
+
+    def request(self, token: str, answer: Answer) -> None:
+        """A user asks for a checkpoint."""
+        self.await_answer(token, answer)
+        self.tell(events.CheckpointRequested(CheckpointKind.CHECKPOINT, token))
+
+    def await_answer(self, token: str, answer: Answer) -> None:
+        """Remember who asked, so that `refuse_requests` answers at the latest."""
+        self._answers[token] = answer
+
+    def refuse_requests(self, error: Exception) -> None:
+        """Tell those who wait for a checkpoint that none will come."""
+        answers, self._answers = self._answers, {}
+        for answer in answers.values():
+            answer(error)
+
+    def send_heartbeat(self) -> None:
+        if self._progress.running_at is not None:
+            self._peers.broadcast("heartbeat", **heartbeat_to_wire(self._coordinator.heartbeat(time.monotonic())))
+
+    def close(self) -> None:
+        """Wait for `_metadata` that is being written, within bounds; leave deletions to the next owner."""
+        _, hung = wait(self._writes, _WRITE_WAIT)
+        if hung:
+            _LOG.warning("the storage hangs: %d checkpoints are left half written", len(hung))
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._deleter.shutdown(wait=False, cancel_futures=True)
+        self._c.history.attempt_ended(time.monotonic())
+
+    # -- what the coordinator asks for --------------------------------------------------------------------------
+
+    def _act(self, action: events.Action, now: float) -> None:
+        match action:
+            case events.TriggerCheckpoint(id, kind, tokens):
+                self._trigger(id, kind, tokens, now)
+            case events.FinaliseCheckpoint(id, kind):
+                self._finalising.add(id)
+                self._writes.append(self._pool.submit(self._finalise, id, self._metadata(id, kind, now)))
+            case events.NotifyComplete(id, kind):
+                self._complete(id, kind, now)
+            case events.NotifyAborted(id, _, reason, message, missing):
+                self._abort(id, reason, self._explain(id, reason, message, missing), now)
+            case events.RejectRequest(token, message):
+                answer = self._answers.pop(token, None)
+                if answer is not None:
+                    answer(RuntimeError(message))
+            case events.DeleteCheckpoint(id):
+                self._deleter.submit(self._delete, id, self._c.shared.discard(id))
+            case events.DiscardAcknowledgement(id, subtask):
+                self._forget(id)
+                self._c.shared.forget(id)
+                self._discard_private(id, [subtask])
+            case events.FailJob(message):
+                self._on_failed(message)
+
+    def _trigger(self, id: int, kind: CheckpointKind, tokens: tuple[str, ...], now: float) -> None:
+        self._triggered_at[id] = time.time()
+        if self._draining():
+            self._triggered_draining.add(id)
+        self._requests[id] = tokens
+        self._c.history.triggered(id, kind, now)
+        for vertex in self._plan.vertices:
+            if vertex.is_source:
+                for subtask in vertex.subtasks:
+                    self._peers.send_to(subtask, "trigger", id=id, kind=kind.value)
+
+    def _complete(self, id: int, kind: CheckpointKind, now: float) -> None:
+        self._c.history.completed(id, now)
+        self._forget(id)
+        self._peers.broadcast("complete", id=id, kind=kind.value)
+        self.send_heartbeat()
+        self._answer([requested for requested in self._requests if requested <= id], id)
+        if not self.completed_one:
+            self.completed_one = True
+            self.clean_up(void=True)
+        if kind is CheckpointKind.FINAL:
+            self._on_final(id)
+
+    def _abort(self, id: int, reason: FailureReason, text: str, now: float) -> None:
+        if not reason.tolerated:
+            _LOG.warning("checkpoint %d failed: %s", id, text)
+        self._c.history.failed(id, text, now)
+        self._peers.broadcast("aborted", id=id)
+        self.send_heartbeat()
+        acknowledged = list(self._forget(id))
+        # What it staged joins the next checkpoint, so its files must not go with it, even if it is durable after all
+        # and deleted as such.
+        self._c.shared.forget(id)
+        if id not in self._finalising and reason is not FailureReason.FINALISE:
+            self._discard_private(id, acknowledged)
+        if reason is not FailureReason.SUBSUMED:  # else the newer one answers for it
+            self._answer([id], RuntimeError(f"checkpoint {id} failed: {text}"))
+
+    def _forget(self, id: int) -> dict[int, SubtaskSnapshot]:
+        self._triggered_at.pop(id, None)
+        self._triggered_draining.discard(id)
+        return self._acks.pop(id, {})
+
+    def _answer(self, ids: list[int], result: int | Exception) -> None:
+        """Tell those who asked for these checkpoints."""
+        for id in ids:
+            for token in self._requests.pop(id, ()):
+                self._answers.pop(token)(result)
+
+    # -- completing ---------------------------------------------------------------------------------------------
+
+    def _metadata(self, id: int, kind: CheckpointKind, now: float) -> CheckpointMetadata:
+        c = self._c
+        acks = self._acks[id]
+        lineage, parent = c.lineage
+        return CheckpointMetadata(
+            id=id,
+            epoch=c.claim.epoch,
+            kind=kind,
+            pipeline=c.spec.pipeline,
+            lineage=lineage,
+            lineage_parent=parent,
+            max_parallelism=c.spec.max_parallelism,
+            weir_version=c.spec.versions["Weir"],
+            trigger_time=self._triggered_at[id],
+            duration=c.history.duration(id, now),
+            options=c.metadata_options,
+            vertices={
+                vertex.name: VertexSnapshot(tuple(acks[subtask] for subtask in vertex.subtasks))
+                for vertex in self._plan.vertices
+            },
+            edges=self._edges,
+            draining=id in self._triggered_draining,
+        )
+
+    def _finalise(self, id: int, metadata: CheckpointMetadata) -> None:
+        """In the pool: make the checkpoint durable."""
+        c = self._c
+        try:
+            failpoints.hit("coordinator.before_metadata")
+            owners.check(c.storage, c.claim)
+            c.storage.write_metadata(id, c.claim.epoch, metadata)
+            failpoints.hit("coordinator.after_metadata")
+        except owners.Fenced as error:
+            self._inbox.put(("fenced", str(error)))
+        except Exception as error:
+            self._inbox.put(("finalised", id, metadata, f"{type(error).__name__}: {error}"))
+        else:
+            self._inbox.put(("finalised", id, metadata, None))
+
+    def finalised(self, id: int, metadata: CheckpointMetadata, error: str | None) -> None:
+        """`("finalised", …)` has come."""
+        self._finalising.discard(id)
+        self._writes = [write for write in self._writes if not write.done()]
+        if error is None:
+            self._refs[id] = metadata.ref
+            self.tell(events.Finalised(id))
+            return
+        # It may be durable all the same, so it goes as a complete checkpoint would: `_metadata` first.
+        self._c.shared.forget(id)
+        self._deleter.submit(self._delete, id, [])
+        self.tell(events.FinaliseFailed(id, error))
+
+    # -- deleting -----------------------------------------------------------------------------------------------
+
+    def _delete(self, id: int, unused: list[FileHandle]) -> None:
+        """In the deleter's thread: a checkpoint that is no longer retained, and the shared files that only it used."""
+        c = self._c
+        try:
+            ref = self._refs.get(id, CheckpointRef(id, c.claim.epoch))
+            owners.check(c.storage, c.claim)
+            c.storage.delete_checkpoint(ref)
+            for handle in unused:
+                owners.check(c.storage, c.claim)
+                c.storage.delete_file(handle)
+        except owners.Fenced as error:
+            self._inbox.put(("fenced", str(error)))
+        except Exception:
+            _LOG.exception("checkpoint %d could not be deleted; what is left of it is for gc", id)
+        self._inbox.put(("deleted", id))
+
+    def _discard_private(self, id: int, subtasks: list[int]) -> None:
+        """Delete what subtasks wrote for a checkpoint that won't complete; never anything under `shared/`."""
+        c = self._c
+        names = [
+            subtask_name(step.id, subtask - self._plan.vertex_of(subtask).first_subtask)
+            for subtask in subtasks
+            for step in self._plan.vertex_of(subtask).steps
+        ]
+
+        def discard() -> None:
+            try:
+                owners.check(c.storage, c.claim)
+                for name in names:
+                    c.storage.delete_private(id, c.claim.epoch, name)
+            except Exception as error:
+                _LOG.warning("files of checkpoint %d are left for gc: %s", id, error)
+
+        if names:
+            self._deleter.submit(discard)
+
+    def clean_up(self, void: bool) -> None:
+        """Have the deleter delete what older owners left."""
+
+        def clean_up() -> None:
+            try:
+                self._c.cleanup.run(void)
+            except owners.Fenced as error:
+                self._inbox.put(("fenced", str(error)))
+            except Exception as error:
+                _LOG.warning("what older owners left could not all be deleted: %s", error)
+
+        self._deleter.submit(clean_up)
+
+    # -- explaining ---------------------------------------------------------------------------------------------
+
+    def _explain(self, id: int, reason: FailureReason, message: str, missing: tuple[int, ...]) -> str:
+        """For an expired checkpoint: who held it up."""
+        if reason is not FailureReason.EXPIRED:
+            return message
+        parts = [self._explain_subtask(id, subtask) for subtask in missing[:5]]
+        if len(missing) > 5:
+            parts.append(f"and {len(missing) - 5} more subtasks")
+        return "; ".join([message, *parts, *self._explain_gates(missing)])
+
+    def _explain_gates(self, missing: tuple[int, ...]) -> list[str]:
+        """Which sources stand still, beside those that are missing and say so themselves."""
+        sources = [subtask for vertex in self._plan.vertices if vertex.is_source for subtask in vertex.subtasks]
+        names = [self._plan.subtask_name(subtask) for subtask in sources if subtask not in missing]
+        closed = [name for name in names if self._progress.metrics.get(name, {}).get("sourceGateReason")]
+        return ["gate closed: " + ", ".join(closed)] if closed else []
+
+    def _explain_subtask(self, id: int, subtask: int) -> str:
+        name = self._plan.subtask_name(subtask)
+        metrics = self._progress.metrics.get(name, {})
+        queued = f"{metrics.get('inFlightBytes') or 0:,.0f} bytes queued"
+        held = (metrics.get("heldMs") or 0) / 1000
+        gate = metrics.get("sourceGateReason")
+        storage = "storage busy" if id in metrics.get("writing", ()) else "storage idle"
+        barriers = metrics.get("barriers", {}).get(id)
+        if id in metrics.get("writing", ()):
+            what = f"{name} is still writing its snapshot"
+        elif unsent := metrics.get("unsent", {}).get(id):
+            what = f"the barrier of {name} is still queued towards {_listed(unsent)}"
+        elif self._plan.vertex_of(subtask).is_source:
+            what = f"{name} has not taken the barrier"
+        elif uncaptured := metrics.get("uncaptured", {}).get(id):
+            what = f"{name} has taken its snapshot and has no barrier from {_listed(uncaptured)}"
+        elif barriers is None:
+            what = f"{name} has no barrier from any input"
+        else:
+            what = f"{name} has no barrier from " + ", ".join(self._plan.subtask_name(s) for s in barriers)
+        details = [queued]
+        if held >= _HELD:
+            details.insert(0, f"its operators or the sink's writer have kept the task busy for {held:.1f} s")
+        if gate:
+            details.append(f"gate closed: {gate}")
+        return "; ".join([what, *details, storage])
+
+
+def _listed(subtasks: list[list[Any]]) -> str:
+    return ", ".join(f"{step}[{index}]" for step, index in subtasks)

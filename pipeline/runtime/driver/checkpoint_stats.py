@@ -1,0 +1,147 @@
+"""What happened to each checkpoint: rows for users, kept on the driver."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from checkpoint.coordination.coordinator_events import CheckpointKind
+
+_KEPT = 10_000
+ATTEMPT_ENDED = "the attempt ended"
+"""Why checkpoints failed that were in progress at its end."""
+
+
+@dataclass(frozen=True)
+class SubtaskStats:
+    """One subtask's part in a checkpoint."""
+
+    name: str
+    acknowledged_after: float
+    """Seconds from the trigger to the acknowledgement's arrival."""
+    start_delay: float
+    """Seconds from the trigger to the subtask's snapshot."""
+    alignment: float
+    """Seconds from the first barrier to the last."""
+    sync: float
+    """Seconds that the task thread was held."""
+    async_: float
+    """Seconds that writing took beside it."""
+    size: int
+    """Bytes written or referred to."""
+    span_records: int
+    """Records that a source emitted between the last barrier and this one; 0 for other subtasks."""
+    span_bytes: int
+    in_flight_records: int
+    """Records of its channel state."""
+    in_flight_bytes: int
+    unaligned: bool
+    """Its barrier has overtaken data, or would have."""
+
+
+@dataclass(frozen=True)
+class CheckpointStats:
+    """One checkpoint. Durations are seconds; those of subtasks are the largest of any."""
+
+    id: int
+    status: Literal["in_progress", "completed", "failed"]
+    kind: str
+    trigger_time: float
+    """Seconds since 1970."""
+    duration: float | None = None
+    """From the trigger to durable `_metadata`, or to the failure; `None` while in progress."""
+    start_delay: float = 0.0
+    alignment: float = 0.0
+    sync: float = 0.0
+    async_: float = 0.0
+    size: int = 0
+    """Bytes of all its files, without inline state."""
+    in_flight_bytes: int = 0
+    """Bytes of the records that were in flight and are part of it, all subtasks together."""
+    in_flight_records: int = 0
+    unaligned: bool = False
+    """At some subtask it was unaligned: from the start, or since it took too long."""
+    span_records: int = 0
+    """The largest of any source subtask."""
+    span_bytes: int = 0
+    failure: str | None = None
+    subtasks: tuple[SubtaskStats, ...] = field(default=(), repr=False)
+
+
+class CheckpointHistory:
+    """Rows of the newest checkpoints of a job, over all attempts. Written by the job's thread; reads are copies."""
+
+    def __init__(self) -> None:
+        self._rows: OrderedDict[int, CheckpointStats] = OrderedDict()
+        self._triggered: dict[int, float] = {}
+
+    def rows(self) -> list[CheckpointStats]:
+        return list(self._rows.values())
+
+    @property
+    def largest_id(self) -> int:
+        """Of the checkpoints of all attempts, complete or not; 0 before the first."""
+        return max(self._rows, default=0)
+
+    def triggered(self, id: int, kind: CheckpointKind, now: float) -> None:
+        self._rows[id] = CheckpointStats(id, "in_progress", kind.value, time.time())
+        self._triggered[id] = now
+        while len(self._rows) > _KEPT:
+            oldest, _ = self._rows.popitem(last=False)
+            self._triggered.pop(oldest, None)
+
+    def acknowledged(self, id: int, name: str, statistics: dict[str, Any], now: float) -> None:
+        row = self._rows.get(id)
+        if row is None or row.status != "in_progress":
+            return
+        one = SubtaskStats(
+            name,
+            now - self._triggered[id],
+            statistics.get("start_delay", 0.0),
+            statistics.get("alignment", 0.0),
+            statistics.get("sync", 0.0),
+            statistics.get("async", 0.0),
+            statistics.get("size", 0),
+            statistics.get("span_records", 0),
+            statistics.get("span_bytes", 0),
+            statistics.get("in_flight_records", 0),
+            statistics.get("in_flight_bytes", 0),
+            statistics.get("unaligned", False),
+        )
+        self._rows[id] = replace(
+            row,
+            start_delay=max(row.start_delay, one.start_delay),
+            alignment=max(row.alignment, one.alignment),
+            sync=max(row.sync, one.sync),
+            async_=max(row.async_, one.async_),
+            size=row.size + one.size,
+            in_flight_records=row.in_flight_records + one.in_flight_records,
+            in_flight_bytes=row.in_flight_bytes + one.in_flight_bytes,
+            unaligned=row.unaligned or one.unaligned,
+            span_records=max(row.span_records, one.span_records),
+            span_bytes=max(row.span_bytes, one.span_bytes),
+            subtasks=(*row.subtasks, one),
+        )
+
+    def completed(self, id: int, now: float) -> None:
+        self._end(id, "completed", None, now)
+
+    def failed(self, id: int, reason: str, now: float) -> None:
+        self._end(id, "failed", reason, now)
+
+    def attempt_ended(self, now: float) -> None:
+        """Nothing of the attempt is in progress any more."""
+        for id, row in list(self._rows.items()):
+            if row.status == "in_progress":
+                self.failed(id, ATTEMPT_ENDED, now)
+
+    def duration(self, id: int, now: float) -> float:
+        """Seconds since its trigger."""
+        return now - self._triggered.get(id, now)
+
+    def _end(self, id: int, status: Literal["completed", "failed"], failure: str | None, now: float) -> None:
+        row = self._rows.get(id)
+        if row is not None and row.status == "in_progress":
+            self._rows[id] = replace(row, status=status, failure=failure, duration=now - self._triggered[id])

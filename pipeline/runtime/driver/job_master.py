@@ -1,0 +1,476 @@
+"""A job on the driver: attempts, one after the other, until it has finished, failed or been cancelled."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from checkpoint import failpoints
+from checkpoint.config import CheckpointConfig
+from checkpoint.coordination.coordinator_options import CoordinatorOptions
+from checkpoint.gate import GateOptions
+from checkpoint.storage import owners
+from checkpoint.storage.metadata import CheckpointMetadata
+from checkpoint.storage.naming import CheckpointRef
+from checkpoint.storage.probe import write_probe
+from checkpoint.storage.restore import RestorePoint, from_uri, newest
+from checkpoint.storage.shared_files import SharedFiles
+from checkpoint.storage.storage import CheckpointStorage, DamagedFile, StorageError
+from pipeline.errors import NotEnoughSlots, PipelineError
+from pipeline.graph import Plan, StepKind
+from pipeline.runtime.deployment import JobSpec
+from pipeline.runtime.driver.attempt import Attempt
+from pipeline.runtime.driver.attempt_context import AttemptContext, Progress
+from pipeline.runtime.driver.checkpoint_stats import CheckpointHistory
+from pipeline.runtime.driver.cleanup import Cleanup
+from pipeline.runtime.driver.failures import AttemptFailed
+from pipeline.runtime.driver.restart import RestartPolicy, RestartStrategy
+from pipeline.runtime.driver.restore_plan import check_restorable
+from pipeline.runtime.driver.slots import await_slots, require_slots
+from pipeline.runtime.driver.spark_job import check_session, spark_context
+from pipeline.runtime.driver.start_positions import StartPositions, refuse_to_skip, uncommitted_output
+from pipeline.runtime.in_flight import describe
+from pipeline.runtime.packing import pack_plan
+from pipeline.runtime.versions import versions
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """A pipeline and how it was started."""
+
+    name: str
+    plan: Plan
+    max_parallelism: int
+    checkpoints: CheckpointConfig | None
+    restart: RestartStrategy
+    buffers: Any
+    restore: str
+    rewind: bool
+    allow_unclaimed: bool
+    ignore_in_flight: int | None
+    spark: Any
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """Where the time of one restart went. Seconds of the monotonic clock; `None` = not reached."""
+
+    failed_at: float
+    """The first sign of the failure came."""
+    ended_at: float
+    """The failed attempt's last process was gone."""
+    submitted_at: float
+    """The next attempt began, after the restart strategy's delay."""
+    deployed_at: float | None = None
+    """All its processes were up."""
+    running_at: float | None = None
+    """All subtasks ran, state restored."""
+    first_commit_at: float | None = None
+    """First output was committed."""
+
+
+class JobMaster:
+    """Runs a job in a thread of its own. What it publishes is read by `JobHandle`."""
+
+    def __init__(self, options: JobOptions):
+        self._o = options
+        self.status = "created"
+        self.restarts = 0
+        self.failure: str | None = None
+        self.history = CheckpointHistory()
+        self.progress = Progress()
+        self._restarted: list[tuple[float, float, float, Progress]] = []
+        """Of each restart when the attempt before failed and ended, when the new one began, and how far it came."""
+        self.ended = threading.Event()
+        self._current: Attempt | None = None
+        self._lock = threading.Lock()
+        """Guards `_current` and `_requests` against requests from other threads."""
+        self._requests: list[Callable[[int | Exception], None]] = []
+        """Who asked for a checkpoint while no attempt was under way."""
+        self._cancelled = threading.Event()
+        self._claim: owners.Claim | None = None
+        self._restored: CheckpointRef | None = None
+        """By the newest attempt."""
+        self._damaged: dict[CheckpointRef, str] = {}
+        """Checkpoints that subtasks found to be damaged, and what they said."""
+        self._lineage: tuple[str, tuple[str, int] | None] | None = None
+        self._temporary: str | None = None
+        self._failed_at = self._ended_at = 0.0
+        """When the attempt before failed, and when its last process was gone."""
+        self._thread = threading.Thread(target=self._run, name=f"weir-job-{options.name}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def cancel(self) -> None:
+        """End the job; returns at once."""
+        self._cancelled.set()
+        with self._lock:
+            if self._current is not None:
+                self._current.cancel()
+
+    def request_checkpoint(self, answer: Callable[[int | Exception], None]) -> None:
+        """Ask for a checkpoint; `answer` gets its id once it is complete, or an error."""
+        with self._lock:
+            if self._current is not None:
+                self._current.request_checkpoint(answer)
+                return
+            if not self.ended.is_set():
+                self._requests.append(answer)
+                return
+        answer(RuntimeError(f"the job is {self.status}, so no checkpoint is taken any more"))
+
+    @property
+    def recoveries(self) -> list[Recovery]:
+        return [
+            Recovery(failed, ended, submitted, progress.deployed_at, progress.running_at, progress.first_commit_at)
+            for failed, ended, submitted, progress in self._restarted
+        ]
+
+    # -- job thread ---------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        spark, own_spark = None, False
+        try:
+            storage, config = self._prepare()
+            packed = pack_plan(self._o.plan)
+            spark, own_spark = spark_context(self._o.spark, self._o.plan.subtasks, self._o.name)
+            require_slots(spark, self._o.plan)
+            self._attempts(storage, config, StartPositions(self._o.plan, packed), spark)
+        except (PipelineError, NotEnoughSlots, StorageError, owners.Fenced, ValueError, OSError, RuntimeError) as error:
+            self._end("failed", f"{type(error).__name__}: {error}")
+        except BaseException as error:
+            _LOG.exception("job %s: the job's thread failed", self._o.name)
+            self._end("failed", f"{type(error).__name__}: {error}")
+        finally:
+            if own_spark and spark is not None:
+                spark.stop()
+            if self._temporary is not None:
+                shutil.rmtree(self._temporary, ignore_errors=True)
+            with self._lock:
+                self.ended.set()
+            for answer in self._requests:
+                answer(RuntimeError(f"the job is {self.status}, so no checkpoint is taken any more"))
+
+    def _end(self, status: str, failure: str | None = None) -> None:
+        self.failure = failure
+        self.status = status
+
+    def _prepare(self) -> tuple[CheckpointStorage, CheckpointConfig | None]:
+        """Check what can be checked before anything starts."""
+        o, config = self._o, self._o.checkpoints
+        for vertex in o.plan.vertices:
+            for step in vertex.steps:
+                if step.kind in (StepKind.SOURCE, StepKind.SINK):
+                    try:
+                        step.payload.validate()
+                    except Exception as error:
+                        raise PipelineError(f"step {step.id!r}: {error}") from error
+        if config is None:
+            self._refuse_without_checkpoints()
+            self._temporary = tempfile.mkdtemp(prefix="weir-")
+            uri = self._temporary
+        else:
+            uri = config.uri
+            self._warn_of_open_gates(config)
+        storage = CheckpointStorage(uri, o.name)
+        storage.prepare()
+        return storage, config
+
+    def _refuse_without_checkpoints(self) -> None:
+        vertices = self._o.plan.vertices
+        unbounded = [v.head.id for v in vertices if v.is_source and not v.head.payload.bounded]
+        for vertex in vertices:
+            for step in vertex.steps:
+                if unbounded and step.kind is StepKind.SINK and step.payload.needs_checkpoints:
+                    raise PipelineError(
+                        f"sink {step.id!r} commits when checkpoints complete, and source {unbounded[0]!r} never ends, "
+                        "so nothing would ever be visible: give the pipeline checkpoints=CheckpointConfig(folder)"
+                    )
+
+    def _warn_of_open_gates(self, config: CheckpointConfig) -> None:
+        for vertex in self._o.plan.vertices:
+            if vertex.is_source:
+                options = GateOptions(
+                    interval=config.interval_s,
+                    min_pause=config.min_pause_s,
+                    max_concurrent=config.max_concurrent,
+                    timeout=config.timeout_s,
+                    max_span_records=vertex.head.payload.max_span_records,
+                    max_span_bytes=vertex.head.payload.max_span_bytes,
+                    enabled=vertex.head.payload.active_backpressure,
+                )
+                if options.warning:
+                    _LOG.warning("source %r: %s", vertex.head.id, options.warning)
+
+    def _attempts(
+        self, storage: CheckpointStorage, config: CheckpointConfig | None, positions: StartPositions, spark: Any
+    ) -> None:
+        policy: RestartPolicy = self._o.restart.start()
+        number = 0
+        while not self._cancelled.is_set():
+            try:
+                self._attempt(number, storage, config, positions, spark)
+            except AttemptFailed as failure:
+                self._ended_at = time.monotonic()
+                self._failed_at = self.progress.failed_at or self._ended_at
+                if self._cancelled.is_set():
+                    break
+                if not self._restart(failure, policy, storage, config):
+                    return
+            else:
+                self._end("finished")
+                return
+            number += 1
+        self._end("cancelled")
+        if config is not None and not config.retain_on_cancel:
+            self._forget_checkpoints(storage)
+
+    def _restart(
+        self, failure: AttemptFailed, policy: RestartPolicy, storage: CheckpointStorage, config: CheckpointConfig | None
+    ) -> bool:
+        """Whether to go on, after the strategy's delay."""
+        delay: float | None
+        if failure.damaged is not None:
+            # Each time another checkpoint is out of the question, so this comes to an end without the strategy.
+            try:
+                self._note_damage(failure.damaged, storage, config)
+            except StorageError as error:
+                self._end("failed", f"{type(error).__name__}: {error}")
+                return False
+            delay = 0.0
+        else:
+            delay = None if failure.permanent else policy.on_failure(time.monotonic())
+        if delay is None:
+            why = "" if failure.permanent else f"\n({policy.describe()})"
+            self._end("failed", failure.message + why)
+            return False
+        _LOG.warning("job %s: attempt failed, restarting in %.1f s: %s", self._o.name, delay, failure.message)
+        self.failure = failure.message
+        self.status = "restarting"
+        self._cancelled.wait(delay)
+        if not self._cancelled.is_set():
+            self.restarts += 1
+        return True
+
+    def _note_damage(self, what: str, storage: CheckpointStorage, config: CheckpointConfig | None) -> None:
+        """
+        Raises:
+            DamagedFile: the restored checkpoint can't be read and no other is to be, or can be, restored instead.
+        """
+        assert self._restored is not None
+        self._damaged[self._restored] = what
+        newest(storage, config.on_damaged if config else "fail", self._damaged)
+
+    def _attempt(
+        self,
+        number: int,
+        storage: CheckpointStorage,
+        config: CheckpointConfig | None,
+        positions: StartPositions,
+        spark: Any,
+    ) -> None:
+        o = self._o
+        progress = self.progress = Progress()
+        if number:
+            self._restarted.append((self._failed_at, self._ended_at, time.monotonic(), progress))
+        try:
+            check_session(spark)
+            if number:
+                await_slots(spark, o.plan, self._cancelled)
+            if self._claim is not None:
+                # A driver whose job was taken over meanwhile must not take it back, as a restart's claim would.
+                owners.check(storage, self._claim)
+            else:
+                # A start that must be refused doesn't end the job that it would have taken over.
+                point = self._restore_point(number, storage, config)
+                positions.plan_for(point.metadata if point else None)
+            claim = self._claim = owners.claim(storage)
+            point = self._restore_point(number, storage, config)
+            plan = positions.plan_for(point.metadata if point else None)
+            self._restored = point.ref if point else None
+            self._note_left_out(point)
+            owners.record_restored(storage, claim, self._restored)
+            retained = tuple(storage.list_checkpoints())
+            loaded, unreadable = _load(storage, retained)
+            probe = write_probe(storage) if self._may_be_local(storage) else None
+        except (DamagedFile, owners.Fenced, PipelineError) as error:
+            raise AttemptFailed(f"{type(error).__name__}: {error}", permanent=True) from error
+        except StorageError as error:
+            raise AttemptFailed(f"{type(error).__name__}: {error}", permanent=number == 0) from error
+        except NotEnoughSlots as error:
+            raise AttemptFailed(f"NotEnoughSlots: {error}") from error
+        metadata = point.metadata if point else None
+        lineage, rewind = self._choose_lineage(metadata)
+        options = CoordinatorOptions.from_config(config) if config else CoordinatorOptions(interval=None)
+        context = AttemptContext(
+            spec=JobSpec(
+                pipeline=o.name,
+                plan=plan,
+                max_parallelism=o.max_parallelism,
+                buffers=o.buffers,
+                checkpoint_uri=storage.uri,
+                compression=config.compression if config else "lz4",
+                interval=options.interval,
+                timeout=options.timeout,
+                min_pause=options.min_pause,
+                max_concurrent=options.max_concurrent,
+                alignment_timeout=config.alignment_timeout_s if config else None,
+                exactly_once=config is None or config.mode == "exactly_once",
+                owner_epoch=claim.epoch,
+                claim=claim.to_wire(),
+                driver=("", 0),
+                secret=b"",
+                versions=versions(),
+                probe=probe.to_wire() if probe else None,
+                failpoints=failpoints.active(),
+            ),
+            plan=o.plan,
+            spark=spark,
+            storage=storage,
+            claim=claim,
+            options=options,
+            restored=metadata,
+            lineage=lineage,
+            rewind=rewind,
+            ignore_earlier_output=o.restore == "none",
+            allow_unclaimed=o.allow_unclaimed,
+            probe=probe,
+            retained=retained,
+            shared=SharedFiles.of(loaded),
+            cleanup=Cleanup(storage, claim, loaded, unreadable),
+            first_id=1 + max(storage.largest_id(), metadata.id if metadata else 0, self.history.largest_id),
+            history=self.history,
+            host=_driver_host(spark),
+            metadata_options={"weir": version("weir"), "interval": options.interval, "retained": options.retained},
+        )
+        self.status = "running"
+        attempt = Attempt(context, progress)
+        with self._lock:
+            self._current = attempt
+            for answer in self._requests:
+                attempt.request_checkpoint(answer)
+            self._requests.clear()
+        if self._cancelled.is_set():
+            attempt.cancel()
+        try:
+            attempt.run()
+        finally:
+            with self._lock:
+                self._current = None
+            attempt.refuse_requests()
+
+    def _restore_point(
+        self, number: int, storage: CheckpointStorage, config: CheckpointConfig | None
+    ) -> RestorePoint | None:
+        o = self._o
+        ignore = o.ignore_in_flight
+        if number > 0 or o.restore == "latest":
+            # For restarts, too: ids never repeat, so this is the checkpoint that the first attempt restored.
+            point = newest(storage, config.on_damaged if config else "fail", self._damaged, ignore)
+        elif o.restore == "none":
+            refuse_to_skip(o.plan, o.name, storage)
+            point = None
+        else:
+            point = from_uri(o.restore, ignore)
+            if point.ref_in(storage) is None:
+                raise PipelineError(
+                    f"{o.restore} isn't a checkpoint of this job ({storage.location}); restoring another job's is not "
+                    "available in this version of Weir"
+                )
+        if number == 0 and ignore is not None and (point is None or point.ref.id != ignore):
+            raise PipelineError(
+                f"ignore_in_flight={ignore}: {'nothing' if point is None else f'checkpoint {point.ref.id}'} is "
+                "restored. Give the id of the checkpoint that is, or leave ignore_in_flight out"
+            )
+        if point is not None:
+            check_restorable(point.metadata, o.plan, o.max_parallelism, o.allow_unclaimed)
+        return point
+
+    def _note_left_out(self, point: RestorePoint | None) -> None:
+        if point is None or point.ref.id != self._o.ignore_in_flight:
+            return
+        rows = ", ".join(f"{count} {describe(edge)}" for edge, count in point.left_out.items())
+        _LOG.warning(
+            "job %s: checkpoint %d is restored without its in-flight data; records dropped: %s",
+            self._o.name,
+            point.ref.id,
+            rows or "none",
+        )
+
+    def _choose_lineage(self, restored: CheckpointMetadata | None) -> tuple[tuple[str, tuple[str, int] | None], bool]:
+        """The attempt's lineage, and whether it is still to be branched off by a rewind."""
+        if restored is None:
+            # Kept over attempts: nothing of it may have been committed, but its markers may have been written.
+            if self._lineage is None:
+                self._lineage = (uuid.uuid4().hex, None)
+            return self._lineage, False
+        recorded = (restored.lineage, restored.lineage_parent)
+        if not self._o.rewind or (self._lineage is not None and restored.lineage == self._lineage[0]):
+            self._lineage = recorded
+            return recorded, False
+        if self._lineage is None:
+            self._lineage = (uuid.uuid4().hex, (restored.lineage, restored.id))
+        return self._lineage, True
+
+    def _may_be_local(self, storage: CheckpointStorage) -> bool:
+        return storage.location.startswith("file:")
+
+    def _forget_checkpoints(self, storage: CheckpointStorage) -> None:
+        """`retain_on_cancel=False`: a cancelled job leaves nothing to restore."""
+        if self._claim is None:
+            return  # cancelled before it owned them
+        try:
+            refs = storage.list_checkpoints()
+            loaded, _ = _load(storage, refs)
+            left = None
+            if loaded and self.progress.committed < loaded[-1].id:
+                left = uncommitted_output(self._o.plan, self._o.name, loaded[-1], storage)
+            if left is not None:
+                _LOG.warning(
+                    "job %s was cancelled, and %s: its checkpoints are kept in spite of retain_on_cancel=False, "
+                    "so that a later start can commit it",
+                    self._o.name,
+                    left,
+                )
+                return
+            shared = SharedFiles.of(loaded)
+            for ref in refs:
+                owners.check(storage, self._claim)
+                storage.delete_checkpoint(ref)
+                for handle in shared.discard(ref.id):
+                    storage.delete_file(handle)
+        except (StorageError, owners.Fenced):
+            _LOG.exception("the checkpoints of cancelled job %s could not all be deleted", self._o.name)
+
+
+def _load(
+    storage: CheckpointStorage, refs: Sequence[CheckpointRef]
+) -> tuple[tuple[CheckpointMetadata, ...], tuple[CheckpointRef, ...]]:
+    """The checkpoints' metadata, and those whose metadata is damaged; none of them needs to be restored."""
+    loaded, unreadable = [], []
+    for ref in refs:
+        try:
+            loaded.append(storage.load(ref))
+        except DamagedFile as error:
+            _LOG.warning("an older checkpoint is damaged: %s", error)
+            unreadable.append(ref)
+    return tuple(loaded), tuple(unreadable)
+
+
+def _driver_host(spark: Any) -> str:
+    """The address that executors reach the driver at."""
+    if spark.master.startswith("local"):
+        return "127.0.0.1"
+    host: str = spark.getConf().get("spark.driver.host", "127.0.0.1")
+    return host

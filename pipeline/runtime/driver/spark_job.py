@@ -1,0 +1,222 @@
+"""Spark as Weir uses it: a session, and one barrier job for each attempt."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pyspark import cloudpickle as _cloudpickle
+
+from pipeline.errors import PipelineError
+from pipeline.runtime.driver.gateway import gateway, java_options
+from pipeline.runtime.versions import versions
+
+cloudpickle: Any = _cloudpickle  # untyped
+
+_LOG = logging.getLogger(__name__)
+_WORKER_SAID, _ITS_PATH = "Error from python worker:", "PYTHONPATH was:"
+"""What Spark puts around the output of a Python that doesn't start."""
+_BOOKED_MS = 1000
+_TASKS = 100_000
+_NO_WEIR = "Weir can't be imported by"
+_NO_DAEMON = "No module named 'pipeline'"
+"""Where Weir's own daemon is to start the Python workers, but Weir isn't installed."""
+_HOPELESS = (_NO_WEIR, _NO_DAEMON, "PYTHON_VERSION_MISMATCH")
+"""In a line of a worker's error that says enough: no restart helps."""
+
+
+def spark_context(given: Any, subtasks: int, name: str) -> tuple[Any, bool]:
+    """The `SparkContext` to run in, and whether it is Weir's own (to be stopped with the job).
+
+    The one given, else the active one, else `local[subtasks]`.
+
+    Raises:
+        PipelineError: the session can't run a barrier job as Weir needs it; the message says what to change.
+    """
+    if os.environ.get("SPARK_REMOTE") or os.environ.get("SPARK_CONNECT_MODE_ENABLED"):
+        raise PipelineError(
+            "Spark Connect can't run barrier jobs over RDDs; unset SPARK_REMOTE and use a classic session"
+        )
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if given is None:
+        given = SparkContext._active_spark_context
+    if given is not None:
+        context = given
+        if not isinstance(given, SparkContext):
+            if not isinstance(given, SparkSession):
+                raise PipelineError(
+                    f"spark must be a classic SparkSession or a SparkContext, not {type(given).__module__}."
+                    f"{type(given).__name__}; Spark Connect can't run barrier jobs over RDDs"
+                )
+            context = given.sparkContext
+        check_session(context)
+        if "PYSPARK_PYTHON" not in os.environ:
+            # The context has looked for it already, and would use whatever `python3` each host has.
+            os.environ["PYSPARK_PYTHON"] = context.pythonExec = sys.executable
+        return context, False
+    return local_context(subtasks, f"weir: {name}"), True
+
+
+def local_context(slots: int, name: str) -> Any:
+    """A new `SparkContext` in this process, set up as Weir likes it."""
+    from pyspark import SparkConf, SparkContext
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # Else Spark looks the host's name up, and warns when that is a loopback address.
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    log_level = os.environ.get("WEIR_SPARK_LOG_LEVEL", "OFF")
+    conf = SparkConf()
+    conf.setMaster(f"local[{slots}]").setAppName(name)
+    conf.set("spark.driver.extraJavaOptions", java_options(log_level))
+    conf.set("spark.ui.enabled", os.environ.get("WEIR_SPARK_UI", "false"))
+    conf.set("spark.ui.showConsoleProgress", "false")
+    conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
+    conf.set("spark.python.daemon.module", "pipeline.runtime.spark_daemon")
+    # A worker is its subtask's process: what a failed attempt left in it must not meet the next one.
+    conf.set("spark.python.worker.reuse", "false")
+    conf.set("spark.stage.maxConsecutiveAttempts", "1")
+    context = SparkContext(conf=conf, gateway=gateway(conf))
+    context.setLogLevel(log_level)
+    return context
+
+
+def check_session(context: Any) -> None:
+    """
+    Raises:
+        PipelineError: the session can't run a barrier job as Weir needs it, or runs no more.
+    """
+    if context._jsc is None:
+        raise PipelineError("the Spark session given has been stopped; give one that runs")
+    conf = context.getConf()
+    for key, why in (
+        ("spark.dynamicAllocation.enabled", "executors that come and go would end the job's long-lived tasks"),
+        ("spark.speculation", "a second copy of a subtask would read and write twice"),
+    ):
+        if conf.get(key, "false").lower() == "true":
+            raise PipelineError(f"{key} is on, and {why}; set it to false for sessions that run Weir")
+
+
+class SparkJob:
+    """One barrier job of `subtasks` partitions, submitted from a thread of its own."""
+
+    def __init__(
+        self,
+        context: Any,
+        subtasks: int,
+        run_subtask: Callable[[], None],
+        description: str,
+        on_end: Callable[[SparkJobFailed | None], None],
+    ):
+        """
+        Args:
+            run_subtask: called in every partition; pickled here.
+            on_end: called once, from the submitting thread, with the job's error or `None`.
+        """
+        self._context = context
+        self._subtasks = subtasks
+        self._partition = _partition_function(run_subtask)
+        self._description = description
+        self._on_end = on_end
+        self._tag = f"weir-{id(self):x}-{time.time_ns():x}"
+        self._thread = threading.Thread(target=self._submit, name="weir-spark-job", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def cancel(self) -> None:
+        """Ask Spark to end it; returns at once."""
+        self._context.cancelJobsWithTag(self._tag)
+
+    def _submit(self) -> None:
+        error: SparkJobFailed | None = None
+        try:
+            self._context.addJobTag(self._tag)
+            self._context.setJobDescription(self._description)
+            rdd = self._context.parallelize(range(self._subtasks), self._subtasks)
+            rdd.barrier().mapPartitions(self._partition).collect()
+        except BaseException as caught:
+            error = _failure(self._cause(caught))
+        self._on_end(error)
+
+    def _cause(self, error: BaseException) -> str:
+        """What went wrong, without dozens of Java frames. For a barrier stage Spark's error only names the task, so the
+        failed tasks' own errors are looked up; a worker's traceback says most."""
+        texts = []
+        try:
+            java = self._context._jsc.sc()
+            java.listenerBus().waitUntilEmpty(_BOOKED_MS)  # the store hears of a task's end a moment after us
+            for job in java.statusTracker().getJobIdsForTag(self._tag):
+                for stage in java.statusTracker().getJobInfo(job).get().stageIds():
+                    tasks = java.statusStore().taskList(stage, 0, _TASKS)
+                    failed = [task for i in range(tasks.size()) if (task := tasks.apply(i)).status() == "FAILED"]
+                    texts += [task.errorMessage().get() for task in failed if task.errorMessage().isDefined()]
+        except Exception as problem:
+            _LOG.warning("Spark doesn't tell the tasks' errors: %s", problem)
+        causes = [_telling(text) for text in (*texts, str(error))]
+        return next((cause for cause in causes if "Traceback" in cause), causes[0])
+
+
+def _partition_function(run_subtask: Callable[[], None]) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """What Spark unpickles in its workers. Needs nothing of Weir until it is called, so that it can say where Weir is
+    missing; else Spark would only say that some module is."""
+    pickled: bytes = cloudpickle.dumps(run_subtask)
+    wanted = versions()["Weir"]
+    no_weir = _NO_WEIR  # a global would be looked up in this module, so in Weir
+
+    def partition(_: Iterator[Any]) -> Iterator[Any]:
+        import pickle
+        import socket
+        import sys
+
+        try:
+            run = pickle.loads(pickled)
+        except ImportError as error:
+            raise RuntimeError(
+                f"host {socket.gethostname()}: {no_weir} {sys.executable} ({error}); install weir {wanted} there, or "
+                "point PYSPARK_PYTHON to a Python that has it"
+            ) from error
+        run()
+        return iter(())
+
+    return partition
+
+
+class SparkJobFailed(RuntimeError):
+    """The Spark job failed; the message says why."""
+
+    def __init__(self, message: str, permanent: bool = False):
+        """`permanent`: another attempt would fail alike."""
+        super().__init__(message)
+        self.permanent = permanent
+
+
+def _failure(cause: str) -> SparkJobFailed:
+    hopeless = [line for line in cause.splitlines() if any(sign in line for sign in _HOPELESS)]
+    if not hopeless:
+        return SparkJobFailed(cause)
+    reason = hopeless[-1].strip()
+    if _NO_WEIR not in reason and _NO_DAEMON in reason:
+        reason += f"; install weir {versions()['Weir']} on all hosts, or point PYSPARK_PYTHON to a Python that has it"
+    return SparkJobFailed(reason, permanent=True)
+
+
+def _telling(text: str) -> str:
+    """A worker's Python traceback if there is one in a Spark error, else what the worker's Python said, else its first
+    telling line."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("\tat ")]
+    for i, line in enumerate(lines):
+        if line.strip().endswith("Traceback (most recent call last):"):
+            return "\n".join(["Traceback (most recent call last):", *lines[i + 1 : i + 40]])
+    if _WORKER_SAID in lines:
+        said = lines[lines.index(_WORKER_SAID) + 1 :]
+        return "\n".join(line.strip() for line in itertools.takewhile(lambda line: line != _ITS_PATH, said))
+    telling = [line.strip() for line in lines if "Error" in line or "Exception" in line or "crashed" in line]
+    return (telling or lines or ["no reason given"])[0][:500]

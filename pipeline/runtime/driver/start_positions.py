@@ -1,0 +1,118 @@
+"""A start without restore: where sources begin is settled once, and nothing undelivered is left behind unnoticed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from checkpoint.committables import Committable
+from checkpoint.storage.metadata import CheckpointMetadata
+from checkpoint.storage.restore import newest
+from checkpoint.storage.storage import CheckpointStorage, DamagedFile
+from pipeline.errors import PipelineError
+from pipeline.graph import Plan, PlannedStep, StepKind
+from pipeline.runtime.packing import pack_plan
+
+
+class StartPositions:
+    """The plan of a run, in which every source that starts from nothing knows for good where that is."""
+
+    def __init__(self, plan: Plan, packed: bytes):
+        self._plan = plan
+        self._packed = packed
+        self._resolved: set[str] = set()
+
+    def plan_for(self, restored: CheckpointMetadata | None) -> bytes:
+        """The packed plan for an attempt. Sources that `restored` has state of go on from there.
+
+        Raises:
+            PipelineError: a source can't tell where to start.
+        """
+        fresh = [
+            vertex.head
+            for vertex in self._plan.vertices
+            if vertex.is_source and not (restored and restored.operator(vertex.head.id))
+        ]
+        sources = {step.id: _resolve(step) for step in fresh if step.id not in self._resolved}
+        if sources:
+            self._resolved |= sources.keys()
+            self._plan = _with_payloads(self._plan, sources)
+            self._packed = pack_plan(self._plan)
+        return self._packed
+
+
+def _resolve(step: PlannedStep) -> Any:
+    try:
+        return step.payload.resolve()
+    except Exception as error:
+        raise PipelineError(f"step {step.id!r}: {error}") from error
+
+
+def _with_payloads(plan: Plan, payloads: dict[str, Any]) -> Plan:
+    vertices = tuple(
+        replace(
+            vertex,
+            steps=tuple(replace(step, payload=payloads.get(step.id, step.payload)) for step in vertex.steps),
+        )
+        for vertex in plan.vertices
+    )
+    return replace(plan, vertices=vertices)
+
+
+def refuse_to_skip(plan: Plan, pipeline: str, storage: CheckpointStorage) -> None:
+    """A source that goes on behind what an earlier run has read must not skip what that run has not delivered.
+
+    Raises:
+        PipelineError: the newest checkpoint holds output that is not committed, or can't be read.
+    """
+    ahead = [vertex.head.id for vertex in plan.vertices if vertex.is_source and vertex.head.payload.skips_ahead]
+    if not ahead:
+        return
+    advice = (
+        f"Source {ahead[0]!r} would begin behind it, as its group's offsets say, and it would be lost. "
+        'Restore (restore="latest"), or begin at "earliest" or at explicit offsets'
+    )
+    try:
+        point = newest(storage)
+    except DamagedFile as error:
+        raise PipelineError(
+            f"whether the newest checkpoint holds output that is not committed can't be told: {error}. {advice}"
+        ) from error
+    if point is None:
+        return
+    left = uncommitted_output(plan, pipeline, point.metadata, storage)
+    if left is not None:
+        raise PipelineError(f"{left}. {advice}")
+
+
+def uncommitted_output(
+    plan: Plan, pipeline: str, metadata: CheckpointMetadata, storage: CheckpointStorage
+) -> str | None:
+    """What output of a checkpoint is not known to be committed, in words; `None` if all of it is."""
+    for step_id in sorted(metadata.step_ids):
+        left = _uncommitted(plan, pipeline, step_id, metadata, storage)
+        if left:
+            return (
+                f"checkpoint {metadata.id} holds output of sink {step_id!r} that is not committed, or may not be "
+                f"({left} parts)"
+            )
+    return None
+
+
+def _uncommitted(
+    plan: Plan, pipeline: str, step_id: str, metadata: CheckpointMetadata, storage: CheckpointStorage
+) -> int:
+    """How many committables of the sink are not known to be committed."""
+    sinks = {step.id: step.payload for vertex in plan.vertices for step in vertex.steps if step.kind is StepKind.SINK}
+    left = 0
+    for snapshot in metadata.operator(step_id):
+        state = storage.unspill(snapshot).state.get("sink", {"pending": [], "committers": []})
+        committers = dict(state["committers"])
+        for owner, wire in state["pending"]:
+            committables = [Committable.from_wire(one) for one in wire]
+            if step_id in sinks:
+                sink = sinks[step_id]
+                left += len(sink.uncommitted(pipeline, step_id, owner, committers.get(owner), committables))
+            else:
+                left += len(committables)
+    return left

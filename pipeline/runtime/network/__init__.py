@@ -1,0 +1,1 @@
+"""The data plane: frames, connections, and the two ends of a channel with flow control in bytes."""

@@ -1,0 +1,441 @@
+"""The data plane of one subtask: a network thread that owns all its sockets.
+
+A process connects to each process downstream of it; all channels between the two share that connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from checkpoint.elements import BarrierElement
+from pipeline.buffers import BufferConfig
+from pipeline.runtime.network.channel_statistics import ChannelStatistics, GateStatistics
+from pipeline.runtime.network.connections import STAGING_BYTES, Connection, IncomingConnection, OutgoingConnection
+from pipeline.runtime.network.establish import Endpoint, Establisher
+from pipeline.runtime.network.frames import ChannelId, FrameError
+from pipeline.runtime.network.input_gate import InputChannel, InputGate
+from pipeline.runtime.network.output_channel import OutputChannel
+
+_log = logging.getLogger(__name__)
+
+_ROLE_PREFIX: Final = "data "
+_BACKLOG: Final = 128
+_JOIN_GRACE: Final = 5.0
+"""Seconds beyond the flush timeout that the network thread may take to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkStatistics:
+    """The data plane of one subtask. Counters are cumulative over the attempt."""
+
+    inputs: GateStatistics
+    outputs: tuple[ChannelStatistics, ...]
+    bytes_in: int
+    """Bytes of data frames received."""
+    bytes_out: int
+    """Bytes of data frames sent."""
+    records_in: int
+    """Records taken from the input channels."""
+    records_out: int
+    """Records put into the output channels."""
+    queued_bytes: int
+    """Bytes in the input and output queues."""
+
+
+class Network:
+    """Channels to and from other subtasks.
+
+    In this order: `start` (the address is known then), `add_input` and `add_output` for every channel of the subtask,
+    `connect`. Peers may connect at any time after `start`; their channels are opened once `connect` was called.
+
+    All callbacks run on the network thread and must return at once; `on_wake` may be called without need.
+    """
+
+    def __init__(
+        self,
+        secret: bytes,
+        bind_host: str,
+        on_wake: Callable[[], None],
+        on_error: Callable[[BaseException], None],
+        on_announcement: Callable[[int, BarrierElement], None],
+        buffers: BufferConfig,
+        *,
+        connect_timeout: float = 30.0,
+        handshake_timeout: float = 10.0,
+    ) -> None:
+        """
+        Args:
+            secret: shared by all subtasks of one attempt of a job, and by nobody else.
+            on_wake: there is input again after `InputGate.poll` gave none, or room again after
+                `OutputChannel.has_room` was false.
+            on_error: a peer is lost (`ConnectionError` that names it; once for each connection), or the network
+                thread has failed. Processing can't go on.
+            on_announcement: the index of an input channel, and a barrier that has arrived on it; it may be queued
+                behind data.
+            connect_timeout: seconds until a peer that can't be connected to is given up.
+            handshake_timeout: seconds that the authentication of one connection may take.
+        """
+        self._secret = secret
+        self._bind_host = bind_host
+        self._on_wake = on_wake
+        self._on_error = on_error
+        self._on_announcement = on_announcement
+        self._buffers = buffers
+        self._connect_timeout = connect_timeout
+        self._handshake_timeout = handshake_timeout
+        self._inputs: list[ChannelId] = []
+        self._outputs: dict[ChannelId, OutputChannel] = {}
+        self._own_index: int | None = None
+        self._gate: InputGate | None = None
+        self._thread: threading.Thread | None = None
+        # from other threads to the network thread: first the fact, then `_wake`
+        self._commands: deque[Callable[[], None]] = deque()
+        self._outputs_due: deque[OutputChannel] = deque()
+        self._credits_due: deque[InputChannel] = deque()
+        self._sleeping = False
+        """The network thread is about to wait, or waits, and needs a byte to be woken."""
+        # network thread only
+        self._outgoing: dict[int, OutgoingConnection] = {}
+        self._incoming: dict[IncomingConnection, None] = {}
+        self._senders: dict[InputChannel, tuple[IncomingConnection, int]] = {}
+        """Where the credit of a channel goes."""
+        self._unopened: list[tuple[IncomingConnection, int, ChannelId]] = []
+        """Channels opened by peers before `connect`."""
+        self._staging = memoryview(bytearray(STAGING_BYTES))
+        self._flush_until: float | None = None
+        """Set once the network is closing."""
+        self._undelivered: list[ChannelId] = []
+
+    # -- set-up -----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Bind to a free port and start the network thread.
+
+        Raises:
+            OSError: the host can't be bound to.
+        """
+        endpoint = Endpoint.resolve(self._bind_host, 0)
+        self._listener = socket.socket(endpoint.family, socket.SOCK_STREAM)
+        try:
+            self._listener.bind(endpoint.sockaddr)
+            self._listener.listen(_BACKLOG)
+        except OSError:
+            self._listener.close()
+            raise
+        self._listener.setblocking(False)
+        self._address: tuple[str, int] = self._listener.getsockname()[:2]
+        self._waker, self._woken = socket.socketpair()
+        self._waker.setblocking(False)
+        self._woken.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._establisher = Establisher(
+            self._selector,
+            self._secret,
+            role=lambda: f"{_ROLE_PREFIX}{self._own_index}",
+            on_accepted=self._accepted,
+            on_dialled=self._dialled,
+            on_failed=self._unreachable,
+            handshake_timeout=self._handshake_timeout,
+        )
+        self._thread = threading.Thread(target=self._run, name="weir-network", daemon=True)
+        self._thread.start()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port that this subtask is bound to; known after `start`."""
+        return self._address
+
+    def add_input(self, channel: ChannelId) -> int:
+        """Returns the index of the channel in `gate`."""
+        self._require_unconnected()
+        if channel in self._inputs:
+            raise ValueError(f"input {channel} was added twice")
+        self._inputs.append(channel)
+        return len(self._inputs) - 1
+
+    def add_output(self, channel: ChannelId, overtakes: bool = True) -> OutputChannel:
+        """`overtakes`: whether unaligned barriers overtake data on it."""
+        self._require_unconnected()
+        if channel in self._outputs:
+            raise ValueError(f"output {channel} was added twice")
+        output = OutputChannel(channel, self._buffers, self._schedule_output, self._on_wake, overtakes)
+        self._outputs[channel] = output
+        return output
+
+    def _require_unconnected(self) -> None:
+        if self._own_index is not None:
+            raise RuntimeError("channels must be added before connect()")
+
+    def connect(self, peers: Mapping[int, tuple[str, int]], own_index: int) -> None:
+        """Open the channels. Doesn't wait for the peers; those that can't be reached are reported to `on_error`.
+
+        Args:
+            peers: host and port by subtask index, for those downstream of this one at least.
+            own_index: the index of this subtask, by which peers know it.
+
+        Raises:
+            ValueError: the address of a downstream subtask is missing.
+            OSError: the name of a peer's host is unknown.
+        """
+        self._require_unconnected()
+        if self._thread is None:
+            raise RuntimeError("connect() needs a started network")
+        downstream = sorted({channel.downstream for channel in self._outputs})
+        if missing := [peer for peer in downstream if peer not in peers]:
+            raise ValueError(f"no address is known for the downstream subtasks {missing}")
+        endpoints = {peer: Endpoint.resolve(*peers[peer]) for peer in downstream}
+        self._own_index = own_index
+        gate = self._gate = InputGate(self._inputs, self._buffers, self._schedule_credit, self._on_wake)
+
+        def begin() -> None:
+            unopened, self._unopened = self._unopened, []
+            for connection, number, channel_id in unopened:
+                self._guarded(connection, partial(self._bind, gate, connection, number, channel_id))
+            for peer, endpoint in endpoints.items():
+                self._establisher.dial(peer, endpoint, self._connect_timeout)
+
+        self._command(begin)
+
+    @property
+    def gate(self) -> InputGate:
+        """The inputs of the subtask; there is one after `connect`."""
+        if self._gate is None:
+            raise RuntimeError("the input gate is made by connect()")
+        return self._gate
+
+    def statistics(self) -> NetworkStatistics:
+        inputs = self.gate.statistics()
+        outputs = tuple(output.statistics() for output in self._outputs.values())
+        return NetworkStatistics(
+            inputs=inputs,
+            outputs=outputs,
+            bytes_in=sum(channel.bytes for channel in inputs.channels),
+            bytes_out=sum(channel.bytes for channel in outputs),
+            records_in=sum(channel.records for channel in inputs.channels),
+            records_out=sum(channel.records for channel in outputs),
+            queued_bytes=inputs.queued_bytes + sum(channel.queued_bytes for channel in outputs),
+        )
+
+    def close(self, flush_timeout: float = 0.0) -> None:
+        """Close all connections and end the network thread. From now on `on_error` is not called.
+
+        With a `flush_timeout` what is queued is sent first. Peers accept the end of a connection without an error
+        only when all its channels have delivered their end of input. Not to be called on the network thread.
+
+        Raises:
+            TimeoutError: a flush was asked for, and not everything could be sent in time.
+        """
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        until = time.monotonic() + flush_timeout
+
+        def begin() -> None:
+            self._flush_until = until
+
+        self._command(begin)
+        thread.join(flush_timeout + _JOIN_GRACE)
+        if thread.is_alive():
+            raise TimeoutError("the network thread didn't end: one of its callbacks blocks")
+        if flush_timeout > 0 and self._undelivered:
+            raise TimeoutError(f"not all output was taken within {flush_timeout:g} s: {self._undelivered}")
+
+    # -- waking the network thread ----------------------------------------------------------------------------
+
+    def _schedule_output(self, channel: OutputChannel) -> None:
+        self._outputs_due.append(channel)
+        self._wake()
+
+    def _schedule_credit(self, channel: InputChannel) -> None:
+        self._credits_due.append(channel)
+        self._wake()
+
+    def _command(self, command: Callable[[], None]) -> None:
+        self._commands.append(command)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._sleeping:
+            self._sleeping = False
+            # a full socket wakes just as well, and a closed one belongs to a thread that has ended
+            with contextlib.suppress(OSError):
+                self._waker.send(b"\0")
+
+    # -- network thread ---------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._selector.register(self._listener, selectors.EVENT_READ, self._on_accept)
+            self._selector.register(self._woken, selectors.EVENT_READ, self._on_woken)
+            while not self._flushed():
+                self._sleeping = True
+                due = self._commands or self._outputs_due or self._credits_due
+                events = self._selector.select(0 if due else self._timeout())
+                self._sleeping = False
+                for key, mask in events:
+                    key.data(mask)
+                while self._commands:
+                    self._commands.popleft()()
+                self._send_due()
+                self._establisher.on_time()
+        except BaseException as error:
+            _log.exception("the network thread failed")
+            if self._flush_until is None:
+                self._on_error(error)
+        finally:
+            self._sleeping = False
+            self._undelivered = [output.id for output in self._outputs.values() if not output.empty]
+            self._establisher.close()
+            for connection in (*self._outgoing.values(), *self._incoming):
+                connection.sock.close()
+            self._selector.close()
+            for sock in (self._listener, self._waker, self._woken):
+                sock.close()
+
+    def _timeout(self) -> float | None:
+        deadline = self._establisher.next_deadline()
+        if self._flush_until is not None:
+            deadline = min(deadline, self._flush_until) if deadline is not None else self._flush_until
+        return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+    def _on_accept(self, _mask: int) -> None:
+        self._establisher.accept(self._listener)
+
+    def _on_woken(self, _mask: int) -> None:
+        self._woken.recv(4096)
+
+    def _send_due(self) -> None:
+        """Send what other threads have announced."""
+        touched: dict[Connection, None] = {}
+        while self._credits_due:
+            channel = self._credits_due.popleft()
+            if channel in self._senders:  # else the first credit goes out when the channel is opened
+                sender, number = self._senders[channel]
+                sender.add_credit(number)
+                touched[sender] = None
+        while self._outputs_due:
+            output = self._outputs_due.popleft()
+            output.unschedule()
+            if output.id.downstream in self._outgoing:
+                touched[self._outgoing[output.id.downstream]] = None
+        for connection in touched:
+            self._guarded(connection, connection.flush)
+
+    # -- connections ------------------------------------------------------------------------------------------
+
+    def _accepted(self, sock: socket.socket, role: str, address: str) -> None:
+        peer = role.removeprefix(_ROLE_PREFIX)
+        if not role.startswith(_ROLE_PREFIX) or not peer.isdecimal():
+            _log.warning("dropped a connection from %s: it is for %r, not for data", address, role)
+            sock.close()
+            return
+        connection = IncomingConnection(sock, int(peer), self._staging, self._open, self._on_announcement)
+        self._incoming[connection] = None
+        self._register(connection)
+
+    def _dialled(self, peer: int, sock: socket.socket) -> None:
+        channels = [output for output in self._outputs.values() if output.id.downstream == peer]
+        connection = OutgoingConnection(sock, peer, self._staging, channels)
+        self._outgoing[peer] = connection
+        self._register(connection)
+        self._guarded(connection, connection.flush)
+
+    def _unreachable(self, error: ConnectionError) -> None:
+        if self._flush_until is None:
+            self._on_error(error)
+
+    def _open(self, connection: IncomingConnection, number: int, channel_id: ChannelId) -> None:
+        if self._gate is None:
+            self._unopened.append((connection, number, channel_id))
+        else:
+            self._bind(self._gate, connection, number, channel_id)
+
+    def _bind(self, gate: InputGate, connection: IncomingConnection, number: int, channel_id: ChannelId) -> None:
+        channel = next((channel for channel in gate.channels if channel.id == channel_id), None)
+        if channel is None or channel_id.upstream != connection.peer:
+            raise FrameError(f"it opened {channel_id}, which is no input of subtask {self._own_index} from there")
+        if channel in self._senders:
+            raise FrameError(f"it opened {channel_id} twice")
+        connection.bind(number, channel, gate)
+        self._senders[channel] = (connection, number)
+        connection.flush()
+
+    def _register(self, connection: Connection) -> None:
+        sock = connection.sock
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # a host that vanishes sends no end of stream
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+            if hasattr(socket, name):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        self._selector.register(sock, selectors.EVENT_READ, lambda mask: self._on_ready(connection, mask))
+
+    def _on_ready(self, connection: Connection, mask: int) -> None:
+        def step() -> None:
+            if mask & selectors.EVENT_READ and not connection.on_readable():
+                self._lost(connection, None)
+            elif mask & selectors.EVENT_WRITE:
+                connection.flush()
+
+        self._guarded(connection, step)
+
+    def _guarded(self, connection: Connection, step: Callable[[], None]) -> None:
+        """Run a step of a connection; if that loses the connection, the others go on."""
+        if not self._is_open(connection):  # lost by an earlier event of this round
+            return
+        try:
+            step()
+        except OSError as error:
+            self._lost(connection, error)
+        if self._is_open(connection):
+            interest = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.wants_write else 0)
+            key = self._selector.get_key(connection.sock)
+            if key.events != interest:
+                self._selector.modify(connection.sock, interest, key.data)
+
+    def _is_open(self, connection: Connection) -> bool:
+        return connection in self._incoming or self._outgoing.get(connection.peer) is connection
+
+    def _lost(self, connection: Connection, error: OSError | None) -> None:
+        self._selector.unregister(connection.sock)
+        connection.sock.close()
+        if isinstance(connection, IncomingConnection):
+            del self._incoming[connection]
+            for channel in connection.channels.values():
+                del self._senders[channel]
+            direction = "upstream"
+        else:
+            del self._outgoing[connection.peer]
+            direction = "downstream"
+        protocol = isinstance(error, FrameError)
+        if self._flush_until is not None or (connection.orderly and not protocol):
+            _log.debug("the connection to subtask %d ended", connection.peer)
+            return
+        what = "it broke the protocol" if protocol else "its process has ended, or the network is down"
+        failure = ConnectionError(
+            f"lost the connection to subtask {connection.peer} ({direction}): {error or 'closed by the peer'}; {what}"
+        )
+        failure.__cause__ = error
+        self._on_error(failure)
+
+    def _flushed(self) -> bool:
+        """Whether the thread may end."""
+        if self._flush_until is None:
+            return False
+        if time.monotonic() >= self._flush_until:
+            return True
+        for connection in list(self._outgoing.values()):
+            if connection.drained and not connection.shut:
+                self._guarded(connection, connection.shut_down)
+        waiting = self._establisher.dialling
+        return not self._outgoing and all(o.empty for o in self._outputs.values() if o.id.downstream in waiting)

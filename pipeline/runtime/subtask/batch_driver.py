@@ -1,0 +1,112 @@
+"""A `map_batches` step in a subtask: records gathered into Arrow batches, and what comes back taken apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from pipeline.runtime.subtask.context import Context
+from pipeline.runtime.subtask.slices import SliceSize
+
+
+class BatchDriver:
+    """Buffers records until a call of the user's function takes about 10 ms, and emits the rows of its result."""
+
+    def __init__(
+        self,
+        step: str,
+        function: Callable[[Any], Any],
+        downstream: Callable[[Any], None],
+        context: Context,
+        clock: Callable[[], float],
+    ):
+        self._step = step
+        self._function = function
+        self._downstream = downstream
+        self._context = context
+        self._clock = clock
+        self._slice = SliceSize()
+        self._values: list[Any] = []
+        self._timestamps: list[int | None] = []
+
+    def push(self, value: Any) -> None:
+        self._values.append(value)
+        self._timestamps.append(self._context.timestamp)
+        if len(self._values) >= self._slice.rows:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand over what is buffered, so that nothing stays in hand."""
+        values, timestamps = self._values, self._timestamps
+        if not values:
+            return
+        self._values, self._timestamps = [], []
+        started = self._clock()
+        result = self._rows(self._function(self._batch(values)))
+        self._slice.took(len(values), self._clock() - started)
+        if len(result) != len(values):
+            latest = max((at for at in timestamps if at is not None), default=None)
+            timestamps = [latest] * len(result)
+        self._emit(result, timestamps)
+
+    def _emit(self, rows: list[Any], timestamps: list[int | None]) -> None:
+        # A row is no longer the record in hand, so what the context says of that doesn't hold for it.
+        context, downstream = self._context, self._downstream
+        kept = context.timestamp, context.key_bytes, context.source_rows, context.side_outputs
+        context.key_bytes, context.source_rows, context.side_outputs = None, None, {}
+        try:
+            for row, timestamp in zip(rows, timestamps, strict=True):
+                context.timestamp = timestamp
+                downstream(row)
+        finally:
+            context.timestamp, context.key_bytes, context.source_rows, context.side_outputs = kept
+
+    def _batch(self, values: list[Any]) -> Any:
+        names: dict[str, None] = {}
+        for value in values:
+            if type(value) is not dict:
+                raise TypeError(
+                    f"map_batches {self._step!r} got a {type(value).__name__}: its records must be dicts, whose fields "
+                    "become columns; put a map in front that makes them"
+                )
+            names.update(dict.fromkeys(value))
+        if not names:
+            raise TypeError(f"map_batches {self._step!r} got records without fields, which give no columns")
+        return pa.RecordBatch.from_arrays([self._column(name, values) for name in names], names=list(names))
+
+    def _column(self, name: Any, values: list[Any]) -> Any:
+        if type(name) is not str:
+            raise TypeError(
+                f"map_batches {self._step!r}: a record has the field {name!r}, but names of columns must be str"
+            )
+        try:
+            return pa.array([value.get(name) for value in values])
+        except (pa.ArrowException, OverflowError) as error:
+            raise TypeError(
+                f"map_batches {self._step!r}: the field {name!r} can't be a column, since its values in one batch of "
+                f"{len(values)} records don't fit one Arrow type: {error}"
+            ) from error
+
+    def _rows(self, result: Any) -> list[Any]:
+        if result is None:
+            return []
+        if not isinstance(result, pa.RecordBatch | pa.Table):
+            raise TypeError(
+                f"map_batches {self._step!r}: the function returned a {type(result).__name__}; it must return a "
+                "pyarrow.RecordBatch, a pyarrow.Table or None"
+            )
+        names = result.schema.names
+        if len(set(names)) < len(names):
+            raise TypeError(
+                f"map_batches {self._step!r}: the function returned several columns of one name ({', '.join(names)}), "
+                "of which a record can have only one"
+            )
+        if not names:
+            raise TypeError(
+                f"map_batches {self._step!r}: the function returned a {type(result).__name__} without columns; for no "
+                "rows at all return None"
+            )
+        rows: list[Any] = result.to_pylist()
+        return rows

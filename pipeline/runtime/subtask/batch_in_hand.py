@@ -1,0 +1,126 @@
+"""The batch that a record loop is working on. Between two records it can be left, and what is left of it put back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from checkpoint.batch import Rows, from_frame, rows
+from checkpoint.elements import ChannelName, Data
+from checkpoint.state import HeapBackend
+from pipeline.runtime.subtask.context import Context
+from pipeline.runtime.subtask.mailbox import Mailbox
+
+Origin: TypeAlias = int | ChannelName
+"""Index of the input channel that the batch was taken from; for restored data, the channel it was captured on."""
+
+
+class BatchInHand:
+    """Rows of one batch, from the one to be processed next. Empty at first."""
+
+    def __init__(self, context: Context, mailbox: Mailbox, backend: HeapBackend | None) -> None:
+        self._context = context
+        self._mailbox = mailbox
+        self._backend = backend
+        self._element = Data(b"", 0, 0)
+        self._rows = Rows([], None, None, None)
+        self._row = 0
+        self._push: Callable[[Any], None] = _nothing
+        self._stateful = False
+        self._outdated = False
+        self.origin: Origin = 0
+
+    def __bool__(self) -> bool:
+        return self._row < len(self._rows.values)
+
+    def take(
+        self, element: Data, origin: Origin, keyed: bool, push: Callable[[Any], None], stateful: bool = True
+    ) -> None:
+        """Take a batch in hand.
+
+        Args:
+            keyed: its rows have keys.
+            push: where its records enter the chain.
+            stateful: `push` leads to the head: to the keyed operator, if there is one, and in front of watermarks. Else
+                what was taken is behind a step that is chained now, and older than the watermark that holds there.
+        """
+        if element.unpacked is None:
+            element.unpacked = rows(from_frame(element.payload, keyed))
+        self._element = element
+        self._rows = element.unpacked
+        self._row = element.start
+        self._push = push
+        self._stateful = stateful and self._rows.keys is not None
+        self._outdated = not stateful
+        self.origin = origin
+
+    def release(self) -> Data:
+        """Let go of what is not processed; the caller puts it back."""
+        rest = self._element.from_row(self._row)
+        self._drop()
+        return rest
+
+    @property
+    def bytes(self) -> int:
+        """Share of the batch's bytes that is not processed."""
+        element = self._element
+        return element.size * (element.rows - self._row) // element.rows if element.rows else 0
+
+    def process(self) -> int:
+        """Push records until none is left or something asks for attention. Returns how many.
+
+        A record that raises counts as processed: the attempt is over.
+        """
+        values, timestamps, keys, groups = self._rows
+        context, mailbox, push = self._context, self._mailbox, self._push
+        first = row = self._row
+        last = len(values)
+        watermark = context.watermark
+        if self._outdated:
+            context.watermark = None
+        context.timestamp = None
+        context.key_bytes = None
+        try:
+            if keys is not None and self._stateful and self._backend is not None:
+                assert groups is not None
+                select = self._backend.set_current_key
+                while row < last and not mailbox.interrupt:
+                    key = context.key_bytes = keys[row]
+                    group = context.key_group = groups[row]
+                    select(key, group)
+                    if timestamps is not None:
+                        context.timestamp = timestamps[row]
+                    push(values[row])
+                    row += 1
+                self._backend.clear_current_key()
+            elif keys is not None:
+                assert groups is not None
+                while row < last and not mailbox.interrupt:
+                    context.key_bytes = keys[row]
+                    context.key_group = groups[row]
+                    if timestamps is not None:
+                        context.timestamp = timestamps[row]
+                    push(values[row])
+                    row += 1
+            else:
+                while row < last and not mailbox.interrupt:
+                    if timestamps is not None:
+                        context.timestamp = timestamps[row]
+                    push(values[row])
+                    row += 1
+        finally:
+            self._row = row
+            context.watermark = watermark
+            context.key_bytes = None
+        if row == last:
+            self._drop()
+        return row - first
+
+    def _drop(self) -> None:
+        self._element = Data(b"", 0, 0)
+        self._rows = Rows([], None, None, None)
+        self._row = 0
+
+
+def _nothing(value: Any) -> None:
+    raise AssertionError("no batch in hand")

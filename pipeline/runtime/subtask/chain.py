@@ -1,0 +1,363 @@
+"""The operators of one subtask, joined into functions that push a record from one to the next."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from checkpoint.state import BroadcastStates, HeapBackend, bind, descriptors_of
+from checkpoint.state.groups import private_copy
+from pipeline.graph import PlannedStep, StepKind, Vertex
+from pipeline.operators import KeyedOperator, Operator
+from pipeline.runtime.subtask.batch_driver import BatchDriver
+from pipeline.runtime.subtask.context import Context
+from pipeline.runtime.subtask.sink_driver import SinkDriver
+from pipeline.runtime.subtask.time_domain import TimeDomain, TimeDomains, assigner
+
+Push = Callable[[Any], None]
+
+
+class Chain:
+    """The steps of a vertex in one subtask.
+
+    `push` takes a record of the head step's main input (for a source vertex: a record of the source) through all of
+    them, depth first, so that between two records nothing is in hand, save what `flush_batches` hands over.
+    """
+
+    def __init__(
+        self,
+        vertex: Vertex,
+        context: Context,
+        sinks: dict[str, SinkDriver],
+        outputs: dict[tuple[str, str | None], list[Push]],
+        backend: HeapBackend | None,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        """
+        Args:
+            sinks: the sink steps' drivers, by step id.
+            outputs: emitters of the outgoing edges by (step id, side output tag or None).
+            backend: keyed state of the head, if it is a keyed operator.
+            clock: in seconds; measures what the functions of `map_batches` take.
+        """
+        self.context = context
+        self.head = vertex.head.id
+        self.operators: dict[str, Operator] = {}
+        """By step id, last first."""
+        self._opened: list[str] = []
+        self._clock = clock
+        self._broadcast: dict[str, BroadcastStates] = {}
+        """Of the steps that declare some."""
+        self._batches: list[tuple[BatchDriver, TimeDomain]] = []
+        """Last first."""
+        self.time = TimeDomains(vertex, clock)
+        """Where in the chain which watermark holds."""
+        self.on_timer: Push | None = None
+        """Takes the time of a timer of the current key; `None` if the head has no timers."""
+        self._connected: dict[str, Push] = {}
+        """Second inputs."""
+        self._pushes: dict[str, Push] = {}
+        for step in reversed(vertex.steps):
+            self._pushes[step.id] = self._compile(step, vertex, sinks, outputs, self._pushes, backend)
+        self.push = self._pushes[vertex.head.id]
+        self.push_connected = self._connected.get(vertex.head.id)
+        """For the head's second input; `None` if it has none."""
+
+    def _compile(
+        self,
+        step: PlannedStep,
+        vertex: Vertex,
+        sinks: dict[str, SinkDriver],
+        outputs: dict[tuple[str, str | None], list[Push]],
+        pushes: dict[str, Push],
+        backend: HeapBackend | None,
+    ) -> Push:
+        def targets(tag: str | None) -> Push:
+            chained = [pushes[s.id] for s in vertex.steps if s.chained_to == step.id and s.tag == tag]
+            return _fan_out(outputs.get((step.id, tag), []), chained)
+
+        downstream = targets(None)
+        payload = step.payload
+        match step.kind:
+            case StepKind.SOURCE:
+                return downstream
+            case StepKind.MAP:
+                return _map(payload, downstream)
+            case StepKind.FILTER:
+                return _filter(payload, downstream)
+            case StepKind.FLAT_MAP:
+                return _flat_map(payload, downstream)
+            case StepKind.SINK:
+                return sinks[step.id].push
+            case StepKind.MAP_BATCHES:
+                driver = BatchDriver(step.id, payload, downstream, self.context, self._clock)
+                self._batches.append((driver, self.time.of[step.id]))
+                return driver.push
+            case StepKind.ASSIGN_TIMESTAMPS:
+                return assigner(step.id, payload, self.context, self.time.of[step.id], downstream)
+            case StepKind.PROCESS:
+                self.operators[step.id] = payload
+                broadcast = BroadcastStates()
+                bind(payload, backend if isinstance(payload, KeyedOperator) else None, broadcast)
+                if broadcast.declared:
+                    self._broadcast[step.id] = broadcast
+                tags = {s.tag for s in vertex.steps if s.chained_to == step.id} | {
+                    tag for (id, tag) in outputs if id == step.id
+                }
+                sides = {tag: targets(tag) for tag in tags if tag is not None}
+                if any(s.chained_to == step.id for s in vertex.steps):
+                    if descriptors_of(type(payload)):
+                        # What an operator emits may lie in its state, too, and be changed there by its next record
+                        # while a chained step still holds it.
+                        downstream = _copied(downstream)
+                        sides = {tag: _copied(side) for tag, side in sides.items()}
+                    if isinstance(payload, KeyedOperator):
+                        downstream = _without_timers(self.context, downstream)
+                        sides = {tag: _without_timers(self.context, side) for tag, side in sides.items()}
+                pushes_of: list[Push] = []
+                for number, name in enumerate(("process", "process_connected")[: 1 + step.connected]):
+                    push = _process(payload, name, self.context, downstream, sides)
+                    pushes_of.append(_writing(broadcast, push) if number in step.broadcast_inputs else push)
+                if step.connected:
+                    self._connected[step.id] = pushes_of[1]
+                self._compile_time(step.id, payload, downstream, sides, backend)
+                return pushes_of[0]
+            case StepKind.UNION:
+                raise AssertionError("unions are dissolved in the plan")
+
+    def _compile_time(
+        self, id: str, operator: Operator, downstream: Push, sides: dict[str, Push], backend: HeapBackend | None
+    ) -> None:
+        watermark: Push | None = None
+        domain = self.time.of[id]
+        # Steps behind it have not got the watermark yet that it is told of, or that set its timers off.
+        downstream = _behind(self.context, domain, downstream)
+        sides = {tag: _behind(self.context, domain, side) for tag, side in sides.items()}
+        if isinstance(operator, KeyedOperator):
+            self.on_timer = _process(operator, "on_timer", self.context, downstream, sides)
+            self.context.backend = backend
+            if type(operator).on_watermark is not Operator.on_watermark:
+                watermark = _emitting_nothing(operator, self.context)
+        elif type(operator).on_watermark is not Operator.on_watermark:
+            watermark = _process(operator, "on_watermark", self.context, downstream, sides)
+        if watermark is not None:
+            domain.on_watermark.insert(0, watermark)  # steps are compiled last first
+
+    def entry(self, step: str, number: int) -> Push:
+        """What takes a record that was in flight towards a step of this chain; `number` 0: its main input, 1: its
+        connected one.
+
+        Raises:
+            LookupError: the chain has no such input.
+        """
+        push = (self._pushes if number == 0 else self._connected).get(step)
+        if push is None:
+            raise LookupError(f"the chain of {self.head!r} has no input {number} of step {step!r}")
+        return push
+
+    def flush_batches(self) -> None:
+        """Hand over what `map_batches` steps have buffered, the first step first, since it may fill the next."""
+        context = self.context
+        kept = context.watermark
+        for driver, domain in reversed(self._batches):
+            context.watermark = domain.watermark
+            driver.flush()
+        context.watermark = kept
+
+    def open(self) -> None:
+        """Open the operators, last first, so that each finds those behind it ready."""
+        for id, operator in self.operators.items():
+            self._opened.append(id)
+            operator.open(self.context)
+
+    def close(self) -> None:
+        """Close what was opened, the head first.
+
+        Raises:
+            Exception: what a `close` raised, after all others were closed.
+        """
+        with ExitStack() as stack:
+            for id in self._opened:
+                stack.callback(self.operators[id].close)
+            self._opened = []
+
+    def snapshot(self, checkpoint_id: int) -> dict[str, Any]:
+        """Operators' own state by step id; steps without are left out."""
+        states = {id: operator.snapshot(checkpoint_id) for id, operator in self.operators.items()}
+        return {id: state for id, state in states.items() if state is not None}
+
+    def broadcast_snapshot(self) -> dict[str, dict[str, dict[bytes, bytes]]]:
+        """Broadcast state by step id, encoded; later changes don't touch it. Steps that have none are left out."""
+        states = {id: broadcast.snapshot() for id, broadcast in self._broadcast.items()}
+        return {id: state for id, state in states.items() if state}
+
+    def restore_broadcast(
+        self, step: str, states: Mapping[str, Mapping[bytes, bytes]], allow_unclaimed: bool = False
+    ) -> None:
+        """Take over what `broadcast_snapshot` gave for a step; comes before `open`.
+
+        Raises:
+            StateRestoreError: the operator doesn't declare one of the states.
+        """
+        self._broadcast.get(step, BroadcastStates()).restore(states, allow_unclaimed)
+
+    def notify(self, checkpoint_id: int, completed: bool) -> None:
+        """Tell the operators how a checkpoint ended."""
+        for operator in self.operators.values():
+            if completed:
+                operator.on_checkpoint_complete(checkpoint_id)
+            else:
+                operator.on_checkpoint_aborted(checkpoint_id)
+
+
+def _fan_out(emitters: list[Push], chained: list[Push]) -> Push:
+    """Hands a record to all. Emitters encode it at once; of the chained steps each but the last gets a copy, since any
+    of them may change it in place."""
+    if len(emitters) + len(chained) == 1:
+        return (emitters or chained)[0]
+    targets = [*emitters, *(_copied(step) for step in chained[:-1]), *chained[-1:]]
+
+    def push(value: Any) -> None:
+        for target in targets:
+            target(value)
+
+    return push
+
+
+def _copied(downstream: Push) -> Push:
+    """Hands copies on."""
+
+    def push(value: Any) -> None:
+        downstream(private_copy(value))
+
+    return push
+
+
+def _without_timers(context: Context, downstream: Push) -> Push:
+    """For the steps behind a keyed operator, which share its context: timers are that operator's alone."""
+
+    def push(value: Any) -> None:
+        backend, context.backend = context.backend, None
+        downstream(value)
+        context.backend = backend
+
+    return push
+
+
+def _behind(context: Context, domain: TimeDomain, downstream: Push) -> Push:
+    def push(value: Any) -> None:
+        kept, context.watermark = context.watermark, domain.watermark
+        downstream(value)
+        context.watermark = kept
+
+    return push
+
+
+def _emitting_nothing(operator: Operator, context: Context) -> Push:
+    def on_watermark(timestamp: Any) -> None:
+        for output in operator.on_watermark(timestamp, context) or ():
+            raise TypeError(
+                f"{type(operator).__name__}.on_watermark emitted {output!r:.200}; a KeyedOperator has no current key "
+                "there, so nothing it emits could keep its place behind the key's records. Set timers with ctx.timer "
+                "and emit in on_timer"
+            )
+
+    return on_watermark
+
+
+def _map(function: Callable[[Any], Any], downstream: Push) -> Push:
+    def push(value: Any) -> None:
+        downstream(function(value))
+
+    return push
+
+
+def _filter(function: Callable[[Any], bool], downstream: Push) -> Push:
+    def push(value: Any) -> None:
+        if function(value):
+            downstream(value)
+
+    return push
+
+
+def _flat_map(function: Callable[[Any], Any], downstream: Push) -> Push:
+    def push(value: Any) -> None:
+        outputs = function(value)
+        if outputs is not None:
+            if type(outputs) in _NO_OUTPUTS:
+                raise _not_outputs("flat_map", outputs)
+            for output in outputs:
+                downstream(output)
+
+    return push
+
+
+_NO_OUTPUTS = frozenset({dict, str, bytes})
+"""They can be iterated, but whoever returns one means it as one record."""
+
+
+def _not_outputs(who: str, outputs: Any) -> TypeError:
+    kind = type(outputs).__name__
+    return TypeError(
+        f"{who} returned a {kind}, which would be taken apart into records: yield the {kind}, or return it in a list"
+    )
+
+
+def _writing(broadcast: BroadcastStates, downstream: Push) -> Push:
+    """For records that every subtask gets: they may change broadcast state."""
+    if not broadcast.declared:
+        return downstream
+
+    def push(value: Any) -> None:
+        broadcast.writable = True
+        try:
+            downstream(value)
+        finally:
+            broadcast.writable = False
+
+    return push
+
+
+def _process(operator: Operator, method: str, context: Context, downstream: Push, sides: dict[str, Push]) -> Push:
+    process: Callable[[Any, Context], Iterable[Any] | None] = getattr(operator, method)
+    name = f"{type(operator).__name__}.{method}"
+
+    def push(value: Any) -> None:
+        outputs = process(value, context)
+        if outputs is not None:
+            if type(outputs) in _NO_OUTPUTS:
+                raise _not_outputs(name, outputs)
+            for output in outputs:
+                downstream(output)
+
+    if not sides:
+        return push
+
+    def shielded(side: Push) -> Push:
+        def push_side(value: Any) -> None:
+            context.side_outputs = {}
+            side(value)
+            context.side_outputs = table
+
+        return push_side
+
+    table = {tag: shielded(side) for tag, side in sides.items()}
+
+    def push_with_sides(value: Any) -> None:
+        # The table is this step's alone: steps downstream, and those that read a side output, have their own or none.
+        context.side_outputs = table
+        try:
+            outputs = process(value, context)
+            if outputs is not None:
+                if type(outputs) in _NO_OUTPUTS:
+                    raise _not_outputs(name, outputs)
+                for output in outputs:
+                    context.side_outputs = {}
+                    downstream(output)
+                    context.side_outputs = table
+        finally:
+            context.side_outputs = {}
+
+    return push_with_sides

@@ -1,0 +1,186 @@
+"""The control thread of a subtask: mail from the driver, reports to it, and the pulse of the record loop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import traceback
+from typing import Any
+
+from checkpoint.coordination.coordinator_events import CheckpointKind, Heartbeat
+from checkpoint.storage import owners
+from checkpoint.storage.metadata import SubtaskSnapshot
+from checkpoint.storage.storage import DamagedFile
+from pipeline.runtime.subtask import letters
+from pipeline.runtime.subtask.mailbox import Mailbox
+from pipeline.runtime.subtask.task import Cancelled
+from pipeline.runtime.subtask.task_metrics import TaskMetrics
+from pipeline.runtime.wire import ConnectionLost, ControlConnection, Message
+
+_LOG = logging.getLogger(__name__)
+_TICK = 0.02
+"""Pace at which the record loop looks at the clock (linger, gate)."""
+_REPORT_PERIOD = 0.5
+_SILENCE = 180.0
+"""Heartbeats come every second once all subtasks run. Starting may take its time, so this is longer than that."""
+_CANCEL_GRACE = 3.0
+"""How long user code may go on after a cancel before the process is ended."""
+
+
+class Control:
+    """Implements `pipeline.runtime.subtask.task.Coordinator` over a control connection."""
+
+    def __init__(self, connection: ControlConnection, mailbox: Mailbox, metrics: TaskMetrics, where: str):
+        """`where`: names the process until it has a subtask's name."""
+        self._connection = connection
+        self._mailbox = mailbox
+        self._metrics = metrics
+        self._where = where
+        self._has_failed = False
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="weir-control", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(5)
+        self._connection.close()
+
+    # -- reports ------------------------------------------------------------------------------------------------
+
+    def running(self, highest_checkpoint: int, restored_epochs: dict[str, list[int]]) -> None:
+        self._send("running", highest_checkpoint=highest_checkpoint, restored_epochs=restored_epochs)
+
+    def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, statistics: dict[str, Any]) -> None:
+        self._send("ack", id=checkpoint_id, snapshot=snapshot.to_wire(), statistics=statistics)
+
+    def decline(self, checkpoint_id: int, message: str, asynchronous: bool) -> None:
+        self._send("decline", id=checkpoint_id, message=message, asynchronous=asynchronous)
+
+    def ask_for_checkpoint(self, last_barrier: int) -> None:
+        self._send("ask", last_barrier=last_barrier)
+
+    def input_ended(self) -> None:
+        self._send("ended")
+
+    def drained(self) -> None:
+        """A subtask without outputs: the restore barrier has come through on all inputs, and what was restored here is
+        processed."""
+        self._send("drained_here")
+
+    def committed(self, step: str, checkpoint_id: int, waiting: int, records: bool) -> None:
+        self._send("committed", step=step, id=checkpoint_id, waiting=waiting, records=records)
+
+    def restored_epoch_committed(self, step: str, epoch: int) -> None:
+        self._send("epoch_committed", step=step, epoch=epoch)
+
+    def failed(self, error: BaseException, permanent: bool = False) -> None:
+        """Say how this subtask failed; only the first time counts.
+
+        Args:
+            permanent: no restart can help, and the error's message says all.
+        """
+        if self._has_failed:
+            return
+        self._has_failed = True
+        kind = "permanent" if permanent else _kind(error)
+        says_all = kind in ("damaged", "cancelled") or permanent
+        text = str(error) if says_all else f"{type(error).__name__}: {error}"
+        trace = "" if permanent or kind == "cancelled" else "".join(traceback.format_exception(error))
+        self._send("failed", kind=kind, message=text, traceback=trace, where=self._where)
+
+    def closed(self) -> None:
+        self._send("closed", metrics=self._metrics.report())
+
+    def _send(self, type: str, **fields: Any) -> None:
+        try:
+            self._connection.send(type, **fields)
+        except ConnectionLost as error:
+            self._mailbox.post(letters.Failure(error))
+
+    # -- control thread -----------------------------------------------------------------------------------------
+
+    def _loop(self) -> None:
+        next_report = time.monotonic() + _REPORT_PERIOD
+        heard_at = time.monotonic()
+        try:
+            while not self._stop.is_set():
+                message = self._connection.receive(_TICK)
+                self._mailbox.tick()
+                if message is not None:
+                    heard_at = time.monotonic()
+                    self._deliver(message)
+                elif time.monotonic() - heard_at > _SILENCE:
+                    raise ConnectionLost(f"not heard of for {_SILENCE:g} s")
+                if time.monotonic() >= next_report:
+                    next_report = time.monotonic() + _REPORT_PERIOD
+                    self._connection.send("metrics", metrics=self._metrics.report())
+        except ConnectionLost as error:
+            if not self._stop.is_set():
+                # Nobody is left to report to: the driver is gone or has given this attempt up.
+                _LOG.warning("the driver is gone (%s); ending this subtask", error)
+                self._end_soon()
+        except BaseException as error:
+            self._mailbox.post(letters.Failure(error))
+
+    def _deliver(self, message: Message) -> None:
+        match message["type"]:
+            case "trigger":
+                self._mailbox.post(letters.Trigger(message["id"], CheckpointKind(message["kind"]), time.monotonic()))
+            case "complete":
+                self._mailbox.post(letters.Completed(message["id"], CheckpointKind(message["kind"])))
+            case "aborted":
+                self._mailbox.post(letters.Aborted(message["id"]))
+            case "heartbeat":
+                self._mailbox.post(letters.HeartbeatLetter(heartbeat_from_wire(message)))
+            case "release_epoch":
+                self._mailbox.post(letters.ReleaseEpoch(message["step"], message["epoch"]))
+            case "release_new":
+                self._mailbox.post(letters.ReleaseNew(message["step"]))
+            case "drained":
+                self._mailbox.post(letters.Drained())
+            case "finish":
+                self._mailbox.post(letters.Finish())
+            case "cancel":
+                self._end_soon()
+            case other:
+                raise ConnectionLost(f"unknown control message {other!r}")
+
+    def _end_soon(self) -> None:
+        """Ask the task thread to leave; if user code holds it, end the process."""
+        self._mailbox.post(letters.Cancel())
+        if not self._stop.wait(_CANCEL_GRACE):
+            _LOG.warning("the task thread didn't leave within %g s of the cancel; ending the process", _CANCEL_GRACE)
+            os._exit(1)
+
+
+def _kind(error: BaseException) -> str:
+    """What the driver makes of a failure."""
+    match error:
+        case Cancelled():
+            return "cancelled"
+        case owners.Fenced():
+            return "permanent"
+        case DamagedFile():
+            return "damaged"
+        case ConnectionError():
+            return "peer"
+    return "error"
+
+
+def heartbeat_to_wire(heartbeat: Heartbeat) -> dict[str, Any]:
+    return {
+        "in_progress": [[id, kind.value] for id, kind in heartbeat.in_progress],
+        "span_scale": heartbeat.span_scale,
+        "held_back": heartbeat.held_back,
+    }
+
+
+def heartbeat_from_wire(message: Message) -> Heartbeat:
+    in_progress = tuple((id, CheckpointKind(kind)) for id, kind in message["in_progress"])
+    return Heartbeat(in_progress, message["span_scale"], message["held_back"])

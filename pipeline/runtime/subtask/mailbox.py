@@ -1,0 +1,46 @@
+"""The task thread's mailbox: how other threads tell it something, and how it waits."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Any
+
+from pipeline.runtime.subtask.letters import Failure
+
+
+class Mailbox:
+    """Letters from other threads, and a flag that the record loop looks at between records.
+
+    The task thread alone reads. A wake-up without a letter says that input or room has come; it is never lost, since
+    the event stays set until the task thread has waited on it, and that thread looks at everything after each wait.
+    """
+
+    def __init__(self) -> None:
+        self.letters: deque[Any] = deque()
+        self.interrupt = False
+        """Set: leave the record loop and look around. Cleared by the task thread before it looks."""
+        self._event = threading.Event()
+
+    def post(self, letter: Any) -> None:
+        """Leave a letter; from any thread."""
+        self.letters.append(letter)
+        self.interrupt = True
+        self._event.set()
+
+    def post_failure(self, error: BaseException) -> None:
+        """Another thread of the subtask has failed."""
+        self.post(Failure(error))
+
+    def wake(self) -> None:
+        """Input or room has come; from any thread."""
+        self._event.set()
+
+    def tick(self) -> None:
+        """Make the record loop look at the clock; from the control thread, at a fixed pace."""
+        self.interrupt = True
+
+    def wait(self, timeout: float) -> None:
+        """Wait for a letter or a wake-up, `timeout` seconds at most."""
+        self._event.wait(timeout)
+        self._event.clear()

@@ -1,0 +1,198 @@
+"""A subtask that reads input channels."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from checkpoint.barriers import events as events
+from checkpoint.elements import (
+    BarrierElement,
+    CancelMarker,
+    ChannelName,
+    Data,
+    EndOfInput,
+    IdleStatus,
+    RestoreBarrier,
+    Watermark,
+)
+from checkpoint.in_flight.drain import RestoreBarrierCounter
+from pipeline.runtime.network.input_gate import InputGate
+from pipeline.runtime.subtask import letters
+from pipeline.runtime.subtask.task import Task
+
+
+class Barriers(Protocol):
+    """`checkpoint.barriers.handler.BarrierHandler`, or `checkpoint.barriers.tracker.BarrierTracker`."""
+
+    @property
+    def pending(self) -> int | None: ...
+
+    @property
+    def holding(self) -> bool: ...
+
+    def missing(self, checkpoint_id: int) -> tuple[int, ...]: ...
+
+    def next_deadline(self, now: float) -> float | None: ...
+
+    def handle(self, event: events.Event, now: float) -> list[events.Action]: ...
+
+
+class OperatorTask(Task):
+    """Takes batches from its input gate and pushes their records through the chain; carries out what the barrier
+    handler asks for."""
+
+    def __init__(self, *, gate: InputGate, channels: Sequence[ChannelName], barriers: Barriers, **common: Any):
+        """`channels`: names of the gate's channels."""
+        super().__init__(**common)
+        self._gate = gate
+        self._channels = channels
+        self._entry_of = [self.entries[channel.edge] for channel in channels]
+        self._barriers = barriers
+        self._open_channels = set(range(len(channels)))
+        self._restore_barriers = RestoreBarrierCounter(channels)
+        self._work_began = time.monotonic()
+        for channel, name in zip(gate.channels, channels, strict=True):
+            channel.on_captured = self._on_captured(name)
+
+    def _on_captured(self, name: ChannelName) -> Any:
+        return lambda checkpoint_id, elements: self.checkpoints.input_captured(name, checkpoint_id, elements)
+
+    def _step(self) -> None:
+        # While broadcast channels are read up to their barriers, all else waits, and outputs may be overdrawn.
+        holding = self._barriers.holding
+        if not holding and not self._may_process():
+            self._step_without_room()
+        elif self.hand:
+            self._process_hand()
+        elif holding:
+            self._poll()
+        elif self.event_time.due:
+            self._fire()
+        elif self._restoring:
+            self._take_restored()
+        elif self._input_ending and not self._input_ended:
+            self._end_output()
+        else:
+            self._poll()
+
+    def _step_without_room(self) -> None:
+        # Barriers are taken without room, too: a checkpoint must not wait for a sink's commits to catch up.
+        if not (self.hand or self.event_time.due or self._restoring):
+            polled = self._gate.poll(data=False)
+            if polled is not None:
+                self._take(*polled)
+                return
+        self._wait_for_room()
+
+    def _poll(self) -> None:
+        polled = self._gate.poll()
+        if polled is None:
+            self._wait_for_work()
+        else:
+            self._take(*polled)
+
+    def _take(self, channel: int, element: Any) -> None:
+        match element:
+            case Data():
+                if element.unpacked is None:  # else it was put back
+                    self.metrics.bytes_in += element.size
+                entry = self._entry_of[channel]
+                self.hand.take(element, channel, entry.keyed, entry.push)
+            case Watermark(timestamp):
+                self.event_time.on_watermark(self._channels[channel], timestamp)
+            case IdleStatus(idle):
+                self.event_time.on_idle(self._channels[channel], idle)
+            case BarrierElement(barrier):
+                self._tell(events.BarrierArrived(channel, barrier))
+            case CancelMarker(checkpoint_id):
+                self._tell(events.CancelArrived(channel, checkpoint_id))
+            case RestoreBarrier():
+                if self._restore_barriers.delivered(self._channels[channel]):
+                    self._forward_restore_barrier()
+            case EndOfInput():
+                self._open_channels.discard(channel)
+                self._tell(events.EndOfInputArrived(channel))
+                self.event_time.on_end(self._channels[channel])
+                if not self._open_channels:
+                    self._begin_end()
+            case _:
+                raise RuntimeError(f"{self.name} can't handle a {type(element).__name__} in a channel")
+
+    def _put_back(self, channel: int, element: Data) -> None:
+        self._gate.put_back(channel, element)
+
+    def _on_restored(self) -> None:
+        if self._restore_barriers.restored_used_up():
+            self._forward_restore_barrier()
+
+    # -- barriers ---------------------------------------------------------------------------------------------------
+
+    def _tell(self, event: events.Event) -> None:
+        actions = self._barriers.handle(event, time.monotonic())
+        for action in actions:
+            match action:
+                case events.BlockChannel(channel):
+                    self._gate.block(channel)
+                case events.UnblockChannel(channel):
+                    self._gate.unblock(channel)
+                case events.HoldInput():
+                    self._put_hand_back()
+                case events.ReleaseInput():
+                    pass  # asked for at each step
+                case events.TakeSnapshot(barrier, unaligned, alignment):
+                    n = barrier.checkpoint_id
+                    captured = [
+                        self._channels[a.channel]
+                        for a in actions
+                        if isinstance(a, events.CaptureChannel) and a.checkpoint_id == n
+                    ]
+                    self._take_snapshot(barrier, unaligned, alignment, captured)
+                case events.CaptureChannel(checkpoint_id, channel):
+                    elements = self._gate.channels[channel].capture(checkpoint_id)
+                    if elements is not None:
+                        self.checkpoints.input_captured(self._channels[channel], checkpoint_id, elements)
+                case events.ForwardCancel(checkpoint_id, message):
+                    self.checkpoints.give_up(checkpoint_id, message)
+
+    def _on_clock(self, now: float) -> None:
+        deadline = self._barriers.next_deadline(now)
+        if deadline is not None and now >= deadline:
+            self._tell(events.Tick())
+        self.event_time.on_clock(now, held_up=not self._may_process())
+        self._gate.debloat(now, now - self._work_began - self.metrics.idle_s, self.hand.bytes)
+        pending = self._barriers.pending
+        channels = self._gate.channels
+        self.metrics.barriers = (
+            {} if pending is None else {pending: [channels[i].id.upstream for i in self._barriers.missing(pending)]}
+        )
+
+    def _next_turn(self, now: float) -> float | None:
+        turns = [turn for turn in (super()._next_turn(now), self._barriers.next_deadline(now)) if turn is not None]
+        return min(turns, default=None)
+
+    def _set_gauges(self) -> None:
+        super()._set_gauges()
+        inputs = self._gate.statistics()
+        self.metrics.gauge("bufferBudgetBytes", inputs.budget_bytes)
+        seconds = inputs.estimated_time_to_consume
+        self.metrics.gauge("estimatedTimeToConsumeMs", None if seconds is None else 1000 * seconds)
+
+    def _in_flight_bytes(self) -> int:
+        return self._gate.queued_bytes + super()._in_flight_bytes()
+
+    def _on_resolved(self, checkpoint_id: int, completed: bool) -> None:
+        if not completed:
+            for channel in self._gate.channels:
+                channel.cancel_capture(checkpoint_id)
+            self._tell(events.CheckpointAborted(checkpoint_id))
+
+    def _handle(self, letter: letters.Letter) -> None:
+        match letter:
+            case letters.BarrierSeen(channel, element):
+                self._tell(events.BarrierAnnounced(channel, element.aged(time.monotonic())))
+            case letters.HeartbeatLetter() | letters.Trigger() | letters.Drained():
+                pass  # for sources
+            case _:
+                raise RuntimeError(f"{self.name} can't handle {letter!r}")

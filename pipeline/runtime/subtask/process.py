@@ -1,0 +1,131 @@
+"""A subtask's process: what runs in one Spark partition, from the first connection to the last."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+from typing import Any
+
+from checkpoint import failpoints
+from checkpoint.storage.probe import Probe, answer_probe
+from checkpoint.storage.storage import CheckpointStorage
+from pipeline.runtime.auth import authenticate_client
+from pipeline.runtime.deployment import Deployment, JobSpec
+from pipeline.runtime.network.network import Network
+from pipeline.runtime.subtask import letters
+from pipeline.runtime.subtask.control import Control
+from pipeline.runtime.subtask.gc_time import GcTime
+from pipeline.runtime.subtask.mailbox import Mailbox
+from pipeline.runtime.subtask.task import Cancelled
+from pipeline.runtime.subtask.task_builder import TaskBuilder
+from pipeline.runtime.subtask.task_metrics import TaskMetrics
+from pipeline.runtime.versions import versions
+from pipeline.runtime.wire import ControlConnection
+
+_LOG = logging.getLogger(__name__)
+_CONNECT_TIMEOUT = 20.0
+_DEPLOY_TIMEOUT = 120.0
+_SWITCH_INTERVAL = 0.001
+"""Python's default of 5 ms would keep frames waiting for so long behind a busy task thread."""
+
+
+def run_subtask(spec: JobSpec) -> None:
+    """Called by Spark in every partition of the job's barrier stage. Reports to the driver how it ended; raises
+    nothing for what is reported, since Spark could only repeat it less clearly."""
+    from pyspark import BarrierTaskContext
+
+    # The driver alone restarts: should Spark try this task again, the driver of an attempt that is over is gone.
+    context = BarrierTaskContext.get()
+    logging.basicConfig(level=os.environ.get("WEIR_LOG_LEVEL", "WARNING"))
+    # Spark may use this process again, for somebody else's job.
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_INTERVAL)
+    gc_time = GcTime()
+    gc_time.start()
+    try:
+        _run(spec, context, gc_time)
+    finally:
+        gc_time.stop()
+        sys.setswitchinterval(interval)
+        failpoints.install(())
+
+
+def _run(spec: JobSpec, context: Any, gc_time: GcTime) -> None:
+    failpoints.install(spec.failpoints)
+    connection = _connect(spec, context.partitionId())
+    mailbox = Mailbox()
+    metrics = TaskMetrics()
+    metrics.gc_seconds = lambda: gc_time.seconds
+    control = Control(
+        connection, mailbox, metrics, f"in partition {context.partitionId()} on host {socket.gethostname()}"
+    )
+    try:
+        _check_versions(spec)
+        if spec.probe is not None:
+            storage = CheckpointStorage(spec.checkpoint_uri, spec.pipeline)
+            answer_probe(storage, Probe.from_wire(spec.probe), str(context.partitionId()))
+        network = Network(
+            spec.secret,
+            _own_host(connection),
+            on_wake=mailbox.wake,
+            on_error=mailbox.post_failure,
+            on_announcement=lambda channel, barrier: mailbox.post(letters.BarrierSeen(channel, barrier)),
+            buffers=spec.buffers,
+        )
+        network.start()
+    except BaseException as error:
+        control.failed(error, permanent=True)
+        raise
+    try:
+        _say_hello(connection, context, network)
+        deployment = _await_deployment(connection)
+        control.start()
+        TaskBuilder(spec, deployment, mailbox, metrics, control, network).run()
+        control.closed()
+    except BaseException as error:
+        control.failed(error)
+    finally:
+        network.close(0)
+        control.close()
+
+
+def _connect(spec: JobSpec, partition: int) -> ControlConnection:
+    sock = socket.create_connection(spec.driver, _CONNECT_TIMEOUT)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    authenticate_client(sock, spec.secret, f"subtask {partition}", _CONNECT_TIMEOUT)
+    return ControlConnection(sock)
+
+
+def _own_host(connection: ControlConnection) -> str:
+    """The address that this host has towards the driver: the one its peers are most likely to reach, too."""
+    return connection.local_host
+
+
+def _check_versions(spec: JobSpec) -> None:
+    mine = versions()
+    for name, wanted in spec.versions.items():
+        if mine[name] != wanted:
+            raise RuntimeError(
+                f"host {socket.gethostname()} has {name} {mine[name]} ({sys.executable}) and the driver {wanted}; "
+                f"install the same {name} on all hosts, or point PYSPARK_PYTHON to it"
+            )
+
+
+def _say_hello(connection: ControlConnection, context: Any, network: Network) -> None:
+    host, port = network.address
+    connection.send(
+        "hello",
+        partition=context.partitionId(),
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        address=[host, port],
+    )
+
+
+def _await_deployment(connection: ControlConnection) -> Deployment:
+    message = connection.receive(_DEPLOY_TIMEOUT)
+    if message is None or message["type"] == "cancel":
+        raise Cancelled("cancelled")
+    return Deployment.from_wire(message["deployment"])

@@ -1,0 +1,246 @@
+"""A sink step in a subtask: its writer in the task thread, its committers in a thread of their own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from checkpoint.committables import Committable, SegmentName
+from checkpoint.committing import CommitLog
+from checkpoint.storage.handles import FileHandle
+from pipeline.runtime.subtask.context import Context
+from pipeline.runtime.subtask.letters import CommittersOpened, Failure
+from pipeline.runtime.subtask.mailbox import Mailbox
+from pipeline.runtime.subtask.slices import SliceSize
+from pipeline.runtime.subtask.task_metrics import TaskMetrics
+from sinks.sink import Committer, SinkBatch, SinkWriter
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RestoredSink:
+    """What a checkpoint holds of a sink for the owners that this subtask hosts."""
+
+    pending: Mapping[int, Sequence[Committable]]
+    """Committables not known to be committed, by owner."""
+    committers: Mapping[int, Any]
+    """`Committer.snapshot` by owner; a missing owner had none."""
+
+
+class SinkDriver:
+    """Hands records to the writer in slices, cuts epochs at barriers and runs the committers beside processing."""
+
+    def __init__(
+        self,
+        step: str,
+        own: int,
+        writer: SinkWriter,
+        make_committer: Callable[[int], Committer | None],
+        restored: RestoredSink,
+        context: Context,
+        mailbox: Mailbox,
+        metrics: TaskMetrics,
+        on_committed: Callable[[str, int, int, bool], None],
+        on_epoch_out: Callable[[str, int], None],
+    ):
+        """
+        Args:
+            own: index of this subtask, the owner of what it writes.
+            make_committer: by owner; called in the committing thread.
+            on_committed: (step, checkpoint id, epochs still waiting, whether anything went out) after each commit, in
+                the committing thread.
+            on_epoch_out: (step, epoch) once nothing restored of a released epoch is left here.
+        """
+        self.step = step
+        self.writer = writer
+        self.records = 0
+        """Records that the writer has taken."""
+        self._own = own
+        self._context = context
+        self._mailbox = mailbox
+        self._metrics = metrics
+        self._make_committer = make_committer
+        self._restored = restored
+        self._on_committed = on_committed
+        self._on_epoch_out = on_epoch_out
+        self._released: int | None = None
+        """Restored epoch that is released and not reported as out."""
+        self._committers: dict[int, Committer] = {}
+        self._log: CommitLog | None = None
+        self._change = threading.Condition()
+        self._closing = False
+        self._slice = SliceSize()
+        self._values: list[Any] = []
+        self._timestamps: list[int | None] = []
+        self._keys: list[Any] = []
+        batched = type(writer).write_batch is not SinkWriter.write_batch
+        self.push: Callable[[Any], None] = self._push_batched if batched else self._push_single
+        self._thread = threading.Thread(target=self._commit_loop, name=f"weir-commit-{step}", daemon=True)
+
+    # -- task thread --------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to open the committers; `CommittersOpened` comes by mail."""
+        self._thread.start()
+
+    def _push_single(self, value: Any) -> None:
+        self.writer.write(value, self._context)
+        self.records += 1
+
+    def _push_batched(self, value: Any) -> None:
+        context = self._context
+        self._values.append(value)
+        self._timestamps.append(context.timestamp)
+        self._keys.append(None if context.key_bytes is None else context.key)
+        if len(self._values) >= self._slice.rows:
+            self.write_slice()
+
+    def write_slice(self) -> None:
+        """Hand over what is buffered. Called whenever the record loop is left, so nothing stays in hand."""
+        if not self._values:
+            return
+        batch = SinkBatch(self._values, self._timestamps, self._keys)
+        self._values, self._timestamps, self._keys = [], [], []
+        started = self._metrics.clock()
+        self.writer.write_batch(batch)
+        took = self._metrics.clock() - started
+        self.records += len(batch)
+        self._slice.took(len(batch), took)
+
+    @property
+    def accepts_records(self) -> bool:
+        """False while two completed epochs wait to be committed: backpressure, not memory."""
+        log = self._log
+        return log is None or log.accepts_records
+
+    def snapshot(self, checkpoint_id: int) -> tuple[dict[str, Any], list[FileHandle]]:
+        """Cut the epoch: the sink's state for the checkpoint, and the files that it refers to."""
+        self.write_slice()
+        prepared = self.writer.prepare_commit(checkpoint_id)
+        committables = [_committable(checkpoint_id, index, one) for index, one in enumerate(prepared)]
+        with self._change:
+            assert self._log is not None, "a checkpoint was triggered before the committers were open"
+            self._log.add(checkpoint_id, committables)
+            pending = self._log.snapshot()
+            states = {owner: committer.snapshot() for owner, committer in self._committers.items()}
+        files = [file for of_owner in pending.values() for one in of_owner for file in one.files]
+        wire = {
+            "pending": [[owner, [one.to_wire() for one in of_owner]] for owner, of_owner in pending.items()],
+            "committers": [[owner, state] for owner, state in states.items()],
+        }
+        return wire, files
+
+    def complete(self, checkpoint_id: int) -> None:
+        """The checkpoint is durable: commit its epoch."""
+        with self._change:
+            assert self._log is not None
+            self._log.complete(checkpoint_id)
+            self._change.notify()
+        if not self.accepts_records:
+            self._mailbox.interrupt = True
+
+    def release_epoch(self, epoch: int) -> None:
+        with self._change:
+            assert self._log is not None
+            self._log.release_restored(epoch)
+            self._released = epoch
+            self._change.notify()
+        self._report_epoch()
+
+    def release_new(self) -> None:
+        with self._change:
+            assert self._log is not None
+            self._log.release_new()
+            self._change.notify()
+
+    def close(self) -> None:
+        """Close writer and committers; what is in no completed checkpoint is dropped."""
+        with self._change:
+            self._closing = True
+            self._change.notify()
+        try:
+            self.writer.close()
+        finally:
+            if self._thread.is_alive():
+                self._thread.join(10)
+                if self._thread.is_alive():
+                    _LOG.warning("the committer of sink %r is still busy after 10 s; leaving it behind", self.step)
+
+    def _report_epoch(self) -> None:
+        with self._change:
+            assert self._log is not None
+            epoch = self._released
+            if epoch is None or not self._log.restored_done(epoch):
+                return
+            self._released = None
+        self._on_epoch_out(self.step, epoch)
+
+    # -- committing thread --------------------------------------------------------------------------------------
+
+    def _commit_loop(self) -> None:
+        try:
+            self._open_committers()
+            while True:
+                with self._change:
+                    order = None
+                    while not self._closing:
+                        assert self._log is not None
+                        order = self._log.next_commit()
+                        if order is not None:
+                            break
+                        self._change.wait()
+                if order is None:
+                    break
+                committer = self._committers.get(order.owner)
+                if committer is not None:
+                    committer.commit(order.checkpoint_id, order.committables)
+                elif order.committables:
+                    raise TypeError(
+                        f"sink {self.step!r}: the writer's prepare_commit returned committables, but create_committer "
+                        "made no committer for them; return a Committer, or nothing from prepare_commit"
+                    )
+                with self._change:
+                    assert self._log is not None
+                    self._log.committed(order)
+                    waiting = self._log.waiting
+                self._metrics.gauge("pendingCommits", waiting)
+                self._on_committed(self.step, order.checkpoint_id, waiting, bool(order.committables))
+                self._report_epoch()
+                self._mailbox.wake()
+        except BaseException as error:
+            self._mailbox.post(Failure(error))
+        finally:
+            for committer in self._committers.values():
+                try:
+                    committer.close()
+                except Exception:
+                    _LOG.exception("closing a committer of sink %r failed", self.step)
+
+    def _open_committers(self) -> None:
+        owners = sorted({self._own, *self._restored.pending, *self._restored.committers})
+        still_pending: dict[int, Sequence[Committable]] = {}
+        highest = 0
+        for owner in owners:
+            pending = self._restored.pending.get(owner, ())
+            committer = self._make_committer(owner)
+            if committer is None:
+                continue
+            self._committers[owner] = committer
+            still_pending[owner] = committer.open(pending)
+            highest = max(highest, committer.highest_checkpoint())
+        with self._change:
+            self._log = CommitLog(self._own, still_pending)
+            epochs = tuple(self._log.restored_epochs())
+        self._mailbox.post(CommittersOpened(self.step, highest, epochs))
+
+
+def _committable(epoch: int, index: int, prepared: Any) -> Committable:
+    if isinstance(prepared, tuple) and len(prepared) == 2 and isinstance(prepared[1], list):
+        payload, files = prepared
+        if all(isinstance(file, FileHandle) for file in files):
+            return Committable(SegmentName(epoch, index), payload, tuple(files))
+    return Committable(SegmentName(epoch, index), prepared)

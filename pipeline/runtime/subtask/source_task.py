@@ -1,0 +1,209 @@
+"""A subtask that reads a source, behind its gate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from checkpoint import gate_events as events
+from checkpoint.barriers.events import Barrier
+from checkpoint.coordination.coordinator_events import CheckpointKind
+from checkpoint.gate import SourceGate
+from pipeline.runtime.subtask import letters
+from pipeline.runtime.subtask.task import Task
+from sources.source import End, SourceBatch, SourceReader
+
+_MOST_RECORDS = 10_000
+_POLL_SECONDS = 0.01
+"""A source can't be woken by mail while it polls, so it never waits for longer."""
+_GUESSED_BYTES = 100
+"""Size of a record whose source doesn't tell."""
+
+
+class SourceTask(Task):
+    """Polls a reader and pushes its records through the chain, stopping where the gate says so."""
+
+    def __init__(
+        self,
+        *,
+        reader: SourceReader,
+        make_gate: Callable[[float], SourceGate],
+        alignment_timeout: float | None,
+        **common: Any,
+    ):
+        """
+        Args:
+            make_gate: takes the clock's value at which the first span begins.
+            alignment_timeout: of the barriers that begin here (see `Barrier`).
+        """
+        super().__init__(**common)
+        self._reader = reader
+        self._make_gate = make_gate
+        self._gate = make_gate(time.monotonic())
+        self._alignment_timeout = alignment_timeout
+        self._awaits_drain = self.drain
+        """Nothing new may be emitted before what was in flight has gone through the job."""
+        self._values: list[Any] = []
+        self._timestamps: list[int | None] | None = None
+        self._row = 0
+        self._bytes_per_record = 0.0
+        self._paused = False
+
+    def _step(self) -> None:
+        if not self._may_process():
+            self._wait_for_room()
+        elif self.hand:
+            self._process_hand()
+        elif self.event_time.due:
+            self._fire()
+        elif self._restoring:
+            self._take_restored()
+        elif self._awaits_drain:
+            self._wait_for_work()
+        elif not self._gate.is_open:
+            self._wait_while_closed()
+        elif self._row < len(self._values):
+            self._emit_rows()
+        elif self._input_ended:
+            self._wait_for_work()
+        elif self._input_ending:
+            self._end_output()
+        else:
+            self._poll()
+
+    def _poll(self) -> None:
+        allowance = self._gate.record_allowance()
+        most = _MOST_RECORDS if allowance is None else max(1, min(_MOST_RECORDS, allowance))
+        started = time.monotonic()
+        if not self._take(self._reader.poll(most, _POLL_SECONDS)):
+            self.metrics.idle_s += time.monotonic() - started
+
+    def _take(self, polled: SourceBatch | list[Any] | pa.RecordBatch | End | None) -> bool:
+        """Put what was polled in hand; whether there was anything."""
+        self._values, self._row = [], 0
+        if polled is None:
+            return False
+        if isinstance(polled, End):
+            self._begin_end()
+            return True
+        if isinstance(polled, SourceBatch):
+            batch = polled
+        elif isinstance(polled, list):
+            batch = SourceBatch(polled)
+        elif isinstance(polled, pa.RecordBatch):
+            batch = SourceBatch(polled.to_pylist(), size=polled.nbytes)
+        else:
+            raise TypeError(
+                f"{type(self._reader).__name__}.poll returned a {type(polled).__name__}; it must return a SourceBatch, "
+                "a list, a record batch, END or None"
+            )
+        self._values, self._timestamps = batch.values, batch.timestamps
+        self.context.source_rows = batch.context
+        self.context.source_splits = batch.splits
+        self._bytes_per_record = batch.size / len(batch) if batch.size and len(batch) else _GUESSED_BYTES
+        self.metrics.bytes_in += batch.size
+        return True
+
+    def _emit_rows(self) -> None:
+        """Push the rest of the batch in hand, until something asks for attention."""
+        values, timestamps, mailbox = self._values, self._timestamps, self.mailbox
+        context, push = self.context, self.chain.push
+        first = row = self._row
+        last = len(values)
+        context.timestamp = None
+        try:
+            while row < last and not mailbox.interrupt:
+                context.row = row
+                if timestamps is not None:
+                    context.timestamp = timestamps[row]
+                push(values[row])
+                row += 1
+            self._leave_records()
+        finally:
+            self._row = row
+            self.metrics.records_in += row - first
+        emitted = row - first
+        if emitted:
+            now = time.monotonic()
+            self._act(self._gate.handle(events.Emitted(emitted, int(emitted * self._bytes_per_record)), now))
+
+    def _wait_while_closed(self) -> None:
+        # A reader without a batch in hand is still polled, so that it can serve its callbacks.
+        if self._row >= len(self._values) and not self._input_ending:
+            self._take(self._reader.poll(1, 0.0))
+        started = time.monotonic()
+        self.mailbox.wait(_POLL_SECONDS)
+        self.metrics.gate_closed_s += time.monotonic() - started
+
+    # -- gate ---------------------------------------------------------------------------------------------------
+
+    def _act(self, actions: list[events.Action]) -> None:
+        for action in actions:
+            match action:
+                case events.CloseGate():
+                    if not self._paused and not self._input_ending:
+                        self._paused = True
+                        self._reader.pause()
+                case events.OpenGate():
+                    if self._paused:
+                        self._paused = False
+                        self._reader.resume()
+                case events.AskForCheckpoint(last_barrier):
+                    self.coordinator.ask_for_checkpoint(last_barrier)
+                case events.TakeBarrier(checkpoint_id, kind):
+                    self._take_barrier(checkpoint_id, kind)
+
+    def _take_barrier(self, checkpoint_id: int, kind: CheckpointKind, age: float = 0.0) -> None:
+        if not self._gate.admits_trigger(checkpoint_id):
+            return
+        barrier = Barrier(checkpoint_id, kind, self._alignment_timeout, age)
+        self._take_snapshot(
+            barrier,
+            barrier.unaligned,
+            alignment=0.0,
+            head_state={"source": self._reader.snapshot(checkpoint_id, self._row)},
+            statistics={"span_records": self._gate.span_records, "span_bytes": self._gate.span_bytes},
+        )
+        self._act(self._gate.handle(events.BarrierTaken(checkpoint_id, kind), time.monotonic()))
+
+    def _on_start(self) -> None:
+        self._gate = self._make_gate(time.monotonic())
+
+    def _on_restored(self) -> None:
+        self._forward_restore_barrier()
+
+    def _on_clock(self, now: float) -> None:
+        # A source that may not read, or finds no room, is not idle.
+        reads = self._gate.is_open and not (self._restoring or self._awaits_drain) and self._may_process()
+        self.event_time.on_clock(now, held_up=not reads)
+        if self._started:
+            self._act(self._gate.handle(events.Tick(), now))
+        self.metrics.gauge("sourceGateReason", self._gate.reason)
+
+    def _set_gauges(self) -> None:
+        super()._set_gauges()
+        self.metrics.gauge("spanRecords", self._gate.span_records)
+
+    def _on_resolved(self, checkpoint_id: int, completed: bool) -> None:
+        if completed:
+            self._reader.on_checkpoint_complete(checkpoint_id)
+        else:
+            self._reader.on_checkpoint_aborted(checkpoint_id)
+        self._act(self._gate.handle(events.CheckpointResolved(checkpoint_id), time.monotonic()))
+
+    def _handle(self, letter: letters.Letter) -> None:
+        match letter:
+            case letters.Trigger(checkpoint_id, kind, at):
+                self._take_barrier(checkpoint_id, kind, time.monotonic() - at)
+            case letters.Drained():
+                self._awaits_drain = False
+            case letters.HeartbeatLetter(heartbeat):
+                self._act(self._gate.handle(events.HeartbeatReceived(heartbeat), time.monotonic()))
+            case _:
+                raise RuntimeError(f"{self.name} can't handle {letter!r}")
+
+    def _close_input(self) -> None:
+        self._reader.close()

@@ -1,0 +1,376 @@
+"""The task thread of a subtask: its mailbox loop, and how it takes part in checkpoints.
+
+`SourceTask` and `OperatorTask` add where records come from.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from checkpoint.barriers.events import Barrier
+from checkpoint.elements import ChannelName, Data, EdgeName, EndOfInput, IdleStatus, RestoreBarrier, Watermark
+from checkpoint.in_flight.restored_input import RestoredInput
+from pipeline.runtime.subtask import letters
+from pipeline.runtime.subtask.batch_in_hand import BatchInHand
+from pipeline.runtime.subtask.chain import Chain
+from pipeline.runtime.subtask.context import Context
+from pipeline.runtime.subtask.event_time import EventTime
+from pipeline.runtime.subtask.mailbox import Mailbox
+from pipeline.runtime.subtask.record_writer import RecordWriter
+from pipeline.runtime.subtask.sink_driver import SinkDriver
+from pipeline.runtime.subtask.task_checkpoints import Acknowledger, TaskCheckpoints
+from pipeline.runtime.subtask.task_metrics import TaskMetrics
+
+_LOG = logging.getLogger(__name__)
+_GAUGE_PERIOD = 0.25
+_IDLE_WAIT = 0.2
+"""Upper bound of a wait; whatever happens wakes the task thread before, but for the clock."""
+
+
+class Coordinator(Acknowledger, Protocol):
+    """How a task talks to the driver. Thread-safe; never blocks for long."""
+
+    def running(self, highest_checkpoint: int, restored_epochs: dict[str, list[int]]) -> None: ...
+
+    def ask_for_checkpoint(self, last_barrier: int) -> None: ...
+
+    def drained(self) -> None: ...
+
+    def input_ended(self) -> None: ...
+
+    def failed(self, error: BaseException) -> None: ...
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where the records of an edge enter a subtask's chain."""
+
+    push: Callable[[Any], None]
+    keyed: bool
+    """Whether they come with keys."""
+    at_head: bool
+    """False for what was in flight between steps that are chained now."""
+
+
+class Cancelled(Exception):
+    """The driver ended the attempt."""
+
+
+class Task(ABC):
+    """One subtask. Everything here runs in the task thread."""
+
+    def __init__(
+        self,
+        name: str,
+        chain: Chain,
+        context: Context,
+        writers: Sequence[RecordWriter],
+        sinks: dict[str, SinkDriver],
+        checkpoints: TaskCheckpoints,
+        event_time: EventTime,
+        hand: BatchInHand,
+        restored: RestoredInput,
+        entries: Mapping[EdgeName, Entry],
+        drain: bool,
+        mailbox: Mailbox,
+        coordinator: Coordinator,
+        metrics: TaskMetrics,
+        linger: float,
+    ):
+        """
+        Args:
+            restored: what was in flight; processed before anything new.
+            entries: where records enter the chain, for the edges that lead into it and those inside it.
+            drain: nothing new comes from the sources until all that was in flight has gone through the job.
+        """
+        self.name = name
+        self.chain = chain
+        self.context = context
+        self.writers = writers
+        self.sinks = sinks
+        self.checkpoints = checkpoints
+        self.event_time = event_time
+        self.hand = hand
+        self.restored = restored
+        self.entries = entries
+        self.drain = drain
+        self.mailbox = mailbox
+        self.coordinator = coordinator
+        self.metrics = metrics
+        self._linger = linger
+        self._next_flush = 0.0
+        self._next_gauges = 0.0
+        self._finished = False
+        self._opened: dict[str, letters.CommittersOpened] = {}
+        self._started = False
+        """The first heartbeat has come: every subtask runs. What is emitted before could be in no checkpoint, since
+        none is triggered."""
+        self._restoring = True
+        """Restored input, or event time that belongs to it, is left."""
+        self._input_ending = False
+        self._input_ended = False
+
+    def run(self) -> None:
+        """Open, process until told to finish, close.
+
+        Raises:
+            Cancelled: the driver ended the attempt.
+            Exception: user code or a part of the runtime failed.
+        """
+        self.metrics.in_flight = self._in_flight_bytes
+        try:
+            self.chain.open()
+            self.event_time.open()
+            for sink in self.sinks.values():
+                sink.start()
+            if not self.sinks:
+                self.coordinator.running(0, {})
+            while not self._finished:
+                self._look_around()
+                if self._finished:
+                    break
+                if self._started:
+                    self._step()
+                else:
+                    self._wait_for_work()
+            self._set_gauges()
+        except BaseException as error:
+            # Closing may take its time (a commit under way), and recovery needn't wait for it.
+            self.coordinator.failed(error)
+            try:
+                self._close()
+            except Exception:
+                _LOG.exception("%s: closing after a failure failed, too", self.name)
+            raise
+        self._close()
+
+    # -- for the two kinds of task ------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _step(self) -> None:
+        """Do some work, or wait for it, until the mailbox interrupts."""
+
+    @abstractmethod
+    def _handle(self, letter: letters.Letter) -> None:
+        """A letter that only this kind of task understands."""
+
+    def _on_clock(self, now: float) -> None:
+        """Time has passed."""
+
+    def _next_turn(self, now: float) -> float | None:
+        """When an aligned checkpoint turns unaligned here, a clock value; `None`: none will."""
+        return self.checkpoints.next_turn
+
+    def _on_start(self) -> None:
+        """Every subtask runs."""
+
+    def _on_restored(self) -> None:
+        """All that was in flight here is processed."""
+
+    def _set_gauges(self) -> None:
+        """Report what is not counted on the way."""
+        metrics, writers = self.metrics, self.writers
+        metrics.bytes_out = sum(writer.sent_bytes for writer in writers)
+        metrics.records_out = sum(writer.records for writer in writers) + sum(s.records for s in self.sinks.values())
+        metrics.gauge("overdraftBytes", max((writer.overdraft_bytes for writer in writers), default=0))
+
+    def _in_flight_bytes(self) -> int:
+        """Bytes queued; from any thread."""
+        return sum(writer.queued_bytes for writer in self.writers)
+
+    def _on_resolved(self, checkpoint_id: int, completed: bool) -> None:
+        """A checkpoint completed or was aborted."""
+
+    def _close_input(self) -> None:
+        """Release what brings records."""
+
+    # -- mailbox ------------------------------------------------------------------------------------------------
+
+    def _look_around(self) -> None:
+        mailbox = self.mailbox
+        mailbox.interrupt = False
+        while mailbox.letters and not self._finished:
+            self._read(mailbox.letters.popleft())
+        self.metrics.looked_at = now = time.monotonic()
+        if now >= self._next_flush:
+            for writer in self.writers:
+                writer.flush()
+            self._next_flush = now + self._linger
+        self.checkpoints.turn_overdue(now)
+        self._on_clock(now)
+        if now >= self._next_gauges:
+            self._next_gauges = now + _GAUGE_PERIOD
+            self._set_gauges()
+
+    def _read(self, letter: letters.Letter) -> None:
+        match letter:
+            case letters.Cancel():
+                raise Cancelled("cancelled")
+            case letters.Failure(error):
+                raise error
+            case letters.Finish():
+                self._finished = True
+            case letters.Completed(checkpoint_id):
+                self.chain.notify(checkpoint_id, completed=True)
+                self._on_resolved(checkpoint_id, completed=True)
+                for sink in self.sinks.values():
+                    sink.complete(checkpoint_id)
+            case letters.Aborted(checkpoint_id):
+                self.chain.notify(checkpoint_id, completed=False)
+                self.checkpoints.aborted(checkpoint_id)
+                self._on_resolved(checkpoint_id, completed=False)
+            case letters.ReleaseEpoch(step, epoch):
+                self.sinks[step].release_epoch(epoch)
+            case letters.ReleaseNew(step):
+                self.sinks[step].release_new()
+            case letters.CommittersOpened(step):
+                self._opened[step] = letter
+                if len(self._opened) == len(self.sinks):
+                    highest = max(one.highest_checkpoint for one in self._opened.values())
+                    self.coordinator.running(
+                        highest, {id: list(one.restored_epochs) for id, one in self._opened.items()}
+                    )
+            case letters.HeartbeatLetter() if not self._started:
+                self._started = True
+                self._on_start()
+                self._handle(letter)
+            case _:
+                self._handle(letter)
+
+    # -- output -------------------------------------------------------------------------------------------------
+
+    def _may_process(self) -> bool:
+        """Whether the next record may be taken: there is room for what it emits."""
+        for writer in self.writers:
+            if not writer.has_room:
+                return False
+        return all(sink.accepts_records for sink in self.sinks.values())
+
+    def _wait_for_room(self) -> None:
+        started = time.monotonic()
+        self.mailbox.wait(self._longest_wait(started))
+        self.metrics.backpressured_s += time.monotonic() - started
+
+    def _wait_for_work(self, timeout: float = _IDLE_WAIT) -> None:
+        started = time.monotonic()
+        timeout = min(timeout, self._longest_wait(started), self.event_time.seconds_to_next(started))
+        unsent = any(writer.unsent for writer in self.writers)
+        if unsent:
+            timeout = min(timeout, max(0.0, self._next_flush - started))
+        self.mailbox.wait(timeout)
+        self.metrics.idle_s += time.monotonic() - started
+
+    def _longest_wait(self, now: float) -> float:
+        turn = self._next_turn(now)
+        return _IDLE_WAIT if turn is None else min(_IDLE_WAIT, max(0.0, turn - now))
+
+    def _leave_records(self) -> None:
+        """The record loop is left: nothing may stay in hand."""
+        self.chain.flush_batches()
+        for sink in self.sinks.values():
+            sink.write_slice()
+
+    # -- records and event time ---------------------------------------------------------------------------------
+
+    def _process_hand(self) -> None:
+        """Push the rest of the batch in hand, until something asks for attention."""
+        self.metrics.records_in += self.hand.process()
+        self._leave_records()
+
+    def _fire(self) -> None:
+        """Fire timers and pass the watermark on, until something asks for attention."""
+        self.event_time.fire()
+        self._leave_records()
+
+    def _put_hand_back(self) -> None:
+        """Before a snapshot: what is left of the batch in hand is in-flight input."""
+        if self.hand:
+            origin = self.hand.origin
+            if isinstance(origin, int):
+                self._put_back(origin, self.hand.release())
+            else:
+                self.restored.put_back(origin, self.hand.release())
+
+    def _put_back(self, channel: int, element: Data) -> None:
+        raise AssertionError(f"{self.name} has no input channel {channel}")
+
+    def _take_restored(self) -> None:
+        """Take the next element of what was in flight; or find that there is none left."""
+        taken = self.restored.take()
+        if taken is None:
+            self._restoring = False
+            self.event_time.end_restored()
+            self._on_restored()
+            return
+        channel, element = taken
+        entry = self.entries[channel.edge]
+        match element:
+            case Data():
+                self.hand.take(element, channel, entry.keyed, entry.push, stateful=entry.at_head)
+            # Between steps that are chained now the watermark of the step in front holds, once this is processed.
+            case Watermark(timestamp):
+                if entry.at_head:
+                    self.event_time.on_watermark(channel, timestamp, restored=True)
+            case IdleStatus(idle):
+                if entry.at_head:
+                    self.event_time.on_idle(channel, idle, restored=True)
+
+    def _forward_restore_barrier(self) -> None:
+        """Nothing restored comes from here any more. Whoever is last says so to the driver."""
+        if not self.drain:
+            return
+        self.drain = False
+        for writer in self.writers:
+            writer.broadcast(RestoreBarrier())
+        # Channels of this attempt know no watermark yet, and one that doesn't advance would never be sent.
+        self.event_time.resend()
+        if not self.writers:
+            self.coordinator.drained()
+
+    def _begin_end(self) -> None:
+        """All input has ended: event time ends, too, and then the output."""
+        if not self._input_ending:
+            self._input_ending = True
+            self.event_time.end_of_input()
+
+    def _end_output(self) -> None:
+        """Everything there ever was is processed: say so downstream and to the driver, and go on with checkpoints."""
+        self._input_ended = True
+        self._leave_records()
+        for writer in self.writers:
+            writer.broadcast(EndOfInput())
+        self.coordinator.input_ended()
+
+    # -- checkpoints --------------------------------------------------------------------------------------------
+
+    def _take_snapshot(
+        self,
+        barrier: Barrier,
+        unaligned: bool,
+        alignment: float,
+        capture: Sequence[ChannelName] = (),
+        head_state: Mapping[str, Any] | None = None,
+        statistics: Mapping[str, Any] | None = None,
+    ) -> None:
+        """See `TaskCheckpoints.take`."""
+        self._put_hand_back()
+        self._leave_records()
+        self.checkpoints.take(barrier, unaligned, alignment, capture, head_state or {}, statistics or {})
+
+    # -- end ----------------------------------------------------------------------------------------------------
+
+    def _close(self) -> None:
+        self.checkpoints.close()
+        errors: list[BaseException] = []
+        for close in (self._close_input, self.chain.close, *(sink.close for sink in self.sinks.values())):
+            try:
+                close()
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]

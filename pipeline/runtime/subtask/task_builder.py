@@ -1,0 +1,329 @@
+"""Builds a subtask's task from its deployment: state, channels, chain, checkpoints."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from checkpoint import failpoints
+from checkpoint.barriers.handler import BarrierHandler
+from checkpoint.barriers.tracker import BarrierTracker
+from checkpoint.committables import Committable
+from checkpoint.elements import ChannelName, EdgeName, InFlight
+from checkpoint.gate import GateOptions, SourceGate
+from checkpoint.in_flight.restored_input import RestoredInput
+from checkpoint.key_groups import range_of
+from checkpoint.state import HeapBackend, read_snapshot
+from checkpoint.storage import owners
+from checkpoint.storage.claims import Claim
+from checkpoint.storage.staging import SharedStaging
+from checkpoint.storage.storage import CheckpointStorage
+from pipeline.graph import Plan, StepKind, Vertex
+from pipeline.operators import KeyedOperator
+from pipeline.partitioners import Distribution
+from pipeline.runtime.deployment import Deployment, JobSpec
+from pipeline.runtime.in_flight import edge_shapes, holders, load_in_flight
+from pipeline.runtime.network.frames import ChannelId
+from pipeline.runtime.network.network import Network
+from pipeline.runtime.packing import unpack_plan
+from pipeline.runtime.subtask.batch_in_hand import BatchInHand
+from pipeline.runtime.subtask.chain import Chain
+from pipeline.runtime.subtask.context import Context
+from pipeline.runtime.subtask.control import Control
+from pipeline.runtime.subtask.event_time import EventTime
+from pipeline.runtime.subtask.mailbox import Mailbox
+from pipeline.runtime.subtask.operator_task import OperatorTask
+from pipeline.runtime.subtask.record_writer import RecordWriter, downstream_subtasks
+from pipeline.runtime.subtask.sink_driver import RestoredSink, SinkDriver
+from pipeline.runtime.subtask.snapshot_files import SnapshotFiles
+from pipeline.runtime.subtask.source_task import SourceTask
+from pipeline.runtime.subtask.task import Entry, Task
+from pipeline.runtime.subtask.task_checkpoints import TaskCheckpoints
+from pipeline.runtime.subtask.task_metrics import TaskMetrics
+from pipeline.runtime.subtask.time_domain import reads_by_split
+from sinks.sink import Committer, CommitterContext, Lineage, WriterContext
+from sources.source import SourceContext, SourceReader
+
+
+class TaskBuilder:
+    """Builds the task from its deployment and runs it."""
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        deployment: Deployment,
+        mailbox: Mailbox,
+        metrics: TaskMetrics,
+        control: Control,
+        network: Network,
+    ):
+        self._spec = spec
+        self._deployment = deployment
+        self._mailbox = mailbox
+        self._metrics = metrics
+        self._control = control
+        self._network = network
+        self._plan: Plan = unpack_plan(spec.plan)
+        self._vertex: Vertex = self._plan.vertex_of(deployment.subtask)
+        self._index = deployment.subtask - self._vertex.first_subtask
+        self._storage = CheckpointStorage(spec.checkpoint_uri, spec.pipeline)
+        self._claim = Claim.from_wire(spec.claim)
+
+    def run(self) -> None:
+        """Build the task and run it to its end."""
+        spec, vertex, restore = self._spec, self._vertex, self._deployment.restore
+        context = Context(self._index, vertex.parallelism)
+        backend = self._backend()
+        writers = self._writers(context)
+        channels = self._inputs()
+        self._network.connect(self._deployment.peers, self._deployment.subtask)
+        sinks = {
+            step.id: self._sink(step.id, step.payload, context) for step in vertex.steps if step.kind is StepKind.SINK
+        }
+        outputs: dict[tuple[str, str | None], list[Any]] = {}
+        for writer in writers:
+            emit = writer.emitter(self._index, vertex.parallelism, spec.max_parallelism)
+            outputs.setdefault((writer.edge.upstream_step, writer.edge.tag), []).append(emit)
+        chain = Chain(vertex, context, sinks, outputs, backend)
+        self._restore_keyed_state(backend)
+        for id, states in restore.operators.items():
+            for state in states:
+                chain.operators[id].restore(state)
+        for id, broadcast in restore.broadcast.items():
+            chain.restore_broadcast(id, broadcast, self._deployment.allow_unclaimed)
+        restored = RestoredInput(self._in_flight())
+        reader = self._reader() if vertex.is_source else None
+        event_time = self._event_time(chain, context, backend, writers, channels, reader)
+        with ThreadPoolExecutor(2, thread_name_prefix="weir-snapshot") as snapshots:
+            shapes = edge_shapes(self._plan)
+            files = SnapshotFiles(
+                self._storage,
+                self._claim.epoch,
+                vertex.head.id,
+                self._index,
+                lambda edge: shapes[edge].carries_keys,
+                spec.compression,
+            )
+            checkpoints = TaskCheckpoints(
+                chain,
+                event_time,
+                self._index,
+                writers,
+                sinks,
+                backend,
+                restored,
+                self._control,
+                files,
+                snapshots,
+                self._metrics,
+            )
+            common = {
+                "name": vertex.subtask_name(self._deployment.subtask),
+                "chain": chain,
+                "context": context,
+                "writers": writers,
+                "sinks": sinks,
+                "checkpoints": checkpoints,
+                "event_time": event_time,
+                "hand": BatchInHand(context, self._mailbox, backend),
+                "restored": restored,
+                "entries": self._entries(chain),
+                "drain": self._deployment.drain,
+                "mailbox": self._mailbox,
+                "coordinator": self._control,
+                "metrics": self._metrics,
+                "linger": spec.buffers.linger_s,
+            }
+            task: Task
+            if reader is not None:
+                task = SourceTask(
+                    reader=reader,
+                    make_gate=self._source_gate,
+                    alignment_timeout=spec.alignment_timeout,
+                    **common,
+                )
+            else:
+                task = OperatorTask(
+                    gate=self._network.gate, channels=channels, barriers=self._barriers(channels), **common
+                )
+            task.run()
+            self._network.close(5)
+
+    # -- parts --------------------------------------------------------------------------------------------------
+
+    def _backend(self) -> HeapBackend | None:
+        if not isinstance(self._vertex.head.payload, KeyedOperator):
+            return None
+        groups = range_of(self._index, self._vertex.parallelism, self._spec.max_parallelism)
+        return HeapBackend(groups, self._spec.max_parallelism)
+
+    def _writers(self, context: Context) -> list[RecordWriter]:
+        writers = []
+        for edge in self._plan.outputs_of(self._vertex.index):
+            downstream = self._plan.vertices[edge.downstream]
+            targets = downstream_subtasks(edge, self._index, self._vertex.parallelism, downstream.parallelism)
+            overtakes = edge.partitioner.distribution is not Distribution.BROADCAST
+            channels = [
+                self._network.add_output(
+                    ChannelId(edge.index, self._deployment.subtask, downstream.first_subtask + target), overtakes
+                )
+                for target in targets
+            ]
+            names = [ChannelName(edge.name, self._index, target) for target in targets]
+            writers.append(RecordWriter(edge, channels, names, context, self._mailbox))
+        return writers
+
+    def _inputs(self) -> list[ChannelName]:
+        """Add the input channels to the network; their names, in the order of the input gate."""
+        names = []
+        for edge in self._plan.inputs_of(self._vertex.index):
+            upstream = self._plan.vertices[edge.upstream]
+            for i in range(upstream.parallelism):
+                if self._index in downstream_subtasks(edge, i, upstream.parallelism, self._vertex.parallelism):
+                    self._network.add_input(ChannelId(edge.index, upstream.first_subtask + i, self._deployment.subtask))
+                    names.append(ChannelName(edge.name, i, self._index))
+        return names
+
+    def _event_time(
+        self,
+        chain: Chain,
+        context: Context,
+        backend: HeapBackend | None,
+        writers: list[RecordWriter],
+        channels: list[ChannelName],
+        reader: SourceReader | None,
+    ) -> EventTime:
+        event_time = EventTime(
+            chain=chain,
+            context=context,
+            backend=backend,
+            writers=writers,
+            mailbox=self._mailbox,
+            channels=channels if reader is None else None,
+            splits=reader.splits if reader is not None else lambda: None,
+        )
+        restore, vertex = self._deployment.restore, self._vertex
+        if self._deployment.restored_checkpoint:
+            # There are no states if the head is new, or was chained; then old channels may have watermarks in flight.
+            event_time.restore(
+                restore.event_time.get(vertex.head.id, []),
+                holders(restore.in_flight, self._plan, vertex, self._index, self._spec.max_parallelism),
+            )
+        for step, watermarks in restore.watermarks.items():
+            event_time.restore_watermarks(step, watermarks)
+        return event_time
+
+    def _in_flight(self) -> list[tuple[ChannelName, InFlight]]:
+        """What was in flight in the restored checkpoint and comes here."""
+        restored = self._deployment.restore.in_flight
+        if restored.files:
+            failpoints.hit("restore.in_flight", subtask=self._index)
+        return load_in_flight(
+            restored, self._storage, self._plan, self._vertex, self._index, self._spec.max_parallelism
+        )
+
+    def _entries(self, chain: Chain) -> dict[EdgeName, Entry]:
+        vertex = self._vertex
+        entries = {
+            edge.name: Entry(chain.entry(edge.downstream_step, edge.input), edge.carries_keys, at_head=True)
+            for edge in self._plan.inputs_of(vertex.index)
+        }
+        shapes = edge_shapes(self._plan)
+        for step in vertex.steps:
+            if step.link is not None:
+                entries[step.link] = Entry(chain.entry(step.id, 0), shapes[step.link].carries_keys, at_head=False)
+        return entries
+
+    def _barriers(self, channels: list[ChannelName]) -> BarrierHandler | BarrierTracker:
+        now = time.monotonic()
+        if not self._spec.exactly_once:
+            return BarrierTracker(len(channels), now)
+        broadcast = {
+            edge.name
+            for edge in self._plan.inputs_of(self._vertex.index)
+            if edge.partitioner.distribution is Distribution.BROADCAST
+        }
+        return BarrierHandler(len(channels), now, [i for i, name in enumerate(channels) if name.edge in broadcast])
+
+    def _restore_keyed_state(self, backend: HeapBackend | None) -> None:
+        handles = self._deployment.restore.keyed_state.get(self._vertex.head.id, [])
+        if backend is None:
+            return
+        groups = range_of(self._index, self._vertex.parallelism, self._spec.max_parallelism)
+        for handle in handles:
+            rows = read_snapshot(self._storage.read_file(handle), groups)
+            backend.restore(rows, allow_unclaimed=self._deployment.allow_unclaimed)
+
+    def _reader(self) -> SourceReader:
+        step = self._vertex.head
+        reader: SourceReader = step.payload.create_reader(
+            SourceContext(
+                self._spec.pipeline,
+                step.id,
+                self._index,
+                self._vertex.parallelism,
+                self._metrics,
+                self._deployment.restore.sources.get(step.id),
+                track_splits=reads_by_split(self._vertex),
+            )
+        )
+        return reader
+
+    def _source_gate(self, now: float) -> SourceGate:
+        source = self._vertex.head.payload
+        spec = self._spec
+        options = GateOptions(
+            interval=spec.interval,
+            min_pause=spec.min_pause,
+            max_concurrent=spec.max_concurrent,
+            timeout=spec.timeout,
+            max_span_records=source.max_span_records,
+            max_span_bytes=source.max_span_bytes,
+            enabled=source.active_backpressure,
+        )
+        return SourceGate(options, now, self._deployment.restored_checkpoint)
+
+    def _sink(self, id: str, sink: Any, context: Context) -> SinkDriver:
+        spec, deployment = self._spec, self._deployment
+        staging = SharedStaging(self._storage, self._claim.epoch)
+        wire = deployment.restore.sinks.get(id, {"pending": [], "committers": []})
+        pending: dict[int, list[Committable]] = {}
+        for owner, committables in wire["pending"]:
+            pending.setdefault(owner, []).extend(Committable.from_wire(one) for one in committables)
+        states: dict[int, Any] = dict(wire["committers"])
+        lineage, parent = deployment.lineage
+
+        def make_committer(owner: int) -> Committer | None:
+            committer: Committer | None = sink.create_committer(
+                CommitterContext(
+                    spec.pipeline,
+                    id,
+                    owner,
+                    Lineage(lineage, parent),
+                    deployment.restored_checkpoint,
+                    states.get(owner),
+                    deployment.rewind,
+                    deployment.ignore_earlier_output,
+                    staging,
+                    self._metrics,
+                    lambda: owners.check(self._storage, self._claim),
+                )
+            )
+            return committer
+
+        writer = sink.create_writer(
+            WriterContext(spec.pipeline, id, self._index, self._vertex.parallelism, staging, self._metrics)
+        )
+        return SinkDriver(
+            id,
+            self._index,
+            writer,
+            make_committer,
+            RestoredSink(pending, states),
+            context,
+            self._mailbox,
+            self._metrics,
+            self._control.committed,
+            self._control.restored_epoch_committed,
+        )

@@ -1,0 +1,290 @@
+"""How a task takes part in checkpoints: snapshot, barriers onward, capture of what is in flight, acknowledgement."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any, Protocol
+
+from checkpoint import failpoints
+from checkpoint.barriers.events import Barrier
+from checkpoint.codec import EncodingError, encode
+from checkpoint.elements import BarrierElement, CancelMarker, ChannelName, InFlight
+from checkpoint.in_flight.captured import CapturedState
+from checkpoint.in_flight.output_queue import Captured
+from checkpoint.in_flight.restored_input import RestoredInput
+from checkpoint.state import HeapBackend, HeapSnapshot
+from checkpoint.state.groups import private_copy
+from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.metadata import OperatorSnapshot, SubtaskSnapshot
+from pipeline.runtime.subtask.chain import Chain
+from pipeline.runtime.subtask.event_time import EventTime
+from pipeline.runtime.subtask.pending_snapshot import PendingSnapshot
+from pipeline.runtime.subtask.record_writer import RecordWriter
+from pipeline.runtime.subtask.sink_driver import SinkDriver
+from pipeline.runtime.subtask.task_metrics import TaskMetrics
+
+
+class Acknowledger(Protocol):
+    """How snapshots get to the driver. Thread-safe; never blocks for long."""
+
+    def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, statistics: dict[str, Any]) -> None: ...
+
+    def decline(self, checkpoint_id: int, message: str, asynchronous: bool) -> None: ...
+
+
+class SnapshotFiles(Protocol):
+    """Where a subtask's state goes."""
+
+    def write_keyed_state(self, checkpoint_id: int, step: str, snapshot: HeapSnapshot) -> list[FileHandle]: ...
+
+    def write_channel_state(self, checkpoint_id: int, captured: CapturedState) -> FileHandle: ...
+
+    def spill(self, checkpoint_id: int, step: str, snapshot: OperatorSnapshot) -> OperatorSnapshot:
+        """`snapshot` with its state in a file, if it is too large for the acknowledgement."""
+
+
+class TaskCheckpoints:
+    """Used by the task thread, but for what says otherwise.
+
+    A checkpoint is acknowledged once its state is written, its barrier has left every output queue, and every channel
+    that is being captured has delivered the barrier.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        event_time: EventTime,
+        subtask: int,
+        writers: Sequence[RecordWriter],
+        sinks: Mapping[str, SinkDriver],
+        backend: HeapBackend | None,
+        restored: RestoredInput,
+        coordinator: Acknowledger,
+        files: SnapshotFiles,
+        pool: Executor,
+        metrics: TaskMetrics,
+    ) -> None:
+        self._chain = chain
+        self._event_time = event_time
+        self._subtask = subtask
+        self._writers = writers
+        self._sinks = sinks
+        self._backend = backend
+        self._restored = restored
+        self._coordinator = coordinator
+        self._files = files
+        self._pool = pool
+        self._metrics = metrics
+        self._pending: dict[int, PendingSnapshot] = {}
+        self._due: dict[int, float] = {}
+        """Aligned barriers that turn unaligned in the output queues: checkpoint id → clock value."""
+        for writer in writers:
+            for channel, name in zip(writer.channels, writer.names, strict=True):
+                channel.on_barrier_left = partial(self._barrier_left, name)
+
+    def take(
+        self,
+        barrier: Barrier,
+        unaligned: bool,
+        alignment: float,
+        capture: Sequence[ChannelName],
+        head_state: Mapping[str, Any],
+        statistics: Mapping[str, Any],
+    ) -> None:
+        """The synchronous part: send the barrier on, freeze state, cut the sinks' epochs. The rest goes beside.
+
+        Nothing may be in hand.
+
+        Args:
+            barrier: to send on.
+            unaligned: it overtakes what is queued for output, which becomes channel state.
+            alignment: seconds from its first sight.
+            capture: input channels that the caller captures next.
+            head_state: parts of the head step's state that are the task's own.
+            statistics: the task's own figures.
+        """
+        started = time.monotonic()
+        n = barrier.checkpoint_id
+        names = [name for writer in self._writers for name in writer.names]
+        figures = {"alignment": alignment, "start_delay": barrier.age, "unaligned": unaligned, **statistics}
+        pending = PendingSnapshot(n, names, capture, self._restored.rest(), figures, self._hand_to_pool)
+        self._pending[n] = pending
+        self._metrics.pending[n] = pending.waiting
+        self._send(barrier, unaligned)
+        head = self._chain.head
+        # Copies, since user code goes on changing what it returned while that is written beside it.
+        states: dict[str, dict[str, Any]] = {
+            id: {"operator": private_copy(state)} for id, state in self._chain.snapshot(n).items()
+        }
+        for id, broadcast in self._chain.broadcast_snapshot().items():
+            states.setdefault(id, {})["broadcast"] = broadcast
+        for id, watermarks in self._event_time.snapshot_watermarks().items():
+            states.setdefault(id, {})["watermarks"] = watermarks
+        states.setdefault(head, {}).update(private_copy(head_state), event_time=self._event_time.snapshot())
+        files: dict[str, list[FileHandle]] = {}
+        for id, sink in self._sinks.items():
+            state, of_sink = sink.snapshot(n)
+            states.setdefault(id, {})["sink"] = state
+            files[id] = of_sink
+        frozen = self._backend.freeze() if self._backend is not None else None
+        figures["sync"] = time.monotonic() - started
+        self._metrics.writing.add(n)
+        self._pool.submit(self._write_state, pending, head, states, files, frozen)
+
+    def give_up(self, checkpoint_id: int, message: str) -> None:
+        """It can't be taken here: tell the coordinator, and those downstream."""
+        self._coordinator.decline(checkpoint_id, message, asynchronous=False)
+        for writer in self._writers:
+            writer.broadcast(CancelMarker(checkpoint_id))
+
+    def aborted(self, checkpoint_id: int) -> None:
+        """The coordinator has given it up."""
+        pending = self._pending.get(checkpoint_id)
+        if pending is not None:
+            pending.drop()
+            self._forget(checkpoint_id)
+
+    def input_captured(self, channel: ChannelName, checkpoint_id: int, elements: list[InFlight]) -> None:
+        """The channel's barrier has arrived; from any thread."""
+        pending = self._pending.get(checkpoint_id)
+        if pending is not None:
+            pending.input_captured(channel, elements)
+
+    @property
+    def next_turn(self) -> float | None:
+        """When `turn_overdue` has something to do, a clock value; `None`: never."""
+        return min(self._due.values(), default=None)
+
+    def turn_overdue(self, now: float) -> None:
+        """Let barriers overtake that have waited in an output queue for longer than their alignment timeout."""
+        due = [n for n, at in self._due.items() if now >= at]
+        if due:
+            for writer in self._writers:
+                writer.turn(max(due), self._overtaken)
+            self._due = {n: at for n, at in self._due.items() if n > max(due)}
+
+    def close(self) -> None:
+        """Acknowledge nothing any more."""
+        for pending in list(self._pending.values()):
+            pending.drop()
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _send(self, barrier: Barrier, unaligned: bool) -> None:
+        element = BarrierElement(barrier)
+        if unaligned:
+            for writer in self._writers:
+                writer.overtake(element, self._overtaken)
+            self._due.clear()  # it has turned them all
+            return
+        for writer in self._writers:
+            writer.broadcast(element)
+        if barrier.alignment_timeout is not None:
+            self._due[barrier.checkpoint_id] = element.at + barrier.alignment_timeout - barrier.age
+
+    def _overtaken(self, channel: ChannelName, captured: Captured) -> None:
+        for checkpoint_id, elements in captured.items():
+            pending = self._pending.get(checkpoint_id)
+            if pending is not None:
+                pending.statistics["unaligned"] = True
+                pending.output_captured(channel, elements)
+
+    def _barrier_left(self, channel: ChannelName, checkpoint_id: int) -> None:
+        """In the network thread."""
+        pending = self._pending.get(checkpoint_id)
+        if pending is not None:
+            pending.barrier_left(channel)
+
+    def _hand_to_pool(self, pending: PendingSnapshot) -> None:
+        self._pool.submit(self._acknowledge, pending)
+
+    def _forget(self, checkpoint_id: int) -> None:
+        self._pending.pop(checkpoint_id, None)
+        self._metrics.pending.pop(checkpoint_id, None)
+
+    # -- in a thread of the pool ------------------------------------------------------------------------------------
+
+    def _write_state(
+        self,
+        pending: PendingSnapshot,
+        head: str,
+        states: dict[str, dict[str, Any]],
+        files: dict[str, list[FileHandle]],
+        frozen: HeapSnapshot | None,
+    ) -> None:
+        started = time.monotonic()
+        n = pending.checkpoint_id
+        try:
+            failpoints.hit("snapshot.async_write", subtask=self._subtask)
+            keyed: dict[str, list[FileHandle]] = {}
+            if frozen is not None:
+                keyed[head] = self._files.write_keyed_state(n, head, frozen)
+            operators = {}
+            for id in {*states, *keyed}:
+                own = OperatorSnapshot(
+                    state=states.get(id, {}), files=tuple(files.get(id, ())), keyed_state=tuple(keyed.get(id, ()))
+                )
+                operators[id] = self._spilled(n, id, own)
+            pending.statistics["async"] = time.monotonic() - started
+            pending.state_written(operators)
+        except Exception as error:
+            self._failed(pending, error)
+        finally:
+            self._metrics.writing.discard(n)
+            if frozen is not None:
+                frozen.release()
+
+    def _acknowledge(self, pending: PendingSnapshot) -> None:
+        """Everything is there."""
+        started = time.monotonic()
+        n, captured, statistics = pending.checkpoint_id, pending.captured, pending.statistics
+        self._metrics.writing.add(n)
+        try:
+            channel_state: tuple[FileHandle, ...] = ()
+            if captured:
+                failpoints.hit("snapshot.channel_state", subtask=self._subtask)
+                channel_state = (self._files.write_channel_state(n, captured),)
+            assert pending.operators is not None
+            snapshot = SubtaskSnapshot(
+                pending.operators,
+                channel_state=channel_state,
+                in_flight_rows=captured.rows(),
+                in_flight_bytes=sum(captured.sizes().values()),
+            )
+            statistics["async"] += time.monotonic() - started
+            statistics["size"] = sum(file.size for file in snapshot.all_files())
+            statistics["in_flight_records"] = snapshot.in_flight_records
+            statistics["in_flight_bytes"] = snapshot.in_flight_bytes
+            self._coordinator.acknowledge(n, snapshot, statistics)
+            failpoints.hit("subtask.after_acknowledge", subtask=self._subtask)
+        except Exception as error:
+            self._failed(pending, error)
+        finally:
+            self._metrics.writing.discard(n)
+            self._forget(n)
+
+    def _failed(self, pending: PendingSnapshot, error: Exception) -> None:
+        """The checkpoint fails and counts; whether the job goes on is the coordinator's to say."""
+        pending.drop()
+        self._coordinator.decline(pending.checkpoint_id, f"{type(error).__name__}: {error}", asynchronous=True)
+
+    def _spilled(self, checkpoint_id: int, id: str, snapshot: OperatorSnapshot) -> OperatorSnapshot:
+        try:
+            return self._files.spill(checkpoint_id, id, snapshot)
+        except TypeError as error:
+            raise TypeError(
+                f"what step {id!r} returned from snapshot (a sink: from prepare_commit) can't be kept in a checkpoint: "
+                f"{_explained(snapshot.state, error)}"
+            ) from error
+
+
+def _explained(state: Mapping[str, Any], error: TypeError) -> str:
+    """Says where in the state the value is that can't be packed, if the codec of records can tell."""
+    try:
+        encode(dict(state))
+    except EncodingError as better:
+        return str(better)
+    return str(error)
