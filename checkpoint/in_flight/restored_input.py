@@ -21,6 +21,11 @@ class RestoredInput:
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self._entries: deque[Entry] = deque(entries)
 
+    @property
+    def first(self) -> ChannelName | None:
+        """The channel of what `take` would give."""
+        return self._entries[0][0] if self._entries else None
+
     def take(self) -> Entry | None:
         return self._entries.popleft() if self._entries else None
 

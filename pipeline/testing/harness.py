@@ -84,6 +84,8 @@ class OperatorHarness:
         return harness
 
     def _prepare(self, operator: Operator, broadcast: Broadcast, clock: ManualClock | None) -> None:
+        if broadcast not in (None, "process", "process_connected"):
+            raise ValueError(f'broadcast must be None, "process" or "process_connected", not {broadcast!r}')
         self.operator = operator
         self.outputs: list[Any] = []
         """All that was emitted, in order."""

@@ -47,7 +47,7 @@ class Control:
 
     def close(self) -> None:
         self._stop.set()
-        if self._thread is not threading.current_thread():
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(5)
         self._connection.close()
 

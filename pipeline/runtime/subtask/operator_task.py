@@ -68,7 +68,7 @@ class OperatorTask(Task):
             self._process_hand()
         elif holding:
             self._poll()
-        elif self.event_time.due:
+        elif self._time_due:
             self._fire()
         elif self._restoring:
             self._take_restored()

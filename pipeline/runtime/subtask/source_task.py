@@ -57,7 +57,7 @@ class SourceTask(Task):
             self._wait_for_room()
         elif self.hand:
             self._process_hand()
-        elif self.event_time.due:
+        elif self._time_due:
             self._fire()
         elif self._restoring:
             self._take_restored()

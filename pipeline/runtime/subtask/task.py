@@ -320,6 +320,15 @@ class Task(ABC):
                 if entry.at_head:
                     self.event_time.on_idle(channel, idle, restored=True)
 
+    @property
+    def _time_due(self) -> bool:
+        """Whether event time has something to do now. What waits in front of steps that are chained now is older than
+        anything that comes from the head, timers and watermarks included."""
+        if not self.event_time.due:
+            return False
+        first = self.restored.first
+        return first is None or self.entries[first.edge].at_head
+
     def _forward_restore_barrier(self) -> None:
         """Nothing restored comes from here any more. Whoever is last says so to the driver."""
         if not self.drain:
