@@ -282,17 +282,18 @@ def _ids_before_checkpoint(stage: Stage, index: int) -> set[int]:
 def test_output_ahead_of_an_older_checkpoint_stops_the_job_and_a_rewind_writes_again_what_came_after_it(
     stage: Stage, spark: Any
 ) -> None:
-    stage.pipeline(retained=5).run(spark=spark, timeout=90)
+    # Aligned, so that what was written since the checkpoint is what was read since.
+    stage.pipeline(retained=5, alignment="aligned").run(spark=spark, timeout=90)
     before = _ids_before_checkpoint(stage, 0)
     assert 0 < len(before) < len(stage.inputs)
     older = f"{stage.folder.as_uri()}/{stage.name}/{storage_of(stage).list_checkpoints()[0].path}"
 
     with pytest.raises(JobFailed, match=r"(?s)OutputAhead.*ahead of this checkpoint.*rewind=True"):
-        stage.pipeline(retained=5, restart=NO_RESTART).run(older, spark=spark, timeout=90)
+        stage.pipeline(retained=5, alignment="aligned", restart=NO_RESTART).run(older, spark=spark, timeout=90)
     assert stage.findings() == EXACT
 
     with failpoints.crash("committer.after_send_offsets", nth=2) as point:
-        stage.pipeline(retained=5).run(older, spark=spark, rewind=True, timeout=90)
+        stage.pipeline(retained=5, alignment="aligned").run(older, spark=spark, rewind=True, timeout=90)
     again = {record["id"] for record in stage.inputs} - before
     findings = stage.findings()
     assert point.fired
