@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 from checkpoint.config import CheckpointConfig
 from checkpoint.state import ValueState
@@ -12,6 +12,8 @@ from pipeline.operators import KeyedOperator, OperatorContext
 from sinks import KafkaSink
 from sinks.kafka.clients import Delivery
 from sources import KafkaSource
+
+Alignment = Literal["aligned", "unaligned"]
 
 
 class RunningSum(KeyedOperator):
@@ -35,8 +37,10 @@ def running_sum(
     parallelism: int,
     interval: float,
     delivery: Delivery,
+    alignment: Alignment,
 ) -> Pipeline:
-    p = Pipeline(name, parallelism=parallelism, checkpoints=CheckpointConfig(folder, interval=interval))
+    checkpoints = CheckpointConfig(folder, interval=interval, alignment=alignment)
+    p = Pipeline(name, parallelism=parallelism, checkpoints=checkpoints)
     (
         p.source("records", KafkaSource(servers, topics=[source], end="latest", value_format="json"))
         .key_by("user")

@@ -18,7 +18,7 @@ from pipeline.bench.cpu import CpuMeter
 from pipeline.bench.errors import BenchFailed
 from pipeline.bench.input import RECORD_BYTES, USERS, records
 from pipeline.bench.percentiles import percentile
-from pipeline.bench.running_sum import running_sum
+from pipeline.bench.running_sum import Alignment, running_sum
 from pipeline.bench.spark_jvm import jvm_pid
 from pipeline.broker.topics import Follower, create_topics, delete_topics, publish
 from pipeline.handle import JobHandle
@@ -62,6 +62,7 @@ class Throughput:
     partitions: int
     parallelism: int
     interval_s: float
+    alignment: Alignment
     bare_loop: Loop
     jobs: list[Job]
 
@@ -75,6 +76,7 @@ class ThroughputOptions:
     parallelism: int = 2
     interval: float = 1.0
     """Seconds between checkpoints."""
+    alignment: Alignment = "unaligned"
     deliveries: tuple[Delivery, ...] = ("exactly_once", "at_least_once")
     loops: int = 2
     """Runs of the bare loop, of which the median counts."""
@@ -109,7 +111,7 @@ def measure(servers: str, options: ThroughputOptions, say: Callable[[str], None]
             say(f"keyed running sum, {delivery}: {jobs[-1].rate:,.0f} records/s")
     finally:
         delete_topics(servers, topics)
-    return Throughput(o.records, RECORD_BYTES, USERS, PARTITIONS, o.parallelism, o.interval, loop, jobs)
+    return Throughput(o.records, RECORD_BYTES, USERS, PARTITIONS, o.parallelism, o.interval, o.alignment, loop, jobs)
 
 
 def _bare_loop(servers: str, source: str, target: str, count: int) -> Loop:
@@ -127,7 +129,7 @@ def _job(
 ) -> Job:
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder, _Watch(servers, target) as watch:
         started = time.monotonic()
-        pipeline = running_sum(name, servers, source, target, folder, o.parallelism, o.interval, delivery)
+        pipeline = running_sum(name, servers, source, target, folder, o.parallelism, o.interval, delivery, o.alignment)
         handle = pipeline.start(restore="none")
         try:
             watch.until_ended(handle)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from pipeline.bench.backpressure.tables import Table as Columns
+    from pipeline.bench.running_sum import Alignment
     from pipeline.bench.throughput import Throughput
 
 
@@ -47,9 +48,23 @@ def bench() -> None:
 @click.option(
     "--interval", default=1.0, show_default=True, type=click.FloatRange(min=0.1), help="Seconds between checkpoints."
 )
+@click.option(
+    "--alignment",
+    default="unaligned",
+    show_default=True,
+    type=click.Choice(["unaligned", "aligned"]),
+    help="Of the checkpoints' barriers.",
+)
 @click.option("--bootstrap", metavar="SERVERS", help="Use the Kafka there instead of starting one.")
 @_json_option
-def throughput(records: int, parallelism: int, interval: float, bootstrap: str | None, json_file: Path | None) -> None:
+def throughput(
+    records: int,
+    parallelism: int,
+    interval: float,
+    alignment: Alignment,
+    bootstrap: str | None,
+    json_file: Path | None,
+) -> None:
     """Keyed running sum, Kafka to Kafka, beside a bare consume → produce loop in one process.
 
     JSON of 110 bytes, 10,000 keys, 4 partitions; exactly once and at least once.
@@ -68,7 +83,7 @@ def throughput(records: int, parallelism: int, interval: float, bootstrap: str |
     with ending_cleanly(), contextlib.ExitStack() as stack:
         try:
             servers = bootstrap or stack.enter_context(NativeBroker.start()).bootstrap_servers
-            options = ThroughputOptions(records, parallelism, interval)
+            options = ThroughputOptions(records, parallelism, interval, alignment)
             result = measure(servers, options, lambda text: console.print(text, highlight=False))
         except (BenchFailed, BrokerFailed, FetchFailed, JavaMissing, TopicTrouble) as error:
             raise click.ClickException(str(error)) from error
