@@ -79,7 +79,7 @@ class OperatorHarness:
         state = decode(snapshot.operator_state)
         if state is not None:
             operator.restore(state)
-        harness._event_time.restore([decode(snapshot.event_time)], {})
+        harness._event_time.restore([decode(snapshot.event_time)], {}, same_topology=True)
         harness._open()
         return harness
 

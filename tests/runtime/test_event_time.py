@@ -585,9 +585,10 @@ def restored(
 ) -> Subtask:
     """A new subtask with the state of old ones, all of which it follows."""
     one = Subtask(build, vertex, olds[0].splits, subtask, parallelism)
-    one.time.restore(packed([old.time.snapshot() for old in olds]), holders(one, *range(len(olds))))
+    same = (len(olds), olds[0].context.parallelism) == (1, parallelism)
+    one.time.restore(packed([old.time.snapshot() for old in olds]), holders(one, *range(len(olds))), same)
     for step in olds[0].time.snapshot_watermarks():
-        one.time.restore_watermarks(step, packed([old.time.snapshot_watermarks()[step] for old in olds]))
+        one.time.restore_watermarks(step, packed([old.time.snapshot_watermarks()[step] for old in olds]), same)
     for old in olds:
         if old.backend is not None and one.backend is not None:
             pieces = bytearray()
@@ -671,11 +672,28 @@ def test_broadcast_edges_hold_no_rows_and_do_not_make_a_restore_one_after_rescal
     old.watermark(10)
     old.fire()
     one = Subtask(plain, 1)
-    one.time.restore(packed([old.time.snapshot()]), holders(one))
+    one.time.restore(packed([old.time.snapshot()]), holders(one), True)
     one.open()
     one.watermark(20)
     one.fire()
     assert one.sent[-1] == Watermark(20)
+
+
+def test_what_a_channel_had_reached_is_forgotten_when_something_upstream_has_changed() -> None:
+    old = Subtask(plain, 1).open()
+    old.time.on_end(old.channels[0])
+    old.time.on_watermark(old.channels[1], 10)
+    old.fire()
+    one = Subtask(plain, 1)
+    one.time.restore(packed([old.time.snapshot()]), holders(one, 0), same_topology=False)
+    one.open()
+    one.time.end_restored()
+    one.time.on_watermark(one.channels[1], 85)
+    one.fire()
+    assert one.context.watermark == 10  # the subtask behind the ended channel may be fed by others now
+    one.watermark(55, 0)
+    one.fire()
+    assert one.context.watermark == 55
 
 
 def with_broadcast(stream: Stream) -> Any:
@@ -695,7 +713,7 @@ def test_after_rescaling_what_broadcast_channels_had_reached_holds_the_watermark
                 old.time.on_watermark(channel, 10)
         old.fire()
     one = Subtask(with_broadcast, 1)
-    one.time.restore(packed([left.time.snapshot(), right.time.snapshot()]), {rows[0].edge: [0, 1]})
+    one.time.restore(packed([left.time.snapshot(), right.time.snapshot()]), {rows[0].edge: [0, 1]}, False)
     one.open()
     one.fire()
     assert one.context.watermark == 10
@@ -703,7 +721,7 @@ def test_after_rescaling_what_broadcast_channels_had_reached_holds_the_watermark
 
 def test_watermarks_in_flight_to_a_step_that_was_chained_wait_for_those_of_the_new_channels() -> None:
     one = Subtask(plain, 1)
-    one.time.restore([], holders(one, 0, 1, 2))
+    one.time.restore([], holders(one, 0, 1, 2), False)
     one.open()
     channel = one.channels[0]
     one.time.on_watermark(channel._replace(upstream=7, downstream=2), 10, restored=True)
@@ -741,8 +759,10 @@ def test_after_rescaling_a_source_goes_on_with_the_splits_that_it_reads_now() ->
         old.process({"at": at}, split=old.splits[0])  # type: ignore[index]
         old.advance(0)
     one = Subtask(bounded, splits=["b", "a"])
-    one.time.restore(packed([left.time.snapshot(), right.time.snapshot()]), {})
-    one.time.restore_watermarks("times", packed([old.time.snapshot_watermarks()["times"] for old in (left, right)]))
+    one.time.restore(packed([left.time.snapshot(), right.time.snapshot()]), {}, False)
+    one.time.restore_watermarks(
+        "times", packed([old.time.snapshot_watermarks()["times"] for old in (left, right)]), False
+    )
     one.open()
     assert one.time.snapshot_watermarks()["times"]["emitted"] == 69
     one.process({"at": 90}, split="b")
@@ -764,6 +784,6 @@ def test_a_watermark_that_was_made_and_not_sent_is_made_again() -> None:
 def test_watermarks_of_a_step_that_makes_none_any_more_are_left_out() -> None:
     old = Subtask(bounded, splits=["a"]).open()
     one = Subtask(plain, 0)
-    one.time.restore_watermarks("times", packed([old.time.snapshot_watermarks()["times"]]))
+    one.time.restore_watermarks("times", packed([old.time.snapshot_watermarks()["times"]]), True)
     one.open()
     assert one.context.watermark is None

@@ -288,21 +288,29 @@ class EventTime:
             if domain.generator is not None
         }
 
-    def restore(self, states: Sequence[Mapping[str, Any]], holders: Mapping[EdgeName, Collection[int]]) -> None:
+    def restore(
+        self, states: Sequence[Mapping[str, Any]], holders: Mapping[EdgeName, Collection[int]], same_topology: bool
+    ) -> None:
         """Take over what `snapshot` gave.
+
+        What a channel had reached holds for the new channel of its name only if nothing upstream has changed either:
+        the subtask behind it may now be fed by others, of which none had come so far.
 
         Args:
             states: of all old subtasks; none if the head was chained then, or is new.
             holders: by input edge the old subtasks (by index) whose in-flight rows may come here; none where no rows
                 can be in flight, and for a source.
+            same_topology: no parallelism or edge of the job has changed.
         """
         decoded = [
             {**state, "channels": [[_from_wire(id), *rest] for id, *rest in state["channels"]]} for state in states
         ]
         own = self._own(decoded)
-        mine = self._context.subtask
-        same = own is not None and all(set(subtasks) <= {mine} for subtasks in holders.values())
-        if own is not None and same and (self._is_source or {one[0] for one in own["channels"]} == set(self._channels)):
+        if (
+            own is not None
+            and same_topology
+            and (self._is_source or {one[0] for one in own["channels"]} == set(self._channels))
+        ):
             self._combiner.restore([own], True, ())
             self._head.idle = own["idle"]
         else:
@@ -316,16 +324,17 @@ class EventTime:
             self._combiner.end_restored()
         self._head.watermark = self._combiner.emitted
 
-    def restore_watermarks(self, step: str, states: Sequence[Mapping[str, Any]]) -> None:
+    def restore_watermarks(self, step: str, states: Sequence[Mapping[str, Any]], same_topology: bool) -> None:
         """Take over what `snapshot_watermarks` gave for a step.
 
         Args:
             states: of all old subtasks.
+            same_topology: no parallelism or edge of the job has changed.
         """
         domain = next((one for one in self._generated if one.step == step), None)
         if domain is None or domain.generator is None:
             return  # it makes no watermarks any more
-        own = self._own(states)
+        own = self._own(states) if same_topology or domain.by_split else None
         told = states if own is None or domain.by_split else [own]
         domain.generator.restore(
             [{**one, "splits": [(_hashable(id), at) for id, at in one["splits"]]} for one in told], own

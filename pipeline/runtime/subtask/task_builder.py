@@ -203,15 +203,16 @@ class TaskBuilder:
             channels=channels if reader is None else None,
             splits=reader.splits if reader is not None else lambda: None,
         )
-        restore, vertex = self._deployment.restore, self._vertex
+        restore, vertex, same = self._deployment.restore, self._vertex, self._deployment.same_topology
         if self._deployment.restored_checkpoint:
             # There are no states if the head is new, or was chained; then old channels may have watermarks in flight.
             event_time.restore(
                 restore.event_time.get(vertex.head.id, []),
                 holders(restore.in_flight, self._plan, vertex, self._index, self._spec.max_parallelism),
+                same,
             )
         for step, watermarks in restore.watermarks.items():
-            event_time.restore_watermarks(step, watermarks)
+            event_time.restore_watermarks(step, watermarks, same)
         return event_time
 
     def _in_flight(self) -> list[tuple[ChannelName, InFlight]]:

@@ -61,6 +61,7 @@ class Attempt:
         storage.restore(self.claim, ref)
         checkpoint = storage.checkpoints[ref] if ref is not None else None
         self.restored_id = ref.id if ref is not None else 0
+        self.same_parallelisms = checkpoint is not None and checkpoint.parallelism == parallelism
         self.drains = checkpoint is not None and needs_drain(graph, checkpoint, parallelism)
         if "sources_do_not_wait_for_the_drain" in options.faults:
             self.drains = False

@@ -78,11 +78,9 @@ class Operator(Subtask):
 
     def restore_event_time(self, told: list[dict[str, Any]], holders: dict[EdgeName, set[int]]) -> None:
         """As the runtime does: what the same subtask knew, or what the old channels knew whose rows come here."""
-        channels = {channel.name for channel in self.inputs}
         parallelism = self.attempt.parallelism[self.step.id]
         own = [one for one in told if one["subtask"] == self.index and one["parallelism"] == parallelism]
-        same = bool(own) and all(old <= {self.index} for old in holders.values())
-        if same and {id for id, *_ in own[0]["channels"]} == channels:
+        if own and self.attempt.same_parallelisms:
             self.event_time.restore(own, True, ())
         else:
             old = set().union(*holders.values())
