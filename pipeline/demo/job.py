@@ -24,7 +24,7 @@ subtasks two thirds of the flights."""
 
 @dataclass(frozen=True)
 class SlowPhase:
-    """The flights that the operator dwells on, so that the gate and longer checkpoints can be seen."""
+    """The flights that the operator dwells on, so that backpressure can be seen, and checkpoints that stay short."""
 
     first: int
     """Id of the first slow flight."""
