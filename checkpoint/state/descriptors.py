@@ -182,15 +182,22 @@ class BroadcastState(StateDescriptor, Generic[K, V]):
 class DeclaresState:
     """Base of operators with states: refuses `self.total = 5`, which would replace the state by a plain attribute."""
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        descriptor = getattr(type(self), name, None)
-        if isinstance(descriptor, StateDescriptor):
-            how = {"value": f"self.{name}.value = …", "list": f"self.{name}.update(…)"}.get(descriptor.kind)
-            raise StateAccessError(
-                f"{name} is a state of {type(self).__qualname__} and can't be assigned to"
-                + (f"; use {how}" if how else "; change it through its methods")
-            )
-        super().__setattr__(name, value)
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # Operators without states keep the plain, faster assignment.
+        if descriptors_of(cls):
+            cls.__setattr__ = _refuse_states  # type: ignore[method-assign]
+
+
+def _refuse_states(self: object, name: str, value: Any) -> None:
+    descriptor = getattr(type(self), name, None)
+    if isinstance(descriptor, StateDescriptor):
+        how = {"value": f"self.{name}.value = …", "list": f"self.{name}.update(…)"}.get(descriptor.kind)
+        raise StateAccessError(
+            f"{name} is a state of {type(self).__qualname__} and can't be assigned to"
+            + (f"; use {how}" if how else "; change it through its methods")
+        )
+    object.__setattr__(self, name, value)
 
 
 class StateBackend(Protocol):
