@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import pyarrow as pa
 
@@ -112,6 +112,6 @@ InFlight: TypeAlias = Data | Watermark | IdleStatus
 """What is channel state when a barrier overtakes it."""
 
 
-def is_in_flight(element: Element) -> bool:
+def is_in_flight(element: Element) -> TypeGuard[InFlight]:
     kind = type(element)
     return kind is Data or kind is Watermark or kind is IdleStatus

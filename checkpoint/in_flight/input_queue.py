@@ -33,7 +33,7 @@ class InputQueue:
                 return captured
         elif self._captures and is_in_flight(element):
             for capture in self._captures.values():
-                capture.append(element)  # type: ignore[arg-type]
+                capture.append(element)
         self._queue.append(element)
         return None
 
@@ -65,7 +65,7 @@ class InputQueue:
                     del self._queue[index]
                     return captured
             elif is_in_flight(element):
-                captured.append(element)  # type: ignore[arg-type]
+                captured.append(element)
         self._captures[checkpoint_id] = captured
         return None
 

@@ -38,7 +38,7 @@ class OutputQueue:
         """
         captured = self.turn(element.barrier.checkpoint_id)
         if self._overtakes:
-            captured[element.barrier.checkpoint_id] = [e for e in self._queue if is_in_flight(e)]  # type: ignore[misc]
+            captured[element.barrier.checkpoint_id] = [e for e in self._queue if is_in_flight(e)]
             self._front.append(element)
         else:
             captured[element.barrier.checkpoint_id] = []
@@ -72,7 +72,7 @@ class OutputQueue:
                 continue
             kept.append(element)
             if is_in_flight(element):
-                before.append(element)  # type: ignore[arg-type]
+                before.append(element)
         self._queue = kept
         return captured
 

@@ -369,6 +369,7 @@ class Attempt:
             except StorageError as error:
                 raise AttemptFailed(str(error), permanent=True) from error
         assigned = self._ask_custom_partitioners()
+        unchanged = c.restored is not None and same_topology(c.restored, self._plan)
         for vertex in self._plan.vertices:
             for subtask in vertex.subtasks:
                 index = subtask - vertex.first_subtask
@@ -381,7 +382,7 @@ class Attempt:
                     c.ignore_earlier_output,
                     c.allow_unclaimed,
                     self._drain.draining,
-                    c.restored is not None and same_topology(c.restored, self._plan),
+                    unchanged,
                     self._restored_for(vertex, index, assigned),
                 )
                 self._peers.send_to(subtask, "deploy", deployment=deployment.to_wire())

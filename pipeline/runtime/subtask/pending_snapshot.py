@@ -70,10 +70,6 @@ class PendingSnapshot:
         with self._lock:
             self._over = True
 
-    @property
-    def over(self) -> bool:
-        return self._over
-
     def waiting(self) -> tuple[list[ChannelName], list[ChannelName]]:
         """Output channels that the barrier has not left, and input channels on which it has not arrived."""
         with self._lock:

@@ -69,6 +69,7 @@ class TaskBuilder:
         self._index = deployment.subtask - self._vertex.first_subtask
         self._storage = CheckpointStorage(spec.checkpoint_uri, spec.pipeline)
         self._claim = Claim.from_wire(spec.claim)
+        self._shapes = edge_shapes(self._plan)
 
     def run(self) -> None:
         """Build the task and run it to its end."""
@@ -96,13 +97,12 @@ class TaskBuilder:
         reader = self._reader() if vertex.is_source else None
         event_time = self._event_time(chain, context, backend, writers, channels, reader)
         with ThreadPoolExecutor(2, thread_name_prefix="weir-snapshot") as snapshots:
-            shapes = edge_shapes(self._plan)
             files = SnapshotFiles(
                 self._storage,
                 self._claim.epoch,
                 vertex.head.id,
                 self._index,
-                lambda edge: shapes[edge].carries_keys,
+                lambda edge: self._shapes[edge].carries_keys,
                 spec.compression,
             )
             checkpoints = TaskCheckpoints(
@@ -230,10 +230,9 @@ class TaskBuilder:
             edge.name: Entry(chain.entry(edge.downstream_step, edge.input), edge.carries_keys, at_head=True)
             for edge in self._plan.inputs_of(vertex.index)
         }
-        shapes = edge_shapes(self._plan)
         for step in vertex.steps:
             if step.link is not None:
-                entries[step.link] = Entry(chain.entry(step.id, 0), shapes[step.link].carries_keys, at_head=False)
+                entries[step.link] = Entry(chain.entry(step.id, 0), self._shapes[step.link].carries_keys, at_head=False)
         return entries
 
     def _barriers(self, channels: list[ChannelName]) -> BarrierHandler | BarrierTracker:
