@@ -5,7 +5,8 @@ They live here because checkpoints carry them; `sinks.sink` is where users meet 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from checkpoint.storage.handles import FileHandle
@@ -43,3 +44,18 @@ class Committable:
     def from_wire(cls, wire: list[Any]) -> Committable:
         name, payload, files = wire
         return cls(SegmentName.from_wire(name), payload, tuple(FileHandle.from_wire(file) for file in files))
+
+
+def with_files(pending: Iterable[list[Any]], files: Mapping[FileHandle, FileHandle]) -> list[list[Any]]:
+    """What a sink's snapshot holds as pending, `[owner, [committable, …]]` in wire form, with other files in place of
+    those that it refers to: copies of the same content."""
+    return [
+        [
+            owner,
+            [
+                replace(one, files=tuple(files[file] for file in one.files)).to_wire()
+                for one in map(Committable.from_wire, committables)
+            ],
+        ]
+        for owner, committables in pending
+    ]

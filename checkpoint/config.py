@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import Literal
+from typing import Final, Literal
 from urllib.parse import urlparse
 
 Seconds = float | int | timedelta
+
+SAVEPOINT_ALIGNMENT: Final = 1.0
+"""Seconds after which a savepoint of a job with aligned checkpoints turns unaligned."""
 
 
 def seconds(value: Seconds, name: str, minimum: float = 0.0) -> float:
@@ -57,6 +60,7 @@ class CheckpointConfig:
     state_backend: Literal["heap"] = "heap"
     compression: Literal["lz4", "zstd", "none"] = "lz4"
     local_recovery: bool = False
+    """Keep a second copy of each subtask's state in a folder of its executor's own, and restore from that."""
     on_damaged: Literal["fail", "previous"] = "fail"
 
     def __post_init__(self) -> None:
@@ -83,10 +87,8 @@ class CheckpointConfig:
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {getattr(self, name)!r}")
         self._check_alignment()
-        if self.local_recovery:
-            raise ValueError("local_recovery is not available in this version of Weir")
         for field in fields(self):
-            if field.name.startswith("retain_") and not isinstance(getattr(self, field.name), bool):
+            if field.type == "bool" and not isinstance(getattr(self, field.name), bool):
                 raise ValueError(f"{field.name} must be True or False, not {getattr(self, field.name)!r}")
 
     def _check_alignment(self) -> None:
@@ -108,6 +110,14 @@ class CheckpointConfig:
         if self.mode == "at_least_once" or self.alignment == "aligned":
             return None
         return 0.0 if self.alignment == "unaligned" else float(self.alignment)  # type: ignore[arg-type]
+
+    @property
+    def savepoint_alignment_timeout_s(self) -> float | None:
+        """The same for savepoints: as the job's checkpoints. But one that aligned always would take as long as the
+        slowest operator needs for all that is queued."""
+        if self.mode == "exactly_once" and self.alignment_timeout_s is None:
+            return SAVEPOINT_ALIGNMENT
+        return self.alignment_timeout_s
 
     @property
     def interval_s(self) -> float:

@@ -20,6 +20,13 @@ from typing import Any, Final, Literal
 Action = Literal["crash", "fail", "stall", "hold"]
 
 KNOWN: Final[Mapping[str, str]] = {
+    "storage.create": "checkpoint storage: a file of a checkpoint, or a sink's, is about to be created",
+    "storage.write": "checkpoint storage: a piece of such a file is about to be written",
+    "storage.close": "checkpoint storage: such a file is about to be made durable",
+    "storage.put": "checkpoint storage: `_metadata`, or a small file such as an owner's claim, is about to be written",
+    "storage.read": "checkpoint storage: a file is about to be read",
+    "storage.list": "checkpoint storage: the job's folder is about to be listed, as at every check of the owner",
+    "storage.delete": "checkpoint storage: files are about to be deleted",
     "sink.before_flush": "Kafka sink, at a barrier: the epoch's segments are about to be made durable",
     "sink.after_flush": "Kafka sink, at a barrier: they are durable, the checkpoint is not acknowledged",
     "snapshot.async_write": "any subtask: the asynchronous part of a snapshot is about to be written",

@@ -40,6 +40,13 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("pendingCommits", "gauge", "epochs", "Completed checkpoints whose output is not committed yet."),
     Metric("recordsSkipped", "counter", "records", "Bad records left out by a source's on_bad_record option."),
     Metric("recordsLag", "gauge", "records", "Records behind the end of the source's partitions."),
+    Metric(
+        "restoredBytes",
+        "counter",
+        "bytes",
+        "Size of the files of keyed state and in-flight data that the subtask was restored from in this attempt.",
+    ),
+    Metric("restoredLocalBytes", "counter", "bytes", "Size of those of them that were read from local copies."),
 )
 
 

@@ -4,7 +4,16 @@ Begin with `Pipeline`; sources are in `sources`, sinks in `sinks`.
 """
 
 from checkpoint.config import CheckpointConfig
-from checkpoint.state import BroadcastState, ListState, MapState, ReducingState, ValueState
+from checkpoint.state import (
+    AggregatingState,
+    BroadcastState,
+    ListState,
+    MapState,
+    OperatorListState,
+    OperatorUnionState,
+    ReducingState,
+    ValueState,
+)
 from pipeline.buffers import BufferConfig
 from pipeline.errors import JobCancelled, JobFailed, NotEnoughSlots, PipelineError
 from pipeline.handle import JobHandle
@@ -15,6 +24,7 @@ from pipeline.runtime.driver.restart import RestartStrategy
 from pipeline.watermarks import WatermarkStrategy
 
 __all__ = [
+    "AggregatingState",
     "BroadcastState",
     "BufferConfig",
     "CheckpointConfig",
@@ -27,6 +37,8 @@ __all__ = [
     "MapState",
     "NotEnoughSlots",
     "Operator",
+    "OperatorListState",
+    "OperatorUnionState",
     "Pipeline",
     "PipelineError",
     "ReducingState",

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import queue
+import time
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import JobCancelled, JobFailed
+from checkpoint.coordination.coordinator_events import CheckpointKind
+from checkpoint.storage import savepoints
+from checkpoint.storage.storage import CheckpointStorage, StorageError
+from pipeline.errors import JobCancelled, JobFailed, PipelineError
+from pipeline.runtime.driver.attempt_context import CheckpointRequest
 from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
-from pipeline.runtime.driver.job_master import JobMaster, JobOptions, Recovery
+from pipeline.runtime.driver.job_master import JobMaster
+from pipeline.runtime.driver.job_options import JobOptions
+from pipeline.runtime.driver.operations import OperationsServer
+from pipeline.runtime.driver.recovery import Recovery
 
 if TYPE_CHECKING:
     from pipeline.job import Pipeline
+
+_LOG = logging.getLogger(__name__)
 
 
 class JobHandle:
@@ -19,6 +31,7 @@ class JobHandle:
 
     def __init__(self, master: JobMaster):
         self._master = master
+        self._operations: OperationsServer | None = None
 
     @classmethod
     def _start(
@@ -27,6 +40,7 @@ class JobHandle:
         restore: str,
         *,
         spark: Any,
+        claim: bool | None,
         rewind: bool,
         allow_unclaimed: bool,
         ignore_in_flight: int | None,
@@ -39,14 +53,29 @@ class JobHandle:
             pipeline.restart,
             pipeline.buffers,
             restore,
+            claim,
             rewind,
             allow_unclaimed,
             ignore_in_flight,
             spark,
         )
         master = JobMaster(options)
+        handle = cls(master)
+        try:
+            handle._operations = OperationsServer(pipeline.name, handle)
+        except OSError as error:
+            _LOG.warning("job %s can't be asked from outside: %s", pipeline.name, error)
+        else:
+            master.on_ended = handle._operations.close
+            _LOG.info("job %s: starting, listening at %s", pipeline.name, handle.address)
         master.start()
-        return cls(master)
+        return handle
+
+    @property
+    def address(self) -> str | None:
+        """Where `weir status`, `weir stop` and others reach the job on this host, as in `127.0.0.1:41233`; `None` if it
+        could not listen."""
+        return None if self._operations is None else self._operations.address
 
     @property
     def status(self) -> str:
@@ -77,9 +106,10 @@ class JobHandle:
             JobCancelled: it was cancelled.
             TimeoutError: it still runs after `timeout` seconds.
         """
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        seconds = _seconds(timeout)
         if not self._master.ended.wait(seconds):
             raise TimeoutError(f"the job still runs after {seconds:g} s")
+        self._await_last_answers()
         if self.status == "failed":
             raise JobFailed(self.failure)
         if self.status == "cancelled":
@@ -90,6 +120,11 @@ class JobHandle:
         self._master.cancel()
         if wait:
             self._master.ended.wait()
+            self._await_last_answers()
+
+    def _await_last_answers(self) -> None:
+        if self._operations is not None:
+            self._operations.await_close()
 
     def checkpoint(self, timeout: float | timedelta | None = None) -> int:
         """Take a checkpoint now, or as soon as the job runs; returns its id once it is complete.
@@ -98,13 +133,65 @@ class JobHandle:
             RuntimeError: it failed, or the job has ended; says why.
             TimeoutError: it is not complete after `timeout` seconds (but may be later).
         """
+        return self._request(CheckpointRequest(), timeout, "the checkpoint isn't complete")
+
+    def savepoint(self, uri: str | Path, timeout: float | timedelta | None = None) -> str:
+        """Take a savepoint: a checkpoint in a folder of its own that holds all it needs, so that it can be moved,
+        renamed, kept and restored by `start(restore=<its URI>)`. The job goes on; nothing is committed by it.
+
+        Args:
+            uri: a folder that is empty or doesn't exist; on a file system that all hosts share.
+
+        Returns:
+            The URI of the savepoint, which is `uri`.
+
+        Raises:
+            PipelineError: the folder can't be used.
+            RuntimeError: it failed, or the job has ended; says why.
+            TimeoutError: it is not complete after `timeout` seconds (but may be later).
+        """
+        target = _savepoint_folder(uri)
+        self._request(CheckpointRequest(CheckpointKind.SAVEPOINT, target), timeout, "the savepoint isn't complete")
+        return target.uri
+
+    def stop(
+        self,
+        savepoint: str | Path | None = None,
+        drain: bool = False,
+        timeout: float | timedelta | None = None,
+    ) -> str | None:
+        """End the job behind a last checkpoint: sources emit nothing more, all output up to it is committed, and the
+        job has finished. The next start goes on from there. Should the checkpoint fail, the job goes on.
+
+        Args:
+            savepoint: take a savepoint there (see `savepoint`), not a checkpoint in the job's folder.
+            drain: end all input first: event time ends, every event timer fires, and what that emits is committed, too.
+                For a job that will not go on. The positions of sources are kept nevertheless.
+
+        Returns:
+            The savepoint's URI; `None` without one.
+
+        Raises:
+            PipelineError: the folder can't be used.
+            RuntimeError: the checkpoint failed, or the job has ended before; says why.
+            JobFailed: the checkpoint is complete, but what belongs to it could not be committed.
+            TimeoutError: the job has not ended after `timeout` seconds (but may later).
+        """
+        target = None if savepoint is None else _savepoint_folder(savepoint)
+        kind = CheckpointKind.FINAL if target is None else CheckpointKind.SAVEPOINT
+        deadline = None if (seconds := _seconds(timeout)) is None else time.monotonic() + seconds
+        self._request(CheckpointRequest(kind, target, stop=True, drain=drain), timeout, "the job has not stopped")
+        self.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        return None if target is None else target.uri
+
+    def _request(self, request: CheckpointRequest, timeout: float | timedelta | None, late: str) -> int:
         answers: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()
-        self._master.request_checkpoint(answers.put)
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        self._master.request_checkpoint(request, answers.put)
+        seconds = _seconds(timeout)
         try:
             answer = answers.get(timeout=seconds)
         except queue.Empty:
-            raise TimeoutError(f"the checkpoint isn't complete after {seconds:g} s") from None
+            raise TimeoutError(f"{late} after {seconds:g} s") from None
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -132,3 +219,14 @@ class JobHandle:
     def processes(self) -> dict[str, int]:
         """Process id of each running subtask by name; meaningful on the subtask's own host."""
         return dict(self._master.progress.pids)
+
+
+def _seconds(timeout: float | timedelta | None) -> float | None:
+    return timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+
+
+def _savepoint_folder(uri: str | Path) -> CheckpointStorage:
+    try:
+        return savepoints.prepare(str(uri).rstrip("/"))
+    except StorageError as error:
+        raise PipelineError(str(error)) from error

@@ -13,12 +13,15 @@ from pipeline.errors import PipelineError
 from pipeline.graph import Graph, Plan, StepKind, plan
 from pipeline.handle import JobHandle
 from pipeline.runtime.driver.restart import RestartStrategy
+from pipeline.runtime.driver.start_checks import check_arguments
 from pipeline.streams import Stream
 from sources.source import Source
 
 
 class Pipeline:
     """A job: sources, operators and sinks, and how they run.
+
+    Options from outside, such as `WEIR_…` variables, win over the arguments (see `pipeline.settings`).
 
     Args:
         name: names the job's folder under the checkpoint root and, by default, its transactional ids.
@@ -44,11 +47,12 @@ class Pipeline:
         if not isinstance(name, str) or not name or any(c in name for c in "/\\\0") or name.startswith("."):
             raise PipelineError(f"a pipeline's name must be non-empty and work as a folder name, not {name!r}")
         given = settings.current()
-        parallelism = given.parallelism if given.parallelism is not None else parallelism
-        max_parallelism = given.max_parallelism if given.max_parallelism is not None else max_parallelism
+        parallelism = given.value("parallelism", parallelism)
+        max_parallelism = given.value("max_parallelism", max_parallelism)
         for label, value, most in (("parallelism", parallelism, 32767), ("max_parallelism", max_parallelism, 32767)):
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-                raise PipelineError(f"{label} must be a whole number from 1 to {most}, not {value!r}")
+                where = given.origin(label)
+                raise PipelineError(f"{label} must be a whole number from 1 to {most}, not {value!r}{where}")
         for label, thing, kind in (
             ("checkpoints", checkpoints, CheckpointConfig),
             ("restart", restart, RestartStrategy),
@@ -60,7 +64,7 @@ class Pipeline:
         self.parallelism = parallelism
         self.max_parallelism = max_parallelism
         self.checkpoints = given.checkpoint_config(checkpoints)
-        self.restart = restart or RestartStrategy.fixed_delay()
+        self.restart = given.restart_strategy(restart)
         self.buffers = given.buffer_config(buffers)
         self._graph = Graph()
 
@@ -80,6 +84,7 @@ class Pipeline:
         restore: str | Path = "latest",
         *,
         spark: Any = None,
+        claim: bool | None = None,
         rewind: bool = False,
         allow_unclaimed: bool = False,
         ignore_in_flight: int | None = None,
@@ -87,8 +92,12 @@ class Pipeline:
         """Start the job and return at once.
 
         Args:
-            restore: `"latest"`: the newest retained checkpoint if there is one; `"none"`: from nothing; or the URI
-                of a checkpoint's folder.
+            restore: `"latest"`: the newest retained checkpoint if there is one, or the savepoint that the job was
+                stopped with; `"none"`: from nothing; or the URI of a savepoint's or a checkpoint's folder, of this
+                pipeline or another one.
+            claim: with a URI, what becomes of output that is in there and not committed. By default a pipeline of the
+                same name claims it: sinks find out which of it is out already and commit the rest. A pipeline of
+                another name is a fork, which leaves it to the other one. `False`: it is **dropped**, with a warning.
             spark: a `SparkSession` or `SparkContext` to run in; by default the active one, else `local[subtasks]`.
             rewind: accept that output beyond the restored checkpoint is already visible, and will be made again.
             allow_unclaimed: drop state of the checkpoint that no step or operator declares any more.
@@ -99,12 +108,12 @@ class Pipeline:
         Raises:
             PipelineError: the pipeline can't run as written.
         """
-        if ignore_in_flight is not None and (type(ignore_in_flight) is not int or ignore_in_flight < 1):
-            raise PipelineError(f"ignore_in_flight must be the id of a checkpoint, not {ignore_in_flight!r}")
+        check_arguments(str(restore), claim, ignore_in_flight)
         return JobHandle._start(
             self,
             str(restore),
             spark=spark,
+            claim=claim,
             rewind=rewind,
             allow_unclaimed=allow_unclaimed,
             ignore_in_flight=ignore_in_flight,
@@ -115,6 +124,7 @@ class Pipeline:
         restore: str | Path = "latest",
         *,
         spark: Any = None,
+        claim: bool | None = None,
         rewind: bool = False,
         allow_unclaimed: bool = False,
         ignore_in_flight: int | None = None,
@@ -129,6 +139,7 @@ class Pipeline:
         handle = self.start(
             restore,
             spark=spark,
+            claim=claim,
             rewind=rewind,
             allow_unclaimed=allow_unclaimed,
             ignore_in_flight=ignore_in_flight,

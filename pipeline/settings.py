@@ -1,72 +1,188 @@
-"""Values from outside of a script, such as the command line's, that win over what the script gives its `Pipeline`."""
+"""Options from outside of a script, which win over what the script gives its `Pipeline`.
+
+From the strongest to the weakest: what a command was given (`--set`), `WEIR_…` variables, a TOML file (`--config` or
+WEIR_CONFIG), the script. Variables and the file of WEIR_CONFIG count for every `Pipeline`, however it is run.
+
+    checkpoints.interval=5          --set checkpoints.interval=5
+    WEIR_CHECKPOINTS_INTERVAL=5     variable
+    [checkpoints]                   in the file
+    interval = 5
+"""
 
 from __future__ import annotations
 
+import inspect
 import json
+import os
+import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 from checkpoint.config import CheckpointConfig
 from pipeline.buffers import BufferConfig
 from pipeline.errors import PipelineError
+from pipeline.runtime.driver.restart import STRATEGIES, RestartStrategy
 
 T = TypeVar("T", CheckpointConfig, BufferConfig)
+
+FILE_VARIABLE: Final = "WEIR_CONFIG"
+
+
+@dataclass(frozen=True)
+class Given:
+    """A value and where it comes from, for messages."""
+
+    value: Any
+    origin: str
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What replaces the arguments of every `Pipeline` made under `overriding`; empty = nothing."""
+    """What replaces the arguments of a `Pipeline`; empty = nothing."""
 
-    parallelism: int | None = None
-    """Of steps that don't set their own."""
-    max_parallelism: int | None = None
-    checkpoints: Mapping[str, Any] = field(default_factory=dict)
-    """Options of `CheckpointConfig`; with `uri` also for a pipeline that has none."""
-    buffers: Mapping[str, Any] = field(default_factory=dict)
-    """Options of `BufferConfig`."""
+    given: Mapping[str, Given] = field(default_factory=dict)
+    """By name, as in `checkpoints.interval`."""
+
+    def over(self, weaker: Settings) -> Settings:
+        """Both, where a value of this one wins."""
+        rest = dict(weaker.given)
+        strategy = self.given.get(_STRATEGY)
+        if strategy is not None and (_STRATEGY not in rest or rest[_STRATEGY].value != strategy.value):
+            # The options that came along belong to the other strategy.
+            rest = {name: one for name, one in rest.items() if not name.startswith("restart.")}
+        return Settings({**rest, **self.given})
+
+    def value(self, name: str, own: Any) -> Any:
+        """The value of `name`, or else the pipeline's own."""
+        one = self.given.get(name)
+        return own if one is None else one.value
+
+    def origin(self, name: str) -> str:
+        """` (from WEIR_PARALLELISM)`; empty for a value of the pipeline's own."""
+        one = self.given.get(name)
+        return "" if one is None else f" (from {one.origin})"
 
     def checkpoint_config(self, own: CheckpointConfig | None) -> CheckpointConfig | None:
         """
         Raises:
             PipelineError: an option has a value that it can't have, or there is no folder for checkpoints.
         """
-        if not self.checkpoints:
+        options = self._group("checkpoints")
+        if not options:
             return own
-        if own is None and "uri" not in self.checkpoints:
-            raise PipelineError(
-                "the pipeline has no checkpoints=CheckpointConfig(...); name a folder, too: checkpoints.uri=/folder"
-            )
-        return _replaced(own or CheckpointConfig(self.checkpoints["uri"]), self.checkpoints, "checkpoints")
+        if own is None:
+            if "uri" not in options:
+                raise PipelineError(
+                    f"{_origins('checkpoints', options, '')}: the pipeline has no checkpoints=CheckpointConfig(...); "
+                    "name a folder, too: checkpoints.uri=/folder"
+                )
+            own = _UNNAMED
+        return _replaced(own, options, "checkpoints")
 
     def buffer_config(self, own: BufferConfig | None) -> BufferConfig:
         """
         Raises:
             PipelineError: an option has a value that it can't have.
         """
-        return _replaced(own or BufferConfig(), self.buffers, "buffers")
+        return _replaced(own or BufferConfig(), self._group("buffers"), "buffers")
+
+    def restart_strategy(self, own: RestartStrategy | None) -> RestartStrategy:
+        """The pipeline's own with these options, or another one.
+
+        Raises:
+            PipelineError: there is no such strategy, it has no such option, or one can't have such a value.
+        """
+        own = own or RestartStrategy.fixed_delay()
+        options = self._group("restart")
+        if not options:
+            return own
+        kind = self.value(_STRATEGY, own.kind)
+        options.pop("strategy", None)
+        if kind not in STRATEGIES:
+            where = self.origin(_STRATEGY)
+            raise PipelineError(f"{_STRATEGY} must be one of {', '.join(STRATEGIES)}, not {kind!r}{where}")
+        there = _restart_options(kind)
+        for name, one in options.items():
+            if name not in there:
+                has = f"has {', '.join(there)}" if there else "has none"
+                raise PipelineError(
+                    f"restart.{name} is no option of the restart strategy {kind}, which {has} (from {one.origin}); "
+                    f"{_STRATEGY} names another one"
+                )
+        before = own.options if kind == own.kind else {}
+        try:
+            return STRATEGIES[kind](**{**before, **_values(options)})
+        except ValueError as error:
+            raise PipelineError(f"{_origins('restart', options, str(error))}: {error}") from error
+
+    def _group(self, group: str) -> dict[str, Given]:
+        start = f"{group}."
+        return {name.removeprefix(start): one for name, one in self.given.items() if name.startswith(start)}
 
 
-_CURRENT: ContextVar[Settings] = ContextVar("weir_settings")
-_NONE = Settings()
-_GROUPS: Mapping[str, type] = {"checkpoints": CheckpointConfig, "buffers": BufferConfig}
-_PLAIN = ("parallelism", "max_parallelism")
+_STRATEGY: Final = "restart.strategy"
+_PLAIN: Final = ("parallelism", "max_parallelism")
+_UNNAMED: Final = CheckpointConfig("/")
+"""The defaults, for a pipeline whose folder comes from outside."""
 
 
-def current() -> Settings:
-    return _CURRENT.get(_NONE)
+def _restart_options(kind: str) -> list[str]:
+    return list(inspect.signature(STRATEGIES[kind]).parameters)
+
+
+_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "checkpoints": tuple(one.name for one in fields(CheckpointConfig)),
+    "buffers": tuple(one.name for one in fields(BufferConfig)),
+    "restart": ("strategy", *dict.fromkeys(option for kind in STRATEGIES for option in _restart_options(kind))),
+}
+"""By group."""
+_COMMANDS: Final = ("ls", "show", "verify", "gc")
+"""Of `weir checkpoints`: their options' variables (WEIR_CHECKPOINTS_LS_JSON) are no options of a pipeline."""
+
+
+def option_names() -> list[str]:
+    """All there are."""
+    return [*_PLAIN, *(f"{group}.{option}" for group, options in _OPTIONS.items() for option in options)]
+
+
+# -- what counts ------------------------------------------------------------------------------------------------
+
+_OVERRIDING: ContextVar[tuple[Settings, Path | None]] = ContextVar("weir_settings")
 
 
 @contextmanager
-def overriding(settings: Settings) -> Iterator[None]:
-    """Pipelines made inside take these values."""
-    token = _CURRENT.set(settings)
+def overriding(given: Settings, file: Path | None = None) -> Iterator[None]:
+    """Pipelines made inside take these values, then those of variables, then those of the file.
+
+    Args:
+        file: instead of the one that WEIR_CONFIG names.
+    """
+    token = _OVERRIDING.set((given, file))
     try:
         yield
     finally:
-        _CURRENT.reset(token)
+        _OVERRIDING.reset(token)
+
+
+def current() -> Settings:
+    """What counts for a pipeline that is made now.
+
+    Raises:
+        PipelineError: a variable or the file has something that is no option.
+    """
+    given, file = _OVERRIDING.get((Settings(), None))
+    weaker = from_environment(os.environ)
+    if file is None and os.environ.get(FILE_VARIABLE):
+        file = Path(os.environ[FILE_VARIABLE])
+    return given.over(weaker if file is None else weaker.over(from_file(file)))
+
+
+# -- where values come from -------------------------------------------------------------------------------------
 
 
 def parse(assignments: Iterable[str]) -> Settings:
@@ -75,41 +191,105 @@ def parse(assignments: Iterable[str]) -> Settings:
     Raises:
         PipelineError: no assignment, or no such option; the message lists those there are.
     """
-    plain: dict[str, Any] = {}
-    groups: dict[str, dict[str, Any]] = {group: {} for group in _GROUPS}
+    given: dict[str, Given] = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         if not equals:
             raise PipelineError(f"{assignment!r} is no assignment; write NAME=VALUE, as in checkpoints.interval=5")
-        name, value = name.strip(), _value(text.strip())
-        group, _, option = name.partition(".")
-        if name in _PLAIN:
-            plain[name] = value
-        elif group in _GROUPS and option in _options(group):
-            groups[group][option] = value
+        name = name.strip()
+        if name not in option_names():
+            raise PipelineError(_no_option(name, "--set"))
+        given[name] = Given(_value(text.strip()), f"--set {name}")
+    return Settings(given)
+
+
+def from_environment(variables: Mapping[str, str]) -> Settings:
+    """Those of variables such as WEIR_CHECKPOINTS_INTERVAL. One that is empty counts as not set; other variables that
+    begin with WEIR_ are left alone.
+
+    Raises:
+        PipelineError: one begins like a group of options, and there is no such option.
+    """
+    names = {_variable(name): name for name in option_names()}
+    given: dict[str, Given] = {}
+    for variable, text in variables.items():
+        if variable in names:
+            if text.strip():
+                given[names[variable]] = Given(_value(text.strip()), variable)
+        elif _looks_like_an_option(variable):
+            there = ", ".join(other for other in names if other.split("_")[1] == variable.split("_")[1])
+            raise PipelineError(f"the variable {variable} sets no option; there are {there}. Correct it, or unset it")
+    return Settings(given)
+
+
+def _variable(name: str) -> str:
+    return f"WEIR_{name.replace('.', '_').upper()}"
+
+
+def _looks_like_an_option(variable: str) -> bool:
+    weir, _, rest = variable.partition("_")
+    group, _, option = rest.partition("_")
+    if weir != "WEIR" or group.lower() not in _OPTIONS or not option:
+        return False
+    return group != "CHECKPOINTS" or option.split("_")[0].lower() not in _COMMANDS
+
+
+def from_file(path: Path) -> Settings:
+    """Those of a TOML file: `parallelism`, `max_parallelism` and a table for each group of options.
+
+    Raises:
+        PipelineError: it can't be read, is no TOML, or has what is no option; names the file and the key.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise PipelineError(
+            f"cannot read the options in {path}: {error.strerror}. --config or {FILE_VARIABLE} names it"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise PipelineError(f"{path} is no TOML: {error}") from error
+    given: dict[str, Given] = {}
+    for key, value in content.items():
+        if key in _PLAIN:
+            given[key] = Given(value, f"{path}, {key}")
+        elif key not in _OPTIONS:
+            raise PipelineError(_no_option(key, str(path)))
+        elif not isinstance(value, dict):
+            raise PipelineError(f"{path}: {key} must be a table of options, as in [{key}], not {value!r}")
         else:
-            raise PipelineError(f"there is no option {name!r}; there are {', '.join(option_names())}")
-    return Settings(**plain, checkpoints=groups["checkpoints"], buffers=groups["buffers"])
+            for option, one in value.items():
+                name = f"{key}.{option}"
+                if option not in _OPTIONS[key]:
+                    raise PipelineError(_no_option(name, str(path)))
+                given[name] = Given(one, f"{path}, {name}")
+    return Settings(given)
 
 
-def option_names() -> list[str]:
-    """All that `parse` takes."""
-    return [*_PLAIN, *(f"{group}.{option}" for group in _GROUPS for option in _options(group))]
-
-
-def _options(group: str) -> list[str]:
-    return [one.name for one in fields(_GROUPS[group])]
+def _no_option(name: str, origin: str) -> str:
+    return f"{origin}: there is no option {name!r}; there are {', '.join(option_names())}"
 
 
 def _value(text: str) -> Any:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
     try:
         return json.loads(text)
     except ValueError:
         return text
 
 
-def _replaced(config: T, options: Mapping[str, Any], group: str) -> T:
+def _replaced(config: T, options: Mapping[str, Given], group: str) -> T:
     try:
-        return replace(config, **options)
+        return replace(config, **_values(options))
     except ValueError as error:
-        raise PipelineError(f"{group}: {error}") from error
+        raise PipelineError(f"{_origins(group, options, str(error))}: {error}") from error
+
+
+def _values(options: Mapping[str, Given]) -> dict[str, Any]:
+    return {name: one.value for name, one in options.items()}
+
+
+def _origins(group: str, options: Mapping[str, Given], message: str) -> str:
+    """Where the options come from that a message speaks of, or all of them if it names none."""
+    spoken_of = [name for name in options if re.search(rf"\b{name}\b", message)] or list(options)
+    return f"{group} (from {', '.join(dict.fromkeys(options[name].origin for name in spoken_of))})"

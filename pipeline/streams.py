@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from checkpoint.state import BroadcastState, StateDescriptor, descriptors_of
+from checkpoint.state import OF_SUBTASKS, BroadcastState, StateDescriptor, descriptors_of
 from pipeline.errors import PipelineError
 from pipeline.graph import Input, Step, StepKind
 from pipeline.operators import KeyedOperator, Operator
@@ -233,7 +233,7 @@ def _check_operator(pipeline: Pipeline, id: str, operator: Operator, inputs: lis
                     f"process({id!r}): {name}.{attribute} is broadcast state, which only records of a broadcast stream "
                     "may change; connect one with stream.connect(other.broadcast()).process(...)"
                 )
-        elif not isinstance(operator, KeyedOperator):
+        elif not isinstance(operator, KeyedOperator) and not isinstance(state, OF_SUBTASKS):
             raise PipelineError(
                 f"process({id!r}): {name}.{attribute} is a {type(state).__name__}, which belongs to a key; derive "
                 f"{name} from KeyedOperator"

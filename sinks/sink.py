@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from checkpoint.committables import Committable as Committable
 from checkpoint.committables import SegmentName as SegmentName
+from checkpoint.errors import PermanentFailure as PermanentFailure
 from checkpoint.metrics import MetricSink
 from checkpoint.storage.handles import FileHandle
 
@@ -112,6 +113,8 @@ class CommitterContext:
     check_owner: Callable[[], None]
     """Raises `owners.Fenced` when another owner has claimed the job. To be called before anything that
     fences or commits."""
+    fork: bool = False
+    """The checkpoint restored is another pipeline's, whose output and names this job must leave alone."""
 
 
 class SinkWriter(ABC):
@@ -163,6 +166,7 @@ class Committer(ABC):
         Called also with an empty list. `checkpoint_id` is the completed checkpoint whose epoch they belong to.
 
         Raises:
+            PermanentFailure: no restart can help; the job ends.
             Exception: not (or perhaps not) committed; fails the attempt, and the restore commits again.
         """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
+from .position import Position
 from .rate_limit import RateLimit, check_rate
 from .source import END, End, Source, SourceBatch, SourceContext, SourceReader
 
@@ -137,3 +138,11 @@ def _restore(source: SequenceSource, ctx: SourceContext) -> tuple[int, dict[int,
             "A subtask needs the state of all old subtasks, or it would emit ids twice or leave them out"
         )
     return partitions, next_ids
+
+
+def positions_in(state: Any) -> list[Position] | None:
+    """What one subtask's state says, by partition; `None` if it is not the state of a `SequenceSource`."""
+    match state:
+        case {"version": version, "partitions": int(), "splits": list(rows)} if version == _STATE_VERSION:
+            return [Position(str(partition), next_id) for partition, next_id in sorted(rows)]
+    return None

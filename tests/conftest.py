@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from functools import cache
 
 import psutil
 import pytest
+import s3_server
 from hypothesis import settings
+from s3_server import Bucket, S3Server
 
 from pipeline.testing import KafkaBroker, failpoints
 from pipeline.testing.kafka_backends import docker_trouble
@@ -20,6 +23,9 @@ _GRACE_S = 10.0
 
 os.environ[_SESSION] = uuid.uuid4().hex  # inherited by whatever tests start, however indirectly
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+os.environ.update(s3_server.ENVIRONMENT)  # before Spark starts, whose workers inherit it
+_state_folder = tempfile.TemporaryDirectory(prefix="weir-jobs-")
+os.environ["WEIR_STATE_DIR"] = _state_folder.name
 
 # How long an example takes says something of the machine's load, not of the code.
 settings.register_profile("weir", deadline=None)
@@ -33,6 +39,19 @@ def kafka() -> Iterator[KafkaBroker]:
     """The broker that all tests share: that of WEIR_KAFKA_BOOTSTRAP, else a native one. Not to be killed."""
     with KafkaBroker.start(kind="running" if os.environ.get("WEIR_KAFKA_BOOTSTRAP") else "native") as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """An S3 server for all tests. Not to be killed or stopped."""
+    with S3Server.start() as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(s3: S3Server) -> Bucket:
+    """An empty bucket."""
+    return s3.new_bucket()
 
 
 @pytest.fixture

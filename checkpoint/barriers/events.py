@@ -17,6 +17,8 @@ class Barrier:
     """Seconds until an aligned checkpoint turns unaligned; `None` = aligned always, 0 = unaligned from the start."""
     age: float = 0.0
     """Seconds since the trigger, accumulated from monotonic durations of each host, so clock skew changes nothing."""
+    target: str | None = None
+    """Of a savepoint: URI of the folder that it is written to."""
 
     @property
     def unaligned(self) -> bool:

@@ -23,6 +23,7 @@ from checkpoint.coordination.coordinator_events import (
     Declined,
     DeletionDone,
     DiscardAcknowledgement,
+    EndInput,
     Event,
     FailJob,
     FailureReason,
@@ -35,6 +36,7 @@ from checkpoint.coordination.coordinator_events import (
     NotifyAborted,
     NotifyComplete,
     RejectRequest,
+    StopRequested,
     SubtasksRunning,
     Tick,
     TriggerCheckpoint,
@@ -76,6 +78,17 @@ class _Pending:
         return self.kind is not CheckpointKind.SAVEPOINT
 
 
+@dataclass(slots=True)
+class _Stop:
+    """The user's wish that the job ends behind a last checkpoint."""
+
+    kind: CheckpointKind
+    token: str
+    drain: bool
+    checkpoint_id: int | None = None
+    """Of the last checkpoint, once it is triggered."""
+
+
 class CheckpointCoordinator:
     """Coordinates the checkpoints of one attempt of a job.
 
@@ -85,6 +98,10 @@ class CheckpointCoordinator:
 
     Savepoints stand apart: they don't count in `max_concurrent`, the tolerable failures, the retained ones and the
     span's scale, don't restart the min pause, and neither subsume nor are subsumed.
+
+    When the job is to stop, nothing else is triggered from the moment that its last checkpoint may be: at once, or, if
+    it is drained, when all input has ended. Should that checkpoint fail, the job goes on (one that is drained: to its
+    final checkpoint).
     """
 
     def __init__(
@@ -125,6 +142,9 @@ class CheckpointCoordinator:
         """Given up while `_metadata` was being written. Its writer has not reported yet, so it may become durable."""
         self._savepoints: set[int] = set()
         """Completed ones."""
+        self._stop: _Stop | None = None
+        """From the request to the failure or completion of the last checkpoint."""
+        self._input_ended = False
         self._failures = 0
         """Ordinary checkpoints that have failed since the last one that completed."""
         self._span_scale = 1.0
@@ -171,7 +191,8 @@ class CheckpointCoordinator:
         deadlines = [p.expires_at for p in self._pending.values()]
         if self._retention.next_deadline is not None:
             deadlines.append(self._retention.next_deadline)
-        if self._schedule.ready_at < math.inf and self._obstacle() is None and self._full() is None:
+        waits = not self._stopping and self._obstacle() is None and self._full() is None
+        if waits and self._schedule.ready_at < math.inf:
             deadlines.append(self._schedule.ready_at)
         return max(now, min(deadlines)) if deadlines else None
 
@@ -202,6 +223,8 @@ class CheckpointCoordinator:
                 if not self._running:
                     self._running = True
                     self._schedule.start(now)
+                    if self._stop is not None and self._stop.drain:
+                        self._actions.append(EndInput())
             case IdSeen(checkpoint_id):
                 self._next_id = max(self._next_id, checkpoint_id + 1)
             case Acknowledged(checkpoint_id, subtask):
@@ -219,7 +242,10 @@ class CheckpointCoordinator:
                 self._schedule.ask(last_barrier)
             case CheckpointRequested(kind, token):
                 self._requested(kind, token)
+            case StopRequested(kind, token, drain):
+                self._stop_requested(kind, token, drain)
             case AllInputEnded():
+                self._input_ended = True
                 self._schedule.end_input()
             case JobEnding():
                 self._end(now)
@@ -261,7 +287,11 @@ class CheckpointCoordinator:
             for older in [p for p in self._pending.values() if p.ordinary and p.checkpoint_id < checkpoint_id]:
                 self._give_up(older, FailureReason.SUBSUMED, f"checkpoint {checkpoint_id} is complete", now)
         del self._pending[checkpoint_id]
-        self._actions.append(NotifyComplete(checkpoint_id, pending.kind))
+        stops = self._stop is not None and self._stop.checkpoint_id == checkpoint_id
+        last = stops or pending.kind is CheckpointKind.FINAL
+        self._actions.append(NotifyComplete(checkpoint_id, pending.kind, last))
+        if last:
+            self._close("the job's last checkpoint is complete")
         if not pending.ordinary:
             self._savepoints.add(checkpoint_id)
             return
@@ -269,8 +299,6 @@ class CheckpointCoordinator:
         self._span_scale = min(1.0, 2 * self._span_scale)
         self._schedule.completed(now)
         self._actions += self._retention.add(checkpoint_id, now)
-        if pending.kind is CheckpointKind.FINAL:
-            self._close("the final checkpoint is complete")
 
     def _finalise_failed(self, checkpoint_id: int, message: str, now: float) -> None:
         pending = self._pending.get(checkpoint_id)
@@ -300,6 +328,23 @@ class CheckpointCoordinator:
         else:
             self._schedule.request(kind, token)
 
+    def _stop_requested(self, kind: CheckpointKind, token: str, drain: bool) -> None:
+        if kind is CheckpointKind.CHECKPOINT:
+            raise ValueError("a job stops with a final checkpoint or a savepoint")
+        if self._closed:
+            self._actions.append(RejectRequest(token, f"the job can't be stopped any more: {self._closed}"))
+        elif self._stop is not None:
+            self._actions.append(RejectRequest(token, "the job is stopping already"))
+        else:
+            self._stop = _Stop(kind, token, drain)
+            if drain and self._running:
+                self._actions.append(EndInput())
+
+    @property
+    def _stopping(self) -> bool:
+        """Only the job's last checkpoint is triggered from now on."""
+        return self._stop is not None and (not self._stop.drain or self._input_ended)
+
     def _expire(self, now: float) -> None:
         for pending in [p for p in self._pending.values() if now >= p.expires_at]:
             what = "not acknowledged by every subtask" if pending.missing else "_metadata not written"
@@ -311,6 +356,8 @@ class CheckpointCoordinator:
             self._half_written.add(pending.checkpoint_id)
         missing = tuple(sorted(pending.missing))
         self._actions.append(NotifyAborted(pending.checkpoint_id, pending.kind, reason, message, missing))
+        if self._stop is not None and self._stop.checkpoint_id == pending.checkpoint_id:
+            self._stop = None
         if not pending.ordinary or reason in (FailureReason.SUBSUMED, FailureReason.CANCELLED):
             return
         self._schedule.failed(pending.kind, now)
@@ -336,7 +383,11 @@ class CheckpointCoordinator:
     def _close(self, why: str) -> None:
         """No more triggers."""
         self._closed = self._closed or why
-        for token in self._schedule.take_requests():
+        tokens = self._schedule.take_requests()
+        if self._stop is not None and self._stop.checkpoint_id is None:
+            tokens.append(self._stop.token)
+            self._stop = None
+        for token in tokens:
             self._actions.append(RejectRequest(token, f"no checkpoint is taken any more: {why}"))
 
     # -- triggers -------------------------------------------------------------------------------------------------
@@ -344,7 +395,9 @@ class CheckpointCoordinator:
     def _trigger(self, now: float) -> None:
         if self._obstacle() is not None:
             return
-        if self._schedule.next_kind is CheckpointKind.FINAL:
+        if self._stopping:
+            self._trigger_last(now)
+        elif self._schedule.next_kind is CheckpointKind.FINAL:
             self._trigger_ordinary(now)
             self._trigger_savepoint(now)
         else:
@@ -359,11 +412,25 @@ class CheckpointCoordinator:
         if self._full() is None and now >= self._schedule.ready_at:
             self._start(self._schedule.next_kind, now, self._schedule.triggered(self._next_id, now))
 
-    def _start(self, kind: CheckpointKind, now: float, tokens: tuple[str, ...]) -> None:
+    def _trigger_last(self, now: float) -> None:
+        stop = self._stop
+        assert stop is not None
+        if stop.checkpoint_id is not None:
+            return
+        if stop.kind is CheckpointKind.SAVEPOINT:
+            if all(p.ordinary for p in self._pending.values()):
+                stop.checkpoint_id = self._next_id
+                self._start(stop.kind, now, (stop.token,), stop=True)
+        elif self._full() is None:
+            stop.checkpoint_id = self._next_id
+            tokens = self._schedule.triggered(self._next_id, now)
+            self._start(stop.kind, now, (*tokens, stop.token), stop=True)
+
+    def _start(self, kind: CheckpointKind, now: float, tokens: tuple[str, ...], stop: bool = False) -> None:
         n = self._next_id
         self._next_id = n + 1
         self._pending[n] = _Pending(n, kind, now, now + self._options.timeout, set(self._subtasks))
-        self._actions.append(TriggerCheckpoint(n, kind, tokens))
+        self._actions.append(TriggerCheckpoint(n, kind, tokens, stop))
 
     def _obstacle(self) -> str | None:
         """What holds every trigger back, however long one waits, in words; `None` = nothing."""
@@ -386,6 +453,8 @@ class CheckpointCoordinator:
     def _held_back(self, now: float) -> str | None:
         if self._closed or not self._running:
             return self._obstacle()
+        if self._stopping:
+            return "the job is stopping"
         if now >= self._schedule.ready_at:
             return self._obstacle() or self._full()
         return self._schedule.put_off(now)

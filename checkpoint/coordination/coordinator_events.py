@@ -14,7 +14,7 @@ class CheckpointKind(StrEnum):
     CHECKPOINT = "checkpoint"
     SAVEPOINT = "savepoint"
     FINAL = "final"
-    """The last checkpoint of a bounded job: taken once all input has ended."""
+    """The job's last checkpoint: taken once all input has ended, or since the job is to stop."""
 
 
 class FailureReason(StrEnum):
@@ -101,6 +101,17 @@ class CheckpointRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class StopRequested:
+    """A user asks for the job's end behind a last checkpoint (`FINAL`) or savepoint, which sinks commit; `token` comes
+    back in `TriggerCheckpoint`. If it fails the job goes on."""
+
+    kind: CheckpointKind
+    token: str
+    drain: bool = False
+    """End all input first, so that event time ends and every timer fires."""
+
+
+@dataclass(frozen=True, slots=True)
 class AllInputEnded:
     """Every subtask has processed the end of all its input: take the final checkpoint as soon as allowed."""
 
@@ -125,6 +136,7 @@ Event = (
     | DeletionDone
     | CheckpointAsked
     | CheckpointRequested
+    | StopRequested
     | AllInputEnded
     | JobEnding
     | Tick
@@ -141,6 +153,13 @@ class TriggerCheckpoint:
     kind: CheckpointKind
     tokens: tuple[str, ...] = ()
     """Tokens of the user requests that this checkpoint answers."""
+    stop: bool = False
+    """Sources emit nothing behind its barrier, unless it fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndInput:
+    """Tell every source to end, as if nothing more would ever come: the job is being drained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +172,16 @@ class FinaliseCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class NotifyComplete:
-    """Tell every subtask; sinks commit."""
+    """Tell every subtask; sinks commit, unless it is a savepoint that isn't the last of the job."""
 
     checkpoint_id: int
     kind: CheckpointKind
+    last: bool = False
+    """Once it is committed the job has finished."""
+
+    @property
+    def commits(self) -> bool:
+        return self.last or self.kind is not CheckpointKind.SAVEPOINT
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +234,7 @@ class FailJob:
 
 Action = (
     TriggerCheckpoint
+    | EndInput
     | FinaliseCheckpoint
     | NotifyComplete
     | NotifyAborted

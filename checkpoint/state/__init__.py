@@ -1,15 +1,20 @@
 """State: what operators declare, the heap backend that keeps what belongs to keys, and its snapshots.
 
 Files: `descriptors` (what users write as class attributes) → `handles` (what they get on an instance) → `groups`
-(the dicts, copied on write) → `heap` (backend) → `snapshot` (file format). `broadcast` is what belongs to no key.
+(the dicts, copied on write) → `heap` (backend) → `snapshot` (file format). What belongs to no key: `broadcast`, the
+same in all subtasks, and `operator_lists`, each subtask's own.
 """
 
 from checkpoint.state.broadcast import BroadcastHandle, BroadcastStates
 from checkpoint.state.descriptors import (
+    OF_SUBTASKS,
+    AggregatingState,
     BroadcastState,
     DeclaresState,
     ListState,
     MapState,
+    OperatorListState,
+    OperatorUnionState,
     ReducingState,
     StateDescriptor,
     ValueState,
@@ -17,8 +22,9 @@ from checkpoint.state.descriptors import (
     descriptors_of,
 )
 from checkpoint.state.errors import StateAccessError, StateRestoreError
-from checkpoint.state.handles import ListHandle, MapHandle, ReducingHandle, ValueHandle
+from checkpoint.state.handles import AggregatingHandle, ListHandle, MapHandle, ReducingHandle, ValueHandle
 from checkpoint.state.heap import HeapBackend, HeapSnapshot
+from checkpoint.state.operator_lists import FrozenLists, OperatorListHandle, OperatorLists
 from checkpoint.state.snapshot import (
     SnapshotAbandoned,
     SnapshotFooter,
@@ -29,16 +35,24 @@ from checkpoint.state.snapshot import (
 )
 
 __all__ = [
+    "OF_SUBTASKS",
+    "AggregatingHandle",
+    "AggregatingState",
     "BroadcastHandle",
     "BroadcastState",
     "BroadcastStates",
     "DeclaresState",
+    "FrozenLists",
     "HeapBackend",
     "HeapSnapshot",
     "ListHandle",
     "ListState",
     "MapHandle",
     "MapState",
+    "OperatorListHandle",
+    "OperatorListState",
+    "OperatorLists",
+    "OperatorUnionState",
     "ReducingHandle",
     "ReducingState",
     "SnapshotAbandoned",

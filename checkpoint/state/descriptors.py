@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload
+from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar, overload
 
 from checkpoint.codec import EncodingError, encode_state
 from checkpoint.state.broadcast import BroadcastHandle, BroadcastStates
 from checkpoint.state.errors import StateAccessError
-from checkpoint.state.handles import MISSING, Handle, ListHandle, MapHandle, Missing, ReducingHandle, ValueHandle
+from checkpoint.state.handles import (
+    MISSING,
+    AggregatingHandle,
+    Handle,
+    ListHandle,
+    MapHandle,
+    Missing,
+    ReducingHandle,
+    ValueHandle,
+)
+from checkpoint.state.operator_lists import LIST, UNION, OperatorListHandle, OperatorLists
 
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
+A = TypeVar("A")
+R = TypeVar("R")
 
 
 class StateDescriptor:
@@ -127,6 +139,51 @@ class ReducingState(_WithDefault, Generic[T]):
         raise self._unbound(instance)
 
 
+class AggregatingState(StateDescriptor, Generic[V, R]):
+    """One accumulator a key that values are added to: `self.average.add(x)`; `self.average.value` is its result.
+
+        average = AggregatingState(
+            create=lambda: (0.0, 0), add=lambda acc, x: (acc[0] + x, acc[1] + 1), result=lambda acc: acc[0] / acc[1]
+        )
+
+    Values and result may be of any type; the accumulator is what checkpoints hold.
+
+    Args:
+        create: makes the accumulator of a key that has none.
+        add: from the accumulator and a new value to the next accumulator; it may change the former in place, and
+            returns it then.
+        result: from the accumulator to what `value` gives; it changes nothing.
+    """
+
+    kind = "aggregating"
+
+    def __init__(self, create: Callable[[], A], add: Callable[[A, V], A], result: Callable[[A], R]) -> None:
+        super().__init__()
+        for name, function in (("create", create), ("add", add), ("result", result)):
+            if not callable(function):
+                raise StateAccessError(f"AggregatingState: {name} must be a function, not {function!r}")
+        self.create: Callable[[], Any] = create
+        self.add: Callable[[Any, Any], Any] = add
+        self.result: Callable[[Any], Any] = result
+
+    def check(self) -> None:
+        try:
+            encode_state(self.create())
+        except EncodingError as error:
+            raise EncodingError(
+                f"the accumulator of state {self.name!r} can't be kept in a checkpoint: {error}"
+            ) from None
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> AggregatingHandle[V, R]: ...
+    def __get__(self, instance: object | None, owner: type) -> Self | AggregatingHandle[V, R]:
+        if instance is None:
+            return self
+        raise self._unbound(instance)
+
+
 class ListState(StateDescriptor, Generic[T]):
     """A list a key: `self.items.append(x)`."""
 
@@ -179,6 +236,49 @@ class BroadcastState(StateDescriptor, Generic[K, V]):
         raise self._unbound(instance)
 
 
+class OperatorListState(StateDescriptor, Generic[T]):
+    """A list of each subtask, in any operator: `self.held.append(x)`.
+
+    After a restore at another parallelism its items are shared out evenly: the lists of the old subtasks, one behind
+    the other, are cut into one part for each new subtask. So an item must mean the same wherever it comes to. At the
+    same parallelism each subtask finds its own. It can be used from `open` on, and in `restore`.
+    """
+
+    kind = LIST
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> OperatorListHandle[T]: ...
+    def __get__(self, instance: object | None, owner: type) -> Self | OperatorListHandle[T]:
+        if instance is None:
+            return self
+        raise self._unbound(instance)
+
+
+class OperatorUnionState(StateDescriptor, Generic[T]):
+    """A list of each subtask, in any operator. After every restore each subtask has the items of all of them.
+
+    The operator takes what it needs in `open`, and keeps only that: `self.offsets.update(mine)`. What it leaves in the
+    list would come back once for each subtask that kept it.
+    """
+
+    kind = UNION
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> OperatorListHandle[T]: ...
+    def __get__(self, instance: object | None, owner: type) -> Self | OperatorListHandle[T]:
+        if instance is None:
+            return self
+        raise self._unbound(instance)
+
+
+OF_SUBTASKS: Final = (OperatorListState, OperatorUnionState)
+"""Kinds of state that any operator may have, keyed or not, whatever its streams."""
+
+
 class DeclaresState:
     """Base of operators with states: refuses `self.total = 5`, which would replace the state by a plain attribute."""
 
@@ -192,7 +292,8 @@ class DeclaresState:
 def _refuse_states(self: object, name: str, value: Any) -> None:
     descriptor = getattr(type(self), name, None)
     if isinstance(descriptor, StateDescriptor):
-        how = {"value": f"self.{name}.value = …", "list": f"self.{name}.update(…)"}.get(descriptor.kind)
+        update = f"self.{name}.update(…)"
+        how = {"value": f"self.{name}.value = …", "list": update, LIST: update, UNION: update}.get(descriptor.kind)
         raise StateAccessError(
             f"{name} is a state of {type(self).__qualname__} and can't be assigned to"
             + (f"; use {how}" if how else "; change it through its methods")
@@ -207,6 +308,10 @@ class StateBackend(Protocol):
         """A handle to the state; the backend knows the state from then on."""
 
 
+_PLACED: Final = (Handle, BroadcastHandle, OperatorListHandle, Missing)
+"""What an instance may have under the name of a state."""
+
+
 def descriptors_of(cls: type) -> dict[str, StateDescriptor]:
     """The states that a class declares or inherits, by name."""
     found: dict[str, StateDescriptor] = {}
@@ -218,12 +323,18 @@ def descriptors_of(cls: type) -> dict[str, StateDescriptor]:
     return found
 
 
-def bind(instance: object, backend: StateBackend | None, broadcast: BroadcastStates | None = None) -> None:
+def bind(
+    instance: object,
+    backend: StateBackend | None,
+    broadcast: BroadcastStates | None = None,
+    lists: OperatorLists | None = None,
+) -> None:
     """Connect every state that the operator declares with where it is kept. Comes before `restore` and `open`.
 
     Args:
         backend: for what belongs to keys; `None` where there are none.
         broadcast: for broadcast state.
+        lists: for operator list and union state.
 
     Raises:
         EncodingError: the default of a state can't be kept in a checkpoint.
@@ -233,12 +344,16 @@ def bind(instance: object, backend: StateBackend | None, broadcast: BroadcastSta
     for name, descriptor in descriptors_of(type(instance)).items():
         descriptor.__set_name__(type(instance), name)  # for those that were put into the class later
         descriptor.check()
-        if not isinstance(vars(instance).get(name, MISSING), Handle | BroadcastHandle | Missing):
+        if not isinstance(vars(instance).get(name, MISSING), _PLACED):
             raise StateAccessError(f"{operator}.{name} is a state, but the instance has an attribute of that name")
         if isinstance(descriptor, BroadcastState):
             if broadcast is None:
                 raise StateAccessError(f"{operator}.{name} is broadcast state, which needs a broadcast stream")
             vars(instance)[name] = broadcast.handle(name, operator)
+        elif isinstance(descriptor, OF_SUBTASKS):
+            if lists is None:
+                raise StateAccessError(f"{operator}.{name} is {descriptor.kind} state, which only operators have")
+            vars(instance)[name] = lists.handle(name, descriptor.kind, operator)
         elif backend is None:
             raise StateAccessError(f"{operator}.{name} is state of keys; make {operator} a KeyedOperator")
         else:

@@ -6,6 +6,8 @@ from copy import deepcopy
 from datetime import datetime
 from typing import Any, Final, Protocol
 
+from checkpoint.state import garbage
+
 IMMUTABLE: Final = frozenset({type(None), bool, int, float, str, bytes, datetime})
 """Types whose values a snapshot may share with the running operator."""
 
@@ -99,6 +101,8 @@ class KeyGroupMap:
         if self._frozen:
             self.data = self.data.copy()
             self._frozen = False
+            if len(self.data) >= garbage.LARGE_MAP:
+                garbage.exempt()
         assert self.private is not None
         self.private.add(key)
 

@@ -18,6 +18,7 @@ from checkpoint.state.groups import IMMUTABLE, KeyContext, KeyGroupMap
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
+R = TypeVar("R")
 
 
 class Missing(Enum):
@@ -140,6 +141,48 @@ class ReducingHandle(Handle, Generic[T]):
         """Reduce the value into the current key's. Without a default the first value is kept as it is."""
         before = self._value.value
         self._value.value = value if before is MISSING else self._reduce(before, value)
+
+
+class AggregatingHandle(Handle, Generic[V, R]):
+    """One accumulator a key, and the result of what was added to it."""
+
+    __slots__ = ("_add", "_create", "_result", "_value")
+
+    def __init__(
+        self,
+        name: str,
+        groups: list[KeyGroupMap],
+        context: KeyContext,
+        create: Callable[[], Any],
+        add: Callable[[Any, Any], Any],
+        result: Callable[[Any], Any],
+    ) -> None:
+        super().__init__(name, groups, context)
+        self._create = create
+        self._add = add
+        self._result = result
+        self._value: ValueHandle[Any] = ValueHandle(name, groups, context, MISSING)
+
+    @property
+    def value(self) -> R | None:
+        """The result of what was added for the current key; `None` if nothing was."""
+        accumulator = self._value.value
+        return None if accumulator is MISSING else cast(R, self._result(accumulator))
+
+    def add(self, value: V) -> None:
+        """Add the value to the current key's accumulator.
+
+        Raises:
+            TypeError: the function that adds has returned no accumulator.
+        """
+        before = self._value.value
+        after = self._add(self._create() if before is MISSING else before, value)
+        if after is None:
+            raise TypeError(
+                f"the add function of {self._name} returned None; it must return the accumulator, also if it changed "
+                "that in place"
+            )
+        self._value.value = after
 
 
 class ListHandle(Handle, Generic[T]):

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from threading import Lock
 from typing import Any, Literal, NoReturn
 
 from checkpoint.codec import decode_key
-from checkpoint.state.descriptors import ListState, MapState, ReducingState, StateDescriptor, ValueState
+from checkpoint.state import garbage
+from checkpoint.state.descriptors import (
+    AggregatingState,
+    ListState,
+    MapState,
+    ReducingState,
+    StateDescriptor,
+    ValueState,
+)
 from checkpoint.state.errors import StateAccessError, StateRestoreError
 from checkpoint.state.groups import KeyContext, KeyGroupMap, OpenSnapshots
-from checkpoint.state.handles import ListHandle, MapHandle, ReducingHandle, ValueHandle
+from checkpoint.state.handles import AggregatingHandle, ListHandle, MapHandle, ReducingHandle, ValueHandle
 from checkpoint.state.snapshot import FrozenGroup, SnapshotAbandoned, SnapshotFooter, StateRow, write_snapshot
 from checkpoint.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, Timers
 
@@ -48,7 +56,7 @@ class HeapSnapshot:
             self._writing = True
         try:
             return write_snapshot(
-                self._groups,
+                self._given_up_one_by_one(),
                 sink,
                 compression,
                 operator=self._operator,
@@ -68,8 +76,17 @@ class HeapSnapshot:
             if not self._writing:
                 self._finish()
 
+    def _given_up_one_by_one(self) -> Iterator[FrozenGroup]:
+        """The groups; each is freed when the next one is asked for. Freeing all at once would hold the interpreter for
+        as long as that takes."""
+        groups = self._groups
+        groups.reverse()
+        while groups:
+            yield groups.pop()
+
     def _finish(self) -> None:
-        self._groups = []
+        for _ in self._given_up_one_by_one():
+            pass
         self.released = True
 
 
@@ -111,6 +128,8 @@ class HeapBackend:
                 return ValueHandle(*where, descriptor.default, descriptor.factory)
             case ReducingState():
                 return ReducingHandle(*where, descriptor.reduce_fn, descriptor.default, descriptor.factory)
+            case AggregatingState():
+                return AggregatingHandle(*where, descriptor.create, descriptor.add, descriptor.result)
             case ListState():
                 return ListHandle(*where)
             case MapState():
@@ -146,9 +165,10 @@ class HeapBackend:
 
         The snapshot must be written or released in the end; until then state that changes is copied first.
         """
+        if self._is_large():
+            garbage.exempt_after_young_collection()
         frozen: list[FrozenGroup] = []
-        kept = [(name, maps) for name, (_, maps) in self._states.items()]
-        kept += [(timers.name, timers.maps) for timers in (self.event_timers, self.processing_timers)]
+        kept = self._kept()
         for i, group in enumerate(self._key_groups):
             states = []
             for name, maps in kept:
@@ -161,6 +181,14 @@ class HeapBackend:
         self._open.add(snapshot)
         return snapshot
 
+    def _kept(self) -> list[tuple[str, list[KeyGroupMap]]]:
+        """The maps of every state, and of timers, by name."""
+        kept = [(name, maps) for name, (_, maps) in self._states.items()]
+        return kept + [(timers.name, timers.maps) for timers in (self.event_timers, self.processing_timers)]
+
+    def _is_large(self) -> bool:
+        return sum(len(one.data) for _, maps in self._kept() for one in maps) >= garbage.LARGE_STATE
+
     def restore(self, rows: Iterable[StateRow], allow_unclaimed: bool = False) -> None:
         """Take over what `read_snapshot` gives. May be called once for each file that holds some of the key groups.
 
@@ -170,6 +198,12 @@ class HeapBackend:
         Raises:
             StateRestoreError: the rows don't fit the operator's states or key groups.
         """
+        with garbage.paused():
+            self._restore(rows, allow_unclaimed)
+            if self._is_large():
+                garbage.exempt()
+
+    def _restore(self, rows: Iterable[StateRow], allow_unclaimed: bool) -> None:
         timers = {each.name: each for each in (self.event_timers, self.processing_timers)}
         for group, name, key, namespace, value in rows:
             if name in timers:

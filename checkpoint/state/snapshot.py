@@ -3,7 +3,7 @@
     ┌ Arrow IPC stream ─────────────────────────────────────────────────────────────────────┐
     │ schema │ batches of key group a │ batches of key group b │ … │ end-of-stream marker    │
     └────────────────────────────────────────────────────────────────────────────────────────┘
-    footer: msgpack map · its length, 4 bytes little-endian · magic, 8 bytes
+    footer: msgpack map · its checksum, 16 bytes · its length, 4 bytes little-endian · magic, 8 bytes
 
 Any Arrow reader can read the stream from the start; it stops before the footer. Columns:
 
@@ -18,18 +18,20 @@ Any Arrow reader can read the stream from the start; it stops before the footer.
 Timers are the rows of the states `event timers` and `processing timers`; their value is nil.
 
 The buffers of each batch are compressed on their own, so that a reader needs only the bytes of its groups. The footer
-holds `version`, `operator`, `max_parallelism` and `groups`, a list of [group, offset, length, rows] in bytes from
-the start of the file.
+holds `version`, `operator`, `max_parallelism` and `groups`, a list of [group, offset, length, rows, checksum]: bytes
+from the start of the file, and the xxh3_128 of these bytes, 16 bytes big-endian as all checksums here. So what is read
+is verified, and nothing else has to be read for that.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
+import xxhash
 
 from checkpoint.codec import DecodingError, EncodingError, decode, decode_key, decode_state, encode, encode_state
 from checkpoint.state.timers import TIMER_STATES, split_entry
@@ -50,10 +52,14 @@ _SCHEMA: Final = pa.schema(
 )
 _SCHEMA_BYTES: Final = _SCHEMA.serialize().size
 """What Arrow writes in front of the first batch, and only then."""
-_MAGIC: Final = b"WeirKey1"
-_VERSION: Final = 1
+_MAGIC: Final = b"WeirKey2"
+_VERSION: Final = 2
+_TAIL_BYTES: Final = 16 + 4 + len(_MAGIC)
+"""Behind the footer's map."""
 _BATCH_ROWS: Final = 4096
 _BATCH_BYTES: Final = 1 << 20
+_CHUNK: Final = 16
+"""Rows that are encoded in one go, without a look at the clock."""
 _SLICE: Final = 1e-3
 """Seconds of encoding after which the task thread gets its turn."""
 _PAUSE: Final = 1e-4
@@ -62,6 +68,15 @@ _PAUSE: Final = 1e-4
 
 class SnapshotFormatError(ValueError):
     """A file that is no snapshot of keyed state, or a damaged one."""
+
+
+class RandomAccess(Protocol):
+    """A file to read from."""
+
+    def size(self) -> int: ...
+
+    def read_at(self, length: int, offset: int) -> bytes:
+        """Up to `length` bytes from `offset` on; fewer at the end of the file."""
 
 
 class SnapshotAbandoned(Exception):
@@ -74,12 +89,12 @@ class SnapshotFooter:
 
     operator: str
     max_parallelism: int
-    groups: tuple[tuple[int, int, int, int], ...]
-    """Key group, offset, length (bytes), rows; ascending, only groups that hold something."""
+    groups: tuple[tuple[int, int, int, int, bytes], ...]
+    """Key group, offset, length (bytes), rows, checksum; ascending, only groups that hold something."""
 
     @property
     def rows(self) -> int:
-        return sum(rows for _, _, _, rows in self.groups)
+        return sum(rows for _, _, _, rows, _ in self.groups)
 
 
 class _Pieces:
@@ -99,11 +114,13 @@ class _Pieces:
     def tell(self) -> int:
         return self._passed_on + len(self._held)
 
-    def pass_on(self) -> None:
-        held, self._held = self._held, bytearray()
-        self._passed_on += len(held)
+    def pass_on(self) -> memoryview:
+        """Give what was written since the last call to the sink; what that was."""
+        held, self._held = memoryview(self._held), bytearray()
+        self._passed_on += held.nbytes
         if held:
-            self._sink(memoryview(held))
+            self._sink(held)
+        return held
 
     def flush(self) -> None:
         """Messages are passed on by `pass_on`."""
@@ -132,71 +149,96 @@ def write_snapshot(
     table = []
     with pa.ipc.new_stream(pa.PythonFile(pieces, mode="w"), _SCHEMA, options=options) as stream:
         for group, states in groups:
-            offset, rows = max(pieces.tell(), _SCHEMA_BYTES), 0
+            offset, rows, checksum = max(pieces.tell(), _SCHEMA_BYTES), 0, xxhash.xxh3_128()
             for batch in _batches(group, states, operator):
                 if abandoned():
                     raise SnapshotAbandoned(f"the snapshot of {operator} was given up")
+                start = pieces.tell()
                 stream.write_batch(batch)
-                pieces.pass_on()
+                checksum.update(pieces.pass_on()[max(0, offset - start) :])  # the schema belongs to no group
                 rows += batch.num_rows
-            table.append((group, offset, pieces.tell() - offset, rows))
+            table.append((group, offset, pieces.tell() - offset, rows, checksum.digest()))
     footer = SnapshotFooter(operator, max_parallelism, tuple(table))
     body = encode({"version": _VERSION, "operator": operator, "max_parallelism": max_parallelism, "groups": table})
-    pieces.write(body + len(body).to_bytes(4, "little") + _MAGIC)
+    pieces.write(body + xxhash.xxh3_128(body).digest() + len(body).to_bytes(4, "little") + _MAGIC)
     pieces.pass_on()
     return footer
 
 
 def _batches(group: int, states: list[tuple[str, dict[bytes, Any]]], operator: str) -> Iterator[Any]:
-    names: list[str] = []
-    keys: list[bytes] = []
-    namespaces: list[bytes | None] = []
-    values: list[bytes] = []
-    size = 0
+    rows = _Rows()
     turn_ends = time.perf_counter() + _SLICE
     for name, data in states:
         timers = name in TIMER_STATES
-        namespace = None
-        for key, value in data.items():
-            if timers:
-                key, namespace = split_entry(key)
-            try:
-                encoded = encode_state(value)
-            except EncodingError as error:
-                raise EncodingError(f"state {name!r} of {operator}, key {decode_key(key)!r}: {error}") from None
-            names.append(name)
-            keys.append(key)
-            namespaces.append(namespace)
-            values.append(encoded)
-            size += len(encoded) + len(key)
-            n = len(values)
-            if not n % 64 and time.perf_counter() >= turn_ends:
+        entries, kept = list(data), list(data.values())
+        for start in range(0, len(entries), _CHUNK):
+            chunk = entries[start : start + _CHUNK]
+            values = _encoded(kept[start : start + _CHUNK], chunk, name, operator)
+            keys, namespaces = zip(*map(split_entry, chunk), strict=True) if timers else (chunk, [None] * len(chunk))
+            large = sum(map(len, values)) > _BATCH_BYTES
+            step = 1 if large else len(chunk)
+            for i in range(0, len(chunk), step):
+                rows.add(name, keys[i : i + step], namespaces[i : i + step], values[i : i + step])
+                if len(rows) >= _BATCH_ROWS or rows.size >= _BATCH_BYTES:
+                    yield rows.batch(group)
+                    rows = _Rows()
+            if time.perf_counter() >= turn_ends:
                 time.sleep(_PAUSE)
                 turn_ends = time.perf_counter() + _SLICE
-            if n == _BATCH_ROWS or size >= _BATCH_BYTES:
-                yield _batch(group, names, keys, namespaces, values)
-                names, keys, namespaces, values, size = [], [], [], [], 0
-    if values:
-        yield _batch(group, names, keys, namespaces, values)
+    if len(rows):
+        yield rows.batch(group)
 
 
-def _batch(group: int, names: list[str], keys: list[bytes], namespaces: list[bytes | None], values: list[bytes]) -> Any:
-    n = len(values)
-    columns = [
-        pa.repeat(pa.scalar(group, pa.int16()), n),
-        pa.array(names, pa.string()),
-        pa.array(keys, pa.binary()),
-        pa.array(namespaces, pa.binary()),
-        pa.array(values, pa.binary()),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+def _encoded(values: list[Any], entries: list[bytes], name: str, operator: str) -> list[bytes]:
+    try:
+        return list(map(encode_state, values))
+    except EncodingError:
+        for entry, value in zip(entries, values, strict=True):
+            try:
+                encode_state(value)
+            except EncodingError as error:
+                key = split_entry(entry)[0] if name in TIMER_STATES else entry
+                raise EncodingError(f"state {name!r} of {operator}, key {decode_key(key)!r}: {error}") from None
+        raise
+
+
+class _Rows:
+    """Of a batch."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._names: list[str] = []
+        self._keys: list[bytes] = []
+        self._namespaces: list[bytes | None] = []
+        self._values: list[bytes] = []
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def add(self, name: str, keys: Sequence[bytes], namespaces: Sequence[bytes | None], values: list[bytes]) -> None:
+        self._names += [name] * len(values)
+        self._keys += keys
+        self._namespaces += namespaces
+        self._values += values
+        self.size += sum(map(len, keys)) + sum(map(len, values))
+
+    def batch(self, group: int) -> Any:
+        columns = [
+            pa.repeat(pa.scalar(group, pa.int16()), len(self)),
+            pa.array(self._names, pa.string()),
+            pa.array(self._keys, pa.binary()),
+            pa.array(self._namespaces, pa.binary()),
+            pa.array(self._values, pa.binary()),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
 
 def read_footer(source: Any) -> SnapshotFooter:
     """What the file says about itself.
 
     Args:
-        source: the file as bytes, memoryview or `pyarrow.Buffer`, or opened for random access (`pyarrow.NativeFile`).
+        source: the file as bytes, memoryview or `pyarrow.Buffer`, or opened for random access (such as a
+            `pyarrow.NativeFile`).
 
     Raises:
         SnapshotFormatError: it is no snapshot of keyed state, or damaged.
@@ -205,7 +247,8 @@ def read_footer(source: Any) -> SnapshotFooter:
 
 
 def read_snapshot(source: Any, key_groups: range | None = None) -> Iterator[StateRow]:
-    """The rows of a snapshot file, by key group; of the given groups, or all. Reads no bytes of other groups.
+    """The rows of a snapshot file, by key group; of the given groups, or all. Reads no bytes of other groups, and one
+    group at a time, verified before it is decoded.
 
     Args:
         source: as in `read_footer`.
@@ -214,17 +257,20 @@ def read_snapshot(source: Any, key_groups: range | None = None) -> Iterator[Stat
         SnapshotFormatError: it is no snapshot of keyed state, or damaged.
     """
     file = _opened(source)
-    for group, offset, length, expected in _footer(file).groups:
+    for group, offset, length, expected, checksum in _footer(file).groups:
         if key_groups is not None and group not in key_groups:
             continue
+        data = file.read_at(length, offset)
+        if len(data) != length or xxhash.xxh3_128(data).digest() != checksum:
+            raise SnapshotFormatError(f"the state of key group {group} is damaged: its checksum differs")
         rows = 0
         try:
-            for row in _rows_of(file.read_at(length, offset)):
+            for row in _rows_of(data):
                 if row[0] != group:
                     raise SnapshotFormatError(f"a row of key group {row[0]} lies among those of {group}")
                 rows += 1
                 yield row
-        except (pa.ArrowException, OSError, EOFError, DecodingError) as error:
+        except (pa.ArrowException, EOFError, DecodingError) as error:
             raise SnapshotFormatError(f"the state of key group {group} is damaged: {error}") from error
         if rows != expected:
             raise SnapshotFormatError(f"the state of key group {group} has {rows} rows instead of {expected}")
@@ -238,25 +284,32 @@ def _rows_of(data: bytes) -> Iterator[StateRow]:
         yield from zip(groups, names, keys, namespaces, map(decode_state, values), strict=True)
 
 
-def _opened(source: Any) -> Any:
-    return source if isinstance(source, pa.NativeFile) else pa.BufferReader(source)
+def _opened(source: Any) -> RandomAccess:
+    opened: RandomAccess = source if hasattr(source, "read_at") else pa.BufferReader(source)
+    return opened
 
 
-def _footer(file: Any) -> SnapshotFooter:
+def _footer(file: RandomAccess) -> SnapshotFooter:
     size = file.size()
-    tail = bytes(file.read_at(12, size - 12)) if size >= 12 else b""
-    if tail[4:] != _MAGIC:
-        raise SnapshotFormatError(f"{size} bytes that end in {tail!r} are no complete snapshot of keyed state")
-    length = int.from_bytes(tail[:4], "little")
+    tail = bytes(file.read_at(_TAIL_BYTES, size - _TAIL_BYTES)) if size >= _TAIL_BYTES else b""
+    magic = tail[-len(_MAGIC) :]
+    if magic != _MAGIC:
+        if magic[:-1] == _MAGIC[:-1]:
+            raise SnapshotFormatError(f"format {magic!r} is not known here; use the Weir that wrote it")
+        raise SnapshotFormatError(f"{size} bytes that end in {magic!r} are no complete snapshot of keyed state")
+    checksum, length = tail[:16], int.from_bytes(tail[16:20], "little")
     try:
-        if length + 12 > size:
+        if length + _TAIL_BYTES > size:
             raise DecodingError(f"a footer of {length} bytes can't be in a file of {size}")
-        footer = decode(file.read_at(length, size - 12 - length))
+        body = file.read_at(length, size - _TAIL_BYTES - length)
+        if xxhash.xxh3_128(body).digest() != checksum:
+            raise DecodingError("its checksum differs")
+        footer = decode(body)
         if footer["version"] != _VERSION:
             raise SnapshotFormatError(
                 f"format version {footer['version']} is not known here; use the Weir that wrote it"
             )
-        groups = tuple((group, offset, length, rows) for group, offset, length, rows in footer["groups"])
+        groups = tuple((g, offset, size, rows, checksum) for g, offset, size, rows, checksum in footer["groups"])
         return SnapshotFooter(footer["operator"], footer["max_parallelism"], groups)
     except (DecodingError, KeyError, TypeError) as error:
         raise SnapshotFormatError(f"the footer of the snapshot is damaged: {error}") from error

@@ -61,9 +61,14 @@ class RestoreRecord:
     epoch: int
     """The owner's."""
     restored: CheckpointRef | None
-    """`None`: it started from nothing (or from another job's checkpoint)."""
+    """`None`: it started from nothing, or from `origin`."""
     kept: frozenset[CheckpointRef]
     """Checkpoints of older owners that are still good: `restored` and older ones."""
+    origin: str | None = None
+    """URI of what it restored that lies elsewhere: a savepoint or another job's checkpoint. As long as there is no
+    checkpoint of its own, this is restored again."""
+    claimed: bool = True
+    """Whether output that what it restored holds and that is not committed is this job's to commit."""
 
     def voids(self, ref: CheckpointRef) -> bool:
         """Whether no output may follow from the checkpoint any more."""
@@ -74,6 +79,8 @@ class RestoreRecord:
             "epoch": self.epoch,
             "restored": None if self.restored is None else [self.restored.id, self.restored.epoch],
             "kept": sorted([ref.id, ref.epoch] for ref in self.kept),
+            "origin": self.origin,
+            "claimed": self.claimed,
         }
         return seal(wire)
 
@@ -86,17 +93,26 @@ class RestoreRecord:
         try:
             wire = unseal(data)
             restored = None if wire["restored"] is None else CheckpointRef(*wire["restored"])
-            return cls(wire["epoch"], restored, frozenset(CheckpointRef(*ref) for ref in wire["kept"]))
+            kept = frozenset(CheckpointRef(*ref) for ref in wire["kept"])
+            return cls(wire["epoch"], restored, kept, wire["origin"], wire["claimed"])
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a record of what an owner restored: {error!r}") from error
 
 
-def restore_record(claim: Claim, restored: CheckpointRef | None, good: Iterable[CheckpointRef]) -> RestoreRecord:
+def restore_record(
+    claim: Claim,
+    restored: CheckpointRef | None,
+    good: Iterable[CheckpointRef],
+    origin: str | None = None,
+    claimed: bool = True,
+) -> RestoreRecord:
     """The record of `claim`.
 
     Args:
-        restored: the checkpoint of this job that it restored.
+        restored: the checkpoint in this job's folder that it restored.
         good: all complete checkpoints that aren't void by earlier records.
+        origin: see `RestoreRecord`.
+        claimed: see `RestoreRecord`.
     """
     good = frozenset(good)
     if restored is None:
@@ -105,7 +121,27 @@ def restore_record(claim: Claim, restored: CheckpointRef | None, good: Iterable[
         kept = frozenset(ref for ref in good if ref <= restored)
     else:  # a void one, named by the user: the good ones aren't its ancestors
         kept = frozenset({restored})
-    return RestoreRecord(claim.epoch, restored, kept)
+    return RestoreRecord(claim.epoch, restored, kept, origin, claimed)
+
+
+def carried_record(
+    claim: Claim,
+    before: RestoreRecord | None,
+    good: Collection[CheckpointRef],
+    stops: Iterable[CheckpointRef],
+) -> RestoreRecord:
+    """The record of a claim that gives nothing up: what `before` left good stays good.
+
+    Args:
+        before: the newest record.
+        good: all complete checkpoints that aren't void by it.
+        stops: the savepoints that the job was stopped with and that aren't void by it.
+    """
+    restored = max(good) if good else before.restored if before else None
+    kept = frozenset([*good, *stops])
+    return RestoreRecord(
+        claim.epoch, restored, kept, before.origin if before else None, before.claimed if before else True
+    )
 
 
 def next_epoch(claims: Iterable[Claim], checkpoints: Iterable[CheckpointRef]) -> int:

@@ -1,12 +1,14 @@
 """Whole, durable files on whatever `pyarrow.fs` reaches.
 
-Two implementations of one interface: `LocalFiles` knows fsync and rename, `ArrowFiles` serves object stores and HDFS.
+Two implementations of one interface: `LocalFiles` knows fsync and rename, `ArrowFiles` serves object stores and others.
 Paths are absolute, with `/`. Errors are `OSError` (or `pyarrow.ArrowException`); `storage.py` explains them.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import logging
 import os
 import posixpath
 import stat
@@ -16,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
+from urllib.parse import parse_qs, urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
@@ -23,6 +26,8 @@ from pyarrow import fs
 from checkpoint.storage.naming import TEMPORARY
 
 Data: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,8 @@ class Entry:
 
 
 class OutputFile(Protocol):
-    """A file that nobody sees before `commit`."""
+    """A file being written, not there before `commit`; but in an object store part of a large one may be there for a
+    moment when it is discarded. It counts by the handle that its writer has after `commit`."""
 
     def write(self, data: Data) -> None: ...
 
@@ -54,8 +60,22 @@ class Files(ABC):
     @abstractmethod
     def create(self, path: str) -> OutputFile: ...
 
+    def put(self, path: str, data: bytes) -> None:
+        """Write a file that counts by being there: nobody ever sees part of it, whatever happens to this process."""
+        file = self._file_to_put(path, len(data))
+        try:
+            file.write(data)
+            file.commit()
+        except BaseException:
+            discard_after_failure(file, path)
+            raise
+
     @abstractmethod
     def read(self, path: str) -> bytes: ...
+
+    @abstractmethod
+    def open(self, path: str) -> pa.NativeFile:
+        """For random access."""
 
     @abstractmethod
     def sizes(self, paths: Sequence[str]) -> list[int | None]:
@@ -77,6 +97,14 @@ class Files(ABC):
     def sync_folder(self, path: str) -> None:
         """Make names in the folder durable."""
 
+    @abstractmethod
+    def same_as(self, other: Files) -> bool:
+        """Whether equal paths are the same files in both."""
+
+    def _file_to_put(self, path: str, size: int) -> OutputFile:
+        """A file for `size` bytes of which nobody ever sees part."""
+        return self.create(path)
+
 
 def open_files(uri: str) -> tuple[Files, str]:
     """The files at a URI or absolute local path, and the path there.
@@ -89,7 +117,17 @@ def open_files(uri: str) -> tuple[Files, str]:
     filesystem, path = fs.FileSystem.from_uri(uri)
     if isinstance(filesystem, fs.LocalFileSystem):
         return LocalFiles(), posixpath.normpath(path)
+    if filesystem.type_name == "s3":
+        filesystem = _s3(uri, filesystem.region)
     return ArrowFiles(filesystem), path.rstrip("/")
+
+
+def discard_after_failure(file: OutputFile, path: str) -> None:
+    """Discard a file whose writing has failed, which is what the caller has to tell."""
+    try:
+        file.discard()
+    except (OSError, pa.ArrowException) as error:
+        _LOG.warning("what was written of %s could not be deleted, the rest is for gc: %s", path, error)
 
 
 def _temporary(path: str) -> str:
@@ -143,6 +181,9 @@ class _LocalOutputFile:
 class LocalFiles(Files):
     """Local file systems and what is mounted like one."""
 
+    def same_as(self, other: Files) -> bool:
+        return isinstance(other, LocalFiles)
+
     def make_folder(self, path: str) -> None:
         if os.path.isdir(path):
             return
@@ -162,6 +203,9 @@ class LocalFiles(Files):
     def read(self, path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
+
+    def open(self, path: str) -> pa.NativeFile:
+        return pa.OSFile(path)
 
     def sizes(self, paths: Sequence[str]) -> list[int | None]:
         return [_size(path) for path in paths]
@@ -217,34 +261,129 @@ class LocalFiles(Files):
 
 _PUT_WHOLE: Final = frozenset({"s3", "gcs", "abfs"})
 """Object stores show a new object when it is closed, and have no rename."""
+_ONE_REQUEST: Final = 8 * 1024 * 1024
+"""Bytes of an object that is put in one request; pyarrow uploads more than 10 MiB in parts."""
+
+_S3_QUERY: Final = frozenset({"region", "scheme", "endpoint_override", "tls_ca_file_path"})
+_S3_CONNECT_TIMEOUT: Final = 3.0
+_S3_STALL_TIMEOUT: Final = 5.0
+"""Seconds without a byte."""
+_S3_ATTEMPTS: Final = 3
+"""Of each request. Without them, and with pyarrow's strategy for URIs, a server that hangs is waited for 100 s."""
 
 
-class _ArrowOutputFile:
-    def __init__(self, filesystem: fs.FileSystem, path: str, written_as: str) -> None:
-        self._filesystem = filesystem
+def _s3(uri: str, region: str) -> fs.S3FileSystem:
+    """As `from_uri` makes it, with bounds on how long an operation may take."""
+    parts = urlsplit(uri)
+    query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+    unknown = sorted(query.keys() - _S3_QUERY)
+    if unknown:
+        raise OSError(f"of an S3 URI's options Weir knows {', '.join(sorted(_S3_QUERY))}, not {', '.join(unknown)}")
+    if parts.username or parts.password:
+        raise OSError(
+            "credentials don't belong into a URI, which is logged and written to files. Set AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY on driver and workers, or use a profile or role"
+        )
+    return fs.S3FileSystem(
+        **{**query, "region": region},
+        connect_timeout=_S3_CONNECT_TIMEOUT,
+        request_timeout=_S3_STALL_TIMEOUT,
+        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_S3_ATTEMPTS),
+        allow_delayed_open=True,
+    )
+
+
+class _MovedFile:
+    """Written under a temporary name and moved."""
+
+    def __init__(self, filesystem: fs.FileSystem, path: str) -> None:
         self._path = path
-        self._written_as = written_as
-        self._stream: Any = filesystem.open_output_stream(written_as)
-        self._done = False
+        self._file = _StreamedFile(filesystem, _temporary(path))
+        self._filesystem = filesystem
+
+    def write(self, data: Data) -> None:
+        self._file.write(data)
+
+    def commit(self) -> None:
+        self._file.close()
+        self._filesystem.move(self._file.path, self._path)
+        self._file.done = True
+
+    def discard(self) -> None:
+        self._file.discard()
+
+
+class _StreamedFile:
+    """Written under its own name.
+
+    pyarrow completes the upload of a stream that is forgotten, and at the interpreter's exit it waits forever for one.
+    So a reference is held until the stream is closed, beyond what the interpreter knows of.
+    """
+
+    def __init__(self, filesystem: fs.FileSystem, path: str) -> None:
+        self.path = path
+        self.done = False
+        self._filesystem = filesystem
+        self._stream: Any = filesystem.open_output_stream(path)
+        self._held = True
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._stream))
 
     def write(self, data: Data) -> None:
         self._stream.write(data)
 
-    def commit(self) -> None:
+    def close(self) -> None:
         self._stream.close()
-        if self._written_as != self._path:
-            self._filesystem.move(self._written_as, self._path)
-        self._done = True
+        self._let_go()
 
     def discard(self) -> None:
-        if self._done:
+        if self.done:
             return
-        self._done = True
+        self.done = True
         try:
-            self._stream.close()  # may fail as the writing did
-        finally:
-            if self._filesystem.get_file_info(self._written_as).type == fs.FileType.File:
-                self._filesystem.delete_file(self._written_as)
+            self._stream.close()  # the only way to end an upload; it completes what was uploaded
+        except (OSError, pa.ArrowException):
+            # As the writing did. Whether something is there all the same is seen next.
+            pass
+        self._let_go()
+        if self._filesystem.get_file_info(self.path).type == fs.FileType.File:
+            self._filesystem.delete_file(self.path)
+
+    def _let_go(self) -> None:
+        if self._held:
+            self._held = False
+            ctypes.pythonapi.Py_DecRef(ctypes.py_object(self._stream))
+
+
+class _Object:
+    """An object in a store that has no rename: one request puts it, unless it is large."""
+
+    def __init__(self, filesystem: fs.FileSystem, path: str) -> None:
+        self._filesystem = filesystem
+        self._path = path
+        self._start = bytearray()
+        self._large: _StreamedFile | None = None
+
+    def write(self, data: Data) -> None:
+        view = memoryview(data).cast("B")
+        if self._large is None:
+            if len(self._start) + view.nbytes <= _ONE_REQUEST:
+                self._start += view
+                return
+            self._large = _StreamedFile(self._filesystem, self._path)
+            self._large.write(self._start)
+            self._start = bytearray()
+        self._large.write(view)
+
+    def commit(self) -> None:
+        if self._large is None:
+            self._large = _StreamedFile(self._filesystem, self._path)
+            self._large.write(self._start)
+        self._large.close()
+        self._large.done = True
+
+    def discard(self) -> None:
+        if self._large is not None:
+            self._large.discard()
 
 
 class ArrowFiles(Files):
@@ -254,18 +393,24 @@ class ArrowFiles(Files):
         self._filesystem = filesystem
         self._put_whole = filesystem.type_name in _PUT_WHOLE
 
+    def same_as(self, other: Files) -> bool:
+        return isinstance(other, ArrowFiles) and bool(self._filesystem.equals(other._filesystem))
+
     def make_folder(self, path: str) -> None:
         if not self._put_whole:  # object stores have no folders
             self._filesystem.create_dir(path, recursive=True)
 
     def create(self, path: str) -> OutputFile:
         self.make_folder(posixpath.dirname(path))
-        return _ArrowOutputFile(self._filesystem, path, path if self._put_whole else _temporary(path))
+        return _Object(self._filesystem, path) if self._put_whole else _MovedFile(self._filesystem, path)
 
     def read(self, path: str) -> bytes:
         with self._filesystem.open_input_file(path) as file:
             content: bytes = file.read()
         return content
+
+    def open(self, path: str) -> pa.NativeFile:
+        return self._filesystem.open_input_file(path)
 
     def sizes(self, paths: Sequence[str]) -> list[int | None]:
         infos = self._filesystem.get_file_info(list(paths)) if paths else []
@@ -290,6 +435,10 @@ class ArrowFiles(Files):
 
     def sync_folder(self, path: str) -> None:
         """Nothing to do: a put or move that has returned is durable."""
+
+    def _file_to_put(self, path: str, size: int) -> OutputFile:
+        # A large object is uploaded in parts, and those that have arrived become the object if it is discarded.
+        return _MovedFile(self._filesystem, path) if size > _ONE_REQUEST else self.create(path)
 
 
 def _size(path: str) -> int | None:

@@ -20,7 +20,7 @@ from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.sealed import BrokenSeal, seal, unseal
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Version of the format of `_metadata`."""
 
 # What msgpack would silently turn into something else is refused: state must come back as it was. (Tuples do come
@@ -77,8 +77,6 @@ class OperatorSnapshot:
     """Snapshots of the state backend."""
     files: tuple[FileHandle, ...] = ()
     """Every other file that `state` refers to; kept while a retained checkpoint refers to it."""
-    ended: bool = False
-    """The step had seen the end of all its input (a source: had reached its end)."""
 
     def all_files(self) -> Iterator[FileHandle]:
         if self.state_file is not None:
@@ -92,7 +90,6 @@ class OperatorSnapshot:
             "state_file": None if self.state_file is None else self.state_file.to_wire(),
             "keyed_state": [handle.to_wire() for handle in self.keyed_state],
             "files": [handle.to_wire() for handle in self.files],
-            "ended": self.ended,
         }
 
     @classmethod
@@ -103,7 +100,6 @@ class OperatorSnapshot:
             state_file=None if state_file is None else FileHandle.from_wire(state_file),
             keyed_state=_handles(wire["keyed_state"]),
             files=_handles(wire["files"]),
-            ended=wire["ended"],
         )
 
 
@@ -190,6 +186,8 @@ class CheckpointMetadata:
     """All edges of the job graph as it was, those between chained steps included."""
     draining: bool = False
     """Triggered before restored in-flight data had drained through the job: a restore has to drain again."""
+    ended: bool = False
+    """All input had ended, and event time with it: nothing was in flight, and a restore begins a new event time."""
 
     @property
     def ref(self) -> CheckpointRef:
@@ -258,6 +256,7 @@ class CheckpointMetadata:
             "trigger_time": self.trigger_time,
             "duration": self.duration,
             "draining": self.draining,
+            "ended": self.ended,
             "options": dict(self.options),
             "edges": [[*name, *edge.to_wire()] for name, edge in self.edges.items()],
             "vertices": {
@@ -308,6 +307,7 @@ class CheckpointMetadata:
                     for upstream, downstream, port, *edge in wire["edges"]
                 },
                 draining=wire["draining"],
+                ended=wire["ended"],
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise MetadataError(f"malformed: {error!r}") from error

@@ -4,6 +4,7 @@
     chk-<n>-<epoch>/<step id>-<subtask>-<kind>.arrow     private files of a subtask
     shared/<epoch>-<hint>-<unique>.arrow                 files that several checkpoints may refer to
     owner-<epoch>-<uuid>[.restored]                      claims (see `checkpoint.storage.claims`)
+    savepoint-<n>-<epoch>[.stopped]                      where a savepoint went (see `checkpoint.storage.savepoints`)
     probe-…                                              see `checkpoint.storage.probe`
 
 `epoch` is the owner epoch of the attempt that wrote the file. Nothing is written twice under one name.
@@ -23,10 +24,14 @@ SHARED: Final = "shared"
 TEMPORARY: Final = ".tmp-"
 """Files being written are called `.tmp-<32 hexadecimal digits>-<name>`."""
 
+PROBE: Final = "probe-"
+
 _LONGEST: Final = 80
 """Characters of one encoded part: with three of them a name stays below the 255 bytes that file systems allow."""
 _UNSAFE: Final = re.compile(rb"[^A-Za-z0-9_.-]")
 _CHECKPOINT: Final = re.compile(r"chk-([1-9]\d*)-([1-9]\d*)")
+_TRACE: Final = re.compile(r"savepoint-([1-9]\d*)-([1-9]\d*)")
+STOPPED_SUFFIX: Final = ".stopped"
 _SHARED_FILE: Final = re.compile(r"(?:\.tmp-[0-9a-f]{32}-)?([1-9]\d*)-.*", re.DOTALL)
 
 
@@ -48,6 +53,17 @@ class CheckpointRef:
         """The checkpoint that a folder of this name belongs to, `None` if it is no checkpoint's."""
         match = _CHECKPOINT.fullmatch(name)
         return cls(int(match[1]), int(match[2])) if match else None
+
+
+def trace_path(ref: CheckpointRef) -> str:
+    """The file in the job's folder that remembers a savepoint, whose own folder is anywhere."""
+    return f"savepoint-{ref.id}-{ref.epoch}"
+
+
+def parse_trace(name: str) -> CheckpointRef | None:
+    """The savepoint that a file of this name remembers, `None` if it is something else."""
+    match = _TRACE.fullmatch(name)
+    return CheckpointRef(int(match[1]), int(match[2])) if match else None
 
 
 def encode(part: str) -> str:

@@ -22,19 +22,21 @@ from collections.abc import Callable, Generator
 from datetime import UTC, datetime
 from typing import Final
 
-from checkpoint.storage.claims import Claim, RestoreRecord, newer, next_epoch, restore_record, rivals
+from checkpoint.errors import PermanentFailure
+from checkpoint.storage import savepoints
+from checkpoint.storage.claims import Claim, RestoreRecord, carried_record, newer, next_epoch, restore_record, rivals
 from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.sealed import BrokenSeal, seal, unseal
 from checkpoint.storage.storage import CheckpointStorage, StorageError
 
-__all__ = ["Claim", "Fenced", "check", "claim", "claiming", "record_restored"]
+__all__ = ["Claim", "Fenced", "check", "claim", "claiming", "record_nothing_given_up", "record_restored", "who"]
 
 _ATTEMPTS: Final = 30
 _LONGEST_PAUSE: Final = 2.0
 """Seconds."""
 
 
-class Fenced(Exception):
+class Fenced(PermanentFailure):
     """Another driver has claimed the job; this one must stop without writing, deleting or committing anything."""
 
 
@@ -84,27 +86,56 @@ def claiming(
     )
 
 
-def record_restored(storage: CheckpointStorage, mine: Claim, restored: CheckpointRef | None) -> RestoreRecord:
+def record_restored(
+    storage: CheckpointStorage,
+    mine: Claim,
+    restored: CheckpointRef | None,
+    origin: str | None = None,
+    claimed: bool = True,
+) -> RestoreRecord:
     """Record what this owner restored, before any of its subtasks starts; once only.
 
     From then on checkpoints of older owners are void but for `restored` and those before it. Older claims are deleted.
 
     Args:
         restored: the checkpoint, if it is one of this job's folder; `None` at a start without restore.
+        origin: URI of what was restored, if it lies elsewhere.
+        claimed: whether output that the checkpoint holds is this job's to commit.
 
     Raises:
         Fenced: a newer owner has claimed the job.
         StorageError: it can't be written.
     """
     check(storage, mine)
-    record = restore_record(mine, restored, storage.list_checkpoints())
+    record = restore_record(mine, restored, storage.list_checkpoints(), origin, claimed)
+    _write(storage, mine, record)
+    return record
+
+
+def record_nothing_given_up(storage: CheckpointStorage, mine: Claim) -> RestoreRecord:
+    """Record that this owner restores nothing and gives nothing up (it cleans the folder, and the job doesn't run).
+
+    What a start could be restored from before, it can be restored from afterwards. What fenced owners complete from now
+    on is void: this owner may have deleted its files.
+
+    Raises:
+        As `record_restored`; DamagedFile, too: an older record or a savepoint's trace is.
+    """
+    check(storage, mine)
+    before = storage.restore_record()
+    stops = [stop.ref for stop in savepoints.stops(storage, before)]
+    record = carried_record(mine, before, storage.list_checkpoints(), stops)
+    _write(storage, mine, record)
+    return record
+
+
+def _write(storage: CheckpointStorage, mine: Claim, record: RestoreRecord) -> None:
     storage.put(mine.record_path, record.to_bytes())
     check(storage, mine)
     for old in storage.claims():
         if old.epoch < mine.epoch:
             storage.remove([old.record_path])  # a record without its claim would never be found again
             storage.remove([old.path])
-    return record
 
 
 def check(storage: CheckpointStorage, mine: Claim) -> None:
@@ -118,7 +149,7 @@ def check(storage: CheckpointStorage, mine: Claim) -> None:
     winner = newer(mine, claims)
     if winner is not None:
         raise Fenced(
-            f"{storage.location} has a newer owner, {winner.path}{_who(storage, winner)}; this one is {mine.path}. "
+            f"{storage.location} has a newer owner, {winner.path}{who(storage, winner)}; this one is {mine.path}. "
             "It stops, and writes and commits nothing more. If both were meant to run, give one another pipeline name "
             "or checkpoint folder"
         )
@@ -133,7 +164,8 @@ def _description(mine: Claim, now: float) -> bytes:
     return seal({"epoch": mine.epoch, "uuid": mine.uuid, "host": socket.gethostname(), "pid": os.getpid(), "time": now})
 
 
-def _who(storage: CheckpointStorage, other: Claim) -> str:
+def who(storage: CheckpointStorage, other: Claim) -> str:
+    """What a claim's file says of its owner, in parentheses; nothing if it is gone."""
     data = storage.get(other.path)
     if data is None:  # superseded in its turn
         return ""

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from checkpoint.storage.naming import encode
+from checkpoint.storage.naming import PROBE, encode
 from checkpoint.storage.storage import CheckpointStorage, StorageError
 
 
@@ -25,10 +25,10 @@ class Probe:
 
     @property
     def path(self) -> str:
-        return f"probe-{self.token}"
+        return f"{PROBE}{self.token}"
 
     def answer_path(self, worker: str) -> str:
-        return f"probe-{self.token}-{encode(worker)}"
+        return f"{PROBE}{self.token}-{encode(worker)}"
 
     def to_wire(self) -> list[Any]:
         return [self.token, self.nonce]

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 import posixpath
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
+from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import EdgeName
+from checkpoint.storage import savepoints
+from checkpoint.storage.claims import RestoreRecord
 from checkpoint.storage.metadata import CheckpointMetadata
-from checkpoint.storage.naming import CheckpointRef
+from checkpoint.storage.naming import METADATA, CheckpointRef
 from checkpoint.storage.storage import CheckpointStorage, DamagedFile, StorageError
 
 logger = logging.getLogger(__name__)
@@ -20,18 +24,31 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RestorePoint:
-    """A checkpoint to restore, with its metadata verified and all its files there in full length."""
+    """A checkpoint or savepoint to restore, with its metadata verified and (as `newest` and `from_uri` return it) all
+    its files there in full length."""
 
     storage: CheckpointStorage
-    """Where its file handles lead; not the job's own folder if the checkpoint is another job's."""
+    """Where its file handles lead; not the job's own folder if it is a savepoint or another job's checkpoint."""
     ref: CheckpointRef
     metadata: CheckpointMetadata
+    uri: str
+    """Of its folder."""
     left_out: Mapping[EdgeName, int] = field(default_factory=dict)
     """Records in flight, by edge, that were to be left out: `metadata` doesn't mention them."""
+    claimed: bool | None = None
+    """Whether an earlier attempt that restored it has claimed its output (see `RestoreRecord`); `None` = none has."""
 
     def ref_in(self, storage: CheckpointStorage) -> CheckpointRef | None:
         """`ref` if the checkpoint lies in `storage` (for `owners.record_restored`)."""
         return self.ref if self.storage.same_folder(storage) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    name: str
+    """For messages."""
+    find: Callable[[], RestorePoint]
+    """Reads and verifies its metadata."""
 
 
 def newest(
@@ -42,6 +59,9 @@ def newest(
 ) -> RestorePoint | None:
     """The newest good checkpoint; `None` if there never was one.
 
+    The savepoint that a run was stopped with counts as one. As long as a job that was started from elsewhere has no
+    checkpoint of its own, that is what it is restored from.
+
     Args:
         on_damaged: what to do when it is damaged: stop, or go back to the one before, with a warning.
         known_damaged: checkpoints that a subtask found to be damaged when it read their files, and what it said.
@@ -51,9 +71,9 @@ def newest(
         DamagedFile: it is damaged, and going back is not allowed or there is nothing to go back to.
         StorageError: the storage can't be read.
     """
-    refs = storage.list_checkpoints()
-    if not refs:
-        record = storage.restore_record()
+    record = storage.restore_record()
+    candidates = _candidates(storage, record)
+    if not candidates:
         if record is not None and record.restored is not None:
             logger.warning(
                 "%s: no checkpoint is left, though an earlier run restored %s. The job starts from nothing",
@@ -62,18 +82,18 @@ def newest(
             )
         return None
     problems: list[str] = []
-    for ref in reversed(refs):
+    for i, candidate in reversed(list(enumerate(candidates))):
         try:
-            if known_damaged and ref in known_damaged:
-                raise DamagedFile(known_damaged[ref])
-            point = _load(storage, ref, ignore_in_flight)
+            point = _verified(candidate.find(), ignore_in_flight)
+            if known_damaged and point.ref in known_damaged:
+                raise DamagedFile(known_damaged[point.ref])
         except DamagedFile as error:
             if on_damaged == "fail":
-                raise DamagedFile(_advice(storage, ref, error, [old for old in refs if old < ref])) from error
-            problems.append(f"{ref.path}{_triggered(storage, ref)}: {error}")
+                raise DamagedFile(_advice(storage, candidate, error, candidates[:i])) from error
+            problems.append(f"{candidate.name}{_triggered(candidate)}: {error}")
             continue
         if problems:
-            _warn(storage, refs[-1], point, problems)
+            _warn(storage, candidates[-1], point, problems)
         return point
     raise DamagedFile(
         f"{storage.location}: every retained checkpoint is damaged, nothing can be restored. {'; '.join(problems)}. "
@@ -81,35 +101,108 @@ def newest(
     )
 
 
+def _candidates(storage: CheckpointStorage, record: RestoreRecord | None) -> list[_Candidate]:
+    """Oldest first."""
+    found: list[tuple[CheckpointRef, _Candidate]] = [
+        (ref, _Candidate(ref.path, partial(_retained, storage, ref, record))) for ref in storage.list_checkpoints()
+    ]
+    for stop in savepoints.stops(storage, record):
+        name = f"the savepoint {stop.uri}, which the job was stopped with,"
+        found.append((stop.ref, _Candidate(name, partial(_stopped, stop))))
+    candidates = [candidate for _, candidate in sorted(found, key=lambda one: one[0])]
+    if record is not None and record.origin is not None:
+        find = partial(_origin, record.origin, record.claimed)
+        candidates.insert(0, _Candidate(f"{record.origin}, which the job was started from,", find))
+    return candidates
+
+
+def _retained(storage: CheckpointStorage, ref: CheckpointRef, record: RestoreRecord | None) -> RestorePoint:
+    point = _checkpoint(storage, ref)
+    # Restored once more: what was said of its output holds.
+    again = record is not None and record.restored == ref
+    return replace(point, claimed=record.claimed) if record is not None and again else point
+
+
+def _stopped(stop: savepoints.Stop) -> RestorePoint:
+    point = _elsewhere(stop.uri)
+    if point.ref != stop.ref:
+        raise DamagedFile(f"{stop.uri} holds {point.ref.path}, not {stop.ref.path}")
+    return point
+
+
+def _origin(uri: str, claimed: bool) -> RestorePoint:
+    return replace(_elsewhere(uri), claimed=claimed)
+
+
+def _elsewhere(uri: str) -> RestorePoint:
+    """What is in a folder that is known to have been complete."""
+    try:
+        return at(uri)
+    except NotACheckpoint as error:
+        raise DamagedFile(f"{error}. Was it moved? Then name its new place: start(restore=<its URI>)") from error
+
+
+class NotACheckpoint(StorageError):
+    """There is no complete checkpoint or savepoint in a folder."""
+
+
 def from_uri(uri: str, ignore_in_flight: int | None = None) -> RestorePoint:
-    """The checkpoint whose folder (`…/chk-<n>-<epoch>`) is at a URI or an absolute path, void or not.
+    """The savepoint in a folder, or the checkpoint whose folder (`…/chk-<n>-<epoch>`) it is, void or not.
 
     Args:
+        uri: a URI or an absolute path.
         ignore_in_flight: as in `newest`.
 
     Raises:
         DamagedFile: it is damaged.
-        StorageError: there is no complete checkpoint.
+        NotACheckpoint: there is none.
+        StorageError: it can't be read.
     """
+    return _verified(at(uri), ignore_in_flight)
+
+
+def at(uri: str) -> RestorePoint:
+    """As `from_uri`, without a look at the files that the metadata refers to."""
+    uri = uri.rstrip("/")
+    own = CheckpointStorage(uri, None)
     job_folder, name = _split(uri)
     ref = CheckpointRef.parse(name)
-    if ref is None:
-        raise StorageError(f"{uri} is no checkpoint: give the URI of a folder chk-<number>-<epoch>")
+    if METADATA in own.names():
+        metadata = own.load_savepoint()
+        if metadata.kind is CheckpointKind.SAVEPOINT:
+            return RestorePoint(own, metadata.ref, metadata, uri)
+        if ref is None:
+            raise NotACheckpoint(
+                f"{uri} is a copy of the checkpoint {metadata.ref.path}, whose files lie outside of it. Restore it "
+                "from its job's folder; to have a checkpoint that can be moved, take a savepoint"
+            )
+    elif ref is None:
+        raise NotACheckpoint(f"{uri} is no savepoint and no checkpoint: {_hint(own)}")
     storage = CheckpointStorage(job_folder, None)
     if ref not in storage.complete():
         there = ", ".join(other.path for other in storage.complete()) or "none"
-        raise StorageError(f"{uri} is no complete checkpoint. Complete ones in {storage.location}: {there}")
-    return _load(storage, ref, ignore_in_flight)
+        raise NotACheckpoint(f"{uri} is no complete checkpoint. Complete ones in {storage.location}: {there}")
+    return replace(_checkpoint(storage, ref), uri=uri)
 
 
-def _load(storage: CheckpointStorage, ref: CheckpointRef, ignore_in_flight: int | None) -> RestorePoint:
-    metadata = storage.load(ref)
-    left_out: dict[EdgeName, int] = {}
-    if ref.id == ignore_in_flight:
-        left_out = metadata.in_flight_rows()
-        metadata = metadata.without_in_flight()
-    storage.verify_sizes(metadata.all_files())
-    return RestorePoint(storage, ref, metadata, left_out)
+def _hint(folder: CheckpointStorage) -> str:
+    there = ", ".join(ref.path for ref in folder.complete())
+    if there:
+        return f"give the URI of one of the folders in it, {there}"
+    return "give the URI of a savepoint's folder, or of a job's folder chk-<number>-<epoch>"
+
+
+def _checkpoint(storage: CheckpointStorage, ref: CheckpointRef) -> RestorePoint:
+    return RestorePoint(storage, ref, storage.load(ref), storage.uri_of(ref.path))
+
+
+def _verified(point: RestorePoint, ignore_in_flight: int | None) -> RestorePoint:
+    """With in-flight data left out if that is wanted; all other files are there."""
+    if point.ref.id == ignore_in_flight:
+        metadata = point.metadata
+        point = replace(point, metadata=metadata.without_in_flight(), left_out=metadata.in_flight_rows())
+    point.storage.verify_sizes(point.metadata.all_files())
+    return point
 
 
 def _split(uri: str) -> tuple[str, str]:
@@ -121,31 +214,31 @@ def _split(uri: str) -> tuple[str, str]:
     return urlunsplit(parts._replace(path=parent)), name
 
 
-def _triggered(storage: CheckpointStorage, ref: CheckpointRef) -> str:
+def _triggered(candidate: _Candidate) -> str:
     """When a damaged checkpoint was triggered, as far as its metadata can tell."""
     try:
-        return f" (triggered {_time(storage.load(ref).trigger_time)})"
+        return f" (triggered {_time(candidate.find().metadata.trigger_time)})"
     except DamagedFile:
         return ""
 
 
-def _advice(storage: CheckpointStorage, ref: CheckpointRef, error: DamagedFile, older: list[CheckpointRef]) -> str:
+def _advice(storage: CheckpointStorage, candidate: _Candidate, error: DamagedFile, older: list[_Candidate]) -> str:
     if older:
         what = (
-            f"Mend it, or go back to an older checkpoint ({', '.join(old.path for old in reversed(older))}) "
+            f"Mend it, or go back to an older checkpoint ({', '.join(old.name for old in reversed(older))}) "
             'by CheckpointConfig(on_damaged="previous") or start(restore=<URI of its folder>)'
         )
     else:
         what = 'There is no older checkpoint: mend it, or start without state by start(restore="none")'
-    return f"{storage.location}: checkpoint {ref.id} can't be restored: {error}. {what}"
+    return f"{storage.location}: {candidate.name} can't be restored: {error}. {what}"
 
 
-def _warn(storage: CheckpointStorage, wanted: CheckpointRef, point: RestorePoint, problems: list[str]) -> None:
+def _warn(storage: CheckpointStorage, wanted: _Candidate, point: RestorePoint, problems: list[str]) -> None:
     logger.warning(
-        "%s: going back from checkpoint %d to %d, triggered %s, since %s damaged: %s",
+        "%s: going back from %s to %s, triggered %s, since %s damaged: %s",
         storage.location,
-        wanted.id,
-        point.ref.id,
+        wanted.name,
+        point.ref.path,
         _time(point.metadata.trigger_time),
         "one is" if len(problems) == 1 else f"{len(problems)} are",
         "; ".join(problems),

@@ -61,16 +61,13 @@ class SharedFiles:
         """A checkpoint won't complete. Its files stay: what a sink staged for it joins the next checkpoint."""
         self._forget(checkpoint_id)
 
-    def garbage(self, paths: Iterable[str], epoch: int) -> list[str]:
-        """Those of `paths` (all that is under `shared/`) that are left from owners before `epoch` without a user.
+    def unused(self, paths: Iterable[str]) -> list[str]:
+        """Those of `paths` (all that is under `shared/`) that no checkpoint refers to; without files of the user's.
 
-        Only names of older owners count: one of this epoch may be in an acknowledgement that is on its way.
+        Only those of older owners are orphans (see `checkpoint.storage.orphans`): another's name may be in an
+        acknowledgement that is on its way.
         """
-        return [
-            path
-            for path in paths
-            if path not in self._users and (owner := shared_epoch(path)) is not None and owner < epoch
-        ]
+        return [path for path in paths if path not in self._users and shared_epoch(path) is not None]
 
     def _forget(self, checkpoint_id: int) -> list[FileHandle]:
         unused = []

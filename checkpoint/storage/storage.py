@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import pyarrow as pa
 import xxhash
 
+from checkpoint import failpoints
 from checkpoint.storage.claims import Claim, RestoreRecord
-from checkpoint.storage.filesystem import Data, LocalFiles, open_files
+from checkpoint.storage.filesystem import Data, Entry, LocalFiles, discard_after_failure, open_files
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import (
     CheckpointMetadata,
@@ -24,7 +25,7 @@ from checkpoint.storage.metadata import (
     pack_state,
     unpack_state,
 )
-from checkpoint.storage.naming import METADATA, SHARED, CheckpointRef, belongs_to, encode
+from checkpoint.storage.naming import METADATA, PROBE, SHARED, CheckpointRef, belongs_to, encode, parse_trace
 
 INLINE_STATE_LIMIT: Final = 16 * 1024
 """Bytes of packed state of one step and subtask that stay inline in `_metadata`."""
@@ -47,6 +48,7 @@ class StagedFile:
         self._size = 0
         self._hash = xxhash.xxh3_128()
         with storage._explained("create", path):
+            failpoints.hit("storage.create")
             self._file = storage._files.create(storage._absolute(path))
 
     def write(self, data: Data) -> None:
@@ -56,6 +58,7 @@ class StagedFile:
         """
         view = memoryview(data).cast("B")
         with self._storage._explained("write", self._path):
+            failpoints.hit("storage.write")
             self._file.write(view)
         self._hash.update(view)
         self._size += view.nbytes
@@ -66,18 +69,56 @@ class StagedFile:
         Raises:
             StorageError: nothing is left behind.
         """
+        try:
+            return self._close()
+        except BaseException:
+            self.abort()
+            raise
+
+    def _close(self) -> FileHandle:
         with self._storage._explained("write", self._path):
-            try:
-                self._file.commit()
-            except BaseException:
-                self._file.discard()
-                raise
+            failpoints.hit("storage.close")
+            self._file.commit()
         return FileHandle(self._path, self._size, self._hash.hexdigest())
 
     def abort(self) -> None:
-        """Leave nothing behind. Does nothing after `close` or a first call."""
-        with self._storage._explained("delete", self._path):
-            self._file.discard()
+        """Leave nothing behind; what can't be deleted is logged, and left for gc. Does nothing after `close` or a first
+        call."""
+        discard_after_failure(self._file, self._storage._name(self._path))
+
+
+class OpenedFile:
+    """A file of the checkpoint storage, opened for random access."""
+
+    def __init__(self, storage: CheckpointStorage, path: str, file: pa.NativeFile) -> None:
+        self._storage = storage
+        self._path = path
+        self._file = file
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return self._storage._name(self._path)
+
+    def size(self) -> int:
+        """Bytes.
+
+        Raises:
+            StorageError: the storage doesn't say.
+        """
+        with self._storage._explained("read", self._path):
+            size: int = self._file.size()
+        return size
+
+    def read_at(self, length: int, offset: int) -> bytes:
+        """Up to `length` bytes from `offset` on; fewer at the end of the file.
+
+        Raises:
+            StorageError: it can't be read.
+        """
+        with self._storage._explained("read", self._path):
+            data: bytes = self._file.read_at(length, offset)
+        return data
 
 
 class CheckpointStorage:
@@ -101,8 +142,8 @@ class CheckpointStorage:
             self._files, root = open_files(uri)
         except (OSError, pa.ArrowException) as error:
             raise StorageError(
-                f"cannot open the checkpoint folder {uri}: {error}. Give an absolute path or a URI that pyarrow knows, "
-                "such as file:///var/lib/weir or s3://bucket/weir"
+                f"cannot open the checkpoint folder {_without_password(uri)}: {error}. Give an absolute path or a URI "
+                "that pyarrow knows, such as file:///var/lib/weir or s3://bucket/weir"
             ) from error
         self._folder = root if pipeline is None else f"{root.rstrip('/')}/{encode(pipeline)}"
         scheme = urlsplit(uri).scheme or "file"
@@ -117,9 +158,30 @@ class CheckpointStorage:
 
     def same_folder(self, other: CheckpointStorage) -> bool:
         """Whether both are the same job's folder."""
-        if isinstance(self._files, LocalFiles) and isinstance(other._files, LocalFiles):
+        if not self._files.same_as(other._files):
+            return False
+        if isinstance(self._files, LocalFiles):
             return os.path.realpath(self._folder) == os.path.realpath(other._folder)
-        return self.location == other.location
+        return self._folder == other._folder
+
+    def uri_of(self, path: str = "") -> str:
+        """A URI that leads to the folder, or to what is at `path` in it."""
+        names = ([] if self.pipeline is None else [encode(self.pipeline)]) + ([path] if path else [])
+        parts = urlsplit(self.uri if not self.uri.startswith("/") else f"file://{quote(self.uri)}")
+        return urlunsplit(parts._replace(path="/".join([parts.path.rstrip("/"), *map(quote, names)])))
+
+    def make_folder(self) -> None:
+        """Create the folder itself.
+
+        Raises:
+            StorageError: it can't; names the folder.
+        """
+        with self._explained("create", ""):
+            self._files.make_folder(self._folder)
+
+    def names(self) -> set[str]:
+        """What lies in the folder, whatever it is; nothing if it doesn't exist."""
+        return self._names()
 
     def prepare(self) -> None:
         """Create the folder and see that it can be written to.
@@ -129,8 +191,8 @@ class CheckpointStorage:
         """
         try:
             self._files.make_folder(self._absolute(SHARED))
-            test = f"probe-{uuid.uuid4().hex}"
-            self._put(test, [b"can be written"])
+            test = f"{PROBE}{uuid.uuid4().hex}"
+            self._files.put(self._absolute(test), b"can be written")
             self._files.delete([self._absolute(test)])
         except (OSError, pa.ArrowException) as error:
             raise StorageError(
@@ -179,6 +241,28 @@ class CheckpointStorage:
             )
         return data
 
+    @contextmanager
+    def open_file(self, handle: FileHandle) -> Iterator[OpenedFile]:
+        """The file, to read parts of it. Their content is not verified here.
+
+        Raises:
+            DamagedFile: it is missing, or its size differs.
+            StorageError: it can't be opened.
+        """
+        with self._explained("read", handle.path):
+            try:
+                failpoints.hit("storage.read")
+                file = self._files.open(self._absolute(handle.path))
+            except FileNotFoundError as error:
+                raise DamagedFile(f"{self._name(handle.path)} is missing") from error
+        with file:
+            opened = OpenedFile(self, handle.path, file)
+            if (size := opened.size()) != handle.size:
+                raise DamagedFile(
+                    f"{self._name(handle.path)} is damaged: it should have {handle.size} bytes and has {size}"
+                )
+            yield opened
+
     def verify_sizes(self, handles: Iterable[FileHandle]) -> None:
         """See that every file is there in full length, without reading it.
 
@@ -199,14 +283,25 @@ class CheckpointStorage:
     def delete_file(self, handle: FileHandle) -> None:
         """Fine if it is gone already."""
         with self._explained("delete", handle.path):
-            self._files.delete([self._absolute(handle.path)])
+            self._delete([handle.path])
 
     def delete_private(self, checkpoint_id: int, epoch: int, subtask: str) -> None:
         """Delete what a subtask (`naming.subtask_name`) wrote for a checkpoint, nothing under `shared/`."""
         folder = CheckpointRef(checkpoint_id, epoch).path
         with self._explained("delete files in", folder):
             names = [entry.name for entry in self._files.entries(self._absolute(folder))]
-            self._files.delete(self._absolute(f"{folder}/{name}") for name in names if belongs_to(name, subtask))
+            self._delete(f"{folder}/{name}" for name in names if belongs_to(name, subtask))
+
+    def entries(self, folder: str = "") -> list[Entry]:
+        """What lies in the job's folder, or in a folder in it, files that are being written too; by name."""
+        with self._explained("list", folder):
+            found = self._files.entries(self._absolute(folder) if folder else self._folder)
+        return sorted(found, key=lambda entry: entry.name)
+
+    def sizes(self, paths: Sequence[str]) -> list[int | None]:
+        """Bytes of each file, `None` for those that don't exist."""
+        with self._explained("look at", ""):
+            return self._files.sizes([self._absolute(path) for path in paths])
 
     def list_shared(self) -> list[str]:
         """Paths of all files under `shared/`, those being written too."""
@@ -252,7 +347,7 @@ class CheckpointStorage:
             raise ValueError(f"metadata of {metadata.ref.path} given for {ref.path}")
         path = f"{ref.path}/{METADATA}"
         with self._explained("write", path):
-            self._put(path, [metadata.to_bytes()])
+            self._put(path, metadata.to_bytes())
             # Subtasks may have made the folder on another host, or be about to make its name durable.
             self._files.sync_folder(self._folder)
         return ref
@@ -281,15 +376,26 @@ class CheckpointStorage:
             StorageError: it can't be read, or was written by a version of Weir with another format.
         """
         path = f"{ref.path}/{METADATA}"
+        metadata = self._load(path)
+        if metadata.ref != ref:
+            raise DamagedFile(f"{self._name(path)} belongs to {metadata.ref.path}, not here")
+        return metadata
+
+    def load_savepoint(self) -> CheckpointMetadata:
+        """Of the savepoint (or of the checkpoint) whose own folder this is.
+
+        Raises:
+            DamagedFile, StorageError: as `load`.
+        """
+        return self._load(METADATA)
+
+    def _load(self, path: str) -> CheckpointMetadata:
         try:
-            metadata = CheckpointMetadata.from_bytes(self._read(path))
+            return CheckpointMetadata.from_bytes(self._read(path))
         except MetadataError as error:
             raise DamagedFile(f"{self._name(path)} is damaged: {error}") from error
         except UnsupportedFormat as error:
             raise StorageError(f"{self._name(path)} {error}. Restore it with the version that wrote it") from error
-        if metadata.ref != ref:
-            raise DamagedFile(f"{self._name(path)} belongs to {metadata.ref.path}, not here")
-        return metadata
 
     def delete_checkpoint(self, ref: CheckpointRef) -> None:
         """Delete its folder, `_metadata` first, so that what is half deleted is never taken for a checkpoint.
@@ -298,12 +404,13 @@ class CheckpointStorage:
         that it still owns the job (`owners.check`).
         """
         with self._explained("delete", ref.path):
-            self._files.delete([self._absolute(f"{ref.path}/{METADATA}")])
+            self._delete([f"{ref.path}/{METADATA}"])
             self._files.delete_folder(self._absolute(ref.path))
 
     def largest_id(self) -> int:
-        """The largest checkpoint id found, of whatever is complete, not complete or void; 0 if there is none."""
-        return max((ref.id for ref in self.folders()), default=0)
+        """The largest checkpoint id found, of whatever is complete, not complete or void, savepoints elsewhere
+        included; 0 if there is none."""
+        return max((ref.id for ref in [*self.folders(), *self.traces()]), default=0)
 
     def complete(self) -> list[CheckpointRef]:
         """Checkpoints with `_metadata`, void ones too; oldest first."""
@@ -315,6 +422,10 @@ class CheckpointStorage:
     def folders(self) -> list[CheckpointRef]:
         """Every checkpoint's folder, whether it is complete, not complete or void; oldest first."""
         return sorted(ref for name in self._names() if (ref := CheckpointRef.parse(name)))
+
+    def traces(self) -> list[CheckpointRef]:
+        """The savepoints that the folder remembers (see `checkpoint.storage.savepoints`), oldest first."""
+        return sorted(ref for name in self._names() if (ref := parse_trace(name)))
 
     # -- small files of owners and probes ---------------------------------------------------------------------
 
@@ -336,7 +447,7 @@ class CheckpointStorage:
                 return None
             with self._explained("read", path):
                 try:
-                    data = self._files.read(self._absolute(path))
+                    data = self._content(path)
                 except FileNotFoundError:  # a newer owner has recorded and cleaned up since
                     continue
             try:
@@ -348,20 +459,20 @@ class CheckpointStorage:
     def put(self, path: str, data: bytes) -> None:
         """Write a small file that no checkpoint refers to; durable on return."""
         with self._explained("write", path):
-            self._put(path, [data])
+            self._put(path, data)
 
     def get(self, path: str) -> bytes | None:
         """Content of a small file, `None` if it doesn't exist."""
         with self._explained("read", path):
             try:
-                return self._files.read(self._absolute(path))
+                return self._content(path)
             except FileNotFoundError:
                 return None
 
     def remove(self, paths: Iterable[str]) -> None:
         """Delete small files; those that are gone are fine."""
         with self._explained("delete", ""):
-            self._files.delete(self._absolute(path) for path in paths)
+            self._delete(paths)
 
     # -- within -----------------------------------------------------------------------------------------------
 
@@ -373,22 +484,25 @@ class CheckpointStorage:
 
     def _names(self) -> set[str]:
         with self._explained("list", ""):
+            failpoints.hit("storage.list")
             return {entry.name for entry in self._files.entries(self._folder)}
 
-    def _put(self, path: str, pieces: Iterable[Data]) -> None:
-        file = self._files.create(self._absolute(path))
-        try:
-            for piece in pieces:
-                file.write(piece)
-            file.commit()
-        except BaseException:
-            file.discard()
-            raise
+    def _put(self, path: str, data: bytes) -> None:
+        failpoints.hit("storage.put")
+        self._files.put(self._absolute(path), data)
+
+    def _content(self, path: str) -> bytes:
+        failpoints.hit("storage.read")
+        return self._files.read(self._absolute(path))
+
+    def _delete(self, paths: Iterable[str]) -> None:
+        failpoints.hit("storage.delete")
+        self._files.delete(self._absolute(path) for path in paths)
 
     def _read(self, path: str) -> bytes:
         with self._explained("read", path):
             try:
-                return self._files.read(self._absolute(path))
+                return self._content(path)
             except FileNotFoundError as error:
                 raise DamagedFile(f"{self._name(path)} is missing") from error
 
@@ -396,8 +510,13 @@ class CheckpointStorage:
     def _explained(self, action: str, path: str) -> Iterator[None]:
         try:
             yield
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, pa.ArrowException, failpoints.InjectedFailure) as error:
             raise StorageError(f"cannot {action} {self._name(path)}: {_reason(error)}") from error
+
+
+def _without_password(uri: str) -> str:
+    parts = urlsplit(uri)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def _reason(error: BaseException) -> str:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import click
 
 from pipeline.cli.bench import bench
+from pipeline.cli.checkpoints import checkpoints
 from pipeline.cli.demo import demo
 from pipeline.cli.kafka import kafka
+from pipeline.cli.operate import commands as operate
+from pipeline.cli.plan import plan
 from pipeline.cli.run import run
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "WEIR", "max_content_width": 100}
@@ -21,5 +24,5 @@ def main() -> None:
     """
 
 
-for command in (run, kafka, demo, bench):
+for command in (run, plan, *operate, kafka, demo, bench, checkpoints):
     main.add_command(command)

@@ -12,10 +12,14 @@ import click
 from pipeline.cli.common import ending_cleanly, log_to_stderr
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.table import Table
 
     from pipeline.bench.backpressure.tables import Table as Columns
     from pipeline.bench.running_sum import Alignment
+    from pipeline.bench.state import StateReport, StateResult
+    from pipeline.bench.state_phases import Compression, Loop
     from pipeline.bench.throughput import Throughput
 
 
@@ -159,6 +163,94 @@ def backpressure(
     console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
     for table in tables(result):
         console.print(_as_rich(table))
+
+
+@bench.command()
+@click.option(
+    "--mib",
+    "sizes",
+    multiple=True,
+    default=(100,),
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Encoded keys and values together; may be given several times.",
+)
+@click.option(
+    "--value-bytes",
+    default=256,
+    show_default=True,
+    type=click.IntRange(128, 65_536),
+    help="Of each key's value, a dict, encoded.",
+)
+@click.option("--compression", default="lz4", show_default=True, type=click.Choice(["lz4", "zstd", "none"]))
+@click.option(
+    "--folder",
+    type=click.Path(file_okay=False, exists=True),
+    help="Where the checkpoints go for the while.  [default: the temporary directory]",
+)
+@_json_option
+def state(
+    sizes: tuple[int, ...], value_bytes: int, compression: Compression, folder: str | None, json_file: Path | None
+) -> None:
+    """Checkpoint and restore of one subtask's keyed state on the heap, beside a busy task thread.
+
+    Each phase has a process of its own. A stop is the time from one update of a key to the next, without waiting for a
+    CPU that other processes have (in brackets: with it); "alone": with no snapshot under way.
+    """
+    from rich.console import Console
+
+    from pipeline.bench.errors import BenchFailed
+    from pipeline.bench.state import StateOptions, measure
+
+    log_to_stderr("WARNING")
+    progress = Console(stderr=True)
+    with ending_cleanly():
+        try:
+            options = StateOptions(sizes, value_bytes, compression, folder)
+            result = measure(options, lambda text: progress.print(text, highlight=False))
+        except BenchFailed as error:
+            raise click.ClickException(str(error)) from error
+    console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
+    console.print(_state_table(result))
+    if json_file is not None:
+        json_file.write_text(result.to_json() + "\n")
+
+
+def _state_table(report: StateReport) -> Table:
+    from rich.table import Table
+
+    table = Table(title="Keyed state on the heap of one subtask", title_justify="left")
+    table.add_column("")
+    for result in report.results:
+        table.add_column(f"{result.mib:,} MiB", justify="right", no_wrap=True)
+    long = f"{report.long_stop_s * 1e3:.0f} ms"
+    rows: list[tuple[str, Callable[[StateResult], str]]] = [
+        ("keys", lambda r: f"{r.keys:,}"),
+        ("build", lambda r: f"{r.build_s:.1f} s"),
+        ("snapshot, synchronous part", lambda r: f"{r.freeze_s * 1e3:.1f} ms"),
+        ("snapshot, asynchronous part", lambda r: f"{r.write_s:.1f} s"),
+        ("size on disk", lambda r: _mib(r.file_bytes)),
+        ("longest stop beside it", lambda r: _stop(r.beside)),
+        ("longest stop alone", lambda r: _stop(r.alone)),
+        (f"stops of more than {long}, beside / alone", lambda r: f"{r.beside.long_stops} / {r.alone.long_stops}"),
+        ("updates/s beside it", lambda r: f"{r.beside.updates / r.beside.seconds:,.0f}"),
+        ("updates/s alone", lambda r: f"{r.alone.updates / r.alone.seconds:,.0f}"),
+        ("restore", lambda r: f"{r.restore_s:.1f} s"),
+        ("peak memory: build", lambda r: _mib(r.peak_build)),
+        ("peak memory: snapshot", lambda r: _mib(r.peak_snapshot)),
+        ("peak memory: restore", lambda r: _mib(r.peak_restore)),
+    ]
+    for name, shown in rows:
+        table.add_row(name, *map(shown, report.results))
+    return table
+
+
+def _stop(loop: Loop) -> str:
+    return f"{loop.longest_held * 1e3:.1f} ms ({loop.longest_stop * 1e3:.1f} ms)"
+
+
+def _mib(size: int) -> str:
+    return f"{size / (1 << 20):,.0f} MiB"
 
 
 def _as_rich(table: Columns) -> Table:

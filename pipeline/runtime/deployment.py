@@ -10,6 +10,7 @@ from checkpoint.elements import ChannelName, EdgeName
 from checkpoint.in_flight.captured import Part
 from checkpoint.in_flight.edges import EdgeShape
 from checkpoint.in_flight.runs import Origin
+from checkpoint.state.operator_lists import Stored
 from checkpoint.storage.handles import FileHandle
 from pipeline.buffers import BufferConfig
 
@@ -25,13 +26,15 @@ class JobSpec:
     buffers: BufferConfig
     checkpoint_uri: str
     compression: Literal["lz4", "zstd", "none"]
+    local_recovery: bool
     interval: float | None
     """Seconds; `None` without periodic checkpoints."""
     timeout: float
     min_pause: float
     max_concurrent: int
     alignment_timeout: float | None
-    """Of every barrier (see `checkpoint.barriers.events.Barrier`)."""
+    """Of every barrier but savepoints' (see `checkpoint.barriers.events.Barrier`)."""
+    savepoint_alignment_timeout: float | None
     exactly_once: bool
     """Channels wait for each other's barriers."""
     owner_epoch: int
@@ -59,8 +62,12 @@ class Deployment:
     lineage: tuple[str, tuple[str, int] | None]
     restored_checkpoint: int
     """0 at a start without restore."""
+    restored_from: tuple[str, str | None]
+    """Arguments of the `CheckpointStorage` that the restored files are in: a savepoint has a folder of its own."""
     rewind: bool
     ignore_earlier_output: bool
+    fork: bool
+    """Whether the restored checkpoint is another pipeline's."""
     allow_unclaimed: bool
     drain: bool
     """Whether sources emit nothing new until what was restored has drained through the job."""
@@ -74,8 +81,10 @@ class Deployment:
             "peers": [[i, host, port] for i, (host, port) in self.peers.items()],
             "lineage": [self.lineage[0], list(self.lineage[1]) if self.lineage[1] else None],
             "restored_checkpoint": self.restored_checkpoint,
+            "restored_from": list(self.restored_from),
             "rewind": self.rewind,
             "ignore_earlier_output": self.ignore_earlier_output,
+            "fork": self.fork,
             "allow_unclaimed": self.allow_unclaimed,
             "drain": self.drain,
             "same_topology": self.same_topology,
@@ -90,8 +99,10 @@ class Deployment:
             {i: (host, port) for i, host, port in wire["peers"]},
             (id, (parent[0], parent[1]) if parent else None),
             wire["restored_checkpoint"],
+            (wire["restored_from"][0], wire["restored_from"][1]),
             wire["rewind"],
             wire["ignore_earlier_output"],
+            wire["fork"],
             wire["allow_unclaimed"],
             wire["drain"],
             wire["same_topology"],
@@ -140,6 +151,8 @@ class Restored:
     """Each entry is one old subtask's `Operator.snapshot`."""
     broadcast: dict[str, dict[str, dict[bytes, bytes]]] = field(default_factory=dict)
     """One old subtask's broadcast state by its name; all had the same."""
+    lists: dict[str, Stored] = field(default_factory=dict)
+    """Its part of operator list and union state."""
     sources: dict[str, list[Any]] = field(default_factory=dict)
     """Every old subtask's `SourceReader.snapshot`; a missing step wasn't in the checkpoint."""
     sinks: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -155,6 +168,7 @@ class Restored:
             "keyed_state": {id: [h.to_wire() for h in handles] for id, handles in self.keyed_state.items()},
             "operators": self.operators,
             "broadcast": self.broadcast,
+            "lists": self.lists,
             "sources": self.sources,
             "sinks": self.sinks,
             "event_time": self.event_time,
@@ -168,6 +182,7 @@ class Restored:
             {id: [FileHandle.from_wire(h) for h in handles] for id, handles in wire["keyed_state"].items()},
             wire["operators"],
             wire["broadcast"],
+            wire["lists"],
             wire["sources"],
             wire["sinks"],
             wire["event_time"],

@@ -14,7 +14,6 @@ from checkpoint.in_flight.runs import Origin
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.storage import CheckpointStorage
-from pipeline.errors import PipelineError
 from pipeline.graph import Plan, PlannedEdge, Vertex, keeps_keys
 from pipeline.partitioners import Distribution
 from pipeline.runtime.deployment import RestoredInFlight
@@ -60,7 +59,33 @@ def edges_into(vertex: Vertex, plan: Plan) -> list[EdgeName]:
 
 def same_topology(metadata: CheckpointMetadata, plan: Plan) -> bool:
     """Whether no parallelism, edge or partitioner has changed since the checkpoint."""
-    return {name: edge.shape for name, edge in metadata.edges.items()} == edge_shapes(plan)
+    return not topology_changes(metadata, plan)
+
+
+def topology_changes(metadata: CheckpointMetadata, plan: Plan) -> list[str]:
+    """What has changed of edges, partitioners and parallelism since the checkpoint."""
+    before, now = {name: edge.shape for name, edge in metadata.edges.items()}, edge_shapes(plan)
+    return [
+        *(f"the edge {describe(name)} is gone" for name in before if name not in now),
+        *(f"the edge {describe(name)} is new" for name in now if name not in before),
+        *(
+            f"the edge {describe(name)} {_shape_change(before[name], shape)}"
+            for name, shape in now.items()
+            if name in before and before[name] != shape
+        ),
+    ]
+
+
+def _shape_change(before: EdgeShape, now: EdgeShape) -> str:
+    if (before.upstreams, before.downstreams) != (now.upstreams, now.downstreams):
+        return (
+            f"had {before.upstreams} → {before.downstreams} subtasks, and has {now.upstreams} → {now.downstreams} now"
+        )
+    if before.distribution != now.distribution:
+        return f"was {before.distribution}, and is {now.distribution} now"
+    if before.fingerprint != now.fingerprint:
+        return "is partitioned by another key or function now"
+    return "carries keys now" if now.carries_keys else "carries no keys any more"
 
 
 def must_drain(metadata: CheckpointMetadata, plan: Plan) -> bool:
@@ -69,28 +94,33 @@ def must_drain(metadata: CheckpointMetadata, plan: Plan) -> bool:
     Else a key's new records could overtake its old ones, which may lie with another subtask than before. The mark
     counts as much as a change: a checkpoint taken during a drain holds data that lies with other subtasks still.
     """
-    return metadata.draining or not same_topology(metadata, plan)
+    return bool(drain_reasons(metadata, plan))
 
 
-def check_in_flight(metadata: CheckpointMetadata, plan: Plan) -> None:
-    """
-    Raises:
-        PipelineError: there are records in flight that the pipeline has no place for; says what to do.
-    """
+def drain_reasons(metadata: CheckpointMetadata, plan: Plan) -> list[str]:
+    """Why sources must wait so (see `must_drain`); empty if they need not."""
+    earlier = ["the checkpoint was taken while data of an earlier restore drained"] if metadata.draining else []
+    return [*earlier, *topology_changes(metadata, plan)]
+
+
+def in_flight_misfits(metadata: CheckpointMetadata, plan: Plan) -> Iterator[tuple[EdgeName, str]]:
+    """The edges with records in flight that the pipeline has no place for, and what to do."""
     shapes = edge_shapes(plan)
     for name, count in metadata.in_flight_rows().items():
         where = f"checkpoint {metadata.id} has {count} records in flight {describe(name)}"
         drop = f"drop them with ignore_in_flight={metadata.id}"
         if name not in shapes:
-            raise PipelineError(
+            message = (
                 f"{where}, an edge that the pipeline doesn't have any more: bring the steps back under their ids, "
                 f"restore, and take a checkpoint that has nothing in flight there; or {drop}"
             )
-        if rule(metadata.edges[name].shape, shapes[name]) is Rule.NOTHING:
-            raise PipelineError(
+            yield name, message
+        elif rule(metadata.edges[name].shape, shapes[name]) is Rule.NOTHING:
+            message = (
                 f"{where}, which has become a broadcast edge, or was one: set it back, restore, and take a checkpoint "
                 f"that has nothing in flight there; or {drop}"
             )
+            yield name, message
 
 
 def describe(edge: EdgeName) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -9,6 +11,7 @@ from checkpoint.codec import decode, encode, encode_key
 from checkpoint.elements import ChannelName, EdgeName
 from checkpoint.key_groups import key_group
 from checkpoint.state import HeapBackend, read_snapshot
+from checkpoint.state.operator_lists import shared_out
 from pipeline.graph import PlannedStep, StepKind, Vertex
 from pipeline.operators import KeyedOperator, Operator
 from pipeline.runtime.subtask.chain import Chain
@@ -34,6 +37,8 @@ class HarnessSnapshot:
     """`Operator.snapshot`, as msgpack."""
     broadcast_state: bytes
     """As msgpack."""
+    operator_lists: bytes
+    """Operator list and union state, as msgpack."""
     event_time: bytes
     """The watermark, as msgpack."""
 
@@ -65,21 +70,34 @@ class OperatorHarness:
     def restore(
         cls,
         operator: Operator,
-        snapshot: HarnessSnapshot,
+        snapshot: HarnessSnapshot | Sequence[HarnessSnapshot],
         broadcast: Broadcast = None,
         clock: ManualClock | None = None,
     ) -> OperatorHarness:
         """A new harness for a new operator, with the state of a snapshot. Timers that are due fire at the next
-        `watermark` or `advance_time`."""
+        `watermark` or `advance_time`.
+
+        Args:
+            snapshot: several stand for as many subtasks, each with keys of its own, that have become this one. Event
+                time is that of the slowest.
+        """
+        snapshots = [snapshot] if isinstance(snapshot, HarnessSnapshot) else list(snapshot)
+        if not snapshots:
+            raise ValueError("there is no snapshot to restore")
         harness = cls.__new__(cls)
         harness._prepare(operator, broadcast, clock)
-        harness._chain.restore_broadcast(_STEP, decode(snapshot.broadcast_state))
-        if harness._backend is not None and snapshot.keyed_state:
-            harness._backend.restore(read_snapshot(snapshot.keyed_state))
-        state = decode(snapshot.operator_state)
-        if state is not None:
-            operator.restore(state)
-        harness._event_time.restore([decode(snapshot.event_time)], {}, same_topology=True)
+        harness._chain.restore_broadcast(_STEP, decode(snapshots[0].broadcast_state))
+        lists = {i: decode(one.operator_lists) for i, one in enumerate(snapshots)}
+        harness._chain.restore_lists(_STEP, shared_out(lists, len(snapshots), 0, 1))
+        for one in snapshots:
+            if harness._backend is not None and one.keyed_state:
+                harness._backend.restore(read_snapshot(one.keyed_state))
+            state = decode(one.operator_state)
+            if state is not None:
+                operator.restore(state)
+        times = [decode(one.event_time) for one in snapshots]
+        slowest = min(times, key=lambda time: -math.inf if time["emitted"] is None else time["emitted"])
+        harness._event_time.restore([slowest], {}, same_topology=True)
         harness._open()
         return harness
 
@@ -186,7 +204,14 @@ class OperatorHarness:
         if self._backend is not None:
             self._backend.freeze().write(keyed.extend, "none")
         broadcast = self._chain.broadcast_snapshot().get(_STEP, {})
-        return HarnessSnapshot(bytes(keyed), state, encode(broadcast), encode(self._event_time.snapshot()))
+        lists = self._chain.freeze_lists()
+        return HarnessSnapshot(
+            bytes(keyed),
+            state,
+            encode(broadcast),
+            encode(lists[_STEP].stored() if _STEP in lists else {}),
+            encode(self._event_time.snapshot()),
+        )
 
     def complete_checkpoint(self) -> None:
         """Tell the operator that the checkpoint last taken is complete."""

@@ -21,7 +21,7 @@ from sinks.kafka.errors import CommitFailed, ForeignMarker, MarkerLost
 from sinks.kafka.marker import Marker
 from sinks.kafka.rows import Rows
 from sinks.kafka.segments import read_segment
-from sinks.kafka.settle import OnMarkerLost, Situation, settle
+from sinks.kafka.settle import OnMarkerLost, Situation, refuse_the_originals, settle
 from sinks.kafka.transactions import MarkerGroup, TransactionalProducer, is_fenced, is_hopeless, reason
 from sinks.sink import Committable, Committer, CommitterContext
 
@@ -110,6 +110,10 @@ class KafkaCommitter(Committer):
 
     def _settle(self, restored: Sequence[Committable]) -> Marker:
         ctx = self._ctx
+        if ctx.fork:
+            # Before anything is fenced, since the original may be running.
+            for marker in self._group.everywhere():
+                refuse_the_originals(self._group.group, ctx.lineage, marker)
         producer, found = self._new_producer(_message_limit(restored))
         settlement = settle(
             Situation(
@@ -121,6 +125,7 @@ class KafkaCommitter(Committer):
                 restored=[committable.name for committable in restored],
                 rewind=ctx.rewind,
                 ignore_earlier_output=ctx.ignore_earlier_output,
+                fork=ctx.fork,
                 on_marker_lost=self._options.on_marker_lost,
             )
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from checkpoint.errors import PermanentFailure
+
 _SHOWN = 200
 
 
@@ -23,19 +25,19 @@ class BrokerUnavailable(KafkaSinkError):
     """No broker answered in time."""
 
 
-class OutputAhead(KafkaSinkError):
+class OutputAhead(KafkaSinkError, PermanentFailure):
     """The committed output is ahead of the checkpoint that is being restored."""
 
 
-class EarlierOutput(KafkaSinkError):
-    """A start without restore, under a name that has committed output already."""
+class EarlierOutput(KafkaSinkError, PermanentFailure):
+    """A start without restore, or of a fork, under a name that has committed output already."""
 
 
-class MarkerLost(KafkaSinkError):
+class MarkerLost(KafkaSinkError, PermanentFailure):
     """What says how far the output is committed is recorded in the checkpoint, but not (or no longer) in Kafka."""
 
 
-class ForeignMarker(KafkaSinkError):
+class ForeignMarker(KafkaSinkError, PermanentFailure):
     """Somebody else writes under the same names."""
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
-from sinks.kafka.errors import EarlierOutput, MarkerLost, OutputAhead
+from sinks.kafka.errors import EarlierOutput, ForeignMarker, MarkerLost, OutputAhead
 from sinks.kafka.marker import Marker
 from sinks.sink import Lineage, SegmentName
 
@@ -37,6 +37,8 @@ class Situation:
     rewind: bool
     ignore_earlier_output: bool
     on_marker_lost: OnMarkerLost
+    fork: bool = False
+    """The checkpoint is another pipeline's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,8 @@ def settle(s: Situation) -> Settlement:
     """
     Raises:
         OutputAhead: output of a later checkpoint is committed, and the user didn't ask to rewind.
-        EarlierOutput: no checkpoint, but committed output.
+        EarlierOutput: committed output that doesn't come from the checkpoint, or no checkpoint.
+        ForeignMarker: the names are those of the pipeline that this one is a fork of.
         MarkerLost: by `on_marker_lost`.
     """
     parent = s.lineage.parent
@@ -70,6 +73,11 @@ def settle(s: Situation) -> Settlement:
         if found.checkpoint > s.checkpoint:
             _ahead(s, found)
         return Settlement(found)
+    if found is not None and s.fork and found.lineage.parent != here:
+        refuse_the_originals(s.group, s.lineage, found)
+        if found.has_output and not s.rewind:
+            _other_output(s, found)
+        return Settlement(Marker(ours, s.checkpoint, None))
     if found is not None and (found.lineage.id == base.id or (s.checkpoint > 0 and found.lineage.parent == here)):
         if found.checkpoint > s.checkpoint and not (s.rewind and begins):
             _ahead(s, found)
@@ -88,6 +96,18 @@ def settle(s: Situation) -> Settlement:
                 return _lost(s, ours, f"the group says {found}, the output of another job under the same names")
         return Settlement(Marker(ours, s.checkpoint, None))
     return _lost(s, ours, f"the group says {found}" if found is not None else "the group has no committed offset")
+
+
+def refuse_the_originals(group: str, fork: Lineage, found: Marker) -> None:
+    """
+    Raises:
+        ForeignMarker: the marker in the group is that of the pipeline that this one is a fork of.
+    """
+    if fork.parent is not None and found.lineage.id == fork.parent[0]:
+        raise ForeignMarker(
+            f"group {group!r} belongs to the pipeline that this one is a fork of: its marker says {found}. The fork "
+            "would keep the original from committing. Give it a transactional_id_prefix of its own"
+        )
 
 
 def _progress(marker: Marker) -> tuple[int, int, int]:
@@ -114,6 +134,15 @@ def _earlier(s: Situation, found: Marker) -> NoReturn:
         f"there is committed output but no checkpoint to restore: the marker of group {s.group!r} says {found}. "
         "Starting from nothing would write it again. Point the pipeline at the checkpoint folder it had; or, to keep "
         'that output and start afresh beside it, use restore="none" or another transactional_id_prefix.'
+    )
+
+
+def _other_output(s: Situation, found: Marker) -> NoReturn:
+    raise EarlierOutput(
+        f"there is committed output under this fork's names that doesn't come from checkpoint {s.checkpoint} of "
+        f"lineage {s.lineage.parent[0] if s.lineage.parent else None}, which it starts from: the marker of group "
+        f"{s.group!r} says {found}. Give the fork a name, or a transactional_id_prefix, that was not used before; or "
+        "start with rewind=True to begin anew beside that output"
     )
 
 

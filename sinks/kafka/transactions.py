@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from sinks.kafka.clients import client_config, producer_config
 from sinks.kafka.marker import Marker
@@ -81,6 +82,22 @@ class MarkerGroup:
         finally:
             consumer.close()
         return (Marker.from_metadata(self.group, found.offset, found.metadata) if found.offset >= 0 else None), metadata
+
+    def everywhere(self) -> list[Marker]:
+        """The committed markers at whatever topics, without a look at what is pending.
+
+        Raises:
+            ForeignMarker: an offset is not Weir's.
+            KafkaException: no answer.
+        """
+        config = {
+            k: v for k, v in self._config.items() if k not in ("group.id", "enable.auto.commit", "isolation.level")
+        }
+        admin = AdminClient(config)  # kept until it has answered
+        asked = [ConsumerGroupTopicPartitions(self.group)]
+        answers = admin.list_consumer_group_offsets(asked, request_timeout=STEP_TIMEOUT)
+        offsets = answers[self.group].result().topic_partitions
+        return [Marker.from_metadata(self.group, one.offset, one.metadata) for one in offsets if one.offset >= 0]
 
     def offset(self, marker: Marker) -> TopicPartition:
         return TopicPartition(self.topic, 0, marker.checkpoint, metadata=marker.to_metadata())

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import xxhash
 
+from ..position import Position
 from .errors import DataLoss
 from .options import PartitionKey
 
@@ -82,6 +83,15 @@ def from_states(states: Sequence[Any], source_id: str) -> dict[PartitionKey, Spl
             "A subtask needs the state of all old ones, or it would read partitions again from their beginning"
         )
     return splits
+
+
+def positions_in(state: Any) -> list[Position] | None:
+    """What one subtask's state says, by topic and partition; `None` if it is not the state of a Kafka source."""
+    match state:
+        case {"version": version, "subtask": int(), "splits": list(rows)} if version == _STATE_VERSION:
+            splits = sorted((Split(*row) for row in rows), key=lambda split: split.key)
+            return [Position(str(split), split.position, split.end, split.ended) for split in splits]
+    return None
 
 
 def named_offset(offsets: Mapping[Any, int], partition: PartitionKey) -> int | None:

@@ -59,12 +59,12 @@ def test_a_checkpoint_folder_is_a_uri_or_an_absolute_path(uri: str) -> None:
         ({"alignment": None}, "alignment must be seconds or a timedelta, not None"),
         ({"state_backend": "rocksdb"}, "state_backend must be one of heap, not 'rocksdb'"),
         ({"compression": "gzip"}, "compression must be one of lz4, zstd, none, not 'gzip'"),
-        ({"local_recovery": True}, "local_recovery is not available"),
+        ({"local_recovery": 1}, "local_recovery must be True or False, not 1"),
         ({"on_damaged": "skip"}, "on_damaged must be one of fail, previous, not 'skip'"),
     ],
 )
 def test_a_wrong_checkpoint_option_says_which_values_it_may_have(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=r"must be|not available") as caught:
+    with pytest.raises(ValueError, match="must be") as caught:
         CheckpointConfig(**{"uri": "/var/lib/weir", **options})
     assert message in str(caught.value)
 

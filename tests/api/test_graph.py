@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 
-from pipeline import BroadcastState, KeyedOperator, ListState, Operator, Pipeline, PipelineError, ValueState
+from pipeline import (
+    BroadcastState,
+    KeyedOperator,
+    ListState,
+    Operator,
+    OperatorListState,
+    OperatorUnionState,
+    Pipeline,
+    PipelineError,
+    ValueState,
+)
 from pipeline.graph import Plan
 from pipeline.partitioners import Distribution
 from pipeline.testing import TestingSink, TestingSource
@@ -469,6 +479,22 @@ def test_one_operator_instance_in_two_steps_is_refused_since_they_would_share_it
 def test_a_pipeline_without_a_source_is_refused() -> None:
     with pytest.raises(PipelineError, match=r"begin with p\.source"):
         pipeline().plan()
+
+
+def test_any_operator_may_have_lists_of_its_subtask() -> None:
+    class Plain(Both):
+        held = OperatorListState[int]()
+        known = OperatorUnionState[int]()
+
+    class Keyed(KeyedBoth):
+        held = OperatorListState[int]()
+
+    p = pipeline()
+    stream = p.source("in", TestingSource())
+    stream.process("plain", Plain()).connect(stream).process("connected", Plain()).key_by("id").process(
+        "keyed", Keyed()
+    )
+    assert {step.id for vertex in p.plan().vertices for step in vertex.steps} >= {"plain", "connected", "keyed"}
 
 
 def test_state_made_in_the_constructor_is_refused_since_it_would_belong_to_no_key() -> None:

@@ -19,6 +19,7 @@ from checkpoint.coordination.coordinator_events import (
     DeleteCheckpoint,
     DeletionDone,
     DiscardAcknowledgement,
+    EndInput,
     FailJob,
     FailureReason,
     FinaliseCheckpoint,
@@ -29,6 +30,7 @@ from checkpoint.coordination.coordinator_events import (
     NotifyAborted,
     NotifyComplete,
     RejectRequest,
+    StopRequested,
     SubtasksRunning,
     Tick,
     TriggerCheckpoint,
@@ -806,10 +808,10 @@ def test_the_final_checkpoint_ends_triggering_when_it_is_complete():
     c.handle(AllInputEnded(), 1.0)
     request(c, CHECKPOINT, "waits", 2.0)
     actions = complete(c, 1, 3.0)
-    assert actions[0] == NotifyComplete(1, FINAL)
+    assert actions[0] == NotifyComplete(1, FINAL, last=True)
     assert [r.token for r in of(RejectRequest, actions)] == ["waits"]
     (rejected,) = request(c, SAVEPOINT, "late", 4.0)
-    assert rejected == RejectRequest("late", "no savepoint is taken any more: the final checkpoint is complete")
+    assert rejected == RejectRequest("late", "no savepoint is taken any more: the job's last checkpoint is complete")
     assert tick(c, 1000.0) == []
     assert c.retained == (1,)
 
@@ -900,3 +902,103 @@ def test_a_clock_that_another_thread_read_earlier_is_not_taken_back():
     complete(c, 1, 10.0)
     assert c.handle(CheckpointAsked(1), 9.0) == [trigger(2)]
     assert c.next_deadline(9.0) == 20.0
+
+
+# -- stopping -------------------------------------------------------------------------------------------------
+
+
+def stop(c: CheckpointCoordinator, kind: CheckpointKind, now: float, drain: bool = False) -> list[Action]:
+    return c.handle(StopRequested(kind, "stop", drain), now)
+
+
+@pytest.mark.parametrize("kind", [SAVEPOINT, FINAL])
+def test_a_stop_takes_the_last_checkpoint_at_once_and_nothing_behind_it(kind: CheckpointKind):
+    c = coordinator(min_pause=50.0)
+    tick(c, 10.0)
+    complete(c, 1, 10.0)
+    assert stop(c, kind, 11.0) == [TriggerCheckpoint(2, kind, ("stop",), stop=True)]
+    assert tick(c, 90.0) == []
+    assert request(c, SAVEPOINT, "late", 91.0) == []
+    assert c.heartbeat(91.0).held_back == "the job is stopping"
+    complete_, *rest = complete(c, 2, 92.0)
+    assert complete_ == NotifyComplete(2, kind, last=True)
+    assert complete_.commits
+    assert [r.token for r in of(RejectRequest, rest)] == ["late"]
+    assert tick(c, 1000.0) == []
+
+
+def test_a_savepoint_alone_commits_nothing():
+    c = coordinator()
+    request(c, SAVEPOINT, "s", 1.0)
+    (done,) = complete(c, 1, 2.0)
+    assert done == NotifyComplete(1, SAVEPOINT)
+    assert not done.commits
+
+
+def test_a_stop_by_checkpoint_waits_for_max_concurrent_and_one_by_savepoint_for_the_savepoint_in_progress():
+    c = coordinator()
+    tick(c, 10.0)
+    assert stop(c, FINAL, 11.0) == []
+    assert complete(c, 1, 12.0)[1:] == [TriggerCheckpoint(2, FINAL, ("stop",), stop=True)]
+    c = coordinator()
+    request(c, SAVEPOINT, "s", 1.0)
+    assert stop(c, SAVEPOINT, 2.0) == []
+    assert complete(c, 1, 3.0)[1:] == [TriggerCheckpoint(2, SAVEPOINT, ("stop",), stop=True)]
+
+
+@pytest.mark.parametrize("kind", [SAVEPOINT, FINAL])
+def test_a_stop_that_fails_leaves_the_job_going_on(kind: CheckpointKind):
+    c = coordinator(tolerable_failures=LENIENT)
+    stop(c, kind, 1.0)
+    decline(c, 1, 2.0)
+    assert tick(c, 12.0) == [trigger(2)]
+    assert c.heartbeat(12.0).held_back is None or "stopping" not in str(c.heartbeat(12.0).held_back)
+    complete(c, 2, 13.0)
+    assert stop(c, kind, 14.0) == [TriggerCheckpoint(3, kind, ("stop",), stop=True)]
+
+
+@pytest.mark.parametrize("kind", [SAVEPOINT, FINAL])
+def test_a_drain_ends_all_input_first_and_checkpoints_go_on_meanwhile(kind: CheckpointKind):
+    c = coordinator()
+    assert stop(c, kind, 1.0, drain=True) == [EndInput()]
+    assert tick(c, 10.0) == [trigger(1)]
+    complete(c, 1, 11.0)
+    assert c.handle(AllInputEnded(), 12.0) == [TriggerCheckpoint(2, kind, ("stop",), stop=True)]
+    assert complete(c, 2, 13.0)[0] == NotifyComplete(2, kind, last=True)
+
+
+def test_a_drain_asked_for_before_all_subtasks_run_begins_when_they_do():
+    c = coordinator(running=False)
+    assert stop(c, SAVEPOINT, 1.0, drain=True) == []
+    assert c.handle(SubtasksRunning(), 2.0) == [EndInput()]
+
+
+def test_a_drained_job_whose_savepoint_fails_goes_to_its_final_checkpoint():
+    c = coordinator()
+    stop(c, SAVEPOINT, 1.0, drain=True)
+    c.handle(AllInputEnded(), 2.0)
+    assert decline(c, 1, 3.0)[1:] == [trigger(2, FINAL)]
+    assert complete(c, 2, 4.0)[0] == NotifyComplete(2, FINAL, last=True)
+
+
+def test_a_second_stop_and_one_that_comes_too_late_are_refused():
+    c = coordinator()
+    stop(c, FINAL, 1.0)
+    (refused,) = c.handle(StopRequested(SAVEPOINT, "again"), 2.0)
+    assert refused == RejectRequest("again", "the job is stopping already")
+    complete(c, 1, 3.0)
+    (refused,) = c.handle(StopRequested(SAVEPOINT, "late"), 4.0)
+    assert refused == RejectRequest("late", "the job can't be stopped any more: the job's last checkpoint is complete")
+
+
+def test_a_stop_that_still_waits_when_the_job_ends_is_refused():
+    c = coordinator()
+    stop(c, SAVEPOINT, 1.0, drain=True)
+    assert of(RejectRequest, c.handle(JobEnding(), 2.0)) == [
+        RejectRequest("stop", "no checkpoint is taken any more: the job is ending")
+    ]
+
+
+def test_a_stop_by_an_ordinary_checkpoint_is_an_error():
+    with pytest.raises(ValueError, match="a final checkpoint or a savepoint"):
+        stop(coordinator(), CHECKPOINT, 1.0)

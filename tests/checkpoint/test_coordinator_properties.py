@@ -19,6 +19,7 @@ from checkpoint.coordination.coordinator_events import (
     DeleteCheckpoint,
     DeletionDone,
     DiscardAcknowledgement,
+    EndInput,
     Event,
     FailJob,
     FailureReason,
@@ -30,6 +31,7 @@ from checkpoint.coordination.coordinator_events import (
     NotifyAborted,
     NotifyComplete,
     RejectRequest,
+    StopRequested,
     SubtasksRunning,
     Tick,
     TriggerCheckpoint,
@@ -48,6 +50,7 @@ class Seen:
     acknowledged: set[int] = field(default_factory=set)
     writing: bool = False
     resolved: str = ""
+    stop: bool = False
 
 
 class World:
@@ -56,7 +59,9 @@ class World:
     def __init__(self, seed: int) -> None:
         self.rng = rng = random.Random(seed)
         self.now = 0.0
-        self.running = self.ended = self.failed = self.input_ended = False
+        self.running = self.ended = self.failed = self.input_ended = self.told_to_end = self.finished = False
+        self.draining: set[str] = set()
+        """Tokens of requests to drain the job and stop it."""
         self.seen: dict[int, Seen] = {}
         self.last_end = -math.inf
         self.failures = 0
@@ -94,6 +99,7 @@ class World:
             self.request: 5,
             self.see_id: 1,
             self.end_input: 0.3,
+            self.stop: 0.5,
             self.end_job: 0.1,
         }
         self.rng.choices(list(steps), list(steps.values()))[0]()
@@ -159,6 +165,14 @@ class World:
         self.input_ended = True
         self.send(AllInputEnded())
 
+    def stop(self) -> None:
+        token = str(len(self.requested))
+        self.requested.append(token)
+        drain = self.rng.random() < 0.5
+        if drain:
+            self.draining.add(token)
+        self.send(StopRequested(self.rng.choice([CheckpointKind.FINAL, CheckpointKind.SAVEPOINT]), token, drain))
+
     def end_job(self) -> None:
         self.ended = True
         self.send(JobEnding())
@@ -193,8 +207,13 @@ class World:
                     assert len(self.seen[n].acknowledged) == SUBTASKS
                     assert not self.seen[n].writing
                     self.seen[n].writing = True
-                case NotifyComplete(n, kind):
+                case EndInput():
+                    assert self.draining
+                    self.told_to_end = True
+                case NotifyComplete(n, kind, last):
                     self.completed(n, kind, event)
+                    assert last == (kind is CheckpointKind.FINAL or self.seen[n].stop)
+                    self.finished |= last
                 case NotifyAborted():
                     self.aborted(action)
                 case DeleteCheckpoint(n):
@@ -216,6 +235,8 @@ class World:
         assert self.running
         assert not self.ended
         assert not self.failed
+        assert not self.finished, "something is triggered behind the last checkpoint"
+        assert not [n for n in self.pending() if self.seen[n].stop], "something is triggered behind a stop's barrier"
         assert action.checkpoint_id > self.largest, "an id repeated"
         self.largest = action.checkpoint_id
         assert len(self.deleting) <= self.options.max_concurrent
@@ -225,12 +246,14 @@ class World:
             assert len(action.tokens) == 1
         else:
             assert len(self.ordinary()) < self.options.max_concurrent
-            assert (action.kind is CheckpointKind.FINAL) == self.input_ended
+            assert (action.kind is CheckpointKind.FINAL) == (self.input_ended or action.stop)
+        if action.stop and self.draining & set(action.tokens):
+            assert self.input_ended, "stopped before it was drained"
         if action.kind is CheckpointKind.CHECKPOINT:
             assert self.now >= self.last_end + self.options.min_pause
         self.answered += action.tokens
         assert set(action.tokens) <= set(self.requested)
-        self.seen[action.checkpoint_id] = Seen(action.kind, self.now)
+        self.seen[action.checkpoint_id] = Seen(action.kind, self.now, stop=action.stop)
 
     def completed(self, checkpoint_id: int, kind: CheckpointKind, event: Event) -> None:
         assert event == Finalised(checkpoint_id)
@@ -288,7 +311,7 @@ class World:
         for n in self.pending():
             assert self.now < self.seen[n].triggered_at + self.options.timeout, "overdue"
         live = self.running and not self.failed and not self.ended
-        if live and self.options.interval is not None and not self.input_ended:
+        if live and self.options.interval is not None and not self.input_ended and not self.finished:
             assert self.coordinator.next_deadline(self.now) is not None, "checkpoints have stopped for good"
 
     def come_to_rest(self) -> None:
@@ -296,6 +319,8 @@ class World:
         if not self.running or self.failed or self.ended:
             return
         completed = [n for n, s in self.seen.items() if s.resolved == "completed"]
+        if self.told_to_end and not self.input_ended:
+            self.end_input()
         if self.options.interval is None and not self.input_ended:
             self.request()
         for _ in range(50):
@@ -307,11 +332,8 @@ class World:
                 self.send(Finalised(n))
             self.check()
             self.wait_for_the_deadline()
-        assert len([n for n, s in self.seen.items() if s.resolved == "completed"]) > len(completed) or self.finished()
+        assert len([n for n, s in self.seen.items() if s.resolved == "completed"]) > len(completed) or self.finished
         assert sorted(self.answered) == sorted(self.requested)
-
-    def finished(self) -> bool:
-        return any(s.kind is CheckpointKind.FINAL and s.resolved == "completed" for s in self.seen.values())
 
 
 @pytest.mark.parametrize("seed", range(100))

@@ -32,7 +32,7 @@ def handle(path: str, size: int = 1) -> FileHandle:
 
 def metadata(**changes: Any) -> CheckpointMetadata:
     source = OperatorSnapshot(state={"positions": [{"flights-0": 17, "marker": b"\x00\xff"}]})
-    totals = OperatorSnapshot(keyed_state=(handle("chk-5-2/totals-0-state.arrow", 900),), ended=True)
+    totals = OperatorSnapshot(keyed_state=(handle("chk-5-2/totals-0-state.arrow", 900),))
     sink = OperatorSnapshot(
         state={"pending": {0: [[[5, 0], {"rows": 3}, [["shared/2-out-0-a.arrow", 70, "0" * 32]]]]}},
         files=(handle("shared/2-out-0-a.arrow", 70),),
@@ -84,7 +84,7 @@ def test_a_lineage_without_parent_comes_back() -> None:
 
 def test_metadata_is_one_json_object_with_the_format_version() -> None:
     document = orjson.loads(metadata().to_bytes())
-    assert document["format"] == 2
+    assert document["format"] == 3
     assert document["vertices"]["totals"]["parallelism"] == 1
 
 
@@ -168,7 +168,7 @@ def test_any_altered_byte_is_noticed(place: int, difference: int) -> None:
 def test_another_format_is_not_called_damaged() -> None:
     document = unseal(_GOOD)
     del document["checksum"]
-    with pytest.raises(UnsupportedFormat, match="format 1; this version of Weir reads format 2"):
+    with pytest.raises(UnsupportedFormat, match="format 1; this version of Weir reads format 3"):
         CheckpointMetadata.from_bytes(seal(document | {"format": 1}))
 
 

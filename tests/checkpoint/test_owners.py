@@ -10,6 +10,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from s3_server import Bucket, StoredFolder
 
 from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.storage.claims import RestoreRecord
@@ -20,9 +21,23 @@ from checkpoint.storage.restore import newest
 from checkpoint.storage.storage import CheckpointStorage, DamagedFile
 
 
+@pytest.fixture(params=["local", "s3"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> Path | Bucket:
+    if request.param == "s3":
+        bucket: Bucket = request.getfixturevalue("bucket")
+        return bucket
+    return tmp_path
+
+
 @pytest.fixture
-def storage(tmp_path: Path) -> CheckpointStorage:
-    return prepared(tmp_path)
+def storage(root: Path | Bucket) -> CheckpointStorage:
+    return prepared(root.uri if isinstance(root, Bucket) else root)
+
+
+@pytest.fixture
+def folder(root: Path | Bucket, storage: CheckpointStorage) -> StoredFolder:
+    """The same folder, behind the storage's back."""
+    return StoredFolder(root, "orders")
 
 
 def prepared(root: Path | str) -> CheckpointStorage:
@@ -216,19 +231,19 @@ def test_a_fenced_owner_records_nothing(storage: CheckpointStorage) -> None:
     assert storage.restore_record() is None
 
 
-def test_older_claims_are_deleted_once_a_record_says_what_they_did(storage: CheckpointStorage, tmp_path: Path) -> None:
+def test_older_claims_are_deleted_once_a_record_says_what_they_did(
+    storage: CheckpointStorage, folder: StoredFolder
+) -> None:
     own(storage)
     claim(storage)
     newest_owner = own(storage)
-    left = sorted(path.name for path in (tmp_path / "orders").iterdir() if path.name.startswith("owner-"))
-    assert left == [newest_owner.path, newest_owner.record_path]
+    assert folder.names() == [newest_owner.path, newest_owner.record_path]
     assert claim(storage).epoch == 4
 
 
-def test_a_damaged_record_is_named(storage: CheckpointStorage, tmp_path: Path) -> None:
+def test_a_damaged_record_is_named(storage: CheckpointStorage, folder: StoredFolder) -> None:
     mine = own(storage)
-    file = tmp_path / "orders" / mine.record_path
-    file.write_bytes(file.read_bytes().replace(b'"epoch":1', b'"epoch":9'))
+    folder.write(mine.record_path, folder.read(mine.record_path).replace(b'"epoch":1', b'"epoch":9'))
     with pytest.raises(DamagedFile, match=rf"{mine.record_path} is damaged: truncated or altered"):
         storage.list_checkpoints()
 

@@ -92,7 +92,7 @@ def test_a_damaged_checkpoint_stops_the_start_and_is_named(
         assert point is not None
         assert point.ref.id == 2
         return
-    with pytest.raises(DamagedFile, match=rf"checkpoint 3 can't be restored: .*{file}.*\(chk-2-1, chk-1-1\).*previous"):
+    with pytest.raises(DamagedFile, match=rf"chk-3-1 can't be restored: .*{file}.*\(chk-2-1, chk-1-1\).*previous"):
         newest(storage)
 
 
@@ -114,7 +114,7 @@ def test_going_back_is_by_option_and_says_how_far(
         point = newest(storage, "previous")
     assert point is not None
     assert point.ref == CheckpointRef(2, 1)
-    assert "going back from checkpoint 3 to 2, triggered 2023-11-14 22:15:20 UTC" in caplog.text
+    assert "going back from chk-3-1 to chk-2-1, triggered 2023-11-14 22:15:20 UTC" in caplog.text
     assert file in caplog.text
     assert ("chk-3-1 (triggered 2023-11-14 22:16:20 UTC)" in caplog.text) == (not file.endswith("_metadata"))
 
@@ -123,7 +123,7 @@ def test_damage_that_a_subtask_found_counts_too(storage: CheckpointStorage) -> N
     complete(storage, 1)
     bad = complete(storage, 2)
     known = {bad: "totals-0-state.arrow is damaged: other checksum"}
-    with pytest.raises(DamagedFile, match=r"checkpoint 2 can't be restored: .*other checksum"):
+    with pytest.raises(DamagedFile, match=r"chk-2-1 can't be restored: .*other checksum"):
         newest(storage, "fail", known)
     point = newest(storage, "previous", known)
     assert point is not None
@@ -145,7 +145,7 @@ def test_another_format_never_goes_back_silently(storage: CheckpointStorage, fol
     document = unseal(file.read_bytes())
     del document["checksum"]
     file.write_bytes(seal(document | {"format": 99}))
-    with pytest.raises(StorageError, match="has format 99; this version of Weir reads format 2") as caught:
+    with pytest.raises(StorageError, match="has format 99; this version of Weir reads format 3") as caught:
         newest(storage, "previous")
     assert not isinstance(caught.value, DamagedFile)
 
@@ -198,7 +198,7 @@ def test_what_is_no_complete_checkpoint_is_refused_with_those_that_are(
     storage.write_file("chk-2-1/totals-0-state.arrow", b"never completed")
     with pytest.raises(StorageError, match=r"chk-2-1 is no complete checkpoint. Complete ones in .*: chk-1-1"):
         from_uri(f"{folder}/chk-2-1")
-    with pytest.raises(StorageError, match=r"is no checkpoint: give the URI of a folder chk-<number>-<epoch>"):
+    with pytest.raises(StorageError, match=r"is no savepoint and no checkpoint: .* folders in it, chk-1-1"):
         from_uri(str(folder))
 
 

@@ -62,12 +62,12 @@ def test_one_name_with_two_contents_is_refused_and_changes_nothing() -> None:
     assert shared.discard(1) == [A]
 
 
-def test_garbage_is_what_older_owners_left_without_a_user() -> None:
+def test_what_no_checkpoint_refers_to_is_unused() -> None:
     shared = SharedFiles()
     shared.register(1, [A])
     unfinished = f"shared/.tmp-{'0' * 32}-1-out.arrow"
     paths = [A.path, B.path, C.path, unfinished, "shared/README"]
-    assert shared.garbage(paths, epoch=2) == [B.path, unfinished]
+    assert shared.unused(paths) == [B.path, C.path, unfinished]
 
 
 _STEPS = st.lists(

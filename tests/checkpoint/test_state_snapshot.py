@@ -40,7 +40,7 @@ def test_rows_come_back_with_any_compression(compression: str) -> None:
 
 def test_only_the_rows_of_the_asked_key_groups_are_read_and_only_their_bytes() -> None:
     data = bytearray(written())
-    _, offset, length, _ = read_footer(bytes(data)).groups[0]
+    _, offset, length, _, _ = read_footer(bytes(data)).groups[0]
     data[offset : offset + length] = bytes(length)
     assert list(read_snapshot(bytes(data), range(4, 9))) == [row for row in ROWS if row[0] == 7]
     with pytest.raises(SnapshotFormatError, match="key group 3"):
@@ -51,9 +51,9 @@ def test_the_footer_says_what_is_where() -> None:
     data = written()
     footer = read_footer(data)
     assert (footer.operator, footer.max_parallelism, footer.rows) == ("Op", 16, 6)
-    assert [(group, rows) for group, _, _, rows in footer.groups] == [(3, 4), (7, 1), (9, 1)]
-    ends = [offset + length for _, offset, length, _ in footer.groups]
-    assert [offset for _, offset, _, _ in footer.groups][1:] == ends[:-1]
+    assert [(group, rows) for group, _, _, rows, _ in footer.groups] == [(3, 4), (7, 1), (9, 1)]
+    ends = [offset + length for _, offset, length, _, _ in footer.groups]
+    assert [offset for _, offset, _, _, _ in footer.groups][1:] == ends[:-1]
 
 
 def test_any_arrow_reader_can_read_the_file_from_its_start() -> None:

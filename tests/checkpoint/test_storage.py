@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import fs
+from s3_server import Bucket, StoredFolder
 
 from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.storage import storage as storage_module
@@ -33,20 +34,31 @@ from checkpoint.storage.probe import answer_probe, finish_probe, write_probe
 from checkpoint.storage.staging import SharedStaging
 from checkpoint.storage.storage import INLINE_STATE_LIMIT, CheckpointStorage, DamagedFile, StorageError
 
+Root = Path | Bucket
 
-@pytest.fixture(params=["local", "pyarrow"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CheckpointStorage:
-    """Both implementations; object stores go through the same code as `pyarrow`."""
+
+@pytest.fixture(params=["local", "pyarrow", "s3"])
+def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Root:
+    """Every way to write files: fsync and rename, pyarrow's move, and an object store."""
+    if request.param == "s3":
+        bucket: Bucket = request.getfixturevalue("bucket")
+        return bucket
     if request.param == "pyarrow":
         monkeypatch.setattr(storage_module, "open_files", lambda uri: (ArrowFiles(fs.LocalFileSystem()), uri))
-    prepared = CheckpointStorage(str(tmp_path), "orders")
+    return tmp_path
+
+
+@pytest.fixture
+def storage(root: Root) -> CheckpointStorage:
+    prepared = CheckpointStorage(root.uri if isinstance(root, Bucket) else str(root), "orders")
     prepared.prepare()
     return prepared
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "orders"
+def folder(root: Root, storage: CheckpointStorage) -> StoredFolder:
+    """The same folder, behind the storage's back."""
+    return StoredFolder(root, "orders")
 
 
 def complete(storage: CheckpointStorage, checkpoint_id: int, epoch: int = 1, *files: FileHandle) -> CheckpointRef:
@@ -68,10 +80,6 @@ def complete(storage: CheckpointStorage, checkpoint_id: int, epoch: int = 1, *fi
     return storage.write_metadata(checkpoint_id, epoch, metadata)
 
 
-def names(folder: Path) -> list[str]:
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-
-
 # -- files ----------------------------------------------------------------------------------------------------
 
 
@@ -79,11 +87,11 @@ def names(folder: Path) -> list[str]:
     "data",
     [b"abcdef", memoryview(b"abcdef"), pa.py_buffer(b"abcdef"), [b"ab", memoryview(b"cd"), pa.py_buffer(b"ef")]],
 )
-def test_a_file_written_whole_is_read_back(storage: CheckpointStorage, folder: Path, data: object) -> None:
+def test_a_file_written_whole_is_read_back(storage: CheckpointStorage, folder: StoredFolder, data: object) -> None:
     written = storage.write_file("chk-1-1/totals-0-state.arrow", data)
     assert (written.path, written.size) == ("chk-1-1/totals-0-state.arrow", 6)
     assert storage.read_file(written) == b"abcdef"
-    assert names(folder) == ["chk-1-1/totals-0-state.arrow"]
+    assert folder.names() == ["chk-1-1/totals-0-state.arrow"]
 
 
 def test_a_file_written_piece_by_piece_has_the_same_handle(storage: CheckpointStorage) -> None:
@@ -96,20 +104,20 @@ def test_a_file_written_piece_by_piece_has_the_same_handle(storage: CheckpointSt
     assert storage.read_file(pieces) == b"abcdef"
 
 
-def test_a_file_has_no_name_before_it_is_closed(storage: CheckpointStorage, folder: Path) -> None:
+def test_a_file_has_no_name_before_it_is_closed(storage: CheckpointStorage, folder: StoredFolder) -> None:
     staged = storage.create("shared/1-a.arrow")
     staged.write(b"abc")
-    assert not (folder / "shared/1-a.arrow").exists()
+    assert "shared/1-a.arrow" not in folder.names()
     staged.close()
-    assert (folder / "shared/1-a.arrow").exists()
+    assert "shared/1-a.arrow" in folder.names()
 
 
-def test_an_aborted_file_leaves_nothing_behind(storage: CheckpointStorage, folder: Path) -> None:
+def test_an_aborted_file_leaves_nothing_behind(storage: CheckpointStorage, folder: StoredFolder) -> None:
     staged = storage.create("shared/1-a.arrow")
     staged.write(b"abc")
     staged.abort()
     staged.abort()
-    assert names(folder) == []
+    assert folder.names() == []
 
 
 def test_abort_after_close_keeps_the_file(storage: CheckpointStorage) -> None:
@@ -119,24 +127,24 @@ def test_abort_after_close_keeps_the_file(storage: CheckpointStorage) -> None:
     assert storage.read_file(handle) == b""
 
 
-def test_a_write_that_fails_leaves_nothing_behind(storage: CheckpointStorage, folder: Path) -> None:
+def test_a_write_that_fails_leaves_nothing_behind(storage: CheckpointStorage, folder: StoredFolder) -> None:
     with pytest.raises(TypeError):
         storage.write_file("shared/1-a.arrow", [b"abc", "not bytes"])
-    assert names(folder) == []
+    assert folder.names() == []
 
 
-def test_a_truncated_file_is_named_with_both_sizes(storage: CheckpointStorage, folder: Path) -> None:
+def test_a_truncated_file_is_named_with_both_sizes(storage: CheckpointStorage, folder: StoredFolder) -> None:
     handle = storage.write_file("chk-1-1/totals-0-state.arrow", b"abcdef")
-    (folder / handle.path).write_bytes(b"abc")
-    with pytest.raises(DamagedFile, match=rf"{folder}/chk-1-1/totals-0-state.arrow .*6 bytes.*3 bytes"):
+    folder.write(handle.path, b"abc")
+    with pytest.raises(DamagedFile, match=rf"{folder.location}/chk-1-1/totals-0-state.arrow .*6 bytes.*3 bytes"):
         storage.read_file(handle)
     with pytest.raises(DamagedFile, match=r"totals-0-state.arrow is damaged: it should have 6 bytes and has 3"):
         storage.verify_sizes([handle])
 
 
-def test_an_altered_file_is_named_with_both_checksums(storage: CheckpointStorage, folder: Path) -> None:
+def test_an_altered_file_is_named_with_both_checksums(storage: CheckpointStorage, folder: StoredFolder) -> None:
     handle = storage.write_file("chk-1-1/totals-0-state.arrow", b"abcdef")
-    (folder / handle.path).write_bytes(b"abcdeg")
+    folder.write(handle.path, b"abcdeg")
     with pytest.raises(DamagedFile, match=rf"totals-0-state.arrow .*checksum {handle.checksum}, and has 6 bytes with"):
         storage.read_file(handle)
 
@@ -165,7 +173,7 @@ def test_staged_files_of_a_sink_lie_under_shared_with_the_owner_epoch(storage: C
 def test_large_state_is_spilled_to_a_file_and_comes_back(storage: CheckpointStorage) -> None:
     small = OperatorSnapshot({"positions": [1, 2]})
     assert storage.spill(small, "chk-1-1/orders-0-spilled.msgpack") is small
-    large = OperatorSnapshot({"positions": b"x" * INLINE_STATE_LIMIT}, ended=True)
+    large = OperatorSnapshot({"positions": b"x" * INLINE_STATE_LIMIT})
     spilled = storage.spill(large, "chk-1-1/orders-0-spilled.msgpack")
     assert spilled.state == {}
     assert [file.path for file in spilled.all_files()] == ["chk-1-1/orders-0-spilled.msgpack"]
@@ -206,39 +214,43 @@ def test_the_largest_id_counts_checkpoints_that_never_completed(storage: Checkpo
     assert storage.largest_id() == 11
 
 
-def test_damaged_metadata_is_named(storage: CheckpointStorage, folder: Path) -> None:
+def test_damaged_metadata_is_named(storage: CheckpointStorage, folder: StoredFolder) -> None:
     ref = complete(storage, 5)
-    file = folder / "chk-5-1/_metadata"
-    good = file.read_bytes()
-    file.write_bytes(good[:-10])
+    file = "chk-5-1/_metadata"
+    good = folder.read(file)
+    folder.write(file, good[:-10])
     with pytest.raises(DamagedFile, match=r"chk-5-1/_metadata is damaged: truncated or altered"):
         storage.load(ref)
-    file.write_bytes(good.replace(b'"id":5', b'"id":6'))
+    folder.write(file, good.replace(b'"id":5', b'"id":6'))
     with pytest.raises(DamagedFile, match=r"chk-5-1/_metadata is damaged: truncated or altered"):
         storage.load(ref)
-    file.unlink()
+    folder.delete(file)
     with pytest.raises(DamagedFile, match=r"chk-5-1/_metadata is missing"):
         storage.load(ref)
 
 
-def test_metadata_in_another_checkpoints_folder_is_refused(storage: CheckpointStorage, folder: Path) -> None:
+def test_metadata_in_another_checkpoints_folder_is_refused(storage: CheckpointStorage, folder: StoredFolder) -> None:
     complete(storage, 5)
-    (folder / "chk-5-1").rename(folder / "chk-6-1")
+    folder.write("chk-6-1/_metadata", folder.read("chk-5-1/_metadata"))
     with pytest.raises(DamagedFile, match=r"chk-6-1/_metadata belongs to chk-5-1"):
         storage.load(CheckpointRef(6, 1))
 
 
-def test_a_deleted_checkpoint_is_gone_with_its_private_files_only(storage: CheckpointStorage, folder: Path) -> None:
+def test_a_deleted_checkpoint_is_gone_with_its_private_files_only(
+    storage: CheckpointStorage, folder: StoredFolder
+) -> None:
     private = storage.write_file("chk-5-1/totals-0-state.arrow", b"p")
     shared = storage.write_file("shared/1-a.arrow", b"s")
     ref = complete(storage, 5, 1, private, shared)
     storage.delete_checkpoint(ref)
     storage.delete_checkpoint(ref)  # gone already: fine
-    assert names(folder) == ["shared/1-a.arrow"]
-    assert not (folder / "chk-5-1").exists()
+    assert folder.names() == ["shared/1-a.arrow"]
+    assert storage.folders() == []
 
 
-def test_a_subtasks_private_files_are_deleted_and_nobody_elses(storage: CheckpointStorage, folder: Path) -> None:
+def test_a_subtasks_private_files_are_deleted_and_nobody_elses(
+    storage: CheckpointStorage, folder: StoredFolder
+) -> None:
     ref = CheckpointRef(5, 1)
     kept = [
         private_path(ref, subtask_name("a-1", 1), "state"),
@@ -250,7 +262,7 @@ def test_a_subtasks_private_files_are_deleted_and_nobody_elses(storage: Checkpoi
     for path in kept + mine:
         storage.write_file(path, b"x")
     storage.delete_private(5, 1, subtask_name("a", 1))
-    assert names(folder) == sorted(kept)
+    assert folder.names() == sorted(kept)
     storage.delete_private(6, 1, subtask_name("a", 1))  # nothing there: fine
 
 
@@ -288,7 +300,8 @@ def arm(): os.{at} = killing
 {textwrap.dedent(script)}
 raise SystemExit("the process was not killed")
 """
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    tests = Path(__file__).parent
+    environment = os.environ | {"PYTHONPATH": f"{tests}:{tests.parent / 'support'}"}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
@@ -408,12 +421,14 @@ def test_ordinary_names_stay_readable() -> None:
 # -- the probe ------------------------------------------------------------------------------------------------
 
 
-def test_a_probe_passes_where_all_see_one_folder_and_leaves_nothing(storage: CheckpointStorage, folder: Path) -> None:
+def test_a_probe_passes_where_all_see_one_folder_and_leaves_nothing(
+    storage: CheckpointStorage, folder: StoredFolder
+) -> None:
     probe = write_probe(storage)
     for worker in ("0", "1"):
         answer_probe(storage, probe, worker)
     finish_probe(storage, probe, ["0", "1"])
-    assert names(folder) == []
+    assert folder.names() == []
 
 
 def test_a_worker_that_does_not_see_the_folder_says_so(storage: CheckpointStorage, tmp_path: Path) -> None:
@@ -424,16 +439,18 @@ def test_a_worker_that_does_not_see_the_folder_says_so(storage: CheckpointStorag
         answer_probe(elsewhere, write_probe(storage), "3")
 
 
-def test_a_folder_with_a_probe_of_another_content_is_another_folder(storage: CheckpointStorage, folder: Path) -> None:
+def test_a_folder_with_a_probe_of_another_content_is_another_folder(
+    storage: CheckpointStorage, folder: StoredFolder
+) -> None:
     probe = write_probe(storage)
-    (folder / probe.path).write_text("something else")
+    folder.write(probe.path, b"something else")
     with pytest.raises(StorageError, match="does not see"):
         answer_probe(storage, probe, "0")
 
 
-def test_an_answer_that_the_driver_does_not_see_is_an_error(storage: CheckpointStorage, folder: Path) -> None:
+def test_an_answer_that_the_driver_does_not_see_is_an_error(storage: CheckpointStorage, folder: StoredFolder) -> None:
     probe = write_probe(storage)
     answer_probe(storage, probe, "0")
     with pytest.raises(StorageError, match="what worker 1 wrote is not seen"):
         finish_probe(storage, probe, ["0", "1"])
-    assert names(folder) == []
+    assert folder.names() == []

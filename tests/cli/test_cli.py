@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner, Result
+from weir_process import await_line, started
 
 from checkpoint.config import CheckpointConfig
 from pipeline import Pipeline, PipelineError, settings
@@ -33,34 +32,6 @@ ONE = IMPORTS + 'p = Pipeline("one", parallelism=3)\np.source("numbers", Sequenc
 
 def weir(*arguments: str) -> Result:
     return CliRunner().invoke(main, arguments)
-
-
-@contextmanager
-def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """`weir` in a process of its own, with both outputs in one pipe."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", "from pipeline.cli import main; main(prog_name='weir')", *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
-
-
-def await_line(process: subprocess.Popen[str], wanted: str) -> str:
-    assert process.stdout is not None
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if wanted in line:
-            return line
-    raise AssertionError(f"ended without {wanted!r}: {''.join(lines)}")
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from cluster_driver import DAEMON, Driver, Session
 from spark_cluster import SparkCluster
+from topology import Shape
 
 from pipeline import Pipeline
 from pipeline.errors import JobFailed
@@ -70,9 +71,37 @@ def _by_pid(workers: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
     return {worker["pid"]: worker for worker in workers}
 
 
-def test_a_killed_executor_leaves_the_output_exact(cluster: SparkCluster, tmp_path: Path) -> None:
-    with Driver(cluster, tmp_path, Session(parallelism=2, checkpoints=12, conf=dict(DAEMON))) as driver:
-        _, executor = driver.placement()["count[0]"]
+@pytest.mark.parametrize(
+    ("shape", "parallelism", "alignment", "victim"),
+    [
+        ("pipeline", 2, "unaligned", "count"),
+        # All of them fit into the cluster's eight slots.
+        *(
+            pytest.param(*row, marks=pytest.mark.matrix)
+            for row in (
+                ("pipeline", 2, "aligned", "numbers"),
+                ("pipeline", 2, 0.05, "out"),
+                ("multi-input", 1, "unaligned", "join three"),
+                ("multi-input", 1, "aligned", "join two"),
+                ("multi-input", 1, 0.05, "second"),
+                ("union", 1, "unaligned", "count"),
+                ("union", 1, "aligned", "third"),
+                ("union", 1, 0.05, "out"),
+                ("broadcast", 2, "unaligned", "announce"),
+                ("broadcast", 2, "aligned", "elements"),
+                ("broadcast", 2, 0.05, "numbers"),
+            )
+        ),
+    ],
+)
+def test_a_killed_executor_leaves_the_output_exact(
+    cluster: SparkCluster, tmp_path: Path, shape: Shape, parallelism: int, alignment: str | float, victim: str
+) -> None:
+    session = Session(
+        shape, parallelism, checkpoints=12, conf=dict(DAEMON), checkpoint_options={"alignment": alignment}
+    )
+    with Driver(cluster, tmp_path, session) as driver:
+        executor = next(executor for name, (_, executor) in driver.placement().items() if name.startswith(victim))
         os.kill(executor, signal.SIGKILL)
         job = driver.job()
     _assert_exact(job)

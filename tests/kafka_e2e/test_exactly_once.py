@@ -13,19 +13,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import kafka_driver
-import orjson
 import pytest
 from confluent_kafka.admin import AdminClient
 from deadlines import eventually
-from kafka_job import EXACT, RATE, Findings, Stage
+from kafka_job import EXACT, RATE, Findings, Stage, staged_ids
 
-from checkpoint.committables import Committable
 from checkpoint.storage import owners
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline import BufferConfig, JobFailed, RestartStrategy
 from pipeline.handle import JobHandle
 from pipeline.testing import KafkaBroker, failpoints
-from sinks.kafka.segments import read_segment
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -231,12 +228,7 @@ def _fail_in_a_commit(stage: Stage, spark: Any) -> tuple[set[int], set[int]]:
     with failpoints.crash("committer.mid_produce", nth=2), pytest.raises(JobFailed):
         stage.pipeline(parallelism=1, restart=NO_RESTART).run(spark=spark, timeout=90)
     storage = storage_of(stage)
-    (snapshot,) = storage.load(storage.list_checkpoints()[-1]).operator("out")
-    held: set[int] = set()
-    for _, committables in storage.unspill(snapshot).state["sink"]["pending"]:
-        for file in [file for one in committables for file in Committable.from_wire(one).files]:
-            for rows in read_segment(storage.read_file(file)):
-                held.update(orjson.loads(value)["id"] for value in rows.values)
+    held = staged_ids(storage, storage.load(storage.list_checkpoints()[-1]))
     return held, {record["id"] for record in stage.outputs()}
 
 

@@ -143,24 +143,38 @@ def test_at_least_once_loses_nothing_under_the_failure_schedule(
     assert not any(row.unaligned or row.in_flight_records for row in done)
 
 
+KILLS: tuple[tuple[Shape, Alignment, str], ...] = (
+    ("pipeline", "unaligned", "count"),
+    ("multi-input", "unaligned", "join three"),
+    ("union", 0.05, "out"),
+)
+"""Shape, alignment, victim."""
+MORE_KILLS: tuple[tuple[Shape, Alignment, str], ...] = (
+    ("pipeline", "unaligned", "numbers"),
+    ("pipeline", "aligned", "failing"),
+    ("pipeline", 0.05, "out"),
+    ("multi-input", "unaligned", "second"),
+    ("multi-input", "aligned", "join two"),
+    ("multi-input", 0.05, "third"),
+    ("union", "unaligned", "third"),
+    ("union", "aligned", "count"),
+    ("broadcast", "unaligned", "announce"),
+    ("broadcast", "aligned", "elements"),
+    ("broadcast", 0.05, "announce"),
+)
+
+
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(
-    ("shape", "victim"),
-    [
-        ("pipeline", "count"),
-        ("multi-input", "join three"),
-        ("union", "out"),
-        pytest.param("pipeline", "numbers", marks=pytest.mark.matrix),
-        pytest.param("pipeline", "failing", marks=pytest.mark.matrix),
-        pytest.param("multi-input", "second", marks=pytest.mark.matrix),
-        pytest.param("union", "third", marks=pytest.mark.matrix),
-    ],
+    ("shape", "alignment", "victim"),
+    [*KILLS, *(pytest.param(*row, marks=pytest.mark.matrix) for row in MORE_KILLS)],
 )
 def test_a_killed_worker_leaves_the_output_exact(
-    tmp_path: Path, unique_name: Name, spark: Any, shape: Shape, victim: str
+    tmp_path: Path, unique_name: Name, spark: Any, shape: Shape, alignment: Alignment, victim: str
 ) -> None:
     schedule, sink = Schedule(tmp_path, checkpoints=8, failures=0), SlowSink(0.001)
-    job = build(unique_name("job"), tmp_path / "checkpoints", sink, schedule, 2, shape, interval=0.1)
+    options: dict[str, Any] = {"alignment": alignment, "interval": 0.1}
+    job = build(unique_name("job"), tmp_path / "checkpoints", sink, schedule, 2, shape, **options)
     handle = job.start(spark=spark)
     killer = kill_once(handle, lambda: schedule.completed() >= 3, victim)
     try:

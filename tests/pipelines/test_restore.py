@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 from deadlines import eventually
 from small_job import (
-    NEVER,
     WAIT,
     Remember,
     assert_exact,
-    checkpoints_of,
     failure_of,
     folder_of,
     records,
@@ -22,59 +20,12 @@ from small_job import (
     small_job,
     storage_of,
 )
+from three_parts import Stage
 
-from checkpoint.storage.naming import CheckpointRef
-from pipeline import JobFailed, JobHandle, Operator, Pipeline
+from pipeline import JobHandle, Operator
 from pipeline.testing import TestingSink, TestingSource, failpoints
 
 Name = Callable[[str], str]
-PAUSE = TestingSource.PAUSE
-
-
-class Stage:
-    """A job over three parts of a source with a pause behind each of the first two, and where its files are."""
-
-    def __init__(self, tmp_path: Path, name: str) -> None:
-        self.name, self.folder = name, tmp_path / "checkpoints"
-        self.parts = [records(0, 10), records(10, 20), records(20, 30)]
-        first, second, third = self.parts
-        self.source = TestingSource([*first, PAUSE(), *second, PAUSE(), *third], directory=tmp_path / "source")
-        self.sink = TestingSink(tmp_path / "sink")
-
-    def job(self, **options: Any) -> Pipeline:
-        options = {"interval": NEVER, "retained": 3, **options}
-        return small_job(self.name, self.folder, self.source, self.sink, **options)
-
-    def run_two_parts(self, spark: Any, commit_second: bool = True, **options: Any) -> list[CheckpointRef]:
-        """Two complete checkpoints, behind one part each. Either both are committed and the job is cancelled, or the
-        second commit fails, and the job with it."""
-        job = self.job(**options)
-        if not commit_second:
-            failpoints.fail("committer.before_commit", nth=2)
-        with running(job, spark) as handle:
-            self.source.wait_until_paused(WAIT)
-            handle.checkpoint(WAIT)
-            eventually(lambda: len(self.sink.records) == 10)
-            self.source.release()
-            self.source.wait_until_paused(WAIT)
-            handle.checkpoint(WAIT)
-            if commit_second:
-                eventually(lambda: len(self.sink.records) == 20)
-            else:
-                with pytest.raises(JobFailed, match=r"injected at committer\.before_commit"):
-                    handle.wait(WAIT)
-        failpoints.clear()
-        return checkpoints_of(job)
-
-    def finish(self, spark: Any, job: Pipeline | None = None, **start: Any) -> Any:
-        """Run to the end."""
-        self.source.release()
-        self.source.release()
-        return (job or self.job()).run(spark=spark, timeout=WAIT, **start)
-
-    @property
-    def everything(self) -> list[Any]:
-        return [record for part in self.parts for record in part]
 
 
 @pytest.fixture
@@ -134,19 +85,19 @@ def test_a_job_that_has_finished_has_nothing_left_to_do(stage: Stage, spark: Any
 @pytest.mark.parametrize(
     ("uri", "message"),
     [
-        ("file:///nowhere", "is no checkpoint: give the URI of a folder chk-<number>-<epoch>"),
+        ("file:///nowhere", "give the URI of a savepoint's folder, or of a job's folder chk-<number>-<epoch>"),
         ("{folder}/chk-99-1", "is no complete checkpoint. Complete ones in"),
-        ("{other}", "isn't a checkpoint of this job"),
+        ("{other}", "is no savepoint and no checkpoint: give the URI of one of the folders in it, chk-1-1"),
     ],
 )
-def test_a_uri_that_is_no_checkpoint_of_the_job_is_refused(
+def test_a_uri_that_is_no_checkpoint_is_refused(
     stage: Stage, tmp_path: Path, unique_name: Name, spark: Any, uri: str, message: str
 ) -> None:
     other = small_job(unique_name("other"), tmp_path / "other", TestingSource(records(0, 3)), TestingSink())
     other.run(spark=spark, timeout=WAIT)
     job = stage.job()
     storage_of(job).prepare()
-    uri = uri.format(folder=storage_of(job).location, other=folder_of(other, checkpoints_of(other)[-1]).as_uri())
+    uri = uri.format(folder=storage_of(job).location, other=storage_of(other).location)
     assert message in failure_of(job, spark, restore=uri)
 
 
@@ -243,7 +194,7 @@ def test_a_damaged_file_is_named_and_going_back_one_checkpoint_leaves_the_output
     do(path)
 
     message = failure_of(job, spark)
-    assert f"checkpoint {second.id} can't be restored: {path.as_uri()} is " in message
+    assert f"{second.path} can't be restored: {path.as_uri()} is " in message
     assert f"go back to an older checkpoint ({first.path})" in message
     assert 'CheckpointConfig(on_damaged="previous")' in message
     assert len(stage.sink.records) == 10

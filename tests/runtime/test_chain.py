@@ -11,7 +11,7 @@ import pytest
 from checkpoint.codec import encode_key
 from checkpoint.key_groups import key_group
 from checkpoint.state import HeapBackend, StateAccessError, StateRestoreError
-from pipeline import BroadcastState, KeyedOperator, Operator, Pipeline, ValueState
+from pipeline import BroadcastState, KeyedOperator, Operator, OperatorListState, Pipeline, ValueState
 from pipeline.runtime.subtask.chain import Chain
 from pipeline.runtime.subtask.context import Context
 from pipeline.streams import Stream
@@ -379,6 +379,58 @@ def test_a_chained_step_never_holds_what_lies_in_broadcast_state() -> None:
     held[0][1].append("changed by the step that holds it")
     chain.push("a")
     assert held[1] == ["a", [1]]
+
+
+# -- operator lists -------------------------------------------------------------------------------------------
+
+
+class Keeps(Operator):
+    """Keeps what it gets in a list of the subtask and emits it; `snapshot` adds a note."""
+
+    kept = OperatorListState[Any]()
+
+    def __init__(self) -> None:
+        self.found: list[Any] = []
+
+    def process(self, value: Any, ctx: Any) -> Any:
+        self.kept.append(value)
+        yield self.kept[-1]
+        yield value
+
+    def snapshot(self, checkpoint_id: int) -> Any:
+        self.kept.append(f"checkpoint {checkpoint_id}")
+        return "own"
+
+    def restore(self, state: Any) -> None:
+        self.found.append((state, list(self.kept)))
+
+
+def test_operator_lists_come_back_before_the_operators_own_state() -> None:
+    chain, _ = chain_of(lambda s: s.process("keeps", Keeps()).process("twice", Twice()))
+    chain.push(1)
+    own = chain.snapshot(7)
+    lists = chain.freeze_lists()
+    chain.push(2)
+    assert list(lists) == ["keeps"]
+    restored, _ = chain_of(lambda s: s.process("keeps", Keeps()))
+    restored.restore_lists("keeps", lists["keeps"].stored())
+    operator = restored.operators["keeps"]
+    operator.restore(own["keeps"])
+    assert operator.found == [("own", [1, "checkpoint 7"])]  # type: ignore[attr-defined]
+
+
+def test_restored_operator_lists_that_nobody_declares_are_refused() -> None:
+    chain, _ = chain_of(lambda s: s.process("twice", Twice()))
+    stored = {"operator list": {"kept": [[1, b""]]}}
+    with pytest.raises(StateRestoreError, match="operator list state 'kept'"):
+        chain.restore_lists("twice", stored)
+    chain.restore_lists("twice", stored, allow_unclaimed=True)
+
+
+def test_a_chained_step_may_change_what_lies_in_an_operator_list_without_changing_the_list() -> None:
+    chain, _ = chain_of(lambda s: s.process("keeps", Keeps()).map(lambda v: v.append("changed"), id="change"))
+    chain.push([1])
+    assert list(chain.operators["keeps"].kept) == [[1]]  # type: ignore[attr-defined]
 
 
 # -- map_batches ----------------------------------------------------------------------------------------------

@@ -107,12 +107,13 @@ def test_a_checkpoint_given_up_for_an_older_one_goes_only_once_there_is_a_new_on
     old = complete(storage, 1, first.epoch, old_file)
     void = complete(storage, 2, first.epoch, void_file)
     begin(storage, 3, first.epoch)
-    _, cleanup = take_over(storage, old)
+    claim, cleanup = take_over(storage, old)
     cleanup.run(void=False)
     assert storage.folders() == [old, void]
     assert shared(storage) == {old_file.path, void_file.path}
+    new = complete(storage, 4, claim.epoch, old_file)
     cleanup.run(void=True)
-    assert storage.folders() == [old]
+    assert storage.folders() == [old, new]
     assert shared(storage) == {old_file.path}
     assert unused.path not in shared(storage)
 

@@ -23,7 +23,14 @@ elements = st.one_of(
     st.builds(EndOfInput),
     st.builds(
         BarrierElement,
-        st.builds(Barrier, ids, st.sampled_from(CheckpointKind), st.none() | st.floats(0, 1e6), st.floats(0, 1e6)),
+        st.builds(
+            Barrier,
+            ids,
+            st.sampled_from(CheckpointKind),
+            st.none() | st.floats(0, 1e6),
+            st.floats(0, 1e6),
+            st.none() | st.text(max_size=300),
+        ),
         st.just(7.0),
     ),
 )

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from checkpoint.codec import decode, decode_state, encode, encode_state
 from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.key_groups import range_of
 from checkpoint.storage.handles import FileHandle
@@ -71,6 +72,16 @@ def restored(old: CheckpointMetadata, new: Plan, vertex: int, allow_unclaimed: b
     ]
 
 
+def sent(mine: Restored) -> Any:
+    """What arrives in the subtask."""
+    here, there = socketpair()
+    with here, there:
+        ControlConnection(here).send("deploy", restore=mine.to_wire())
+        message = ControlConnection(there).receive(10)
+    assert message is not None
+    return message["restore"]
+
+
 # -- keyed state ----------------------------------------------------------------------------------------------
 
 
@@ -122,12 +133,45 @@ def test_broadcast_state_comes_to_every_subtask_once_from_its_own_predecessor_if
 def test_broadcast_state_travels_to_the_subtask() -> None:
     checkpoint = metadata({"step": OperatorSnapshot({"broadcast": {"rules": {b"k": b"v"}}})})
     mine = restored(checkpoint, plan(1), 1)[0]
-    sent, received = socketpair()
-    with sent, received:
-        ControlConnection(sent).send("deploy", restore=mine.to_wire())
-        message = ControlConnection(received).receive(10)
-    assert message is not None
-    assert Restored.from_wire(message["restore"]) == mine
+    assert Restored.from_wire(sent(mine)) == mine
+
+
+# -- operator list and union state ---------------------------------------------------------------------------
+
+
+def list_chunk(*items: Any) -> list[Any]:
+    """Some items as a snapshot holds them."""
+    return [len(items), encode([encode_state(item) for item in items])]
+
+
+def items_of(mine: Restored, kind: str) -> list[Any]:
+    chunks = mine.lists.get("step", {}).get(kind, {}).get("held", [])
+    return [decode_state(item) for _, data in chunks for item in decode(data)]
+
+
+@given(parallelisms, parallelisms, st.data())
+def test_lists_are_cut_into_even_parts_in_order_and_unions_come_to_all(old: int, new: int, data: Any) -> None:
+    held = data.draw(st.lists(st.lists(st.integers(0, 9), max_size=5), min_size=old, max_size=old))
+    parts = [{"held": [list_chunk(*items)]} if items else {} for items in held]
+    checkpoint = metadata(
+        *({"step": OperatorSnapshot({"operator list": part, "operator union": part})} if part else {} for part in parts)
+    )
+    everything = [item for items in held for item in items]
+    got = restored(checkpoint, plan(new, keyed=False), 1)
+    lists = [items_of(mine, "operator list") for mine in got]
+    assert [items_of(mine, "operator union") for mine in got] == [everything] * new
+    assert [item for items in lists for item in items] == everything
+    if old == new:
+        assert lists == held
+    else:
+        assert {len(items) for items in lists} <= {len(everything) // new, -(-len(everything) // new)}
+
+
+def test_operator_lists_travel_to_the_subtask_beside_the_operators_own_state() -> None:
+    state = {"operator": 7, "operator list": {"held": [list_chunk((1, "a"), None)]}}
+    mine = restored(metadata({"step": OperatorSnapshot(state)}), plan(1), 1)[0]
+    assert mine.operators == {"step": [7]}
+    assert items_of(Restored.from_wire(sent(mine)), "operator list") == [(1, "a"), None]
 
 
 # -- sources and sinks ----------------------------------------------------------------------------------------
@@ -199,6 +243,8 @@ def test_keyed_state_of_a_step_that_is_no_keyed_operator_any_more_is_refused_unl
         ("step", {"source": [[0, 1]]}, 1),
         ("step", {"sink": {"pending": [[0, ["not committed"]]]}}, 1),
         ("out", {"operator": 1}, 2),
+        ("in", {"operator list": {"held": [list_chunk(1)]}}, 0),
+        ("out", {"operator union": {"held": [list_chunk(1)]}}, 2),
     ],
 )
 def test_state_of_another_kind_of_step_under_the_id_is_refused_unless_it_may_be_dropped(
@@ -206,10 +252,11 @@ def test_state_of_another_kind_of_step_under_the_id_is_refused_unless_it_may_be_
 ) -> None:
     checkpoint, new = metadata({step: OperatorSnapshot(state)}), plan(1, keyed=False)
     (part,) = state
-    with pytest.raises(PipelineError, match=f"has state of a {part} under the id '{step}'"):
+    with pytest.raises(PipelineError, match=f"has {part} state under the id '{step}'"):
         restored(checkpoint, new, vertex)
     (dropped,) = restored(checkpoint, new, vertex, allow_unclaimed=True)
     assert not dropped.operators
+    assert not dropped.lists
     assert not any(dropped.sources.values())
     assert not any(rows for sink in dropped.sinks.values() for rows in sink.values())
 

@@ -57,13 +57,14 @@ class Looks(Silent):
 @pytest.mark.parametrize("drain", [False, True])
 def test_a_source_that_waits_for_restored_data_to_drain_is_not_reading(drain: bool) -> None:
     mailbox, context = Mailbox(), Context(0, 1)
-    start = letters.HeartbeatLetter(Heartbeat((), 1.0, None))
+    start = letters.HeartbeatLetter(Heartbeat((), 1.0, None), {})
     looks = Looks(mailbox, {2: start, 5: letters.Drained(), 9: letters.Finish()})
     silent: Any = Silent()
     task = SourceTask(
         reader=EmptyReader(),
         make_gate=lambda now: SourceGate(GateOptions(None), now, 0),
         alignment_timeout=None,
+        savepoint_alignment_timeout=None,
         name="orders[0]",
         chain=silent,
         context=context,

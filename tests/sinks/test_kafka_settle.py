@@ -134,11 +134,113 @@ def test_a_subtask_id_that_is_new_to_the_lineage_starts_a_marker() -> None:
     assert settle(replace(new, found=left_by_an_older_run)).marker == marker(L1, 20)
 
 
-def test_a_fork_under_another_name_begins_with_its_parent_and_refuses_foreign_output() -> None:
-    fork = replace(FRESH, lineage=L2, checkpoint=6)
-    assert settle(fork).marker == marker(L2, 6)
+# -- forks and starts that don't claim ------------------------------------------------------------------------------
+
+FORK = replace(FRESH, lineage=L2, checkpoint=6, fork=True)
+"""A pipeline of another name that starts from checkpoint 6 of L1: nothing in there is its own."""
+DROP = replace(RESTORE_6, lineage=L2, restored=[])
+"""`claim=False`: what checkpoint 6 holds is dropped, but the markers are the job's."""
+
+
+def test_a_fork_begins_with_a_marker_that_names_its_parent() -> None:
+    assert settle(FORK).marker == marker(L2, 6)
+
+
+def test_a_fork_that_crashed_before_its_first_checkpoint_begins_again() -> None:
+    begun = marker(L2, 6)
+    assert settle(replace(FORK, found=begun)).marker == begun
+    # Another driver has made up another name for it.
+    assert settle(replace(FORK, lineage=L3, found=begun)).marker == marker(L3, 6)
+
+
+def test_a_fork_that_went_on_is_ahead_of_the_savepoint_it_started_from() -> None:
+    for lineage in (L2, L3):
+        with pytest.raises(OutputAhead, match=r"checkpoint 6 is being restored.*checkpoint 9 of lineage L2"):
+            settle(replace(FORK, lineage=lineage, found=marker(L2, 9, seg(9))))
+
+
+def test_a_fork_that_is_rewound_begins_anew_and_counts_nothing_of_its_first_run_as_out() -> None:
+    again = settle(replace(FORK, lineage=L3, rewind=True, found=marker(L2, 9, seg(9, 2)))).marker
+    assert (again.lineage, again.checkpoint) == (L3, 6)
+    assert again.last is not None
+    assert again.last < seg(7, 0)
+
+
+@pytest.mark.parametrize("rewind", [False, True])
+@pytest.mark.parametrize("found", [marker(L1, 0), marker(L1, 5, seg(5)), marker(L1, 9, seg(9))])
+def test_a_fork_never_takes_over_the_names_of_its_original(found: Marker, rewind: bool) -> None:
+    with pytest.raises(ForeignMarker, match=r"'group' belongs to the pipeline that this one is a fork of.*_prefix"):
+        settle(replace(FORK, rewind=rewind, found=found))
+
+
+@pytest.mark.parametrize(
+    "lineage", [Lineage("L9"), Lineage("L4", ("L1", 5)), Lineage("L4", ("L9", 6))], ids=["none", "older", "other"]
+)
+def test_a_fork_refuses_names_with_output_that_does_not_come_from_its_savepoint(lineage: Lineage) -> None:
+    found = marker(lineage, 8, seg(8))
+    with pytest.raises(EarlierOutput, match=r"from checkpoint 6 of lineage L1.*checkpoint 8 of lineage.*rewind=True"):
+        settle(replace(FORK, found=found))
+    assert settle(replace(FORK, found=found, rewind=True)).marker == marker(L2, 6)
+    assert settle(replace(FORK, found=marker(lineage, lineage.parent[1] if lineage.parent else 0))).marker == marker(
+        L2, 6
+    )
+
+
+def test_a_fork_of_a_fork_is_told_from_both() -> None:
+    fork = replace(FRESH, lineage=Lineage("L4", ("L2", 9)), checkpoint=9, fork=True)
+    assert settle(fork).marker == marker(Lineage("L4", ("L2", 9)), 9)
+    with pytest.raises(ForeignMarker):
+        settle(replace(fork, found=marker(L2, 9, seg(9))))
+    with pytest.raises(EarlierOutput):
+        settle(replace(fork, found=marker(L1, 9, seg(9))))
+
+
+def test_a_fork_with_a_checkpoint_of_its_own_is_a_job_like_any_other() -> None:
+    own = replace(FRESH, lineage=L2, checkpoint=9, recorded=marker(L2, 6), restored=[seg(8), seg(9)])
+    assert settle(replace(own, found=marker(L2, 8, seg(8)))).marker == marker(L2, 8, seg(8))
+    with pytest.raises(OutputAhead):
+        settle(replace(own, found=marker(L2, 10, seg(10))))
+    with pytest.raises(MarkerLost):  # a second fork was started under its name
+        settle(replace(own, found=marker(L3, 6)))
+
+
+def test_dropping_what_a_checkpoint_holds_begins_a_lineage_behind_it() -> None:
+    for found in (marker(L1, 5, seg(5)), marker(L1, 6, seg(6, 0))):
+        assert settle(replace(DROP, found=found)).marker == marker(L2, 6, found.last)
+
+
+def test_dropping_does_not_excuse_output_that_is_ahead() -> None:
+    for lineage in (L2, L3):
+        for ahead in (marker(L1, 7, seg(7)), marker(L2, 8, seg(8))):
+            with pytest.raises(OutputAhead):
+                settle(replace(DROP, lineage=lineage, found=ahead))
+    assert settle(replace(DROP, rewind=True, found=marker(L1, 7, seg(7)))).marker.lineage == L2
+
+
+def test_dropping_that_crashed_before_its_first_checkpoint_can_be_repeated() -> None:
+    begun = marker(L2, 6, seg(5))
+    assert settle(replace(DROP, found=begun)).marker == begun
+    assert settle(replace(DROP, lineage=L3, found=begun)).marker == marker(L3, 6, seg(5))
+
+
+def test_who_thinks_better_of_dropping_before_the_first_checkpoint_commits_what_is_left() -> None:
+    begun = marker(L2, 6, seg(6, 0))
+    assert settle(replace(RESTORE_6, found=begun)).marker == begun
+
+
+def test_a_subtask_id_that_is_new_may_have_a_marker_of_an_attempt_that_came_to_nothing() -> None:
+    new = replace(DROP, recorded=None)
+    assert settle(replace(new, found=marker(L1, 6))).marker == marker(L2, 6)
+    with pytest.raises(OutputAhead):
+        settle(replace(new, found=marker(L1, 8, seg(8))))
+
+
+def test_a_subtask_id_that_is_new_to_a_rewound_job_refuses_another_lineages_output() -> None:
     with pytest.raises(MarkerLost, match="another job"):
-        settle(replace(fork, found=marker(Lineage("L9"), 4, seg(4))))
+        settle(replace(DROP, recorded=None, rewind=True, found=marker(Lineage("L9"), 4, seg(4))))
+
+
+# -- the marker's form ----------------------------------------------------------------------------------------------
 
 
 def test_a_marker_survives_its_metadata_and_its_checkpoint() -> None:

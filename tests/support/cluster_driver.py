@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from spark_cluster import SparkCluster, tail
+from topology import Shape
 
 _SCRIPT = Path(__file__).with_name("jobs") / "standalone.py"
 _TIMEOUT = 280.0
@@ -21,15 +22,13 @@ _STOP_TIMEOUT = 20.0
 _POLL = 0.05
 
 LEAN: Mapping[str, str] = {
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
-"""What a session on a small loopback cluster needs; nothing that changes how jobs run."""
+"""What a session on a small cluster needs; nothing that changes how jobs run."""
 DAEMON: Mapping[str, str] = {"spark.python.daemon.module": "pipeline.runtime.spark_daemon"}
 """What Weir recommends: Python workers that are up at once."""
 
@@ -38,15 +37,20 @@ DAEMON: Mapping[str, str] = {"spark.python.daemon.module": "pipeline.runtime.spa
 class Session:
     """One Spark session and the topology's jobs in it."""
 
+    shape: Shape = "pipeline"
     parallelism: int = 1
-    """The job has four times as many subtasks."""
+    """A `pipeline` has four times as many subtasks."""
     jobs: int = 1
     checkpoints: int = 6
     """How many each job takes before it ends."""
     failures: int = 0
     """How many of the topology's scheduled failures of user code come before."""
     conf: dict[str, str] = field(default_factory=dict)
+    timeout: float = 150.0
+    """Seconds that each job may take."""
     checkpoint_folder: str | None = None
+    checkpoint_options: dict[str, Any] = field(default_factory=dict)
+    """More options of the jobs' `CheckpointConfig`."""
     env: dict[str, str] = field(default_factory=dict)
     """Of the driver, from this session on."""
     inspect_workers: int = 0
@@ -61,27 +65,32 @@ class Driver:
         self._folder = folder / "driver"
         self._folder.mkdir()
         self._log = self._folder / "log"
+        at = {"spark.driver.host": cluster.host, "spark.driver.bindAddress": cluster.host}
         request = {
             "name": f"cluster-{folder.name}",
             "master": cluster.url,
             "folder": str(self._folder),
-            "sessions": [{**asdict(session), "conf": {**LEAN, **session.conf}} for session in sessions],
+            "sessions": [{**asdict(session), "conf": {**LEAN, **at, **session.conf}} for session in sessions],
         }
         path = self._folder / "request.json"
         path.write_text(json.dumps(request))
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, str(_SCRIPT), str(path)],
-                env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+                [*cluster.prefix, sys.executable, str(_SCRIPT), str(path)],
+                env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": cluster.host},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
 
-    def placement(self, session: int = 0, job: int = 0) -> dict[str, tuple[int, int]]:
-        """Process ids of each subtask and of its executor by name, once the job has taken a few checkpoints."""
-        read = self._await(f"session-{session}/job-{job}/placement.json")
+    def placement(self, session: int = 0, job: int = 0, attempt: int = 0) -> dict[str, tuple[int, int]]:
+        """Process ids of each subtask and of its executor by name, once the attempt has taken a few checkpoints."""
+        read = self._await(f"session-{session}/job-{job}/placement-{attempt}.json")
         return {name: (pid, executor) for name, (pid, executor) in read.items()}
+
+    def completed(self) -> int:
+        """How many checkpoints the first job has completed so far."""
+        return len(list((self._folder / "session-0" / "job-0" / "schedule").glob("complete-*")))
 
     def result(self) -> list[dict[str, Any]]:
         """What came of each session."""

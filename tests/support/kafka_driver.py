@@ -12,25 +12,36 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kafka_job import Stage
+from kafka_job import Stage, await_processed
 
 from pipeline import JobFailed
 from pipeline.testing import KafkaBroker, failpoints
 
 
 def start(
-    stage: Stage, *, source: dict[str, Any] | None = None, crash: str | None = None, nth: int = 1, **run: Any
+    stage: Stage,
+    *,
+    source: dict[str, Any] | None = None,
+    pipeline: dict[str, Any] | None = None,
+    crash: str | None = None,
+    nth: int = 1,
+    stop: tuple[int, str] | None = None,
+    **run: Any,
 ) -> subprocess.Popen[str]:
     """Start a driver that runs the stage's job.
 
     Args:
         source: options of the source.
+        pipeline: further arguments of `Stage.pipeline`.
         crash: the failpoint to be killed at.
-        run: arguments of `Pipeline.run`.
+        stop: once so many records are processed, stop the job with a savepoint at this URI.
+        run: arguments of `Pipeline.start`.
     """
     arguments = {
         "stage": [stage.name, stage.source_topic, stage.out_topic, str(stage.folder)],
         "source": source or {},
+        "pipeline": pipeline or {},
+        "stop": stop,
         "crash": crash,
         "nth": nth,
         "run": run,
@@ -59,8 +70,13 @@ def main(arguments: dict[str, Any]) -> None:
     stage = Stage(KafkaBroker.start(kind="running"), name, source_topic, out_topic, Path(folder))
     if arguments["crash"] is not None:
         failpoints.crash(arguments["crash"], nth=arguments["nth"], directory=stage.folder.parent / "failpoint")
-    handle = stage.pipeline(source=stage.source(**arguments["source"])).start(**arguments["run"])
+    pipeline = stage.pipeline(source=stage.source(**arguments["source"]), **arguments["pipeline"])
+    handle = pipeline.start(**arguments["run"])
     try:
+        if arguments["stop"] is not None:
+            records, savepoint = arguments["stop"]
+            await_processed(handle, records)
+            handle.stop(savepoint)
         handle.wait()
     except JobFailed:
         pass  # told below

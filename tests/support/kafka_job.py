@@ -9,13 +9,21 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import orjson
+from deadlines import eventually
+
+from checkpoint.committables import Committable
+from checkpoint.storage.metadata import CheckpointMetadata
+from checkpoint.storage.storage import CheckpointStorage
 from pipeline import BufferConfig, CheckpointConfig, KeyedOperator, Pipeline, RestartStrategy, ValueState
+from pipeline.handle import JobHandle
 from pipeline.testing import KafkaBroker
 from sinks import KafkaSink, Sink, SinkBatch, SinkWriter, WriterContext
+from sinks.kafka.segments import read_segment
 from sources import KafkaSource, Source
 
 MAGIC = 0x77EB1DEA
@@ -119,6 +127,11 @@ class Stage:
         self.broker.create_topic(self.source_topic, partitions)
         self.broker.create_topic(self.out_topic, 2)
 
+    def fork(self, name: str, out_topic: str) -> Stage:
+        """A job beside this one, with the same input."""
+        self.broker.create_topic(out_topic, 2)
+        return replace(self, name=name, out_topic=out_topic)
+
     def produce(self, n: int) -> None:
         """Write so many more records of input."""
         first = self.inputs[-1]["id"] + 1 if self.inputs else 0
@@ -156,11 +169,11 @@ class Stage:
         **checkpoints: Any,
     ) -> Pipeline:
         """The job; `checkpoints` are options of its `CheckpointConfig`."""
-        options = {"interval": 0.2, "timeout": 60.0, **checkpoints}
+        options: dict[str, Any] = {"uri": self.folder.as_uri(), "interval": 0.2, "timeout": 60.0, **checkpoints}
         p = Pipeline(
             self.name,
             parallelism=parallelism,
-            checkpoints=CheckpointConfig(self.folder.as_uri(), **options),
+            checkpoints=CheckpointConfig(**options),
             restart=restart or RestartStrategy.fixed_delay(attempts=5, delay=0.05),
             buffers=buffers,
         )
@@ -169,6 +182,10 @@ class Stage:
         )
         stream.sink("out", sink or self.sink())
         return p
+
+    def endless(self, **options: Any) -> Pipeline:
+        """The job without an end of its input, which takes only the checkpoints that it is asked for."""
+        return self.pipeline(**{"source": self.source(end=None, rate_limit=None), "interval": 3600.0, **options})
 
     def outputs(self) -> list[Record]:
         """What a reader of the output sees, by partition and offset."""
@@ -195,6 +212,27 @@ class Findings:
 
 
 EXACT = Findings()
+
+
+def await_processed(handle: JobHandle, n: int) -> None:
+    """Wait until so many records have come to the operator and the sink in this attempt, in flight ones included."""
+
+    def processed() -> int:
+        subtasks = handle.metrics()["subtasks"].items()
+        return sum(metrics["recordsIn"] for name, metrics in subtasks if name.startswith("sum"))
+
+    eventually(lambda: processed() >= n, timeout=60)
+
+
+def staged_ids(storage: CheckpointStorage, metadata: CheckpointMetadata) -> set[int]:
+    """The ids that a checkpoint or savepoint holds as prepared and not known to be committed."""
+    ids: set[int] = set()
+    for snapshot in metadata.operator("out"):
+        for _, committables in storage.unspill(snapshot).state["sink"]["pending"]:
+            for file in [file for one in committables for file in Committable.from_wire(one).files]:
+                for rows in read_segment(storage.read_file(file)):
+                    ids.update(orjson.loads(value)["id"] for value in rows.values)
+    return ids
 
 
 def validate(broker: KafkaBroker, topic: str, inputs: Sequence[Record]) -> Findings:

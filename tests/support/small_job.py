@@ -82,7 +82,8 @@ def small_job(
     max_parallelism: int = 128,
     **checkpoints: Any,
 ) -> Pipeline:
-    config = CheckpointConfig(folder.as_uri(), **{"interval": 0.1, "alignment": "aligned", **checkpoints})
+    options = {"uri": folder.as_uri(), "interval": 0.1, "alignment": "aligned", **checkpoints}
+    config = CheckpointConfig(**options)
     restart = restart or RestartStrategy.none()
     p = Pipeline(name, parallelism, max_parallelism=max_parallelism, checkpoints=config, restart=restart)
     then(p.source("in", source).key_by("key").process("count", operator or Count())).sink("out", sink)

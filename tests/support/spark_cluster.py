@@ -1,4 +1,5 @@
-"""A standalone Spark cluster out of the pip package: a master and workers on loopback, each with folders of its own."""
+"""A standalone Spark cluster out of the pip package: a master and workers, each with folders of its own; on loopback,
+unless they are put on hosts of their own (see `hosts`)."""
 
 from __future__ import annotations
 
@@ -16,6 +17,8 @@ from typing import Self
 import psutil
 import pyspark
 
+LOOPBACK = "127.0.0.1"
+
 _HOME = Path(pyspark.__file__).parent
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
@@ -30,7 +33,13 @@ class Daemon:
     """A master or worker process. Its log is what tells that it is ready."""
 
     def __init__(
-        self, name: str, folder: Path, arguments: Sequence[str], env: Mapping[str, str], prefix: Sequence[str]
+        self,
+        name: str,
+        folder: Path,
+        arguments: Sequence[str],
+        env: Mapping[str, str],
+        prefix: Sequence[str],
+        host: str,
     ):
         self.name = name
         self.folder = folder
@@ -40,7 +49,7 @@ class Daemon:
         environment = {
             **os.environ,
             "SPARK_HOME": str(_HOME),
-            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_IP": host,
             "SPARK_LOCAL_DIRS": str(folder / "local"),
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": options,
@@ -119,7 +128,17 @@ class Daemon:
 class SparkCluster:
     """A master and workers; a context manager that stops all of them."""
 
-    def __init__(self, folder: Path, workers: int = 2, cores: int = 4):
+    def __init__(
+        self, folder: Path, workers: int = 2, cores: int = 4, host: str = LOOPBACK, prefix: Sequence[str] = ()
+    ):
+        """
+        Args:
+            workers: on loopback.
+            cores: of each worker.
+            host: address of the master, and of drivers.
+            prefix: a command that executes the rest of its line there.
+        """
+        self.host, self.prefix = host, prefix
         self._folder = folder
         self._cores = cores
         self._count = 0
@@ -127,9 +146,10 @@ class SparkCluster:
         self._master = Daemon(
             "the master",
             folder / "master",
-            [_MASTER, "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"],
+            [_MASTER, "--host", host, "--port", "0", "--webui-port", "0"],
             {},
-            (),
+            prefix,
+            host,
         )
         try:
             self.url = self._master.await_line(r"Starting Spark master at (spark://\S+)")[1]
@@ -141,14 +161,17 @@ class SparkCluster:
             self.stop()
             raise
 
-    def add_worker(self, env: Mapping[str, str] | None = None, prefix: Sequence[str] = ()) -> Daemon:
+    def add_worker(
+        self, env: Mapping[str, str] | None = None, prefix: Sequence[str] = (), host: str = LOOPBACK
+    ) -> Daemon:
         """Start one more and wait until the master knows it.
 
         Args:
             env: its executors and their Python workers inherit it.
             prefix: a command that executes the rest of its line.
+            host: its address.
         """
-        worker = self._start_worker(env or {}, prefix)
+        worker = self._start_worker(env or {}, prefix, host)
         worker.await_line(r"Successfully registered with master")
         return worker
 
@@ -156,18 +179,21 @@ class SparkCluster:
         worker.stop()
         self.workers.remove(worker)
 
-    def _start_worker(self, env: Mapping[str, str] | None = None, prefix: Sequence[str] = ()) -> Daemon:
+    def _start_worker(
+        self, env: Mapping[str, str] | None = None, prefix: Sequence[str] = (), host: str = LOOPBACK
+    ) -> Daemon:
         self._count += 1
         folder = self._folder / f"worker-{self._count}"
         worker = Daemon(
             f"worker {self._count}",
             folder,
             [
-                *(_WORKER, "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"),
+                *(_WORKER, "--host", host, "--port", "0", "--webui-port", "0"),
                 *("-c", str(self._cores), "-m", "640m", "-d", str(folder / "work"), self.url),
             ],
             env or {},
             prefix,
+            host,
         )
         self.workers.append(worker)
         return worker

@@ -240,17 +240,19 @@ class FailingMap(Operator):
 class SlowSink(TestingSink):
     """A sink that takes its time with each record."""
 
-    def __init__(self, seconds_per_record: float, directory: Path | None = None):
+    def __init__(self, seconds_per_record: float, directory: Path | None = None, label: Any = None):
+        """`label`: put into every record, to tell the runs of one job apart."""
         super().__init__(directory)
         self.seconds_per_record = seconds_per_record
+        self.label = label
 
     def create_writer(self, ctx: Any) -> Any:
         writer = super().create_writer(ctx)
-        seconds, write, subtask = self.seconds_per_record, writer.write, ctx.subtask
+        seconds, write, subtask, label = self.seconds_per_record, writer.write, ctx.subtask, self.label
 
         def slow_write(value: Any, context: Any) -> None:
             time.sleep(seconds)
-            write({**check(value), "at": subtask}, context)
+            write({**check(value), "at": subtask, "by": label}, context)
 
         writer.write = slow_write
         return writer
@@ -264,6 +266,14 @@ def by_chunks(record: Record, n: int) -> int:
     return int(record["id"] // 50) % n
 
 
+def shift_keys(record: Record, n: int) -> int:
+    return (int(record["id"]) % KEYS + 1) % n
+
+
+def keys_by_chunks(record: Record, n: int) -> int:
+    return int(record["id"]) % KEYS // 7 % n
+
+
 def build(
     name: str,
     folder: Path,
@@ -271,49 +281,61 @@ def build(
     schedule: Schedule,
     parallelism: int,
     shape: Shape = "pipeline",
+    *,
+    partitions: int | None = None,
+    whole_keys: bool = False,
+    restart: RestartStrategy | None = None,
     **checkpoints: Any,
 ) -> Pipeline:
-    """The job; `checkpoints` are options of its `CheckpointConfig`."""
+    """The job.
+
+    Args:
+        partitions: of each source; if not given, one a subtask. For jobs that are restored at another parallelism.
+        whole_keys: let all records of a key go one way, so that they keep one order at any parallelism.
+        checkpoints: options of its `CheckpointConfig`.
+    """
     options = {"interval": 0.2, "timeout": 60.0, "tolerable_failures": 100, **checkpoints}
     p = Pipeline(
         name,
         parallelism=parallelism,
         checkpoints=CheckpointConfig(folder.as_uri(), **options),
-        restart=RestartStrategy.fixed_delay(attempts=20, delay=0.05),
+        restart=restart or RestartStrategy.fixed_delay(attempts=20, delay=0.05),
         buffers=BufferConfig(target=0.1),
     )
+    partitions = partitions or parallelism
     match shape:
         case "multi-input":
-            numbered = _joined(p, schedule)
+            numbered = _joined(p, schedule, partitions)
         case "broadcast":
-            numbered = _announced(p, schedule)
+            numbered = _announced(p, schedule, partitions)
         case _:
-            numbered = _counted(p, schedule, shape)
-    numbered.process("failing", FailingMap(schedule)).partition_custom(by_chunks).sink("out", sink)
+            numbered = _counted(p, schedule, partitions, shape).partition_custom(shift_keys if whole_keys else shift)
+    failing = numbered.process("failing", FailingMap(schedule))
+    failing.partition_custom(keys_by_chunks if whole_keys else by_chunks).sink("out", sink)
     return p
 
 
-def _counted(p: Pipeline, schedule: Schedule, shape: Shape) -> Stream:
+def _counted(p: Pipeline, schedule: Schedule, partitions: int, shape: Shape) -> Stream:
     names = SOURCES if shape == "union" else ("numbers",)
-    first, *others = [p.source(name, UntilSource(schedule, p.parallelism, name)).map(stamp) for name in names]
+    first, *others = [p.source(name, UntilSource(schedule, partitions, name)).map(stamp) for name in names]
     stream = first.union(*others) if others else first
-    return stream.key_by("key").process("count", CountPerKey()).partition_custom(shift)
+    return stream.key_by("key").process("count", CountPerKey())
 
 
-def _joined(p: Pipeline, schedule: Schedule) -> Stream:
-    first, second, third = [_keyed_source(p, schedule, name) for name in SOURCES]
+def _joined(p: Pipeline, schedule: Schedule, partitions: int) -> Stream:
+    first, second, third = [_keyed_source(p, schedule, partitions, name) for name in SOURCES]
     two = first.connect(second).process("join two", Join()).key_by("key")
     return two.connect(third).process("join three", Join())
 
 
-def _announced(p: Pipeline, schedule: Schedule) -> Stream:
+def _announced(p: Pipeline, schedule: Schedule, partitions: int) -> Stream:
     elements = UntilSource(schedule, 1, "elements", copies=p.parallelism)
     broadcast = p.source("elements", elements, parallelism=1).map(stamp).broadcast()
-    return _keyed_source(p, schedule, "numbers").connect(broadcast).process("announce", Announce())
+    return _keyed_source(p, schedule, partitions, "numbers").connect(broadcast).process("announce", Announce())
 
 
-def _keyed_source(p: Pipeline, schedule: Schedule, name: str) -> KeyedStream:
-    return p.source(name, UntilSource(schedule, p.parallelism, name)).map(stamp_for_join).key_by("key")
+def _keyed_source(p: Pipeline, schedule: Schedule, partitions: int, name: str) -> KeyedStream:
+    return p.source(name, UntilSource(schedule, partitions, name)).map(stamp_for_join).key_by("key")
 
 
 @dataclass(frozen=True)

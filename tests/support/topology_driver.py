@@ -12,25 +12,40 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 from topology import Schedule, Shape, SlowSink, build
 
+from pipeline import JobFailed
 from pipeline.testing import failpoints
 
+_MARK = "WEIR_TEST_DRIVER"
+"""Inherited by whatever a driver starts."""
 
-def parts(folder: Path, checkpoints: int) -> tuple[Schedule, SlowSink]:
-    """The schedule and the sink of the job in this folder; in every process the same."""
+
+def parts(folder: Path, checkpoints: int, label: str = "") -> tuple[Schedule, SlowSink]:
+    """The schedule and the sink of the job in this folder; in every process the same but for the label."""
     for name in ("schedule", "sink"):
         (folder / name).mkdir(exist_ok=True)
-    return Schedule(folder / "schedule", checkpoints, failures=0), SlowSink(0.001, folder / "sink")
+    return Schedule(folder / "schedule", checkpoints, failures=0), SlowSink(0.001, folder / "sink", label)
 
 
 def start(
-    folder: Path, name: str, shape: Shape, *, checkpoints: int, crash: str | None = None, nth: int = 1, **options: Any
+    folder: Path,
+    name: str,
+    shape: Shape,
+    *,
+    checkpoints: int,
+    parallelism: int = 2,
+    label: str = "",
+    crash: str | None = None,
+    nth: int = 1,
+    **options: Any,
 ) -> subprocess.Popen[str]:
     """Start a driver that runs the job to its end.
 
     Args:
         checkpoints: how many have to complete before the sources end.
+        label: of this driver; among all that the job has it must be the only one, if `family` is asked for it.
         crash: the failpoint that the driver is killed at.
         options: of the job's `CheckpointConfig`.
     """
@@ -39,13 +54,15 @@ def start(
         "name": name,
         "shape": shape,
         "checkpoints": checkpoints,
+        "parallelism": parallelism,
+        "label": label,
         "crash": crash,
         "nth": nth,
         "options": options,
     }
     return subprocess.Popen(
         [sys.executable, __file__, json.dumps(arguments)],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent), _MARK: f"{name} {label}"},
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -62,14 +79,34 @@ def end(driver: subprocess.Popen[str], timeout: float = 150.0) -> dict[str, Any]
     return result
 
 
+def family(name: str, label: str) -> list[psutil.Process]:
+    """The driver with this label and all that it has started, its JVM and workers, whether or not it still lives."""
+    return [process for process in psutil.process_iter() if _mark(process) == f"{name} {label}"]
+
+
+def _mark(process: psutil.Process) -> str | None:
+    try:
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return None
+        mark: str | None = process.environ().get(_MARK)
+        return mark
+    except (psutil.Error, OSError):
+        return None  # it has ended, or is another user's
+
+
 def main(arguments: dict[str, Any]) -> None:
     folder = Path(arguments["folder"])
-    schedule, sink = parts(folder, arguments["checkpoints"])
+    schedule, sink = parts(folder, arguments["checkpoints"], arguments["label"])
     if arguments["crash"] is not None:
         failpoints.crash(arguments["crash"], nth=arguments["nth"], directory=folder / "failpoint")
-    options = arguments["options"]
-    handle = build(arguments["name"], folder / "checkpoints", sink, schedule, 2, arguments["shape"], **options).run()
-    print(json.dumps({"status": handle.status, "restarts": handle.restarts}))
+    name, parallelism, shape = arguments["name"], arguments["parallelism"], arguments["shape"]
+    job = build(name, folder / "checkpoints", sink, schedule, parallelism, shape, **arguments["options"])
+    handle = job.start()
+    try:
+        handle.wait()
+    except JobFailed:
+        pass  # told below
+    print(json.dumps({"status": handle.status, "restarts": handle.restarts, "failure": handle.failure}))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,18 @@ import pytest
 
 from checkpoint.codec import EncodingError
 from checkpoint.state import StateAccessError, StateRestoreError
-from pipeline import BroadcastState, KeyedOperator, ListState, MapState, Operator, ReducingState, ValueState
+from pipeline import (
+    AggregatingState,
+    BroadcastState,
+    KeyedOperator,
+    ListState,
+    MapState,
+    Operator,
+    OperatorListState,
+    OperatorUnionState,
+    ReducingState,
+    ValueState,
+)
 from pipeline.testing import ManualClock, OperatorHarness
 
 
@@ -279,6 +290,104 @@ def test_broadcast_state_is_in_the_snapshot() -> None:
     assert restored.process(5, key="ann") == [["ann", 5, 10]]
     restored.process_connected(("ann", 20))
     assert restored.process(5, key="ann") == [["ann", 10, 20]]
+
+
+# -- operator list and union state ----------------------------------------------------------------------------
+
+
+class Batches(Operator):
+    """Emits records by threes, and knows who else holds some."""
+
+    held = OperatorListState[Any]()
+    holders = OperatorUnionState[str]()
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        self.found: list[Any] = []
+
+    def open(self, ctx: Any) -> None:
+        self.found = [list(self.held), list(self.holders)]
+
+    def process(self, value: Any, ctx: Any) -> Iterable[Any] | None:
+        self.held.append(value)
+        if len(self.held) < 3:
+            return None
+        batch = list(self.held)
+        self.held.clear()
+        return [batch]
+
+    def snapshot(self, checkpoint_id: int) -> Any:
+        self.holders.update([self.name])
+        return None
+
+
+def test_operator_lists_are_in_the_snapshot_as_the_operator_leaves_them_at_the_barrier() -> None:
+    harness = OperatorHarness(Batches("x"))
+    assert harness.operator.found == [[], []]  # type: ignore[attr-defined]
+    for value in (1, 2, 3, 4, "five"):
+        harness.process(value)
+    assert harness.outputs == [[1, 2, 3]]
+    snapshot = harness.snapshot()
+    harness.process(6)
+    restored = OperatorHarness.restore(Batches(), snapshot)
+    assert restored.operator.found == [[4, "five"], ["x"]]  # type: ignore[attr-defined]
+    assert restored.process(6) == [[4, "five", 6]]
+
+
+def test_several_snapshots_come_together_in_one_subtask() -> None:
+    snapshots = []
+    for name in ("x", "y"):
+        harness = OperatorHarness(Batches(name))
+        harness.process(f"of {name}")
+        harness.watermark(10 if name == "x" else 5)
+        snapshots.append(harness.snapshot())
+    restored = OperatorHarness.restore(Batches(), snapshots)
+    assert restored.operator.found == [["of x", "of y"], ["x", "y"]]  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="no snapshot"):
+        OperatorHarness.restore(Batches(), [])
+
+
+def test_keyed_state_timers_and_watermarks_of_several_snapshots_come_together() -> None:
+    snapshots = []
+    for key, watermark in (("ann", 10), ("bob", 5)):
+        harness = OperatorHarness(Reminder())
+        harness.process(20, key=key)
+        harness.watermark(watermark)
+        snapshots.append(harness.snapshot())
+    restored = OperatorHarness.restore(Reminder(), snapshots)
+    assert restored.watermark(5) == []
+    restored.process(7, key="cid")
+    assert restored.watermark(7) == [["cid", 7, 7]]
+    assert sorted(restored.watermark(20)) == [["ann", 20, 20], ["bob", 20, 20]]
+
+
+def test_an_operator_list_that_is_no_longer_declared_is_an_error() -> None:
+    class Plain(Operator):
+        def process(self, value: Any, ctx: Any) -> None: ...
+
+    harness = OperatorHarness(Batches())
+    harness.process(1)
+    with pytest.raises(StateRestoreError, match="operator list state 'held'"):
+        OperatorHarness.restore(Plain(), harness.snapshot())
+
+
+def test_a_keyed_operator_has_lists_of_its_subtask_beside_the_state_of_keys() -> None:
+    class Both(KeyedOperator):
+        mean = AggregatingState[float, float](
+            create=lambda: (0.0, 0), add=lambda acc, x: (acc[0] + x, acc[1] + 1), result=lambda acc: acc[0] / acc[1]
+        )
+        keys = OperatorListState[str]()
+
+        def process(self, value: Any, ctx: Any) -> Iterable[Any]:
+            self.mean.add(value)
+            self.keys.append(ctx.key)
+            yield [self.mean.value, list(self.keys)]
+
+    harness = OperatorHarness(Both())
+    harness.process(1.0, key="ann")
+    harness.process(2.0, key="bob")
+    restored = OperatorHarness.restore(Both(), harness.snapshot())
+    assert restored.process(4.0, key="ann") == [[2.5, ["ann", "bob", "ann"]]]
 
 
 # -- time -----------------------------------------------------------------------------------------------------

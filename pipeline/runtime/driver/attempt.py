@@ -11,7 +11,6 @@ import logging
 import queue
 import time
 import traceback
-import uuid
 from array import array
 from collections.abc import Mapping
 from dataclasses import replace
@@ -30,11 +29,12 @@ from pipeline.errors import PipelineError
 from pipeline.graph import StepKind, Vertex
 from pipeline.runtime.auth import new_secret
 from pipeline.runtime.deployment import Deployment, JobSpec, Restored
-from pipeline.runtime.driver.attempt_context import AttemptContext, Progress
+from pipeline.runtime.driver.attempt_context import AttemptContext, CheckpointRequest, Progress
 from pipeline.runtime.driver.checkpoint_master import Answer, CheckpointMaster
 from pipeline.runtime.driver.failures import AttemptFailed, FirstCause, Sign
 from pipeline.runtime.driver.peers import Peer, Peers
-from pipeline.runtime.driver.restore_plan import restored_for
+from pipeline.runtime.driver.placement import Slot, place, wish
+from pipeline.runtime.driver.restore_plan import restored_for, without_pending
 from pipeline.runtime.driver.server import ControlServer
 from pipeline.runtime.driver.spark_job import SparkJob, SparkJobFailed
 from pipeline.runtime.in_flight import ask_custom_partitioners, in_flight_for, must_drain, same_topology
@@ -92,8 +92,9 @@ class Attempt:
         self._commits = RestoredCommits(self._sinks)
         self._committed: dict[tuple[int, str], int] = {}
         self._final_id: int | None = None
-        self._finishing = False
+        self._quiescing = self._finishing = False
         self._cause = FirstCause()
+        self._cancelled = False
         self._spark_ended = False
         self._secret = new_secret()
         self._server = ControlServer(
@@ -109,9 +110,9 @@ class Attempt:
         """End the attempt."""
         self._inbox.put(("cancel",))
 
-    def request_checkpoint(self, answer: Answer) -> None:
+    def request_checkpoint(self, request: CheckpointRequest, answer: Answer) -> None:
         """Take a checkpoint; `answer` gets its id once it is complete, or an error."""
-        self._inbox.put(("checkpoint", uuid.uuid4().hex, answer))
+        self._inbox.put(("checkpoint", request, answer))
 
     # -- run ----------------------------------------------------------------------------------------------------
 
@@ -188,6 +189,7 @@ class Attempt:
             case "checkpoint":
                 self._checkpoints.request(*args)
             case "cancel":
+                self._cancelled = True
                 raise AttemptFailed("cancelled", permanent=True)
             case _:
                 raise AssertionError(f"unknown item {kind!r}")
@@ -198,7 +200,7 @@ class Attempt:
         self._checkpoints.tell(events.JobEnding())
         # A subtask that comes up only now finds nobody.
         self._server.stop_listening()
-        self._peers.broadcast("cancel")
+        self._peers.broadcast("cancel", job_over=self._cancelled)
         self._await_end(job)
         self._server.close()
         self._checkpoints.close()
@@ -237,8 +239,8 @@ class Attempt:
                     peer = self._peers.get(connection)
                     if peer is not None:
                         self._note_commit(peer, message)
-                case ("checkpoint", token, answer):
-                    self._checkpoints.await_answer(token, answer)
+                case ("checkpoint", request, answer):
+                    self._checkpoints.await_answer(request.token, answer)
                 case _:
                     pass  # a report to an attempt that is over
 
@@ -315,6 +317,11 @@ class Attempt:
             case "drained_here":
                 if self._drain.arrived(peer.subtask):
                     self._end_drain()
+            case "quiet":
+                peer.quiet = True
+                if all(p.quiet for p in self._peers):
+                    self._finishing = True
+                    self._peers.broadcast("finish")
             case "committed":
                 self._on_committed(peer, message)
             case "epoch_committed":
@@ -347,21 +354,14 @@ class Attempt:
             message["host"],
             message["pid"],
             (message["address"][0], message["address"][1]),
+            Slot(message["folder"], frozenset((id, epoch, subtask) for id, epoch, subtask in message["copies"])),
         )
         self._peers.add(peer)
         if len(self._peers) == self._plan.subtasks:
             self._deploy()
 
     def _deploy(self) -> None:
-        """All processes are up: give each its place.
-
-        Subtask i goes to partition i. (This is where a subtask can be sent to where its local state lies.)
-        """
-        for peer in self._peers:
-            self._peers.place(peer, peer.partition)
-            peer.heard_at = time.monotonic()
-            self._progress.pids[self._peers.name(peer)] = peer.pid
-        addresses = {peer.subtask: peer.address for peer in self._peers}
+        """All processes are up: give each its place."""
         c = self._c
         if c.probe is not None:
             try:
@@ -369,23 +369,35 @@ class Attempt:
             except StorageError as error:
                 raise AttemptFailed(str(error), permanent=True) from error
         assigned = self._ask_custom_partitioners()
+        restored = [
+            self._restored_for(vertex, subtask - vertex.first_subtask, assigned)
+            for vertex in self._plan.vertices
+            for subtask in vertex.subtasks
+        ]
+        peers = sorted(self._peers, key=lambda peer: peer.partition)
+        for subtask, partition in enumerate(place([peer.slot for peer in peers], [wish(one) for one in restored])):
+            peer = peers[partition]
+            self._peers.place(peer, subtask)
+            peer.heard_at = time.monotonic()
+            self._progress.pids[self._peers.name(peer)] = peer.pid
+        addresses = {peer.subtask: peer.address for peer in self._peers}
         unchanged = c.restored is not None and same_topology(c.restored, self._plan)
-        for vertex in self._plan.vertices:
-            for subtask in vertex.subtasks:
-                index = subtask - vertex.first_subtask
-                deployment = Deployment(
-                    subtask,
-                    addresses,
-                    c.lineage,
-                    self._restored_id,
-                    c.rewind,
-                    c.ignore_earlier_output,
-                    c.allow_unclaimed,
-                    self._drain.draining,
-                    unchanged,
-                    self._restored_for(vertex, index, assigned),
-                )
-                self._peers.send_to(subtask, "deploy", deployment=deployment.to_wire())
+        for subtask, one in enumerate(restored):
+            deployment = Deployment(
+                subtask,
+                addresses,
+                c.lineage,
+                self._restored_id,
+                (c.restored_storage.uri, c.restored_storage.pipeline),
+                c.rewind,
+                c.ignore_earlier_output,
+                c.restored is not None and c.restored.pipeline != c.spec.pipeline,
+                c.allow_unclaimed,
+                self._drain.draining,
+                unchanged,
+                one,
+            )
+            self._peers.send_to(subtask, "deploy", deployment=deployment.to_wire())
         self._spilled.clear()
         self._progress.deployed_at = time.monotonic()
 
@@ -394,7 +406,7 @@ class Attempt:
         if c.restored is None:
             return {}
         try:
-            return ask_custom_partitioners(c.restored, self._plan, c.storage)
+            return ask_custom_partitioners(c.restored, self._plan, c.restored_storage)
         except DamagedFile as error:
             raise AttemptFailed(str(error), damaged=str(error)) from error
         except StorageError as error:
@@ -410,6 +422,8 @@ class Attempt:
         most = c.spec.max_parallelism
         try:
             restored = restored_for(vertex, index, c.restored, most, self._load_state, c.allow_unclaimed)
+            if not c.claimed:
+                restored = without_pending(restored, markers=c.restored.pipeline == c.spec.pipeline)
             return replace(restored, in_flight=in_flight_for(vertex, index, c.restored, self._plan, most, assigned))
         except DamagedFile as error:
             raise AttemptFailed(str(error), damaged=str(error)) from error
@@ -424,7 +438,7 @@ class Attempt:
         if handle is None:
             return snapshot.state
         if handle not in self._spilled:
-            self._spilled[handle] = self._c.storage.unspill(snapshot).state
+            self._spilled[handle] = self._c.restored_storage.unspill(snapshot).state
         return self._spilled[handle]
 
     def _on_running(self, peer: Peer, message: Message) -> None:
@@ -435,6 +449,9 @@ class Attempt:
             self._release(self._commits.opened(step, peer.subtask, epochs))
         if all(p.running for p in self._peers) and self._progress.running_at is None:
             self._progress.running_at = time.monotonic()
+            if self._c.commit_only:
+                self._finish_if_settled()
+                return
             self._checkpoints.send_heartbeat()  # sources begin with it
             self._checkpoints.tell(events.SubtasksRunning())
 
@@ -453,6 +470,18 @@ class Attempt:
                 case ReleaseNew(sink):
                     for subtask in self._sinks[sink]:
                         self._peers.send_to(subtask, "release_new", step=sink)
+        if self._c.commit_only:
+            self._finish_if_settled()
+
+    def _finish_if_settled(self) -> None:
+        """Of a job that was stopped: once everything restored is committed, everybody may leave."""
+        if self._progress.running_at is not None and self._commits.settled and not self._quiescing:
+            self._quiesce()
+
+    def _quiesce(self) -> None:
+        """The job has ended. Nobody leaves before all know, or a neighbour would take it for a failure."""
+        self._quiescing = True
+        self._peers.broadcast("quiesce")
 
     def _note_commit(self, peer: Peer, message: Message) -> None:
         self._committed[peer.subtask, message["step"]] = message["id"]
@@ -470,14 +499,13 @@ class Attempt:
         self._finish_if_done()
 
     def _finish_if_done(self) -> None:
-        """Once the final checkpoint is complete and committed by every sink, everybody may leave."""
+        """Once the last checkpoint is complete and committed by every sink, everybody may leave."""
         final = self._final_id
-        if final is None or self._finishing:
+        if final is None or self._quiescing:
             return
         if all(
             self._committed.get((subtask, step), 0) >= final
             for step, subtasks in self._sinks.items()
             for subtask in subtasks
         ):
-            self._finishing = True
-            self._peers.broadcast("finish")
+            self._quiesce()

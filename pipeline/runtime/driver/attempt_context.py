@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
+from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.coordination.coordinator_options import CoordinatorOptions
 from checkpoint.storage.claims import Claim
 from checkpoint.storage.metadata import CheckpointMetadata
@@ -30,6 +32,12 @@ class AttemptContext:
     claim: Claim
     options: CoordinatorOptions
     restored: CheckpointMetadata | None
+    restored_storage: CheckpointStorage
+    """Where the files of `restored` are."""
+    claimed: bool
+    """Whether output that `restored` holds and that is not committed is this job's to commit."""
+    commit_only: bool
+    """The job has been stopped already: commit what `restored` holds, and end."""
     lineage: tuple[str, tuple[str, int] | None]
     rewind: bool
     ignore_earlier_output: bool
@@ -42,6 +50,20 @@ class AttemptContext:
     history: CheckpointHistory
     host: str
     metadata_options: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class CheckpointRequest:
+    """What a user asks for."""
+
+    kind: CheckpointKind = CheckpointKind.CHECKPOINT
+    target: CheckpointStorage | None = None
+    """Of a savepoint: its folder."""
+    stop: bool = False
+    """The job ends behind it."""
+    drain: bool = False
+    """Of a stop: all input ends first."""
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
 @dataclass

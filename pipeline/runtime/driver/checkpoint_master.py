@@ -6,22 +6,25 @@ through the attempt's inbox.
 
 from __future__ import annotations
 
+import functools
 import logging
 import queue
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from typing import Any
 
 from checkpoint import failpoints
 from checkpoint.coordination import coordinator_events as events
 from checkpoint.coordination.coordinator import CheckpointCoordinator
 from checkpoint.coordination.coordinator_events import CheckpointKind, FailureReason
-from checkpoint.storage import owners
+from checkpoint.storage import owners, savepoints
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.naming import CheckpointRef, subtask_name
-from pipeline.runtime.driver.attempt_context import AttemptContext, Progress
+from checkpoint.storage.storage import CheckpointStorage
+from pipeline.runtime.driver.attempt_context import AttemptContext, CheckpointRequest, Progress
 from pipeline.runtime.driver.peers import Peers
 from pipeline.runtime.in_flight import snapshot_edges
 from pipeline.runtime.subtask.control import heartbeat_to_wire
@@ -70,6 +73,16 @@ class CheckpointMaster:
         self._acks: dict[int, dict[int, SubtaskSnapshot]] = {}
         self._triggered_at: dict[int, float] = {}
         self._triggered_draining: set[int] = set()
+        self._triggered_ended: set[int] = set()
+        self._input_ended = False
+        self._targets: dict[str, CheckpointStorage] = {}
+        """Folders of requested savepoints, by request."""
+        self._savepoints: dict[int, CheckpointStorage] = {}
+        """Folders of this attempt's savepoints, by id."""
+        self._orders: dict[int, list[Any]] = {}
+        """Wire form of `[id, target, stop]` of checkpoints in progress that aren't ordinary ones."""
+        self._spared: list[FileHandle] = []
+        """Shared files that no checkpoint needs any more, but a savepoint in progress may still be copying."""
         self._refs: dict[int, CheckpointRef] = {ref.id: ref for ref in context.retained}
         self._finalising: set[int] = set()
         """Checkpoints whose `_metadata` is being written: whatever happens, it may become durable."""
@@ -92,6 +105,7 @@ class CheckpointMaster:
     def tell(self, event: events.Event) -> None:
         """Let the coordinator know, and do what it asks for."""
         now = time.monotonic()
+        self._input_ended |= isinstance(event, events.AllInputEnded)
         for action in self._coordinator.handle(event, now):
             self._act(action, now)
 
@@ -99,14 +113,20 @@ class CheckpointMaster:
         """A subtask's snapshot has arrived."""
         snapshot = SubtaskSnapshot.from_wire(wire)
         self._acks.setdefault(id, {})[subtask] = snapshot
-        self._c.shared.register(id, snapshot.all_files())
+        if id not in self._savepoints:
+            self._c.shared.register(id, snapshot.all_files())
         self._c.history.acknowledged(id, self._plan.subtask_name(subtask), statistics, time.monotonic())
         self.tell(events.Acknowledged(id, subtask))
 
-    def request(self, token: str, answer: Answer) -> None:
-        """A user asks for a checkpoint."""
-        self.await_answer(token, answer)
-        self.tell(events.CheckpointRequested(CheckpointKind.CHECKPOINT, token))
+    def request(self, request: CheckpointRequest, answer: Answer) -> None:
+        """A user asks for a checkpoint or savepoint."""
+        self.await_answer(request.token, answer)
+        if request.target is not None:
+            self._targets[request.token] = request.target
+        if request.stop:
+            self.tell(events.StopRequested(request.kind, request.token, request.drain))
+        else:
+            self.tell(events.CheckpointRequested(request.kind, request.token))
 
     def await_answer(self, token: str, answer: Answer) -> None:
         """Remember who asked, so that `refuse_requests` answers at the latest."""
@@ -119,8 +139,12 @@ class CheckpointMaster:
             answer(error)
 
     def send_heartbeat(self) -> None:
-        if self._progress.running_at is not None:
-            self._peers.broadcast("heartbeat", **heartbeat_to_wire(self._coordinator.heartbeat(time.monotonic())))
+        if self._progress.running_at is not None and not self._c.commit_only:
+            heartbeat = self._coordinator.heartbeat(time.monotonic())
+            # One that is about to be triggered is no news before its trigger, which says where it goes.
+            known = tuple(each for each in heartbeat.in_progress if each[0] in self._triggered_at)
+            facts = heartbeat_to_wire(replace(heartbeat, in_progress=known))
+            self._peers.broadcast("heartbeat", orders=list(self._orders.values()), **facts)
 
     def close(self) -> None:
         """Wait for `_metadata` that is being written, within bounds; leave deletions to the next owner."""
@@ -135,13 +159,16 @@ class CheckpointMaster:
 
     def _act(self, action: events.Action, now: float) -> None:
         match action:
-            case events.TriggerCheckpoint(id, kind, tokens):
-                self._trigger(id, kind, tokens, now)
+            case events.TriggerCheckpoint(id, kind, tokens, stop):
+                self._trigger(id, kind, tokens, stop, now)
+            case events.EndInput():
+                self._tell_sources("end_input")
             case events.FinaliseCheckpoint(id, kind):
                 self._finalising.add(id)
-                self._writes.append(self._pool.submit(self._finalise, id, self._metadata(id, kind, now)))
-            case events.NotifyComplete(id, kind):
-                self._complete(id, kind, now)
+                stop = id in self._orders and self._orders[id][2]
+                self._writes.append(self._pool.submit(self._finalise, id, self._metadata(id, kind, now), stop))
+            case events.NotifyComplete(id):
+                self._complete(action, now)
             case events.NotifyAborted(id, _, reason, message, missing):
                 self._abort(id, reason, self._explain(id, reason, message, missing), now)
             case events.RejectRequest(token, message):
@@ -149,7 +176,11 @@ class CheckpointMaster:
                 if answer is not None:
                     answer(RuntimeError(message))
             case events.DeleteCheckpoint(id):
-                self._deleter.submit(self._delete, id, self._c.shared.discard(id))
+                unused = self._c.shared.discard(id)
+                if any(self._orders[n][1] is not None for n in self._orders):
+                    self._spared += unused
+                    unused = []
+                self._deleter.submit(self._delete, id, unused)
             case events.DiscardAcknowledgement(id, subtask):
                 self._forget(id)
                 self._c.shared.forget(id)
@@ -157,27 +188,42 @@ class CheckpointMaster:
             case events.FailJob(message):
                 self._on_failed(message)
 
-    def _trigger(self, id: int, kind: CheckpointKind, tokens: tuple[str, ...], now: float) -> None:
+    def _trigger(self, id: int, kind: CheckpointKind, tokens: tuple[str, ...], stop: bool, now: float) -> None:
         self._triggered_at[id] = time.time()
         if self._draining():
             self._triggered_draining.add(id)
+        if self._input_ended:
+            self._triggered_ended.add(id)
         self._requests[id] = tokens
         self._c.history.triggered(id, kind, now)
+        target: str | None = None
+        if kind is CheckpointKind.SAVEPOINT:
+            (token,) = tokens
+            self._savepoints[id] = self._targets.pop(token)
+            target = self._savepoints[id].uri
+        if target is not None or stop:
+            self._orders[id] = [id, target, stop]
+        self._tell_sources("trigger", id=id, kind=kind.value, target=target, stop=stop)
+
+    def _tell_sources(self, type: str, **fields: Any) -> None:
         for vertex in self._plan.vertices:
             if vertex.is_source:
                 for subtask in vertex.subtasks:
-                    self._peers.send_to(subtask, "trigger", id=id, kind=kind.value)
+                    self._peers.send_to(subtask, type, **fields)
 
-    def _complete(self, id: int, kind: CheckpointKind, now: float) -> None:
+    def _complete(self, done: events.NotifyComplete, now: float) -> None:
+        id, savepoint = done.checkpoint_id, done.kind is CheckpointKind.SAVEPOINT
         self._c.history.completed(id, now)
         self._forget(id)
-        self._peers.broadcast("complete", id=id, kind=kind.value)
+        self._peers.broadcast("complete", id=id, kind=done.kind.value, commits=done.commits)
         self.send_heartbeat()
-        self._answer([requested for requested in self._requests if requested <= id], id)
-        if not self.completed_one:
+        # Those that it has subsumed are answered with it.
+        older = [] if savepoint else [n for n in self._requests if n < id and n not in self._savepoints]
+        self._answer([*older, id], id)
+        if not savepoint and not self.completed_one:
             self.completed_one = True
             self.clean_up(void=True)
-        if kind is CheckpointKind.FINAL:
+        if done.last:
             self._on_final(id)
 
     def _abort(self, id: int, reason: FailureReason, text: str, now: float) -> None:
@@ -191,13 +237,21 @@ class CheckpointMaster:
         # and deleted as such.
         self._c.shared.forget(id)
         if id not in self._finalising and reason is not FailureReason.FINALISE:
-            self._discard_private(id, acknowledged)
+            if id in self._savepoints:
+                self._deleter.submit(self._delete, id, [])
+            else:
+                self._discard_private(id, acknowledged)
         if reason is not FailureReason.SUBSUMED:  # else the newer one answers for it
             self._answer([id], RuntimeError(f"checkpoint {id} failed: {text}"))
 
     def _forget(self, id: int) -> dict[int, SubtaskSnapshot]:
         self._triggered_at.pop(id, None)
         self._triggered_draining.discard(id)
+        self._triggered_ended.discard(id)
+        self._orders.pop(id, None)
+        if self._spared and not any(target for _, target, _ in self._orders.values()):
+            spared, self._spared = self._spared, []
+            self._deleter.submit(self._guarded, "shared files", lambda: self._delete_shared(spared))
         return self._acks.pop(id, {})
 
     def _answer(self, ids: list[int], result: int | Exception) -> None:
@@ -230,15 +284,20 @@ class CheckpointMaster:
             },
             edges=self._edges,
             draining=id in self._triggered_draining,
+            ended=id in self._triggered_ended,
         )
 
-    def _finalise(self, id: int, metadata: CheckpointMetadata) -> None:
+    def _finalise(self, id: int, metadata: CheckpointMetadata, stop: bool) -> None:
         """In the pool: make the checkpoint durable."""
         c = self._c
         try:
             failpoints.hit("coordinator.before_metadata")
             owners.check(c.storage, c.claim)
-            c.storage.write_metadata(id, c.claim.epoch, metadata)
+            if id in self._savepoints:
+                check = functools.partial(owners.check, c.storage, c.claim)
+                savepoints.write(c.storage, self._savepoints[id], metadata, stop, check)
+            else:
+                c.storage.write_metadata(id, c.claim.epoch, metadata)
             failpoints.hit("coordinator.after_metadata")
         except owners.Fenced as error:
             self._inbox.put(("fenced", str(error)))
@@ -263,24 +322,33 @@ class CheckpointMaster:
     # -- deleting -----------------------------------------------------------------------------------------------
 
     def _delete(self, id: int, unused: list[FileHandle]) -> None:
-        """In the deleter's thread: a checkpoint that is no longer retained, and the shared files that only it used."""
+        """In the deleter's thread: a checkpoint that is no longer retained, and the shared files that only it used; or
+        a savepoint that failed."""
         c = self._c
         try:
             ref = self._refs.get(id, CheckpointRef(id, c.claim.epoch))
             owners.check(c.storage, c.claim)
-            c.storage.delete_checkpoint(ref)
-            for handle in unused:
-                owners.check(c.storage, c.claim)
-                c.storage.delete_file(handle)
+            if id in self._savepoints:
+                savepoints.discard(c.storage, self._savepoints[id], ref)
+            else:
+                c.storage.delete_checkpoint(ref)
+            self._delete_shared(unused)
         except owners.Fenced as error:
             self._inbox.put(("fenced", str(error)))
         except Exception:
             _LOG.exception("checkpoint %d could not be deleted; what is left of it is for gc", id)
         self._inbox.put(("deleted", id))
 
+    def _delete_shared(self, unused: list[FileHandle]) -> None:
+        """In the deleter's thread."""
+        for handle in unused:
+            owners.check(self._c.storage, self._c.claim)
+            self._c.storage.delete_file(handle)
+
     def _discard_private(self, id: int, subtasks: list[int]) -> None:
         """Delete what subtasks wrote for a checkpoint that won't complete; never anything under `shared/`."""
         c = self._c
+        storage = self._savepoints.get(id, c.storage)
         names = [
             subtask_name(step.id, subtask - self._plan.vertex_of(subtask).first_subtask)
             for subtask in subtasks
@@ -288,28 +356,25 @@ class CheckpointMaster:
         ]
 
         def discard() -> None:
-            try:
-                owners.check(c.storage, c.claim)
-                for name in names:
-                    c.storage.delete_private(id, c.claim.epoch, name)
-            except Exception as error:
-                _LOG.warning("files of checkpoint %d are left for gc: %s", id, error)
+            owners.check(c.storage, c.claim)
+            for name in names:
+                storage.delete_private(id, c.claim.epoch, name)
 
         if names:
-            self._deleter.submit(discard)
+            self._deleter.submit(self._guarded, f"files of checkpoint {id}", discard)
 
     def clean_up(self, void: bool) -> None:
         """Have the deleter delete what older owners left."""
+        self._deleter.submit(self._guarded, "what older owners left", lambda: self._c.cleanup.run(void))
 
-        def clean_up() -> None:
-            try:
-                self._c.cleanup.run(void)
-            except owners.Fenced as error:
-                self._inbox.put(("fenced", str(error)))
-            except Exception as error:
-                _LOG.warning("what older owners left could not all be deleted: %s", error)
-
-        self._deleter.submit(clean_up)
+    def _guarded(self, what: str, delete: Callable[[], None]) -> None:
+        """In the deleter's thread."""
+        try:
+            delete()
+        except owners.Fenced as error:
+            self._inbox.put(("fenced", str(error)))
+        except Exception as error:
+            _LOG.warning("%s could not all be deleted, the rest is for gc: %s", what, error)
 
     # -- explaining ---------------------------------------------------------------------------------------------
 

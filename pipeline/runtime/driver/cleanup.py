@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from typing import Final
 
-from checkpoint.storage import owners
 from checkpoint.storage.claims import Claim
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.naming import CheckpointRef
-from checkpoint.storage.shared_files import SharedFiles
-from checkpoint.storage.storage import CheckpointStorage, DamagedFile
+from checkpoint.storage.orphans import OrphanKind, Scope, find
+from checkpoint.storage.storage import CheckpointStorage
+from checkpoint.storage.sweep import list_folder, load, sweep
+
+_LEFT_TO_GC: Final = frozenset({OrphanKind.TRACE, OrphanKind.CLAIM, OrphanKind.PROBE})
+"""Traces tell the user where savepoints are."""
 
 
 @dataclass(frozen=True)
 class Cleanup:
     """Runs in a thread of its own, once `owners.record_restored` has said what is void.
 
-    Deletes what can never be restored: checkpoints that didn't complete, and files under `shared/` that no complete
-    checkpoint refers to. Void checkpoints (complete, but given up for an older restore) go only with `void`: as long as
-    this attempt has completed none of its own, the user may have started it by mistake and want one of them back.
+    Deletes what can never be restored: checkpoints that didn't complete, and files that no complete checkpoint refers
+    to. Void checkpoints (complete, but given up for an older restore) go only with `void`: as long as this attempt has
+    completed none of its own, the user may have started it by mistake and want one of them back.
     """
 
     storage: CheckpointStorage
@@ -35,26 +38,10 @@ class Cleanup:
             Fenced: a newer owner has claimed the job.
             StorageError: something can't be deleted; what is left is for the next owner.
         """
-        complete = () if void else self._void_checkpoints()
-        for ref in self.storage.list_leftovers(self.claim.epoch):
-            if ref not in complete:
-                owners.check(self.storage, self.claim)
-                self.storage.delete_checkpoint(ref)
-        for path in self._garbage(complete):
-            owners.check(self.storage, self.claim)
-            self.storage.remove([path])
-
-    def _void_checkpoints(self) -> Collection[CheckpointRef]:
-        leftovers = set(self.storage.list_leftovers(self.claim.epoch))
-        return [ref for ref in self.storage.complete() if ref in leftovers]
-
-    def _garbage(self, spared: Collection[CheckpointRef]) -> Iterator[str]:
-        if self.unreadable:
-            return
-        known = list(self.kept)
-        for ref in spared:
-            try:
-                known.append(self.storage.load(ref))
-            except DamagedFile:
-                return  # as for `unreadable`
-        yield from SharedFiles.of(known).garbage(self.storage.list_shared(), self.claim.epoch)
+        listing, record = list_folder(self.storage), self.storage.restore_record()
+        known = {metadata.ref: metadata for metadata in self.kept}
+        voids = [ref for ref in listing.complete if record is not None and record.voids(ref)]
+        unreadable = [*self.unreadable, *load(self.storage, voids, known)]
+        orphans = find(listing, record, known, unreadable, Scope(self.claim.epoch, void))
+        for _ in sweep(self.storage, self.claim, (one for one in orphans if one.kind not in _LEFT_TO_GC)):
+            pass

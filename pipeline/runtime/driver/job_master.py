@@ -9,74 +9,46 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
 from checkpoint import failpoints
-from checkpoint.config import CheckpointConfig
+from checkpoint.config import SAVEPOINT_ALIGNMENT, CheckpointConfig
 from checkpoint.coordination.coordinator_options import CoordinatorOptions
-from checkpoint.gate import GateOptions
 from checkpoint.storage import owners
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.probe import write_probe
-from checkpoint.storage.restore import RestorePoint, from_uri, newest
+from checkpoint.storage.restore import RestorePoint, newest
 from checkpoint.storage.shared_files import SharedFiles
 from checkpoint.storage.storage import CheckpointStorage, DamagedFile, StorageError
 from pipeline.errors import NotEnoughSlots, PipelineError
-from pipeline.graph import Plan, StepKind
 from pipeline.runtime.deployment import JobSpec
 from pipeline.runtime.driver.attempt import Attempt
-from pipeline.runtime.driver.attempt_context import AttemptContext, Progress
+from pipeline.runtime.driver.attempt_context import AttemptContext, CheckpointRequest, Progress
+from pipeline.runtime.driver.checkpoint_master import Answer
 from pipeline.runtime.driver.checkpoint_stats import CheckpointHistory
 from pipeline.runtime.driver.cleanup import Cleanup
 from pipeline.runtime.driver.failures import AttemptFailed
-from pipeline.runtime.driver.restart import RestartPolicy, RestartStrategy
-from pipeline.runtime.driver.restore_plan import check_restorable
+from pipeline.runtime.driver.job_options import JobOptions
+from pipeline.runtime.driver.recovery import Recovery
+from pipeline.runtime.driver.restart import RestartPolicy
 from pipeline.runtime.driver.slots import await_slots, require_slots
 from pipeline.runtime.driver.spark_job import check_session, spark_context
-from pipeline.runtime.driver.start_positions import StartPositions, refuse_to_skip, uncommitted_output
+from pipeline.runtime.driver.start_checks import (
+    claims_output,
+    invalid_steps,
+    invisible_output,
+    open_gates,
+    restore_point,
+    unclaimed_output,
+)
+from pipeline.runtime.driver.start_positions import StartPositions, uncommitted_output
 from pipeline.runtime.in_flight import describe
 from pipeline.runtime.packing import pack_plan
 from pipeline.runtime.versions import versions
 
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class JobOptions:
-    """A pipeline and how it was started."""
-
-    name: str
-    plan: Plan
-    max_parallelism: int
-    checkpoints: CheckpointConfig | None
-    restart: RestartStrategy
-    buffers: Any
-    restore: str
-    rewind: bool
-    allow_unclaimed: bool
-    ignore_in_flight: int | None
-    spark: Any
-
-
-@dataclass(frozen=True)
-class Recovery:
-    """Where the time of one restart went. Seconds of the monotonic clock; `None` = not reached."""
-
-    failed_at: float
-    """The first sign of the failure came."""
-    ended_at: float
-    """The failed attempt's last process was gone."""
-    submitted_at: float
-    """The next attempt began, after the restart strategy's delay."""
-    deployed_at: float | None = None
-    """All its processes were up."""
-    running_at: float | None = None
-    """All subtasks ran, state restored."""
-    first_commit_at: float | None = None
-    """First output was committed."""
 
 
 class JobMaster:
@@ -92,14 +64,18 @@ class JobMaster:
         self._restarted: list[tuple[float, float, float, Progress]] = []
         """Of each restart when the attempt before failed and ended, when the new one began, and how far it came."""
         self.ended = threading.Event()
+        self.on_ended: Callable[[], None] = lambda: None
+        """Called by the job's thread at the very end."""
         self._current: Attempt | None = None
         self._lock = threading.Lock()
         """Guards `_current` and `_requests` against requests from other threads."""
-        self._requests: list[Callable[[int | Exception], None]] = []
+        self._requests: list[tuple[CheckpointRequest, Answer]] = []
         """Who asked for a checkpoint while no attempt was under way."""
+        self._stopped = False
+        """The job's last checkpoint is complete, since a user wanted it to stop: what is left is to commit it."""
         self._cancelled = threading.Event()
         self._claim: owners.Claim | None = None
-        self._restored: CheckpointRef | None = None
+        self._restored: RestorePoint | None = None
         """By the newest attempt."""
         self._damaged: dict[CheckpointRef, str] = {}
         """Checkpoints that subtasks found to be damaged, and what they said."""
@@ -119,16 +95,26 @@ class JobMaster:
             if self._current is not None:
                 self._current.cancel()
 
-    def request_checkpoint(self, answer: Callable[[int | Exception], None]) -> None:
-        """Ask for a checkpoint; `answer` gets its id once it is complete, or an error."""
+    def request_checkpoint(self, request: CheckpointRequest, answer: Answer) -> None:
+        """Ask for a checkpoint or savepoint; `answer` gets its id once it is complete, or an error."""
+        if request.stop:
+            answer = self._noting_stop(answer)
         with self._lock:
             if self._current is not None:
-                self._current.request_checkpoint(answer)
+                self._current.request_checkpoint(request, answer)
                 return
             if not self.ended.is_set():
-                self._requests.append(answer)
+                self._requests.append((request, answer))
                 return
         answer(RuntimeError(f"the job is {self.status}, so no checkpoint is taken any more"))
+
+    def _noting_stop(self, answer: Answer) -> Answer:
+        def note(result: int | Exception) -> None:
+            # An attempt that fails from now on must not be followed by one that reads on.
+            self._stopped |= not isinstance(result, Exception)
+            answer(result)
+
+        return note
 
     @property
     def recoveries(self) -> list[Recovery]:
@@ -159,8 +145,9 @@ class JobMaster:
                 shutil.rmtree(self._temporary, ignore_errors=True)
             with self._lock:
                 self.ended.set()
-            for answer in self._requests:
+            for _, answer in self._requests:
                 answer(RuntimeError(f"the job is {self.status}, so no checkpoint is taken any more"))
+            self.on_ended()
 
     def _end(self, status: str, failure: str | None = None) -> None:
         self.failure = failure
@@ -169,49 +156,20 @@ class JobMaster:
     def _prepare(self) -> tuple[CheckpointStorage, CheckpointConfig | None]:
         """Check what can be checked before anything starts."""
         o, config = self._o, self._o.checkpoints
-        for vertex in o.plan.vertices:
-            for step in vertex.steps:
-                if step.kind in (StepKind.SOURCE, StepKind.SINK):
-                    try:
-                        step.payload.validate()
-                    except Exception as error:
-                        raise PipelineError(f"step {step.id!r}: {error}") from error
+        for wrong in invalid_steps(o.plan):
+            raise PipelineError(wrong)
         if config is None:
-            self._refuse_without_checkpoints()
+            for wrong in invisible_output(o.plan):
+                raise PipelineError(wrong)
             self._temporary = tempfile.mkdtemp(prefix="weir-")
             uri = self._temporary
         else:
             uri = config.uri
-            self._warn_of_open_gates(config)
+            for warning in open_gates(o.plan, config):
+                _LOG.warning("%s", warning)
         storage = CheckpointStorage(uri, o.name)
         storage.prepare()
         return storage, config
-
-    def _refuse_without_checkpoints(self) -> None:
-        vertices = self._o.plan.vertices
-        unbounded = [v.head.id for v in vertices if v.is_source and not v.head.payload.bounded]
-        for vertex in vertices:
-            for step in vertex.steps:
-                if unbounded and step.kind is StepKind.SINK and step.payload.needs_checkpoints:
-                    raise PipelineError(
-                        f"sink {step.id!r} commits when checkpoints complete, and source {unbounded[0]!r} never ends, "
-                        "so nothing would ever be visible: give the pipeline checkpoints=CheckpointConfig(folder)"
-                    )
-
-    def _warn_of_open_gates(self, config: CheckpointConfig) -> None:
-        for vertex in self._o.plan.vertices:
-            if vertex.is_source:
-                options = GateOptions(
-                    interval=config.interval_s,
-                    min_pause=config.min_pause_s,
-                    max_concurrent=config.max_concurrent,
-                    timeout=config.timeout_s,
-                    max_span_records=vertex.head.payload.max_span_records,
-                    max_span_bytes=vertex.head.payload.max_span_bytes,
-                    enabled=vertex.head.payload.active_backpressure,
-                )
-                if options.warning:
-                    _LOG.warning("source %r: %s", vertex.head.id, options.warning)
 
     def _attempts(
         self, storage: CheckpointStorage, config: CheckpointConfig | None, positions: StartPositions, spark: Any
@@ -269,7 +227,7 @@ class JobMaster:
             DamagedFile: the restored checkpoint can't be read and no other is to be, or can be, restored instead.
         """
         assert self._restored is not None
-        self._damaged[self._restored] = what
+        self._damaged[self._restored.ref] = what
         newest(storage, config.on_damaged if config else "fail", self._damaged)
 
     def _attempt(
@@ -293,14 +251,17 @@ class JobMaster:
                 owners.check(storage, self._claim)
             else:
                 # A start that must be refused doesn't end the job that it would have taken over.
-                point = self._restore_point(number, storage, config)
+                point = restore_point(o, storage, number > 0, self._damaged)
                 positions.plan_for(point.metadata if point else None)
             claim = self._claim = owners.claim(storage)
-            point = self._restore_point(number, storage, config)
+            point = restore_point(o, storage, number > 0, self._damaged)
             plan = positions.plan_for(point.metadata if point else None)
-            self._restored = point.ref if point else None
+            self._restored = point
+            claimed = self._claims(point)
             self._note_left_out(point)
-            owners.record_restored(storage, claim, self._restored)
+            own = point.ref_in(storage) if point else None
+            origin = point.uri if point and own is None else None
+            owners.record_restored(storage, claim, own, origin, claimed)
             retained = tuple(storage.list_checkpoints())
             loaded, unreadable = _load(storage, retained)
             probe = write_probe(storage) if self._may_be_local(storage) else None
@@ -311,7 +272,7 @@ class JobMaster:
         except NotEnoughSlots as error:
             raise AttemptFailed(f"NotEnoughSlots: {error}") from error
         metadata = point.metadata if point else None
-        lineage, rewind = self._choose_lineage(metadata)
+        lineage, rewind = self._choose_lineage(metadata, claimed)
         options = CoordinatorOptions.from_config(config) if config else CoordinatorOptions(interval=None)
         context = AttemptContext(
             spec=JobSpec(
@@ -321,11 +282,13 @@ class JobMaster:
                 buffers=o.buffers,
                 checkpoint_uri=storage.uri,
                 compression=config.compression if config else "lz4",
+                local_recovery=config is not None and config.local_recovery,
                 interval=options.interval,
                 timeout=options.timeout,
                 min_pause=options.min_pause,
                 max_concurrent=options.max_concurrent,
                 alignment_timeout=config.alignment_timeout_s if config else None,
+                savepoint_alignment_timeout=config.savepoint_alignment_timeout_s if config else SAVEPOINT_ALIGNMENT,
                 exactly_once=config is None or config.mode == "exactly_once",
                 owner_epoch=claim.epoch,
                 claim=claim.to_wire(),
@@ -341,6 +304,9 @@ class JobMaster:
             claim=claim,
             options=options,
             restored=metadata,
+            restored_storage=point.storage if point else storage,
+            claimed=claimed,
+            commit_only=self._stopped,
             lineage=lineage,
             rewind=rewind,
             ignore_earlier_output=o.restore == "none",
@@ -355,11 +321,12 @@ class JobMaster:
             metadata_options={"weir": version("weir"), "interval": options.interval, "retained": options.retained},
         )
         self.status = "running"
+        _LOG.info("job %s: attempt %d begins %s", o.name, number + 1, f"with {point.uri}" if point else "from nothing")
         attempt = Attempt(context, progress)
         with self._lock:
             self._current = attempt
-            for answer in self._requests:
-                attempt.request_checkpoint(answer)
+            for request, answer in self._requests:
+                attempt.request_checkpoint(request, answer)
             self._requests.clear()
         if self._cancelled.is_set():
             attempt.cancel()
@@ -369,33 +336,6 @@ class JobMaster:
             with self._lock:
                 self._current = None
             attempt.refuse_requests()
-
-    def _restore_point(
-        self, number: int, storage: CheckpointStorage, config: CheckpointConfig | None
-    ) -> RestorePoint | None:
-        o = self._o
-        ignore = o.ignore_in_flight
-        if number > 0 or o.restore == "latest":
-            # For restarts, too: ids never repeat, so this is the checkpoint that the first attempt restored.
-            point = newest(storage, config.on_damaged if config else "fail", self._damaged, ignore)
-        elif o.restore == "none":
-            refuse_to_skip(o.plan, o.name, storage)
-            point = None
-        else:
-            point = from_uri(o.restore, ignore)
-            if point.ref_in(storage) is None:
-                raise PipelineError(
-                    f"{o.restore} isn't a checkpoint of this job ({storage.location}); restoring another job's is not "
-                    "available in this version of Weir"
-                )
-        if number == 0 and ignore is not None and (point is None or point.ref.id != ignore):
-            raise PipelineError(
-                f"ignore_in_flight={ignore}: {'nothing' if point is None else f'checkpoint {point.ref.id}'} is "
-                "restored. Give the id of the checkpoint that is, or leave ignore_in_flight out"
-            )
-        if point is not None:
-            check_restorable(point.metadata, o.plan, o.max_parallelism, o.allow_unclaimed)
-        return point
 
     def _note_left_out(self, point: RestorePoint | None) -> None:
         if point is None or point.ref.id != self._o.ignore_in_flight:
@@ -408,20 +348,32 @@ class JobMaster:
             rows or "none",
         )
 
-    def _choose_lineage(self, restored: CheckpointMetadata | None) -> tuple[tuple[str, tuple[str, int] | None], bool]:
-        """The attempt's lineage, and whether it is still to be branched off by a rewind."""
+    def _claims(self, point: RestorePoint | None) -> bool:
+        """Whether output that was prepared and is not committed is this job's to commit."""
+        claimed = claims_output(self._o, point)
+        if point is not None and not claimed:
+            left = unclaimed_output(self._o, point)
+            if left is not None:
+                _LOG.warning("job %s: %s", self._o.name, left)
+        return claimed
+
+    def _choose_lineage(
+        self, restored: CheckpointMetadata | None, claimed: bool
+    ) -> tuple[tuple[str, tuple[str, int] | None], bool]:
+        """The attempt's lineage, and whether it is still to be branched off by a rewind. A fork branches off, too."""
         if restored is None:
             # Kept over attempts: nothing of it may have been committed, but its markers may have been written.
             if self._lineage is None:
                 self._lineage = (uuid.uuid4().hex, None)
             return self._lineage, False
         recorded = (restored.lineage, restored.lineage_parent)
-        if not self._o.rewind or (self._lineage is not None and restored.lineage == self._lineage[0]):
+        rewind = self._o.rewind
+        if not (rewind or not claimed) or (self._lineage is not None and restored.lineage == self._lineage[0]):
             self._lineage = recorded
             return recorded, False
         if self._lineage is None:
             self._lineage = (uuid.uuid4().hex, (restored.lineage, restored.id))
-        return self._lineage, True
+        return self._lineage, rewind
 
     def _may_be_local(self, storage: CheckpointStorage) -> bool:
         return storage.location.startswith("file:")

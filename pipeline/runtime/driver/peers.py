@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.graph import Plan
+from pipeline.runtime.driver.placement import Slot
 from pipeline.runtime.wire import ConnectionLost, ControlConnection
 
 
@@ -20,11 +21,15 @@ class Peer:
     pid: int
     address: tuple[str, int]
     """Where its peers reach it."""
+    slot: Slot
+    """What it found of local copies."""
     subtask: int = -1
     """Global number, once it is deployed."""
     running: bool = False
     ended: bool = False
     """All its input has ended."""
+    quiet: bool = False
+    """It processes nothing more, since the job has ended."""
     closed: bool = False
     """It has said its last word."""
     heard_at: float = 0.0

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from checkpoint.config import Seconds, seconds
 
@@ -77,11 +78,35 @@ class RestartStrategy:
             reset_after=seconds(reset_after, "reset_after"),
         )
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """What makes this strategy, given to the function that is called like its kind."""
+        if self.kind == "none":
+            return {}
+        if self.kind == "fixed_delay":
+            return {"attempts": self.attempts, "delay": self.delay}
+        return {
+            "initial": self.delay,
+            "maximum": self.max_delay,
+            "multiplier": self.multiplier,
+            "jitter": self.jitter,
+            "reset_after": self.reset_after,
+            "attempts": self.attempts,
+        }
+
     def start(self, rng: random.Random | None = None) -> RestartPolicy:
         """A policy for one job."""
         if self.kind == "exponential":
             return _Exponential(self, rng or random.Random())
         return _Counted(self)
+
+
+STRATEGIES: Final[Mapping[str, Callable[..., RestartStrategy]]] = {
+    "none": RestartStrategy.none,
+    "fixed_delay": RestartStrategy.fixed_delay,
+    "exponential": RestartStrategy.exponential,
+}
+"""By kind."""
 
 
 def _is_number(value: Any) -> bool:

@@ -2,17 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from checkpoint.key_groups import range_of
+from checkpoint.state.operator_lists import KINDS, shared_out
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot
 from pipeline.errors import PipelineError
 from pipeline.graph import Plan, PlannedStep, StepKind, Vertex
 from pipeline.operators import KeyedOperator
 from pipeline.runtime.deployment import Restored
-from pipeline.runtime.in_flight import check_in_flight
+from pipeline.runtime.in_flight import in_flight_misfits
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """Something in a checkpoint that the pipeline has no place for."""
+
+    message: str
+    """Says what to do."""
+    steps: tuple[str, ...] = ()
+    """Ids of the steps whose state it is."""
+    droppable: bool = False
+    """`allow_unclaimed=True` drops it."""
+
+
+def misfits(metadata: CheckpointMetadata, plan: Plan, max_parallelism: int) -> Iterator[Misfit]:
+    """What in the checkpoint doesn't fit the pipeline, as far as its metadata tells (see `wrong_kind`)."""
+    if metadata.max_parallelism != max_parallelism:
+        yield Misfit(
+            f"checkpoint {metadata.id} was taken with max_parallelism {metadata.max_parallelism}, which its key groups "
+            f"depend on; the pipeline has {max_parallelism}. Set it back, or start with restore='none'"
+        )
+    unclaimed = unclaimed_steps(metadata, plan)
+    if unclaimed:
+        yield Misfit(
+            f"checkpoint {metadata.id} has state of steps that the pipeline doesn't have: {', '.join(unclaimed)}. "
+            "A renamed step loses its state: give it its old id back; or drop that state with allow_unclaimed=True",
+            tuple(unclaimed),
+            droppable=True,
+        )
+    keyed = {step.id for vertex in plan.vertices for step in vertex.steps if isinstance(step.payload, KeyedOperator)}
+    for id in sorted(metadata.step_ids & _ids(plan) - keyed):
+        if any(snapshot.keyed_state for snapshot in metadata.operator(id)):
+            yield Misfit(
+                f"checkpoint {metadata.id} has keyed state of step {id!r}, which isn't a KeyedOperator any more: make "
+                "it one again, give the new step another id, or drop that state with allow_unclaimed=True",
+                (id,),
+                droppable=True,
+            )
+    for _, message in in_flight_misfits(metadata, plan):
+        yield Misfit(message)
 
 
 def check_restorable(metadata: CheckpointMetadata, plan: Plan, max_parallelism: int, allow_unclaimed: bool) -> None:
@@ -20,26 +61,18 @@ def check_restorable(metadata: CheckpointMetadata, plan: Plan, max_parallelism: 
     Raises:
         PipelineError: the checkpoint doesn't fit the pipeline; the message says what to change.
     """
-    if metadata.max_parallelism != max_parallelism:
-        raise PipelineError(
-            f"checkpoint {metadata.id} was taken with max_parallelism {metadata.max_parallelism}, which its key groups "
-            f"depend on; the pipeline has {max_parallelism}. Set it back, or start with restore='none'"
-        )
-    known = {step.id for vertex in plan.vertices for step in vertex.steps}
-    unclaimed = sorted(id for id in metadata.step_ids - known if any(map(_has_state, metadata.operator(id))))
-    if unclaimed and not allow_unclaimed:
-        raise PipelineError(
-            f"checkpoint {metadata.id} has state of steps that the pipeline doesn't have: {', '.join(unclaimed)}. "
-            "A renamed step loses its state: give it its old id back; or drop that state with allow_unclaimed=True"
-        )
-    keyed = {step.id for vertex in plan.vertices for step in vertex.steps if isinstance(step.payload, KeyedOperator)}
-    for id in sorted(metadata.step_ids & known - keyed):
-        if not allow_unclaimed and any(snapshot.keyed_state for snapshot in metadata.operator(id)):
-            raise PipelineError(
-                f"checkpoint {metadata.id} has keyed state of step {id!r}, which isn't a KeyedOperator any more: make "
-                "it one again, give the new step another id, or drop that state with allow_unclaimed=True"
-            )
-    check_in_flight(metadata, plan)
+    for misfit in misfits(metadata, plan, max_parallelism):
+        if not (misfit.droppable and allow_unclaimed):
+            raise PipelineError(misfit.message)
+
+
+def unclaimed_steps(metadata: CheckpointMetadata, plan: Plan) -> list[str]:
+    """Ids of steps with state that the pipeline doesn't have."""
+    return sorted(id for id in metadata.step_ids - _ids(plan) if any(map(_has_state, metadata.operator(id))))
+
+
+def _ids(plan: Plan) -> set[str]:
+    return {step.id for vertex in plan.vertices for step in vertex.steps}
 
 
 def _has_state(snapshot: OperatorSnapshot) -> bool:
@@ -58,7 +91,8 @@ def restored_for(
     """What comes to subtask `index` (from 0) of `vertex`.
 
     Keyed state goes by key group; an operator's own state from old subtask i to i mod parallelism; broadcast state of
-    one old subtask, which equals that of all, to every new one; every source subtask sees all positions and takes its
+    one old subtask, which equals that of all, to every new one; operator list and union state as
+    `checkpoint.state.operator_lists.shared_out` says; every source subtask sees all positions and takes its
     own; a sink's owners stay where they were, and those beyond the new parallelism go to owner mod parallelism.
 
     Raises:
@@ -69,10 +103,27 @@ def restored_for(
         old = _Old.of(metadata, step.id)
         if old is not None:
             states = {i: load_state(snapshot) for i, snapshot in old.snapshots.items()}
-            if not allow_unclaimed:
-                _refuse_unclaimed(step, metadata.id, states.values())
+            misfit = None if allow_unclaimed else wrong_kind(step, metadata.id, states.values())
+            if misfit is not None:
+                raise PipelineError(misfit.message)
             _add_step(restored, step, vertex.parallelism, index, old, states, max_parallelism)
+    if metadata.ended:
+        restored.event_time.clear()
+        restored.watermarks.clear()
     return restored
+
+
+def without_pending(restored: Restored, markers: bool) -> Restored:
+    """`restored` of a start that doesn't claim output: what was pending is another pipeline's, or given up.
+
+    Args:
+        markers: committers know what they had committed, since the pipeline has the same name.
+    """
+    sinks = {
+        id: {"pending": [], "committers": hosted["committers"] if markers else []}
+        for id, hosted in restored.sinks.items()
+    }
+    return replace(restored, sinks=sinks)
 
 
 @dataclass(frozen=True)
@@ -92,19 +143,27 @@ class _Old:
         return None
 
 
-_CLAIMS = {StepKind.PROCESS: {"operator", "broadcast"}, StepKind.SOURCE: {"source"}, StepKind.SINK: {"sink"}}
+_CLAIMS = {StepKind.PROCESS: {"operator", "broadcast", *KINDS}, StepKind.SOURCE: {"source"}, StepKind.SINK: {"sink"}}
 """The parts of a snapshot's state that a kind of step takes."""
 _RUNTIMES_OWN = {"event_time", "watermarks"}
 """Parts that belong to no user: where no step takes them any more, they mean nothing."""
 
 
-def _refuse_unclaimed(step: PlannedStep, checkpoint_id: int, states: Iterable[Mapping[str, Any]]) -> None:
+def wrong_kind(step: PlannedStep, checkpoint_id: int, states: Iterable[Mapping[str, Any]]) -> Misfit | None:
+    """Whether a step finds state of another kind of step under its id.
+
+    Args:
+        states: of all old subtasks, whole (see `CheckpointStorage.unspill`).
+    """
     unclaimed = {part for state in states for part in state} - _CLAIMS.get(step.kind, set()) - _RUNTIMES_OWN
-    if unclaimed:
-        raise PipelineError(
-            f"checkpoint {checkpoint_id} has state of a {min(unclaimed)} under the id {step.id!r}, which is a "
-            f"{step.kind.value} step now: give each its own id, or drop that state with allow_unclaimed=True"
-        )
+    if not unclaimed:
+        return None
+    return Misfit(
+        f"checkpoint {checkpoint_id} has {min(unclaimed)} state under the id {step.id!r}, which is a "
+        f"{step.kind.value} step now: give each its own id, or drop that state with allow_unclaimed=True",
+        (step.id,),
+        droppable=True,
+    )
 
 
 def _add_step(
@@ -131,6 +190,9 @@ def _add_step(
         with_broadcast = {i: state["broadcast"] for i, state in states.items() if "broadcast" in state}
         if with_broadcast:
             restored.broadcast[step.id] = with_broadcast.get(source) or with_broadcast[min(with_broadcast)]
+        lists = shared_out(states, old.parallelism, index, parallelism)
+        if lists:
+            restored.lists[step.id] = lists
     event_time = [state["event_time"] for state in states.values() if "event_time" in state]
     if event_time and step.chained_to is None:
         restored.event_time[step.id] = event_time

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -89,14 +90,23 @@ def uncommitted_output(
     plan: Plan, pipeline: str, metadata: CheckpointMetadata, storage: CheckpointStorage
 ) -> str | None:
     """What output of a checkpoint is not known to be committed, in words; `None` if all of it is."""
+    for step_id, left in uncommitted_parts(plan, pipeline, metadata, storage):
+        return (
+            f"checkpoint {metadata.id} holds output of sink {step_id!r} that is not committed, or may not be "
+            f"({left} parts)"
+        )
+    return None
+
+
+def uncommitted_parts(
+    plan: Plan, pipeline: str, metadata: CheckpointMetadata, storage: CheckpointStorage
+) -> Iterator[tuple[str, int]]:
+    """Sinks with output in a checkpoint that is not known to be committed, and how many committables it is in. The
+    plan's sinks may ask their brokers; without its sink all of a step's counts."""
     for step_id in sorted(metadata.step_ids):
         left = _uncommitted(plan, pipeline, step_id, metadata, storage)
         if left:
-            return (
-                f"checkpoint {metadata.id} holds output of sink {step_id!r} that is not committed, or may not be "
-                f"({left} parts)"
-            )
-    return None
+            yield step_id, left
 
 
 def _uncommitted(

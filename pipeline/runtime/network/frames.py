@@ -122,7 +122,7 @@ def encode_element(element: Element, channel: int, sequence: int, now: float) ->
     elif isinstance(element, BarrierElement):
         barrier = element.aged(now)
         kind = Kind.BARRIER
-        body = (barrier.checkpoint_id, barrier.kind.value, barrier.alignment_timeout, barrier.age)
+        body = (barrier.checkpoint_id, barrier.kind.value, barrier.alignment_timeout, barrier.age, barrier.target)
     elif isinstance(element, CancelMarker):
         kind, body = Kind.CANCEL, element.checkpoint_id
     elif isinstance(element, RestoreBarrier):
@@ -148,8 +148,11 @@ def decode_element(header: Header, body: bytes | memoryview, now: float) -> Elem
             case Kind.IDLE:
                 return IdleStatus(bool(value))
             case Kind.BARRIER:
-                checkpoint_id, kind, timeout, age = value
-                return BarrierElement(Barrier(_int(checkpoint_id), CheckpointKind(kind), timeout, float(age)), at=now)
+                checkpoint_id, kind, timeout, age, target = value
+                if target is not None and not isinstance(target, str):
+                    raise TypeError(f"not a URI: {target!r}")
+                barrier = Barrier(_int(checkpoint_id), CheckpointKind(kind), timeout, float(age), target)
+                return BarrierElement(barrier, at=now)
             case Kind.CANCEL:
                 return CancelMarker(_int(value))
             case Kind.END:

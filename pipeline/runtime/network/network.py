@@ -25,6 +25,7 @@ from pipeline.runtime.network.establish import Endpoint, Establisher
 from pipeline.runtime.network.frames import ChannelId, FrameError
 from pipeline.runtime.network.input_gate import InputChannel, InputGate
 from pipeline.runtime.network.output_channel import OutputChannel
+from pipeline.runtime.network.vanished import notice_vanished
 
 _log = logging.getLogger(__name__)
 
@@ -373,11 +374,7 @@ class Network:
     def _register(self, connection: Connection) -> None:
         sock = connection.sock
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # a host that vanishes sends no end of stream
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
-            if hasattr(socket, name):
-                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        notice_vanished(sock)
         self._selector.register(sock, selectors.EVENT_READ, lambda mask: self._on_ready(connection, mask))
 
     def _on_ready(self, connection: Connection, mask: int) -> None:

@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from checkpoint.state import BroadcastStates, HeapBackend, bind, descriptors_of
+from checkpoint.state import (
+    OF_SUBTASKS,
+    BroadcastStates,
+    FrozenLists,
+    HeapBackend,
+    OperatorLists,
+    bind,
+    descriptors_of,
+)
 from checkpoint.state.groups import private_copy
 from pipeline.graph import PlannedStep, StepKind, Vertex
 from pipeline.operators import KeyedOperator, Operator
@@ -49,6 +57,8 @@ class Chain:
         self._opened: list[str] = []
         self._clock = clock
         self._broadcast: dict[str, BroadcastStates] = {}
+        """Of the steps that declare some."""
+        self._lists: dict[str, OperatorLists] = {}
         """Of the steps that declare some."""
         self._batches: list[tuple[BatchDriver, TimeDomain]] = []
         """Last first."""
@@ -99,18 +109,20 @@ class Chain:
                 return assigner(step.id, payload, self.context, self.time.of[step.id], downstream)
             case StepKind.PROCESS:
                 self.operators[step.id] = payload
-                broadcast = BroadcastStates()
-                bind(payload, backend if isinstance(payload, KeyedOperator) else None, broadcast)
+                broadcast, lists = BroadcastStates(), OperatorLists()
+                bind(payload, backend if isinstance(payload, KeyedOperator) else None, broadcast, lists)
                 if broadcast.declared:
                     self._broadcast[step.id] = broadcast
+                if lists.declared:
+                    self._lists[step.id] = lists
                 tags = {s.tag for s in vertex.steps if s.chained_to == step.id} | {
                     tag for (id, tag) in outputs if id == step.id
                 }
                 sides = {tag: targets(tag) for tag in tags if tag is not None}
                 if any(s.chained_to == step.id for s in vertex.steps):
-                    if descriptors_of(type(payload)):
+                    if not all(isinstance(state, OF_SUBTASKS) for state in descriptors_of(type(payload)).values()):
                         # What an operator emits may lie in its state, too, and be changed there by its next record
-                        # while a chained step still holds it.
+                        # while a chained step still holds it. Lists of subtasks only give copies of what they keep.
                         downstream = _copied(downstream)
                         sides = {tag: _copied(side) for tag, side in sides.items()}
                     if isinstance(payload, KeyedOperator):
@@ -202,6 +214,21 @@ class Chain:
             StateRestoreError: the operator doesn't declare one of the states.
         """
         self._broadcast.get(step, BroadcastStates()).restore(states, allow_unclaimed)
+
+    def freeze_lists(self) -> dict[str, FrozenLists]:
+        """Operator list and union state by step id; later changes don't touch it. Comes after `snapshot`, in which
+        operators may bring them up to date."""
+        return {id: lists.freeze() for id, lists in self._lists.items()}
+
+    def restore_lists(
+        self, step: str, stored: Mapping[str, Mapping[str, Iterable[Any]]], allow_unclaimed: bool = False
+    ) -> None:
+        """Take over what comes to a step of operator list and union state; comes before `Operator.restore` and `open`.
+
+        Raises:
+            StateRestoreError: the operator doesn't declare one of the states.
+        """
+        self._lists.get(step, OperatorLists()).restore(stored, allow_unclaimed)
 
     def notify(self, checkpoint_id: int, completed: bool) -> None:
         """Tell the operators how a checkpoint ended."""

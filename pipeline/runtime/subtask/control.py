@@ -10,7 +10,7 @@ import traceback
 from typing import Any
 
 from checkpoint.coordination.coordinator_events import CheckpointKind, Heartbeat
-from checkpoint.storage import owners
+from checkpoint.errors import PermanentFailure
 from checkpoint.storage.metadata import SubtaskSnapshot
 from checkpoint.storage.storage import DamagedFile
 from pipeline.runtime.subtask import letters
@@ -38,6 +38,8 @@ class Control:
         self._mailbox = mailbox
         self._metrics = metrics
         self._where = where
+        self.job_over = False
+        """The driver ended the attempt, and there will be no other."""
         self._has_failed = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="weir-control", daemon=True)
@@ -73,6 +75,9 @@ class Control:
         processed."""
         self._send("drained_here")
 
+    def quiet(self) -> None:
+        self._send("quiet")
+
     def committed(self, step: str, checkpoint_id: int, waiting: int, records: bool) -> None:
         self._send("committed", step=step, id=checkpoint_id, waiting=waiting, records=records)
 
@@ -91,7 +96,8 @@ class Control:
         kind = "permanent" if permanent else _kind(error)
         says_all = kind in ("damaged", "cancelled") or permanent
         text = str(error) if says_all else f"{type(error).__name__}: {error}"
-        trace = "" if permanent or kind == "cancelled" else "".join(traceback.format_exception(error))
+        told = kind in ("permanent", "cancelled")  # where it was raised helps nobody
+        trace = "" if told else "".join(traceback.format_exception(error))
         self._send("failed", kind=kind, message=text, traceback=trace, where=self._where)
 
     def closed(self) -> None:
@@ -131,22 +137,31 @@ class Control:
     def _deliver(self, message: Message) -> None:
         match message["type"]:
             case "trigger":
-                self._mailbox.post(letters.Trigger(message["id"], CheckpointKind(message["kind"]), time.monotonic()))
+                order = letters.BarrierOrder(message["target"], message["stop"])
+                kind = CheckpointKind(message["kind"])
+                self._mailbox.post(letters.Trigger(message["id"], kind, time.monotonic(), order))
+            case "end_input":
+                self._mailbox.post(letters.EndInput())
             case "complete":
-                self._mailbox.post(letters.Completed(message["id"], CheckpointKind(message["kind"])))
+                kind = CheckpointKind(message["kind"])
+                self._mailbox.post(letters.Completed(message["id"], kind, message["commits"]))
             case "aborted":
                 self._mailbox.post(letters.Aborted(message["id"]))
             case "heartbeat":
-                self._mailbox.post(letters.HeartbeatLetter(heartbeat_from_wire(message)))
+                orders = {id: letters.BarrierOrder(target, stop) for id, target, stop in message["orders"]}
+                self._mailbox.post(letters.HeartbeatLetter(heartbeat_from_wire(message), orders))
             case "release_epoch":
                 self._mailbox.post(letters.ReleaseEpoch(message["step"], message["epoch"]))
             case "release_new":
                 self._mailbox.post(letters.ReleaseNew(message["step"]))
             case "drained":
                 self._mailbox.post(letters.Drained())
+            case "quiesce":
+                self._mailbox.post(letters.Quiesce())
             case "finish":
                 self._mailbox.post(letters.Finish())
             case "cancel":
+                self.job_over = message["job_over"]
                 self._end_soon()
             case other:
                 raise ConnectionLost(f"unknown control message {other!r}")
@@ -164,7 +179,7 @@ def _kind(error: BaseException) -> str:
     match error:
         case Cancelled():
             return "cancelled"
-        case owners.Fenced():
+        case PermanentFailure():
             return "permanent"
         case DamagedFile():
             return "damaged"

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from checkpoint.coordination.coordinator_events import CheckpointKind, Heartbeat
 from checkpoint.elements import BarrierElement
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierOrder:
+    """What a source has to know of a barrier beside id and kind."""
+
+    target: str | None = None
+    """Of a savepoint: see `checkpoint.barriers.events.Barrier`."""
+    stop: bool = False
+    """Emit nothing behind it, unless the checkpoint is aborted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +27,12 @@ class Trigger:
     kind: CheckpointKind
     at: float
     """`time.monotonic()` of its arrival here, from where on the checkpoint's age counts."""
+    order: BarrierOrder
+
+
+@dataclass(frozen=True, slots=True)
+class EndInput:
+    """Source subtasks: end, as if nothing more would come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +47,8 @@ class BarrierSeen:
 class Completed:
     checkpoint_id: int
     kind: CheckpointKind
+    commits: bool
+    """Sinks commit it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +59,8 @@ class Aborted:
 @dataclass(frozen=True, slots=True)
 class HeartbeatLetter:
     heartbeat: Heartbeat
+    orders: Mapping[int, BarrierOrder]
+    """Of the checkpoints in progress that aren't ordinary ones, by id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +100,13 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class Quiesce:
+    """The job's last checkpoint is committed everywhere: process nothing more, and expect peers to leave."""
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
-    """The final checkpoint is committed everywhere: leave."""
+    """Everybody is quiet: leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +116,7 @@ class Cancel:
 
 Letter = (
     Trigger
+    | EndInput
     | BarrierSeen
     | Completed
     | Aborted
@@ -99,6 +126,7 @@ Letter = (
     | CommittersOpened
     | Drained
     | Failure
+    | Quiesce
     | Finish
     | Cancel
 )

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from checkpoint.barriers.events import Barrier
 from checkpoint.elements import ChannelName, InFlight
 from checkpoint.in_flight.captured import CapturedState
 from checkpoint.in_flight.restored_input import Entry
@@ -20,7 +21,7 @@ class PendingSnapshot:
 
     def __init__(
         self,
-        checkpoint_id: int,
+        barrier: Barrier,
         outputs: Iterable[ChannelName],
         inputs: Iterable[ChannelName],
         restored: list[Entry],
@@ -34,7 +35,8 @@ class PendingSnapshot:
             restored: what is left of the restored input.
             complete: called once, by whichever thread brings the last part.
         """
-        self.checkpoint_id = checkpoint_id
+        self.barrier = barrier
+        self.checkpoint_id = barrier.checkpoint_id
         self.statistics = statistics
         self.captured = CapturedState(restored, {}, {})
         self.operators: Mapping[str, OperatorSnapshot] | None = None

@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from checkpoint import failpoints
+from checkpoint.storage.local_copies import LocalCopies
 from checkpoint.storage.probe import Probe, answer_probe
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.runtime.auth import authenticate_client
@@ -16,6 +17,7 @@ from pipeline.runtime.deployment import Deployment, JobSpec
 from pipeline.runtime.network.network import Network
 from pipeline.runtime.subtask import letters
 from pipeline.runtime.subtask.control import Control
+from pipeline.runtime.subtask.gc_pauses import ShortCollections
 from pipeline.runtime.subtask.gc_time import GcTime
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.task import Cancelled
@@ -27,7 +29,7 @@ from pipeline.runtime.wire import ControlConnection
 _LOG = logging.getLogger(__name__)
 _CONNECT_TIMEOUT = 20.0
 _DEPLOY_TIMEOUT = 120.0
-_SWITCH_INTERVAL = 0.001
+SWITCH_INTERVAL = 0.001
 """Python's default of 5 ms would keep frames waiting for so long behind a busy task thread."""
 
 
@@ -41,12 +43,14 @@ def run_subtask(spec: JobSpec) -> None:
     logging.basicConfig(level=os.environ.get("WEIR_LOG_LEVEL", "WARNING"))
     # Spark may use this process again, for somebody else's job.
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(_SWITCH_INTERVAL)
-    gc_time = GcTime()
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    gc_time, short_collections = GcTime(), ShortCollections()
     gc_time.start()
+    short_collections.start()
     try:
         _run(spec, context, gc_time)
     finally:
+        short_collections.stop()
         gc_time.stop()
         sys.setswitchinterval(interval)
         failpoints.install(())
@@ -61,10 +65,13 @@ def _run(spec: JobSpec, context: Any, gc_time: GcTime) -> None:
     control = Control(
         connection, mailbox, metrics, f"in partition {context.partitionId()} on host {socket.gethostname()}"
     )
+    copies = None
     try:
         _check_versions(spec)
+        storage = CheckpointStorage(spec.checkpoint_uri, spec.pipeline)
+        if spec.local_recovery:
+            copies = LocalCopies.open(os.environ, storage)
         if spec.probe is not None:
-            storage = CheckpointStorage(spec.checkpoint_uri, spec.pipeline)
             answer_probe(storage, Probe.from_wire(spec.probe), str(context.partitionId()))
         network = Network(
             spec.secret,
@@ -79,15 +86,19 @@ def _run(spec: JobSpec, context: Any, gc_time: GcTime) -> None:
         control.failed(error, permanent=True)
         raise
     try:
-        _say_hello(connection, context, network)
-        deployment = _await_deployment(connection)
+        _say_hello(connection, context, network, copies)
+        deployment = _await_deployment(connection, control)
         control.start()
-        TaskBuilder(spec, deployment, mailbox, metrics, control, network).run()
+        TaskBuilder(spec, deployment, mailbox, metrics, control, network, copies).run()
         control.closed()
+        job_over = True
     except BaseException as error:
         control.failed(error)
+        job_over = control.job_over
     finally:
         network.close(0)
+        if copies is not None and job_over:
+            copies.remove()  # before the driver sees this process leave: the next start may come at once
         control.close()
 
 
@@ -113,19 +124,23 @@ def _check_versions(spec: JobSpec) -> None:
             )
 
 
-def _say_hello(connection: ControlConnection, context: Any, network: Network) -> None:
+def _say_hello(connection: ControlConnection, context: Any, network: Network, copies: LocalCopies | None) -> None:
     host, port = network.address
+    name = socket.gethostname()
     connection.send(
         "hello",
         partition=context.partitionId(),
-        host=socket.gethostname(),
+        host=name,
         pid=os.getpid(),
         address=[host, port],
+        folder="" if copies is None else f"{name}:{copies.folder}",
+        copies=[] if copies is None else copies.held(),
     )
 
 
-def _await_deployment(connection: ControlConnection) -> Deployment:
+def _await_deployment(connection: ControlConnection, control: Control) -> Deployment:
     message = connection.receive(_DEPLOY_TIMEOUT)
     if message is None or message["type"] == "cancel":
+        control.job_over = message is not None and message["job_over"]
         raise Cancelled("cancelled")
     return Deployment.from_wire(message["deployment"])

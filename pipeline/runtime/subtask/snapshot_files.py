@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
+from checkpoint.barriers.events import Barrier
+from checkpoint.committables import with_files
 from checkpoint.elements import EdgeName
 from checkpoint.in_flight.captured import CapturedState
 from checkpoint.in_flight.channel_state import save
 from checkpoint.state import HeapSnapshot
+from checkpoint.storage import savepoints
 from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.local_copies import LocalCopies
 from checkpoint.storage.metadata import OperatorSnapshot
 from checkpoint.storage.naming import CheckpointRef, private_path, subtask_name
 from checkpoint.storage.storage import CheckpointStorage
@@ -26,6 +31,7 @@ class SnapshotFiles:
         subtask: int,
         carries_keys: Callable[[EdgeName], bool],
         compression: Literal["lz4", "zstd", "none"],
+        copies: LocalCopies | None,
     ) -> None:
         """
         Args:
@@ -33,6 +39,7 @@ class SnapshotFiles:
             head: id of the vertex's first step.
             subtask: index within the vertex.
             carries_keys: whether the frames of an edge have key and key group.
+            copies: what `storage` writes local copies to, if it does.
         """
         self._storage = storage
         self._epoch = epoch
@@ -40,12 +47,25 @@ class SnapshotFiles:
         self._subtask = subtask
         self._carries_keys = carries_keys
         self._compression = compression
+        self._copies = copies
 
-    def spill(self, checkpoint_id: int, step: str, snapshot: OperatorSnapshot) -> OperatorSnapshot:
-        return self._storage.spill(snapshot, self._path(checkpoint_id, step, "own", "msgpack"))
+    def gather(self, barrier: Barrier, step: str, snapshot: OperatorSnapshot) -> OperatorSnapshot:
+        if barrier.target is None or not snapshot.files:
+            return snapshot
+        target = self._folder(barrier)
+        copies = {
+            file: savepoints.copy_file(self._storage, file, target, self._path(barrier, step, f"staged-{i}"))
+            for i, file in enumerate(dict.fromkeys(snapshot.files))
+        }
+        sink = snapshot.state["sink"]
+        sink = {**sink, "pending": with_files(sink["pending"], copies)}
+        return replace(snapshot, state={**snapshot.state, "sink": sink}, files=tuple(copies.values()))
 
-    def write_keyed_state(self, checkpoint_id: int, step: str, snapshot: HeapSnapshot) -> list[FileHandle]:
-        file = self._storage.create(self._path(checkpoint_id, step, "state"))
+    def spill(self, barrier: Barrier, step: str, snapshot: OperatorSnapshot) -> OperatorSnapshot:
+        return self._folder(barrier).spill(snapshot, self._path(barrier, step, "own", "msgpack"))
+
+    def write_keyed_state(self, barrier: Barrier, step: str, snapshot: HeapSnapshot) -> list[FileHandle]:
+        file = self._folder(barrier).create(self._path(barrier, step, "state"))
         try:
             snapshot.write(file.write, self._compression)
             return [file.close()]
@@ -53,10 +73,21 @@ class SnapshotFiles:
             file.abort()
             raise
 
-    def write_channel_state(self, checkpoint_id: int, captured: CapturedState) -> FileHandle:
-        path = self._path(checkpoint_id, self._head, "in-flight")
-        return save(self._storage, path, captured, self._carries_keys, self._compression)
+    def write_channel_state(self, barrier: Barrier, captured: CapturedState) -> FileHandle:
+        path = self._path(barrier, self._head, "in-flight")
+        return save(self._folder(barrier), path, captured, self._carries_keys, self._compression)
 
-    def _path(self, checkpoint_id: int, step: str, *names: str) -> str:
-        ref = CheckpointRef(checkpoint_id, self._epoch)
+    def completed(self, checkpoint_id: int) -> None:
+        if self._copies is not None:
+            self._copies.completed(CheckpointRef(checkpoint_id, self._epoch))
+
+    def aborted(self, checkpoint_id: int) -> None:
+        if self._copies is not None:
+            self._copies.aborted(CheckpointRef(checkpoint_id, self._epoch))
+
+    def _folder(self, barrier: Barrier) -> CheckpointStorage:
+        return self._storage if barrier.target is None else CheckpointStorage(barrier.target, None)
+
+    def _path(self, barrier: Barrier, step: str, *names: str) -> str:
+        ref = CheckpointRef(barrier.checkpoint_id, self._epoch)
         return private_path(ref, subtask_name(step, self._subtask), *names)

@@ -32,18 +32,26 @@ class SourceTask(Task):
         reader: SourceReader,
         make_gate: Callable[[float], SourceGate],
         alignment_timeout: float | None,
+        savepoint_alignment_timeout: float | None,
         **common: Any,
     ):
         """
         Args:
             make_gate: takes the clock's value at which the first span begins.
             alignment_timeout: of the barriers that begin here (see `Barrier`).
+            savepoint_alignment_timeout: the same, of those of savepoints.
         """
         super().__init__(**common)
         self._reader = reader
         self._make_gate = make_gate
         self._gate = make_gate(time.monotonic())
         self._alignment_timeout = alignment_timeout
+        self._savepoint_alignment_timeout = savepoint_alignment_timeout
+        self._orders: dict[int, letters.BarrierOrder] = {}
+        """Of checkpoints that are not resolved; ordinary ones have none."""
+        self._stopped_by: int | None = None
+        """Checkpoint that the job is to end with: nothing may be emitted behind its barrier."""
+        self._told_to_end = False
         self._awaits_drain = self.drain
         """Nothing new may be emitted before what was in flight has gone through the job."""
         self._values: list[Any] = []
@@ -61,16 +69,16 @@ class SourceTask(Task):
             self._fire()
         elif self._restoring:
             self._take_restored()
-        elif self._awaits_drain:
+        elif self._awaits_drain or self._stopped_by is not None or self._input_ended:
             self._wait_for_work()
+        elif self._input_ending:
+            self._end_output()
+        elif self._told_to_end:
+            self._begin_end()
         elif not self._gate.is_open:
             self._wait_while_closed()
         elif self._row < len(self._values):
             self._emit_rows()
-        elif self._input_ended:
-            self._wait_for_work()
-        elif self._input_ending:
-            self._end_output()
         else:
             self._poll()
 
@@ -159,7 +167,12 @@ class SourceTask(Task):
     def _take_barrier(self, checkpoint_id: int, kind: CheckpointKind, age: float = 0.0) -> None:
         if not self._gate.admits_trigger(checkpoint_id):
             return
-        barrier = Barrier(checkpoint_id, kind, self._alignment_timeout, age)
+        order = self._orders.get(checkpoint_id, letters.BarrierOrder())
+        savepoint = kind is CheckpointKind.SAVEPOINT
+        timeout = self._savepoint_alignment_timeout if savepoint else self._alignment_timeout
+        barrier = Barrier(checkpoint_id, kind, timeout, age, order.target)
+        if order.stop:
+            self._stopped_by = checkpoint_id
         self._take_snapshot(
             barrier,
             barrier.unaligned,
@@ -177,7 +190,8 @@ class SourceTask(Task):
 
     def _on_clock(self, now: float) -> None:
         # A source that may not read, or finds no room, is not idle.
-        reads = self._gate.is_open and not (self._restoring or self._awaits_drain) and self._may_process()
+        waits = self._restoring or self._awaits_drain or self._stopped_by is not None
+        reads = self._gate.is_open and not waits and self._may_process()
         self.event_time.on_clock(now, held_up=not reads)
         if self._started:
             self._act(self._gate.handle(events.Tick(), now))
@@ -192,15 +206,22 @@ class SourceTask(Task):
             self._reader.on_checkpoint_complete(checkpoint_id)
         else:
             self._reader.on_checkpoint_aborted(checkpoint_id)
+            if self._stopped_by == checkpoint_id:
+                self._stopped_by = None
+        self._orders.pop(checkpoint_id, None)
         self._act(self._gate.handle(events.CheckpointResolved(checkpoint_id), time.monotonic()))
 
     def _handle(self, letter: letters.Letter) -> None:
         match letter:
-            case letters.Trigger(checkpoint_id, kind, at):
+            case letters.Trigger(checkpoint_id, kind, at, order):
+                self._orders[checkpoint_id] = order
                 self._take_barrier(checkpoint_id, kind, time.monotonic() - at)
             case letters.Drained():
                 self._awaits_drain = False
-            case letters.HeartbeatLetter(heartbeat):
+            case letters.EndInput():
+                self._told_to_end = True
+            case letters.HeartbeatLetter(heartbeat, orders):
+                self._orders.update(orders)
                 self._act(self._gate.handle(events.HeartbeatReceived(heartbeat), time.monotonic()))
             case _:
                 raise RuntimeError(f"{self.name} can't handle {letter!r}")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from checkpoint.barriers.events import Barrier
+from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import ChannelName, Data, EdgeName, EndOfInput, IdleStatus, RestoreBarrier, Watermark
 from checkpoint.in_flight.restored_input import RestoredInput
 from pipeline.runtime.subtask import letters
@@ -42,6 +43,8 @@ class Coordinator(Acknowledger, Protocol):
     def drained(self) -> None: ...
 
     def input_ended(self) -> None: ...
+
+    def quiet(self) -> None: ...
 
     def failed(self, error: BaseException) -> None: ...
 
@@ -105,6 +108,8 @@ class Task(ABC):
         self._linger = linger
         self._next_flush = 0.0
         self._next_gauges = 0.0
+        self._quiet = False
+        """The job has ended: nothing is processed any more, whatever is left is in its last checkpoint."""
         self._finished = False
         self._opened: dict[str, letters.CommittersOpened] = {}
         self._started = False
@@ -134,7 +139,7 @@ class Task(ABC):
                 self._look_around()
                 if self._finished:
                     break
-                if self._started:
+                if self._started and not self._quiet:
                     self._step()
                 else:
                     self._wait_for_work()
@@ -211,15 +216,23 @@ class Task(ABC):
         match letter:
             case letters.Cancel():
                 raise Cancelled("cancelled")
+            case letters.Failure(ConnectionError()) if self._quiet:
+                pass  # a peer was faster to leave
             case letters.Failure(error):
                 raise error
+            case letters.Quiesce():
+                self._quiet = True
+                self.coordinator.quiet()
             case letters.Finish():
                 self._finished = True
-            case letters.Completed(checkpoint_id):
+            case letters.Completed(checkpoint_id, kind, commits):
                 self.chain.notify(checkpoint_id, completed=True)
+                if kind is not CheckpointKind.SAVEPOINT:
+                    self.checkpoints.completed(checkpoint_id)
                 self._on_resolved(checkpoint_id, completed=True)
-                for sink in self.sinks.values():
-                    sink.complete(checkpoint_id)
+                if commits:
+                    for sink in self.sinks.values():
+                        sink.complete(checkpoint_id)
             case letters.Aborted(checkpoint_id):
                 self.chain.notify(checkpoint_id, completed=False)
                 self.checkpoints.aborted(checkpoint_id)

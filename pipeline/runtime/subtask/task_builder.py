@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from checkpoint import failpoints
 from checkpoint.barriers.handler import BarrierHandler
 from checkpoint.barriers.tracker import BarrierTracker
-from checkpoint.committables import Committable
+from checkpoint.committables import Committable, with_files
 from checkpoint.elements import ChannelName, EdgeName, InFlight
 from checkpoint.gate import GateOptions, SourceGate
 from checkpoint.in_flight.restored_input import RestoredInput
 from checkpoint.key_groups import range_of
-from checkpoint.state import HeapBackend, read_snapshot
-from checkpoint.storage import owners
+from checkpoint.state import HeapBackend
+from checkpoint.state.files import load_keyed_state
+from checkpoint.storage import owners, savepoints
 from checkpoint.storage.claims import Claim
+from checkpoint.storage.local_copies import LocalCopies, StorageWithCopies
+from checkpoint.storage.naming import shared_path
 from checkpoint.storage.staging import SharedStaging
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.graph import Plan, StepKind, Vertex
@@ -45,6 +49,8 @@ from pipeline.runtime.subtask.time_domain import reads_by_split
 from sinks.sink import Committer, CommitterContext, Lineage, WriterContext
 from sources.source import SourceContext, SourceReader
 
+_RESTORED_LOCAL = "restoredLocalBytes"
+
 
 class TaskBuilder:
     """Builds the task from its deployment and runs it."""
@@ -57,6 +63,7 @@ class TaskBuilder:
         metrics: TaskMetrics,
         control: Control,
         network: Network,
+        copies: LocalCopies | None,
     ):
         self._spec = spec
         self._deployment = deployment
@@ -68,6 +75,14 @@ class TaskBuilder:
         self._vertex: Vertex = self._plan.vertex_of(deployment.subtask)
         self._index = deployment.subtask - self._vertex.first_subtask
         self._storage = CheckpointStorage(spec.checkpoint_uri, spec.pipeline)
+        self._copies = copies
+        self._snapshot_storage = self._storage
+        """The same folder, and with `copies` what is written to it and read from it there."""
+        if copies is not None:
+            self._snapshot_storage = StorageWithCopies(self._storage, copies, partial(metrics.count, _RESTORED_LOCAL))
+        restored = CheckpointStorage(*deployment.restored_from)
+        self._restored_storage = self._snapshot_storage if restored.same_folder(self._storage) else restored
+        """Where what is restored lies: the job's own folder, a savepoint's or another job's."""
         self._claim = Claim.from_wire(spec.claim)
         self._shapes = edge_shapes(self._plan)
 
@@ -88,6 +103,8 @@ class TaskBuilder:
             outputs.setdefault((writer.edge.upstream_step, writer.edge.tag), []).append(emit)
         chain = Chain(vertex, context, sinks, outputs, backend)
         self._restore_keyed_state(backend)
+        for id, lists in restore.lists.items():
+            chain.restore_lists(id, lists, self._deployment.allow_unclaimed)
         for id, states in restore.operators.items():
             for state in states:
                 chain.operators[id].restore(state)
@@ -98,12 +115,13 @@ class TaskBuilder:
         event_time = self._event_time(chain, context, backend, writers, channels, reader)
         with ThreadPoolExecutor(2, thread_name_prefix="weir-snapshot") as snapshots:
             files = SnapshotFiles(
-                self._storage,
+                self._snapshot_storage,
                 self._claim.epoch,
                 vertex.head.id,
                 self._index,
                 lambda edge: self._shapes[edge].carries_keys,
                 spec.compression,
+                self._copies,
             )
             checkpoints = TaskCheckpoints(
                 chain,
@@ -141,6 +159,7 @@ class TaskBuilder:
                     reader=reader,
                     make_gate=self._source_gate,
                     alignment_timeout=spec.alignment_timeout,
+                    savepoint_alignment_timeout=spec.savepoint_alignment_timeout,
                     **common,
                 )
             else:
@@ -148,7 +167,6 @@ class TaskBuilder:
                     gate=self._network.gate, channels=channels, barriers=self._barriers(channels), **common
                 )
             task.run()
-            self._network.close(5)
 
     # -- parts --------------------------------------------------------------------------------------------------
 
@@ -220,8 +238,9 @@ class TaskBuilder:
         restored = self._deployment.restore.in_flight
         if restored.files:
             failpoints.hit("restore.in_flight", subtask=self._index)
+        self._metrics.count("restoredBytes", sum(handle.size for _, handle in restored.files))
         return load_in_flight(
-            restored, self._storage, self._plan, self._vertex, self._index, self._spec.max_parallelism
+            restored, self._restored_storage, self._plan, self._vertex, self._index, self._spec.max_parallelism
         )
 
     def _entries(self, chain: Chain) -> dict[EdgeName, Entry]:
@@ -251,8 +270,9 @@ class TaskBuilder:
         if backend is None:
             return
         groups = range_of(self._index, self._vertex.parallelism, self._spec.max_parallelism)
+        self._metrics.count("restoredBytes", sum(handle.size for handle in handles))
         for handle in handles:
-            rows = read_snapshot(self._storage.read_file(handle), groups)
+            rows = load_keyed_state(self._restored_storage, handle, groups)
             backend.restore(rows, allow_unclaimed=self._deployment.allow_unclaimed)
 
     def _reader(self) -> SourceReader:
@@ -284,12 +304,25 @@ class TaskBuilder:
         )
         return SourceGate(options, now, self._deployment.restored_checkpoint)
 
+    def _own_files(self, id: str, pending: list[Any]) -> list[Any]:
+        """What is pending of a sink, with its staged files in the job's own folder: every checkpoint refers to them
+        until they are committed, and a savepoint may go away."""
+        source = self._restored_storage
+        if source.same_folder(self._storage):
+            return pending
+        files = [file for _, wire in pending for one in wire for file in Committable.from_wire(one).files]
+        copies = {
+            file: savepoints.copy_file(source, file, self._storage, shared_path(self._claim.epoch, f"{id}-restored"))
+            for file in dict.fromkeys(files)
+        }
+        return with_files(pending, copies)
+
     def _sink(self, id: str, sink: Any, context: Context) -> SinkDriver:
         spec, deployment = self._spec, self._deployment
         staging = SharedStaging(self._storage, self._claim.epoch)
         wire = deployment.restore.sinks.get(id, {"pending": [], "committers": []})
         pending: dict[int, list[Committable]] = {}
-        for owner, committables in wire["pending"]:
+        for owner, committables in self._own_files(id, wire["pending"]):
             pending.setdefault(owner, []).extend(Committable.from_wire(one) for one in committables)
         states: dict[int, Any] = dict(wire["committers"])
         lineage, parent = deployment.lineage
@@ -308,6 +341,7 @@ class TaskBuilder:
                     staging,
                     self._metrics,
                     lambda: owners.check(self._storage, self._claim),
+                    deployment.fork,
                 )
             )
             return committer

@@ -15,7 +15,7 @@ from checkpoint.elements import BarrierElement, CancelMarker, ChannelName, InFli
 from checkpoint.in_flight.captured import CapturedState
 from checkpoint.in_flight.output_queue import Captured
 from checkpoint.in_flight.restored_input import RestoredInput
-from checkpoint.state import HeapBackend, HeapSnapshot
+from checkpoint.state import FrozenLists, HeapBackend, HeapSnapshot
 from checkpoint.state.groups import private_copy
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import OperatorSnapshot, SubtaskSnapshot
@@ -36,14 +36,23 @@ class Acknowledger(Protocol):
 
 
 class SnapshotFiles(Protocol):
-    """Where a subtask's state goes."""
+    """Where a subtask's state goes: the job's folder, or the one that a savepoint's barrier names."""
 
-    def write_keyed_state(self, checkpoint_id: int, step: str, snapshot: HeapSnapshot) -> list[FileHandle]: ...
+    def write_keyed_state(self, barrier: Barrier, step: str, snapshot: HeapSnapshot) -> list[FileHandle]: ...
 
-    def write_channel_state(self, checkpoint_id: int, captured: CapturedState) -> FileHandle: ...
+    def write_channel_state(self, barrier: Barrier, captured: CapturedState) -> FileHandle: ...
 
-    def spill(self, checkpoint_id: int, step: str, snapshot: OperatorSnapshot) -> OperatorSnapshot:
+    def gather(self, barrier: Barrier, step: str, snapshot: OperatorSnapshot) -> OperatorSnapshot:
+        """`snapshot` with its own copies of files that others may refer to, if it is part of a savepoint."""
+
+    def spill(self, barrier: Barrier, step: str, snapshot: OperatorSnapshot) -> OperatorSnapshot:
         """`snapshot` with its state in a file, if it is too large for the acknowledgement."""
+
+    def completed(self, checkpoint_id: int) -> None:
+        """Local copies of older checkpoints are of no use any more."""
+
+    def aborted(self, checkpoint_id: int) -> None:
+        """Local copies of this checkpoint are of no use."""
 
 
 class TaskCheckpoints:
@@ -110,7 +119,7 @@ class TaskCheckpoints:
         n = barrier.checkpoint_id
         names = [name for writer in self._writers for name in writer.names]
         figures = {"alignment": alignment, "start_delay": barrier.age, "unaligned": unaligned, **statistics}
-        pending = PendingSnapshot(n, names, capture, self._restored.rest(), figures, self._hand_to_pool)
+        pending = PendingSnapshot(barrier, names, capture, self._restored.rest(), figures, self._hand_to_pool)
         self._pending[n] = pending
         self._metrics.pending[n] = pending.waiting
         self._send(barrier, unaligned)
@@ -121,18 +130,19 @@ class TaskCheckpoints:
         }
         for id, broadcast in self._chain.broadcast_snapshot().items():
             states.setdefault(id, {})["broadcast"] = broadcast
+        lists = self._chain.freeze_lists()
         for id, watermarks in self._event_time.snapshot_watermarks().items():
             states.setdefault(id, {})["watermarks"] = watermarks
         states.setdefault(head, {}).update(private_copy(head_state), event_time=self._event_time.snapshot())
         files: dict[str, list[FileHandle]] = {}
+        self._metrics.writing.add(n)  # sinks make durable what they have staged
         for id, sink in self._sinks.items():
             state, of_sink = sink.snapshot(n)
             states.setdefault(id, {})["sink"] = state
             files[id] = of_sink
         frozen = self._backend.freeze() if self._backend is not None else None
         figures["sync"] = time.monotonic() - started
-        self._metrics.writing.add(n)
-        self._pool.submit(self._write_state, pending, head, states, files, frozen)
+        self._pool.submit(self._write_state, pending, head, states, lists, files, frozen)
 
     def give_up(self, checkpoint_id: int, message: str) -> None:
         """It can't be taken here: tell the coordinator, and those downstream."""
@@ -140,12 +150,17 @@ class TaskCheckpoints:
         for writer in self._writers:
             writer.broadcast(CancelMarker(checkpoint_id))
 
+    def completed(self, checkpoint_id: int) -> None:
+        """An ordinary checkpoint is complete."""
+        self._pool.submit(self._files.completed, checkpoint_id)
+
     def aborted(self, checkpoint_id: int) -> None:
         """The coordinator has given it up."""
         pending = self._pending.get(checkpoint_id)
         if pending is not None:
             pending.drop()
             self._forget(checkpoint_id)
+        self._pool.submit(self._files.aborted, checkpoint_id)
 
     def input_captured(self, channel: ChannelName, checkpoint_id: int, elements: list[InFlight]) -> None:
         """The channel's barrier has arrived; from any thread."""
@@ -212,6 +227,7 @@ class TaskCheckpoints:
         pending: PendingSnapshot,
         head: str,
         states: dict[str, dict[str, Any]],
+        lists: Mapping[str, FrozenLists],
         files: dict[str, list[FileHandle]],
         frozen: HeapSnapshot | None,
     ) -> None:
@@ -221,13 +237,15 @@ class TaskCheckpoints:
             failpoints.hit("snapshot.async_write", subtask=self._subtask)
             keyed: dict[str, list[FileHandle]] = {}
             if frozen is not None:
-                keyed[head] = self._files.write_keyed_state(n, head, frozen)
+                keyed[head] = self._files.write_keyed_state(pending.barrier, head, frozen)
+            for id, each in lists.items():
+                states.setdefault(id, {}).update(each.stored())
             operators = {}
             for id in {*states, *keyed}:
                 own = OperatorSnapshot(
                     state=states.get(id, {}), files=tuple(files.get(id, ())), keyed_state=tuple(keyed.get(id, ()))
                 )
-                operators[id] = self._spilled(n, id, own)
+                operators[id] = self._spilled(pending.barrier, id, self._files.gather(pending.barrier, id, own))
             pending.statistics["async"] = time.monotonic() - started
             pending.state_written(operators)
         except Exception as error:
@@ -246,7 +264,7 @@ class TaskCheckpoints:
             channel_state: tuple[FileHandle, ...] = ()
             if captured:
                 failpoints.hit("snapshot.channel_state", subtask=self._subtask)
-                channel_state = (self._files.write_channel_state(n, captured),)
+                channel_state = (self._files.write_channel_state(pending.barrier, captured),)
             assert pending.operators is not None
             snapshot = SubtaskSnapshot(
                 pending.operators,
@@ -271,9 +289,9 @@ class TaskCheckpoints:
         pending.drop()
         self._coordinator.decline(pending.checkpoint_id, f"{type(error).__name__}: {error}", asynchronous=True)
 
-    def _spilled(self, checkpoint_id: int, id: str, snapshot: OperatorSnapshot) -> OperatorSnapshot:
+    def _spilled(self, barrier: Barrier, id: str, snapshot: OperatorSnapshot) -> OperatorSnapshot:
         try:
-            return self._files.spill(checkpoint_id, id, snapshot)
+            return self._files.spill(barrier, id, snapshot)
         except TypeError as error:
             raise TypeError(
                 f"what step {id!r} returned from snapshot (a sink: from prepare_commit) can't be kept in a checkpoint: "

@@ -1,4 +1,4 @@
-"""A driver of its own: runs the pipeline topology in Spark sessions with the settings that a JSON file names.
+"""A driver of its own: runs topologies in Spark sessions with the settings that a JSON file names.
 
     python standalone.py REQUEST.json
 
@@ -60,13 +60,14 @@ def _job(folder: Path, spark: SparkSession, name: str, session: dict[str, Any]) 
     schedule = Schedule(marks, session["checkpoints"], session["failures"])
     sink = SlowSink(0.001)
     checkpoints = Path(session["checkpoint_folder"] or folder / "checkpoints")
-    pipeline = build(name, checkpoints, sink, schedule, session["parallelism"], interval=0.2)
+    options = {"interval": 0.2, **session["checkpoint_options"]}
+    pipeline = build(name, checkpoints, sink, schedule, session["parallelism"], session["shape"], **options)
     started = time.monotonic()
     handle = pipeline.start(spark=spark)
-    watcher = threading.Thread(target=_note_placement, args=(handle, schedule, folder / "placement.json"), daemon=True)
+    watcher = threading.Thread(target=_note_placement, args=(handle, schedule, folder), daemon=True)
     watcher.start()
     try:
-        handle.wait(150)
+        handle.wait(session["timeout"])
     except RuntimeError as error:
         print(f"{name}: {error}", file=sys.stderr)
     finally:
@@ -80,17 +81,21 @@ def _job(folder: Path, spark: SparkSession, name: str, session: dict[str, Any]) 
         "recoveries": [asdict(recovery) for recovery in handle.recoveries()],
         "findings": asdict(validate(sink.records, schedule.emitted())) if ended else None,
         "records": len(sink.records),
+        "metrics": handle.metrics()["subtasks"],
     }
 
 
-def _note_placement(handle: JobHandle, schedule: Schedule, path: Path) -> None:
-    """Once the job has taken a few checkpoints: the process of each subtask, and that of its executor."""
+def _note_placement(handle: JobHandle, schedule: Schedule, folder: Path) -> None:
+    """Once an attempt has taken a few checkpoints: the process of each subtask, and that of its executor."""
     poll = threading.Event()
-    while schedule.completed() < 2:
-        if handle.status == "failed":
-            return
+    attempt, before = 0, 0
+    while handle.status in ("created", "running", "restarting"):
+        if handle.restarts > attempt:
+            attempt, before = handle.restarts, schedule.completed()
+        path = folder / f"placement-{attempt}.json"
+        if not path.exists() and schedule.completed() >= before + 2:
+            write(path, {name: [pid, executor_of(pid)] for name, pid in handle.processes().items()})
         poll.wait(0.05)
-    write(path, {name: [pid, executor_of(pid)] for name, pid in handle.processes().items()})
 
 
 def _workers(spark: SparkSession, slots: int) -> list[dict[str, Any]]:

@@ -1,0 +1,188 @@
+"""What a URI names: a job's folder, a folder of several jobs, one checkpoint or savepoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from checkpoint.coordination.coordinator_events import CheckpointKind
+from checkpoint.storage import owners, restore, savepoints
+from checkpoint.storage.claims import Claim
+from checkpoint.storage.filesystem import Entry
+from checkpoint.storage.inspection.checkpoints import Details, Summary, Unreadable, details, summary
+from checkpoint.storage.naming import METADATA, SHARED, CheckpointRef, parse_trace, trace_path
+from checkpoint.storage.sealed import BrokenSeal, unseal
+from checkpoint.storage.storage import CheckpointStorage, DamagedFile, StorageError
+from checkpoint.storage.sweep import Survey, survey
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """What a URI names."""
+
+    jobs: tuple[CheckpointStorage, ...] = ()
+    """Jobs' folders: the URI's own, or those below it."""
+    single: str | None = None
+    """URI of a checkpoint's or savepoint's own folder."""
+    savepoints: tuple[str, ...] = ()
+    """URIs of savepoints' folders below it, beside the jobs'."""
+
+
+def look_at(uri: str) -> Folder:
+    """
+    Raises:
+        NotACheckpoint: nothing of Weir's is there.
+        StorageError: it can't be read.
+    """
+    folder = CheckpointStorage(uri, None)
+    names = folder.names()
+    if METADATA in names or CheckpointRef.parse(uri.rstrip("/").rpartition("/")[2]):
+        return Folder(single=uri.rstrip("/"))
+    if _is_job(names):
+        return Folder(jobs=(folder,))
+    jobs, kept = [], []
+    for entry in folder.entries():
+        if entry.size is None:
+            inner = CheckpointStorage(folder.uri_of(entry.name), None)
+            inner_names = inner.names()
+            if METADATA in inner_names:
+                kept.append(inner.uri)
+            elif _is_job(inner_names):
+                jobs.append(inner)
+    if not jobs and not kept:
+        what = "holds no checkpoints" if names else "does not exist, or is empty"
+        raise restore.NotACheckpoint(
+            f"{folder.location} {what}: give the URI of a job's folder (CheckpointConfig's URI and the pipeline's "
+            "name), of the folder above it, or of a folder chk-<number>-<epoch> or a savepoint"
+        )
+    return Folder(tuple(jobs), savepoints=tuple(kept))
+
+
+def _is_job(names: set[str]) -> bool:
+    return SHARED in names or any(Claim.parse(n) or CheckpointRef.parse(n) or parse_trace(n) for n in names)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The newest owner of a job."""
+
+    epoch: int
+    description: str
+    """Host, process and time of its claim, as far as its file says."""
+    recorded: bool
+    """It has recorded what it restored, so its subtasks may have started."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointTrace:
+    """A savepoint that the job's folder remembers; its own folder may be gone, or never have been complete."""
+
+    ref: CheckpointRef
+    uri: str | None
+    """Where it was written; `None`: the trace can't be read."""
+    there: bool | None
+    """Whether it is complete and still there; `None`: it isn't known, or its storage can't be reached."""
+    stopped: bool
+    """A run ended with it, and the next start goes on from it if nothing newer is complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    uri: str
+    location: str
+    owner: Owner | None
+    """`None`: nobody ever claimed it."""
+    checkpoints: tuple[Summary | Unreadable, ...]
+    """Complete ones, void ones too, oldest first."""
+    incomplete: tuple[CheckpointRef, ...]
+    """In progress, failed or half deleted."""
+    savepoints: tuple[SavepointTrace, ...]
+
+
+def describe_job(storage: CheckpointStorage) -> Job:
+    """
+    Raises:
+        DamagedFile: an owner's record is.
+        StorageError: the folder can't be read.
+    """
+    seen = survey(storage)
+    complete = seen.listing.complete
+    return Job(
+        uri=storage.uri_of(),
+        location=storage.location,
+        owner=_owner(storage, seen),
+        checkpoints=tuple(_summarised(storage, seen, ref) for ref in complete),
+        incomplete=tuple(sorted(seen.listing.checkpoints.keys() - set(complete))),
+        savepoints=tuple(_traces(storage, seen)),
+    )
+
+
+def _owner(storage: CheckpointStorage, seen: Survey) -> Owner | None:
+    if seen.newest is None:
+        return None
+    return Owner(seen.newest.epoch, owners.who(storage, seen.newest).strip(" ()"), not seen.starting)
+
+
+def _traces(storage: CheckpointStorage, seen: Survey) -> Iterator[SavepointTrace]:
+    stopped = {stop.ref for stop in savepoints.stops(storage, seen.record)}
+    for ref in storage.traces():
+        uri = _uri_in(storage.get(trace_path(ref)))
+        yield SavepointTrace(ref, uri, None if uri is None else _is_savepoint(uri, ref), ref in stopped)
+
+
+def _uri_in(trace: bytes | None) -> str | None:
+    try:
+        return None if trace is None else unseal(trace)["uri"]
+    except (BrokenSeal, KeyError):
+        return None
+
+
+def _is_savepoint(uri: str, ref: CheckpointRef) -> bool | None:
+    try:
+        return restore.at(uri).ref == ref
+    except (restore.NotACheckpoint, DamagedFile):
+        return False
+    except StorageError:
+        return None
+
+
+def _summarised(storage: CheckpointStorage, seen: Survey, ref: CheckpointRef) -> Summary | Unreadable:
+    uri, void_by = storage.uri_of(ref.path), seen.void_by(ref)
+    metadata = seen.known.get(ref)
+    if metadata is None:
+        return Unreadable(ref, uri, seen.unreadable.get(ref, "it was deleted a moment ago"), void_by)
+    others = [other for other_ref, other in seen.known.items() if other_ref != ref]
+    return summary(metadata, uri, _metadata_size(seen.listing.checkpoints[ref]), others, void_by)
+
+
+def _metadata_size(entries: Iterable[Entry]) -> int:
+    return next(entry.size or 0 for entry in entries if entry.name == METADATA)
+
+
+def summarise(uri: str) -> Summary:
+    """The checkpoint or savepoint at the URI of its own folder.
+
+    Raises:
+        NotACheckpoint: there is none.
+        DamagedFile: its `_metadata` is damaged.
+        StorageError: it can't be read.
+    """
+    return _summary_of(restore.at(uri))
+
+
+def describe(uri: str) -> Details:
+    """As `summarise`, with all that is in it."""
+    point = restore.at(uri)
+    return details(point.storage, point.metadata, _summary_of(point))
+
+
+def _summary_of(point: restore.RestorePoint) -> Summary:
+    storage, metadata = point.storage, point.metadata
+    if metadata.kind is CheckpointKind.SAVEPOINT:
+        (size,) = storage.sizes([METADATA])
+        return summary(metadata, storage.uri_of(), size or 0)
+    seen = survey(storage)
+    found = _summarised(storage, seen, point.ref) if point.ref in seen.listing.checkpoints else None
+    if not isinstance(found, Summary):
+        raise restore.NotACheckpoint(f"{point.uri} was deleted a moment ago")
+    return found

@@ -1,0 +1,121 @@
+"""Savepoints: checkpoints in a folder of their own, which the user names, keeps, moves and deletes.
+
+    <folder>/_metadata                 the savepoint is complete once it is there
+    <folder>/chk-<n>-<epoch>/…         its files: state, channel state, and copies of what sinks had staged
+
+All handles are relative to the folder, so it needs nothing else and can be moved and renamed.
+
+In the job's folder a *trace* remembers each savepoint: its id must never be given again, since output is told apart by
+lineage and id, and a job that was stopped with a savepoint goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from checkpoint.storage.claims import RestoreRecord
+from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.metadata import CheckpointMetadata
+from checkpoint.storage.naming import METADATA, STOPPED_SUFFIX, CheckpointRef, trace_path
+from checkpoint.storage.sealed import BrokenSeal, seal, unseal
+from checkpoint.storage.storage import CheckpointStorage, DamagedFile, StorageError
+
+
+def prepare(uri: str) -> CheckpointStorage:
+    """The folder for a new savepoint, checked.
+
+    Raises:
+        StorageError: it can't be written to, or holds something else.
+    """
+    target = CheckpointStorage(uri, None)
+    names = target.names()
+    if METADATA in names:
+        raise StorageError(f"{target.location} holds a savepoint (or checkpoint) already: name another folder")
+    # What an earlier savepoint that failed has left is in nobody's way.
+    others = sorted(name for name in names if CheckpointRef.parse(name) is None)
+    if others:
+        raise StorageError(
+            f"a savepoint needs a folder of its own, and {target.location} holds {', '.join(others[:3])}"
+            f"{' and more' if len(others) > 3 else ''}: name a new folder, such as {target.location}/savepoint-1"
+        )
+    target.make_folder()
+    return target
+
+
+def write(
+    job: CheckpointStorage,
+    target: CheckpointStorage,
+    metadata: CheckpointMetadata,
+    stop: bool,
+    check_owner: Callable[[], None],
+) -> None:
+    """Complete a savepoint.
+
+    Args:
+        stop: it is the job's last, from which the next start goes on.
+        check_owner: raises if somebody else has claimed the job.
+
+    Raises:
+        StorageError: it isn't complete.
+    """
+    # The trace comes first: a newer owner that has not seen it, and may give the id again, is seen by the check.
+    job.put(trace_path(metadata.ref), seal({"uri": target.uri, "id": metadata.id, "epoch": metadata.epoch}))
+    check_owner()
+    # Subtasks may have written to a folder that this host doesn't see.
+    target.verify_sizes(metadata.all_files())
+    target.put(METADATA, metadata.to_bytes())
+    if stop:
+        job.put(trace_path(metadata.ref) + STOPPED_SUFFIX, seal({"uri": target.uri}))
+
+
+def discard(job: CheckpointStorage, target: CheckpointStorage, ref: CheckpointRef) -> None:
+    """Delete what there is of a savepoint that failed, in an order that leaves nothing half-deleted to be restored.
+
+    Its trace stays: the id is used up.
+
+    Raises:
+        StorageError: something can't be deleted.
+    """
+    job.remove([trace_path(ref) + STOPPED_SUFFIX])
+    target.remove([METADATA])
+    target.delete_checkpoint(ref)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Stop:
+    """The savepoint that a run of the job ended with."""
+
+    ref: CheckpointRef
+    uri: str
+
+
+def stops(job: CheckpointStorage, record: RestoreRecord | None) -> list[Stop]:
+    """The savepoints that runs of the job have ended with, oldest first; without those that a newer owner has given up.
+
+    Raises:
+        DamagedFile: a trace is.
+    """
+    found = []
+    for ref in job.traces():
+        path = trace_path(ref) + STOPPED_SUFFIX
+        if record is not None and record.voids(ref):
+            continue
+        data = job.get(path)
+        if data is None:
+            continue
+        try:
+            found.append(Stop(ref, unseal(data)["uri"]))
+        except (BrokenSeal, KeyError) as error:
+            raise DamagedFile(f"{job.location}/{path} is damaged: {error}") from error
+    return sorted(found)
+
+
+def copy_file(source: CheckpointStorage, handle: FileHandle, target: CheckpointStorage, path: str) -> FileHandle:
+    """Copy a file into another folder, verified.
+
+    Raises:
+        DamagedFile: the source is missing, truncated or altered.
+        StorageError: it can't be written.
+    """
+    return target.write_file(path, source.read_file(handle))

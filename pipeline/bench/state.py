@@ -1,0 +1,144 @@
+"""Keyed state on the heap of one subtask: what checkpoint and restore take, and what they cost the task thread."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import IO, Any, Final
+
+from pipeline.bench.errors import BenchFailed
+from pipeline.bench.memory import MemoryMeter
+from pipeline.bench.state_phases import LONG_STOP, Compression, Loop, PhaseOptions, keys_of
+
+_SAMPLE_S: Final = 0.02
+
+
+@dataclass(frozen=True)
+class StateOptions:
+    sizes_mib: tuple[int, ...] = (100,)
+    value_bytes: int = 256
+    compression: Compression = "lz4"
+    folder: str | None = None
+    """Where the checkpoints go for the while; `None`: the temporary directory."""
+
+
+@dataclass(frozen=True)
+class StateResult:
+    """Of one size. Each phase has a process of its own; memory is resident, in bytes, Python's own included."""
+
+    mib: int
+    """Encoded keys and values together."""
+    keys: int
+    value_bytes: int
+    compression: Compression
+    build_s: float
+    freeze_s: float
+    """The synchronous part: the task thread stands still."""
+    write_s: float
+    """The asynchronous part, until the file is durable, beside a task thread that updates keys as fast as it can."""
+    file_bytes: int
+    beside: Loop
+    """The task thread during `write_s`, the first updates after the barrier included."""
+    alone: Loop
+    """The task thread for as long afterwards, without a snapshot."""
+    restore_s: float
+    peak_build: int
+    peak_snapshot: int
+    peak_restore: int
+
+
+@dataclass(frozen=True)
+class StateReport:
+    long_stop_s: float
+    results: list[StateResult]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=2)
+
+
+def measure(options: StateOptions, say: Callable[[str], None]) -> StateReport:
+    """
+    Raises:
+        BenchFailed: a phase did not end well, or what was restored isn't what was written.
+    """
+    return StateReport(LONG_STOP, [_measure(mib, options, say) for mib in options.sizes_mib])
+
+
+def _measure(mib: int, o: StateOptions, say: Callable[[str], None]) -> StateResult:
+    keys = keys_of(mib, o.value_bytes)
+    with tempfile.TemporaryDirectory(prefix="weir-bench-", dir=o.folder) as folder:
+        options = PhaseOptions(folder, keys, o.value_bytes, o.compression)
+        meter = MemoryMeter()
+        say(f"{mib:,} MiB, {keys:,} keys: building")
+        built = _run(["build", json.dumps(asdict(options))], meter)
+        say(f"{mib:,} MiB: building and writing")
+        written = _run(["snapshot", json.dumps(asdict(options))], meter)
+        say(f"{mib:,} MiB: restoring")
+        restored = _run(["restore", json.dumps({**asdict(options), "handle": written["handle"]})], meter)
+    return StateResult(
+        mib=mib,
+        keys=keys,
+        value_bytes=o.value_bytes,
+        compression=o.compression,
+        build_s=built["build_s"],
+        freeze_s=written["freeze_s"],
+        write_s=written["write_s"],
+        file_bytes=written["file_bytes"],
+        beside=Loop(**written["beside"]),
+        alone=Loop(**written["alone"]),
+        restore_s=restored["restore_s"],
+        peak_build=meter.peaks["build"],
+        peak_snapshot=meter.peaks["snapshot"],
+        peak_restore=meter.peaks["restore"],
+    )
+
+
+def _run(arguments: Sequence[str], meter: MemoryMeter) -> dict[str, Any]:
+    """A phase in a process of its own, whose memory is looked at all the while."""
+    command = [sys.executable, "-m", "pipeline.bench.state_phases", *arguments]
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as process,
+    ):
+        assert process.stdout is not None
+        said = _Said(process.stdout)
+        try:
+            while process.poll() is None:
+                if said.doing:
+                    meter.sample({said.doing: [process.pid]})
+                time.sleep(_SAMPLE_S)
+        finally:
+            process.kill()  # if it runs still, this one was interrupted
+        said.join()
+        if process.returncode != 0 or said.result is None:
+            errors.seek(0)
+            raise BenchFailed(f"the phase {arguments[0]} failed with {process.returncode}:\n{errors.read()}")
+        return said.result
+
+
+class _Said:
+    """Reads what a phase prints."""
+
+    def __init__(self, lines: IO[str]) -> None:
+        self.doing = ""
+        self.result: dict[str, Any] | None = None
+        self._lines = lines
+        self._thread = threading.Thread(target=self._read, name="weir-bench-phase", daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        for line in self._lines:
+            said = json.loads(line)
+            self.doing = said.get("doing", self.doing)
+            self.result = said.get("result")
+
+    def join(self) -> None:
+        self._thread.join()

@@ -1,0 +1,65 @@
+"""Tables and text on a terminal: readable at 100 columns, and in a file."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from typing import Final
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+_FILE_WIDTH: Final = 100
+
+
+def open_console() -> Console:
+    # A file has no width of its own.
+    return Console(width=None if sys.stdout.isatty() else _FILE_WIDTH, markup=False, emoji=False, highlight=False)
+
+
+def say(console: Console, text: str) -> None:
+    """Unbroken, so that paths can be copied."""
+    console.print(text, soft_wrap=True)
+
+
+def table_of(*columns: str) -> Table:
+    """A column whose name ends in `>` is aligned right."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for column in columns:
+        name = column.rstrip(">")
+        table.add_column(name, justify="right" if column != name else "left", overflow="fold")
+    return table
+
+
+def time_of(seconds: float) -> str:
+    """`seconds` since 1970, in UTC."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def human_size(size: int | None) -> str:
+    if size is None:
+        return "?"
+    if size < 1024:
+        return f"{size} B"
+    value, unit = float(size), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.1f} {unit}" if value < 100 else f"{value:.0f} {unit}"
+
+
+def human_time(seconds: float | None) -> str:
+    """`0.42 s`, `12 s`, `3 min 20 s`, `5 h 7 min`; a dash for `None`."""
+    if seconds is None:
+        return "–"
+    if seconds < 10:
+        return f"{seconds:.2f} s"
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 120:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,238 @@
+"""`weir status|checkpoint|savepoint|stop|cancel`: what can be done with a running job."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import urlparse
+
+import click
+
+from pipeline.cli.common import ending_cleanly, log_to_stderr
+
+if TYPE_CHECKING:
+    from pipeline.runtime.running_jobs import RunningJob
+
+_ADDRESS: Final = re.compile(r"\S+:\d{1,5}")
+_STATUS_TIMEOUT: Final = 10.0
+_GRACE: Final = 10.0
+"""Seconds beyond a request's own timeout for the job's answer that it has passed."""
+_STOPS_AT: Final = 60.0
+
+_job = click.argument("job", metavar="JOB")
+_secret_file = click.option(
+    "--secret-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Holds the job's secret: the job's file in the state folder of the user that runs it, or the bare text. "
+    "[default: that of this user's own jobs, else the variable WEIR_JOB_SECRET]",
+)
+
+
+def _timeout(what: str) -> Callable[[Any], Any]:
+    return click.option(
+        "--timeout", type=click.FloatRange(min=0.1), help=f"Seconds that {what} may take.  [default: no limit]"
+    )
+
+
+class _Target(NamedTuple):
+    address: str
+    secret: str
+
+    def ask(self, kind: str, patience: float | None, **arguments: Any) -> Any:
+        from pipeline.runtime.driver.operations import ask
+
+        return ask(self.address, self.secret, kind, patience, **arguments)
+
+
+@click.command()
+@click.argument("job", metavar="[JOB]", required=False)
+@_secret_file
+@click.option("--json", "as_json", is_flag=True, help='One JSON object: of the job, or {"jobs": […]} without JOB.')
+def status(job: str | None, secret_file: Path | None, as_json: bool) -> None:
+    """How a job is doing: restarts, checkpoints, where recoveries spent their time. Without JOB, all that run here.
+
+    JOB is the pipeline's name, or the address that the job printed at its start.
+    """
+    from pipeline.cli import operate_tables
+
+    with _explaining("status"):
+        if job is not None:
+            found = _find(job, secret_file).ask("status", _STATUS_TIMEOUT)
+            if as_json:
+                click.echo(json.dumps(found))
+            else:
+                operate_tables.print_status(found)
+            return
+        jobs = [_status_or_trouble(one) for one in _listed()]
+        if as_json:
+            click.echo(json.dumps({"jobs": jobs}))
+        else:
+            operate_tables.print_jobs(jobs)
+
+
+@click.command()
+@_job
+@_timeout("it")
+@_secret_file
+def checkpoint(job: str, timeout: float | None, secret_file: Path | None) -> None:
+    """Have a job take a checkpoint now, wait until it is complete, and print its id."""
+    with _explaining("checkpoint"):
+        click.echo(_find(job, secret_file).ask("checkpoint", _patience(timeout), timeout=timeout))
+
+
+@click.command()
+@_job
+@click.argument("uri")
+@_timeout("it")
+@_secret_file
+def savepoint(job: str, uri: str, timeout: float | None, secret_file: Path | None) -> None:
+    """Have a job write a savepoint to the folder URI, wait until it is complete, and print its URI. The job goes on.
+
+    The folder must not exist yet, or be empty. It holds all that `weir run --restore URI` needs, and may be moved.
+    """
+    with _explaining("savepoint"):
+        target = _find(job, secret_file)
+        click.echo(target.ask("savepoint", _patience(timeout), uri=_absolute(uri), timeout=timeout))
+
+
+@click.command()
+@_job
+@click.option("--savepoint", "uri", metavar="URI", help="Write a savepoint there, instead of a checkpoint.")
+@click.option("--drain", is_flag=True, help="End all input first, so that every event timer fires. The job is done.")
+@_timeout("it")
+@_secret_file
+def stop(job: str, uri: str | None, drain: bool, timeout: float | None, secret_file: Path | None) -> None:
+    """End a job behind a last checkpoint, with all output up to it committed. Prints the savepoint's URI, if any.
+
+    The next start goes on from there. Should the checkpoint fail, the job goes on, and the exit status is 1.
+    """
+    with _explaining("stop"):
+        target = _find(job, secret_file)
+        folder = None if uri is None else _absolute(uri)
+        made = target.ask("stop", _patience(timeout), savepoint=folder, drain=drain, timeout=timeout)
+        click.echo(f"job {job!r} has stopped", err=True)
+        if made is not None:
+            click.echo(made)
+
+
+@click.command()
+@_job
+@_secret_file
+def cancel(job: str, secret_file: Path | None) -> None:
+    """End a job at once. The next start goes on from its newest checkpoint; what came after it is read again."""
+    with _explaining("cancel"):
+        became = _find(job, secret_file).ask("cancel", _STOPS_AT)
+        click.echo(f"job {job!r}: {became}", err=True)
+
+
+commands: Final = (status, checkpoint, savepoint, stop, cancel)
+
+
+# -- finding the job --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _explaining(what: str) -> Iterator[None]:
+    from pipeline.runtime.driver.operations import NotReached, RequestFailed
+
+    log_to_stderr("WARNING")
+    with ending_cleanly():
+        try:
+            yield
+        except NotReached as error:
+            raise click.ClickException(str(error)) from error
+        except RequestFailed as error:
+            late = " It may still come about: `weir status` tells." if error.error == "TimeoutError" else ""
+            raise click.ClickException(f"{what} failed: {error}.{late}") from error
+
+
+def _find(job: str, secret_file: Path | None) -> _Target:
+    """
+    Raises:
+        ClickException: there is no such job, there are several, or its secret isn't known.
+    """
+    from pipeline.runtime.driver.operations import SECRET_VARIABLE
+
+    listed = _listed()
+    matching = [one for one in listed if job in (one.name, one.address)]
+    if len(matching) > 1:
+        addresses = ", ".join(one.address for one in matching)
+        raise click.ClickException(
+            f"{len(matching)} jobs called {job!r} run here: choose one by its address, {addresses}"
+        )
+    if not matching and not _ADDRESS.fullmatch(job):
+        there = ", ".join(f"{one.name} ({one.address})" for one in listed) or "none"
+        raise click.ClickException(
+            f"no job called {job!r} of this user runs on this host; there runs: {there}. Give a job of another user by "
+            "its address and --secret-file; ask a job on another host from there"
+        )
+    address = matching[0].address if matching else job
+    if secret_file is not None:
+        return _Target(address, _secret_in(secret_file))
+    if matching:
+        return _Target(address, matching[0].secret)
+    secret = os.environ.get(SECRET_VARIABLE)
+    if not secret:
+        raise click.ClickException(
+            f"no job of this user on this host has the address {address}. If it has ended, there is nothing to ask; "
+            f"to ask another user's job, give its secret by --secret-file or {SECRET_VARIABLE}"
+        )
+    return _Target(address, _checked(secret, SECRET_VARIABLE))
+
+
+def _listed() -> list[RunningJob]:
+    from pipeline.runtime.running_jobs import FOLDER_VARIABLE, running_jobs
+
+    try:
+        return running_jobs()
+    except (OSError, RuntimeError) as error:
+        raise click.ClickException(
+            f"cannot read the folder of running jobs: {error}. {FOLDER_VARIABLE} names another one"
+        ) from error
+
+
+def _secret_in(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"cannot read the secret in {path}: {error}") from error
+    try:
+        content = json.loads(text)
+    except ValueError:
+        content = text
+    secret = content.get("secret") if isinstance(content, dict) else text
+    if not isinstance(secret, str):
+        raise click.ClickException(f"{path} has no secret in it; give the job's own file, or one with the bare text")
+    return _checked(secret, str(path))
+
+
+def _checked(secret: str, origin: str) -> str:
+    from pipeline.runtime.driver.operations import LEAST_SECRET
+
+    if len(secret.encode()) < LEAST_SECRET:
+        raise click.ClickException(f"{origin}: a job's secret has at least {LEAST_SECRET} bytes, so this is none")
+    return secret
+
+
+def _status_or_trouble(job: RunningJob) -> dict[str, Any]:
+    from pipeline.runtime.driver.operations import NotReached, RequestFailed
+
+    try:
+        found: dict[str, Any] = _Target(job.address, job.secret).ask("status", _STATUS_TIMEOUT)
+    except (NotReached, RequestFailed) as error:
+        return {"name": job.name, "address": job.address, "pid": job.pid, "trouble": str(error)}
+    return found
+
+
+def _patience(timeout: float | None) -> float | None:
+    return None if timeout is None else timeout + _GRACE
+
+
+def _absolute(uri: str) -> str:
+    """The job's working directory need not be this one."""
+    return uri if urlparse(uri).scheme else str(Path(uri).absolute())

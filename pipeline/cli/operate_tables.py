@@ -1,0 +1,110 @@
+"""What `weir status` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from rich.table import Table
+
+from pipeline.cli.drawing import human_size, human_time, open_console, say, table_of, time_of
+
+_PHASES: Final = ("cancel", "wait", "start", "restore", "catch_up")
+
+
+def print_jobs(jobs: Sequence[dict[str, Any]]) -> None:
+    """
+    Args:
+        jobs: statuses, or name, address and `trouble` of those that don't answer.
+    """
+    console = open_console()
+    if not jobs:
+        say(console, "no job of this user runs on this host")
+        return
+    table = table_of("job", "address", "pid>", "status", "for>", "restarts>", "last checkpoint")
+    for job in jobs:
+        if "trouble" in job:
+            table.add_row(job["name"], job["address"], str(job["pid"]), "no answer", "", "", "")
+            continue
+        completed = [row for row in job["checkpoints"] if row["status"] == "completed"]
+        table.add_row(
+            job["name"],
+            job["address"],
+            str(job["pid"]),
+            job["status"],
+            human_time(job["uptime"]),
+            str(job["restarts"]),
+            _last(completed[-1]) if completed else "none yet",
+        )
+    console.print(table)
+    for job in jobs:
+        if "trouble" in job:
+            say(console, f"{job['name']}: {job['trouble']}")
+
+
+def _last(row: dict[str, Any]) -> str:
+    return f"{row['id']} at {time_of(row['trigger_time'])}"
+
+
+def print_status(job: dict[str, Any]) -> None:
+    console = open_console()
+    since = job["running_for"]
+    state = job["status"]
+    if since is not None and state == "running":
+        state += f" for {human_time(since)}"
+    completed, failed = job["checkpoints_completed"], job["checkpoints_failed"]
+    for name, value in (
+        ("job", f"{job['name']} at {job['address']}, process {job['pid']} on {job['host']}"),
+        ("status", state),
+        ("started", f"{time_of(job['started'])} UTC, {human_time(job['uptime'])} ago"),
+        ("restarts", str(job["restarts"])),
+        ("checkpoints", f"{completed} completed, {failed} failed since the start"),
+    ):
+        say(console, f"{name + ':':13}{value}")
+    if job["failure"] is not None:
+        say(console, f"{'failure:':13}{job['failure']}")
+    for table in (_vertices(job), _checkpoints(job), _recoveries(job)):
+        if table.row_count:
+            say(console, "")
+            console.print(table)
+    for row in job["checkpoints"]:
+        if row["failure"] is not None:
+            say(console, f"checkpoint {row['id']} failed: {row['failure']}")
+
+
+def _vertices(job: dict[str, Any]) -> Table:
+    table = table_of("in this attempt", "subtasks>", "records in>", "out>", "queued>", "gate closed>")
+    for name, sums in job["vertices"].items():
+        table.add_row(
+            name,
+            f"{sums['subtasks']}",
+            f"{sums['recordsIn']:,.0f}",
+            f"{sums['recordsOut']:,.0f}",
+            human_size(round(sums["inFlightBytes"])),
+            human_time(sums["sourceGateClosedMs"] / 1000) if sums["sourceGateClosedMs"] else "",
+        )
+    return table
+
+
+def _checkpoints(job: dict[str, Any]) -> Table:
+    table = table_of("checkpoint>", "triggered (UTC)", "kind", "status", "took>", "size>", "in flight>")
+    for row in job["checkpoints"]:
+        table.add_row(
+            str(row["id"]),
+            time_of(row["trigger_time"]),
+            row["kind"],
+            row["status"].replace("_", " "),
+            human_time(row["duration"]),
+            human_size(row["size"]),
+            f"{row['in_flight_records']:,}",
+        )
+    return table
+
+
+def _recoveries(job: dict[str, Any]) -> Table:
+    table = table_of("restart>", *(f"{phase.replace('_', ' ')}>" for phase in _PHASES), "in all>")
+    for number, phases in enumerate(job["recoveries"], 1):
+        times = [phases[phase] for phase in _PHASES]
+        known = [time for time in times if time is not None]
+        table.add_row(str(number), *map(human_time, times), human_time(sum(known)) if len(known) == len(times) else "–")
+    return table

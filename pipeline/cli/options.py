@@ -1,0 +1,82 @@
+"""What `weir run` and `weir plan` are told of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+_OPTIONS: Final = (
+    click.argument("target", metavar="FILE[:NAME]"),
+    click.option(
+        "--restore",
+        default="latest",
+        show_default=True,
+        metavar="latest|none|URI",
+        help="Where to begin: the newest retained checkpoint if there is one, nothing, or the checkpoint or savepoint "
+        "in that folder.",
+    ),
+    click.option("--parallelism", type=click.IntRange(min=1), help="Subtasks of each step that doesn't set its own."),
+    click.option(
+        "--set",
+        "assignments",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Replace an option of the pipeline's, as in checkpoints.interval=5. May be repeated.",
+    ),
+    click.option(
+        "--config",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="TOML file with options of the pipeline's.  [default: the one that WEIR_CONFIG names]",
+    ),
+    click.option(
+        "--claim/--no-claim",
+        default=None,
+        help="With a URI: whether output in there that is not committed is this job's to commit, or dropped.  "
+        "[default: commit it if the pipeline has the same name, else leave it]",
+    ),
+    click.option(
+        "--allow-unclaimed", is_flag=True, help="Drop state of the checkpoint that no step declares any more."
+    ),
+    click.option(
+        "--ignore-in-flight",
+        type=click.IntRange(min=1),
+        metavar="CHECKPOINT",
+        help="Lose the records that were in flight in the checkpoint with this id, which is to be restored.",
+    ),
+)
+
+
+def start_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Which pipeline, with which options of its own, and what it restores."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@contextmanager
+def overriding_options(parallelism: int | None, assignments: tuple[str, ...], config: Path | None) -> Iterator[None]:
+    """Pipelines made inside take these options.
+
+    Raises:
+        UsageError: one of them, a variable or something in the file is no option.
+    """
+    from pipeline import settings
+    from pipeline.errors import PipelineError
+    from pipeline.settings import Given, Settings
+
+    try:
+        given = settings.parse(assignments)
+        if parallelism is not None:
+            given = Settings({"parallelism": Given(parallelism, "--parallelism")}).over(given)
+    except PipelineError as error:
+        raise click.UsageError(str(error)) from error
+    with settings.overriding(given, config):
+        try:
+            settings.current()
+        except PipelineError as error:
+            raise click.UsageError(str(error)) from error
+        yield

@@ -1,0 +1,328 @@
+"""What a start would do, without doing anything: no process, no Spark, nothing claimed or written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from checkpoint.elements import EdgeName
+from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, pack_state
+from checkpoint.storage.restore import RestorePoint
+from checkpoint.storage.storage import CheckpointStorage, StorageError
+from pipeline.errors import PipelineError
+from pipeline.graph import Plan, PlannedEdge, PlannedStep, StepKind, Vertex
+from pipeline.operators import KeyedOperator
+from pipeline.runtime.driver.job_options import JobOptions
+from pipeline.runtime.driver.restore_plan import Misfit, misfits, wrong_kind
+from pipeline.runtime.driver.start_checks import (
+    check_arguments,
+    claims_output,
+    find_restore_point,
+    invalid_steps,
+    invisible_output,
+    open_gates,
+)
+from pipeline.runtime.driver.start_positions import uncommitted_parts
+from pipeline.runtime.in_flight import drain_reasons, in_flight_misfits
+from pipeline.runtime.packing import pack_plan
+from pipeline.runtime.running_jobs import running_jobs
+
+if TYPE_CHECKING:
+    from pipeline.job import Pipeline
+
+_NO_SINKS: Final = Plan((), ())
+_NOT_STATE: Final = frozenset({"event_time", "watermarks"})
+"""Parts of snapshots that are made anew."""
+
+
+@dataclass(frozen=True)
+class StepView:
+    id: str
+    kind: str
+    """A kind of step, or `keyed process`."""
+    named: bool
+    """The user gave the id; else it is made up from the step's place."""
+    reads: tuple[str, ...]
+    """The steps that it reads, and how their records are spread."""
+
+
+@dataclass(frozen=True)
+class VertexView:
+    """Steps that run chained in one process for each subtask."""
+
+    name: str
+    parallelism: int
+    steps: tuple[StepView, ...]
+
+
+@dataclass(frozen=True)
+class RestoredView:
+    uri: str
+    id: int
+    kind: str
+    pipeline: str
+    """Name of the one that took it."""
+    trigger_time: float
+    """Seconds since 1970."""
+
+
+@dataclass(frozen=True)
+class StateView:
+    """A step's state in the checkpoint, and what becomes of it."""
+
+    step: str
+    parts: dict[str, int]
+    """Bytes by kind of state: `keyed`, `operator`, `broadcast`, `source`, `sink`, `files`."""
+    old_parallelism: int | None
+    """`None`: there is none in the checkpoint."""
+    parallelism: int | None
+    """`None`: there is no such step any more."""
+    fate: str
+    """`restored`, `dropped`, `refused`, or `new` if the step begins without any."""
+
+
+@dataclass(frozen=True)
+class InFlightView:
+    edge: EdgeName
+    records: int
+    fate: str
+    """`restored`, `dropped` or `refused`."""
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a start would do."""
+
+    pipeline: str
+    slots: int
+    """Spark slots that it needs: one for each subtask, all at once."""
+    max_parallelism: int
+    checkpoints: str | None
+    """Root folder of its checkpoints."""
+    vertices: tuple[VertexView, ...]
+    restored: RestoredView | None = None
+    """`None`: it starts from nothing, or what it would restore can't be told."""
+    state: tuple[StateView, ...] = ()
+    in_flight: tuple[InFlightView, ...] = ()
+    drains: tuple[str, ...] = ()
+    """Why sources wait until the restored in-flight data has drained; empty if they don't."""
+    uncommitted: dict[str, int] = field(default_factory=dict)
+    """Committables by sink that are not known to be committed."""
+    claims_output: bool = True
+    """Whether they are the job's to commit."""
+    warnings: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
+    """Why it would not start, with what to do; empty if it would."""
+
+
+def preview(
+    pipeline: Pipeline,
+    restore: str = "latest",
+    *,
+    claim: bool | None = None,
+    allow_unclaimed: bool = False,
+    ignore_in_flight: int | None = None,
+    offline: bool = False,
+) -> Preview:
+    """What `pipeline.start` with the same arguments would do, by the same rules. What only running can tell is left
+    out: whether Spark has the slots, the folder can be written, and visible output is ahead of the checkpoint.
+
+    Args:
+        offline: ask no brokers whether topics exist and which output is committed.
+
+    Raises:
+        PipelineError: the graph can't run, or the arguments don't go together.
+    """
+    check_arguments(restore, claim, ignore_in_flight)
+    plan = pipeline.plan()
+    options = JobOptions(
+        pipeline.name,
+        plan,
+        pipeline.max_parallelism,
+        pipeline.checkpoints,
+        pipeline.restart,
+        pipeline.buffers,
+        restore,
+        claim,
+        False,
+        allow_unclaimed,
+        ignore_in_flight,
+        None,
+    )
+    refusals = list(_unfit(options, offline))
+    restored: dict[str, Any] = {}
+    try:
+        storage = None if options.checkpoints is None else CheckpointStorage(options.checkpoints.uri, options.name)
+        point = _point(options, storage, offline)
+        if point is not None:
+            found = _Restore(options, point, offline)
+            refusals += found.refusals()
+            restored = found.views()
+    except (PipelineError, StorageError, ValueError) as error:
+        refusals.append(str(error))
+    return Preview(
+        options.name,
+        plan.subtasks,
+        options.max_parallelism,
+        None if options.checkpoints is None else options.checkpoints.uri,
+        tuple(_vertices(pipeline, plan)),
+        warnings=tuple(_warnings(pipeline, plan)),
+        refusals=tuple(refusals),
+        **restored,
+    )
+
+
+def _unfit(options: JobOptions, offline: bool) -> Iterator[str]:
+    if not offline:
+        yield from invalid_steps(options.plan)
+    if options.checkpoints is None:
+        yield from invisible_output(options.plan)
+    try:
+        pack_plan(options.plan)
+    except PipelineError as error:
+        yield str(error)
+
+
+def _point(options: JobOptions, storage: CheckpointStorage | None, offline: bool) -> RestorePoint | None:
+    if options.restore == "none" and offline:
+        return None  # what is looked at is whether brokers have the last run's output
+    if storage is None:
+        if options.restore in ("latest", "none"):
+            return None
+        storage = CheckpointStorage("/", None)  # not looked at
+    return find_restore_point(options, storage, False, {})
+
+
+def _warnings(pipeline: Pipeline, plan: Plan) -> Iterator[str]:
+    made_up = [step.id for step in pipeline._graph.steps if not step.named and step.kind is not StepKind.UNION]
+    if made_up:
+        yield (
+            f"ids made up from their place in the graph: {', '.join(made_up)}. A step added before one renames it, and "
+            "what a checkpoint has under its old id is lost or refused: give ids to steps that stay"
+        )
+    if pipeline.checkpoints is not None:
+        yield from open_gates(plan, pipeline.checkpoints)
+    try:
+        running = [job for job in running_jobs() if job.name == pipeline.name]
+    except (OSError, RuntimeError):
+        running = []  # nobody has asked for them
+    for job in running:
+        yield f"a job called {job.name!r} runs at {job.address}: a start takes over from it, if the folder is the same"
+
+
+# -- graph ------------------------------------------------------------------------------------------------------
+
+
+def _vertices(pipeline: Pipeline, plan: Plan) -> Iterator[VertexView]:
+    named = {step.id: step.named for step in pipeline._graph.steps}
+    for vertex in plan.vertices:
+        steps = (StepView(step.id, _kind(step), named[step.id], _reads(step, vertex, plan)) for step in vertex.steps)
+        yield VertexView(vertex.name, vertex.parallelism, tuple(steps))
+
+
+def _kind(step: PlannedStep) -> str:
+    return f"keyed {step.kind.value}" if isinstance(step.payload, KeyedOperator) else step.kind.value
+
+
+def _reads(step: PlannedStep, vertex: Vertex, plan: Plan) -> tuple[str, ...]:
+    if step.chained_to is not None:
+        return (f"{_output(step.chained_to, step.tag)}, chained",)
+    return tuple(f"{_output(edge.upstream_step, edge.tag)}, {_spread(edge)}" for edge in plan.inputs_of(vertex.index))
+
+
+def _output(step: str, tag: str | None) -> str:
+    return step if tag is None else f"{step} ({tag})"
+
+
+def _spread(edge: PlannedEdge) -> str:
+    return str(edge.partitioner.key or edge.partitioner.distribution.value)
+
+
+# -- restore ----------------------------------------------------------------------------------------------------
+
+
+class _Restore:
+    """What a start would do with a checkpoint."""
+
+    def __init__(self, options: JobOptions, point: RestorePoint, offline: bool):
+        self._o = options
+        self._point = point
+        self._metadata = point.metadata
+        self._snapshots = {
+            id: [point.storage.unspill(snapshot) for snapshot in self._metadata.operator(id)]
+            for id in self._metadata.step_ids
+        }
+        self._offline = offline
+        self._misfits = [*misfits(self._metadata, options.plan, options.max_parallelism), *self._wrong_kinds()]
+
+    def refusals(self) -> list[str]:
+        return [one.message for one in self._misfits if not (one.droppable and self._o.allow_unclaimed)]
+
+    def views(self) -> dict[str, Any]:
+        """Fields of `Preview`."""
+        o, metadata, point = self._o, self._metadata, self._point
+        sinks = _NO_SINKS if self._offline else o.plan
+        return {
+            "restored": RestoredView(
+                point.uri, metadata.id, metadata.kind.value, metadata.pipeline, metadata.trigger_time
+            ),
+            "state": tuple(self._state()),
+            "in_flight": tuple(self._in_flight()),
+            "drains": tuple(drain_reasons(metadata, o.plan)),
+            "uncommitted": dict(uncommitted_parts(sinks, metadata.pipeline, metadata, point.storage)),
+            "claims_output": claims_output(o, point),
+        }
+
+    def _wrong_kinds(self) -> Iterator[Misfit]:
+        for vertex in self._o.plan.vertices:
+            for step in vertex.steps:
+                states = [snapshot.state for snapshot in self._snapshots.get(step.id, ())]
+                misfit = wrong_kind(step, self._metadata.id, states)
+                if misfit is not None:
+                    yield misfit
+
+    def _state(self) -> Iterator[StateView]:
+        unfit = {id for misfit in self._misfits for id in misfit.steps}
+        lost = "dropped" if self._o.allow_unclaimed else "refused"
+        before = _parallelism(self._metadata)
+        now = {step.id: (step, vertex) for vertex in self._o.plan.vertices for step in vertex.steps}
+        for id in [*now, *sorted(before.keys() - now.keys())]:
+            parts = _sizes(self._snapshots.get(id, ()))
+            step, vertex = now.get(id, (None, None))
+            fate = lost if id in unfit else "restored"
+            if not parts:
+                if step is None or step.kind not in (StepKind.SOURCE, StepKind.PROCESS) or id in before:
+                    continue
+                fate = "new"
+            yield StateView(id, parts, before.get(id), None if vertex is None else vertex.parallelism, fate)
+
+    def _in_flight(self) -> Iterator[InFlightView]:
+        refused = {name for name, _ in in_flight_misfits(self._metadata, self._o.plan)}
+        for name, count in self._metadata.in_flight_rows().items():
+            yield InFlightView(name, count, "refused" if name in refused else "restored")
+        for name, count in self._point.left_out.items():
+            yield InFlightView(name, count, "dropped")
+
+
+def _parallelism(metadata: CheckpointMetadata) -> dict[str, int]:
+    """By step id."""
+    return {
+        id: vertex.parallelism
+        for vertex in metadata.vertices.values()
+        for subtask in vertex.subtasks
+        for id in subtask.operators
+    }
+
+
+def _sizes(snapshots: Iterable[OperatorSnapshot]) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for snapshot in snapshots:
+        state = {part: value for part, value in snapshot.state.items() if part not in _NOT_STATE}
+        found = {part: len(pack_state({part: value})) for part, value in state.items()}
+        for part, handles in (("keyed", snapshot.keyed_state), ("files", snapshot.files)):
+            if handles:
+                found[part] = sum(handle.size for handle in handles)
+        for part, size in found.items():
+            sizes[part] = sizes.get(part, 0) + size
+    return sizes

@@ -1,0 +1,29 @@
+"""What a job is started with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from checkpoint.config import CheckpointConfig
+from pipeline.buffers import BufferConfig
+from pipeline.graph import Plan
+from pipeline.runtime.driver.restart import RestartStrategy
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """A pipeline and how it was started."""
+
+    name: str
+    plan: Plan
+    max_parallelism: int
+    checkpoints: CheckpointConfig | None
+    restart: RestartStrategy
+    buffers: BufferConfig
+    restore: str
+    claim: bool | None
+    rewind: bool
+    allow_unclaimed: bool
+    ignore_in_flight: int | None
+    spark: Any

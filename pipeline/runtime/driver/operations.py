@@ -1,0 +1,262 @@
+"""What can be asked of a running job from outside its process: a server beside it, and the client's side.
+
+One request on each connection: the client shows that it knows the job's secret, sends what it wants, and gets one
+answer. A request has a thread of its own, so one that takes long holds up nobody. The server listens on loopback only.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final
+
+from pipeline.errors import PipelineError
+from pipeline.runtime import running_jobs
+from pipeline.runtime.auth import AuthenticationError, authenticate_client, authenticate_server, new_secret
+from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
+from pipeline.runtime.wire import ConnectionLost, ControlConnection, Message
+
+if TYPE_CHECKING:
+    from pipeline.handle import JobHandle
+
+_LOG = logging.getLogger(__name__)
+
+SECRET_VARIABLE: Final = "WEIR_JOB_SECRET"
+LEAST_SECRET: Final = 16
+"""Bytes."""
+_HOST: Final = "127.0.0.1"
+_ROLE: Final = "operations"
+_HANDSHAKE: Final = 10.0
+_LAST_ANSWERS: Final = 5.0
+"""Seconds that the answers of the last requests may take once the job has ended."""
+_SHOWN: Final = 10
+"""Newest checkpoints in a status."""
+
+
+# -- the job's side ---------------------------------------------------------------------------------------------
+
+
+class OperationsServer:
+    """Answers requests about one job from its start to its end.
+
+    Raises:
+        PipelineError: the secret in WEIR_JOB_SECRET is too short.
+    """
+
+    def __init__(self, name: str, handle: JobHandle):
+        self._name = name
+        self._handle = handle
+        self._started = time.time()
+        # Compose or a scheduler may give a job its secret, so that it is known where the job's file isn't.
+        self._secret = os.environ.get(SECRET_VARIABLE) or new_secret().hex()
+        if len(self._secret.encode()) < LEAST_SECRET:
+            raise PipelineError(f"{SECRET_VARIABLE} must have at least {LEAST_SECRET} bytes; or unset it")
+        self._listener = socket.create_server((_HOST, 0))
+        self.address = f"{_HOST}:{self._listener.getsockname()[1]}"
+        self._lock = threading.Lock()
+        """Guards what follows."""
+        self._closing = False
+        self._threads: set[threading.Thread] = set()
+        self._waiting: set[socket.socket] = set()
+        """Connections whose request hasn't come yet."""
+        self._closed = threading.Event()
+        self._file = running_jobs.announce(name, self.address, self._secret)
+        self._acceptor = threading.Thread(target=self._accept, name=f"weir-operations-{name}", daemon=True)
+        self._acceptor.start()
+
+    def close(self) -> None:
+        """Once the job has ended: let the last requests have their answers, and leave nothing behind."""
+        with self._lock:
+            self._closing = True
+            waiting, threads = list(self._waiting), list(self._threads)
+        for thing in (self._listener, *waiting):
+            # A thread blocked in accept or recv isn't woken by closing the socket, but by shutting it down.
+            try:
+                thing.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # gone already
+        self._listener.close()
+        if self._file is not None:
+            running_jobs.withdraw(self._file)
+        deadline = time.monotonic() + _LAST_ANSWERS
+        for thread in (self._acceptor, *threads):
+            thread.join(max(0.0, deadline - time.monotonic()))
+        self._closed.set()
+
+    def await_close(self) -> None:
+        """Wait until the last answers are sent: the process may end when its job has. Not for long."""
+        with self._lock:
+            asking_itself = threading.current_thread() in self._threads
+        if not asking_itself:
+            self._closed.wait(2 * _LAST_ANSWERS)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            thread = threading.Thread(target=self._serve, args=(sock,), name="weir-operations-peer", daemon=True)
+            with self._lock:
+                if self._closing:
+                    sock.close()
+                    return
+                self._threads.add(thread)
+                self._waiting.add(sock)
+                thread.start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        try:
+            authenticate_server(sock, self._secret.encode(), _HANDSHAKE)
+            connection = ControlConnection(sock)
+            request = connection.receive(_HANDSHAKE)
+            with self._lock:
+                self._waiting.discard(sock)
+            if request is not None:
+                connection.send(**self._answer(request))
+        except (AuthenticationError, ConnectionLost, OSError) as error:
+            if not self._closing:
+                _LOG.warning("job %s: a request from outside was refused or cut off: %s", self._name, error)
+        finally:
+            with self._lock:
+                self._waiting.discard(sock)
+                self._threads.discard(threading.current_thread())
+            sock.close()
+
+    def _answer(self, request: Message) -> Message:
+        kind = request.pop("type")
+        try:
+            perform = _REQUESTS.get(kind)
+            if perform is None:
+                raise PipelineError(f"a job can't {kind}; there are {', '.join(_REQUESTS)}")
+            return {"type": "done", "result": perform(self, **request)}
+        except Exception as error:
+            # Whatever went wrong is the asking side's to know.
+            return {"type": "failed", "error": type(error).__name__, "message": str(error)}
+
+    def _status(self) -> dict[str, Any]:
+        handle, now = self._handle, time.time()
+        since = handle.running_since
+        rows = handle.checkpoints()
+        return {
+            "name": self._name,
+            "address": self.address,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "status": handle.status,
+            "started": self._started,
+            "uptime": now - self._started,
+            "running_for": None if since is None else time.monotonic() - since,
+            "restarts": handle.restarts,
+            "failure": handle.failure,
+            "checkpoints": [_row(row) for row in rows[-_SHOWN:]],
+            "checkpoints_completed": sum(row.status == "completed" for row in rows),
+            "checkpoints_failed": sum(row.status == "failed" for row in rows),
+            "recoveries": [one.phases for one in handle.recoveries()],
+            **_records(handle.metrics()),
+        }
+
+
+def _cancel(server: OperationsServer) -> str:
+    server._handle.cancel()
+    return server._handle.status
+
+
+def _checkpoint(server: OperationsServer, timeout: float | None) -> int:
+    return server._handle.checkpoint(timeout)
+
+
+def _savepoint(server: OperationsServer, uri: str, timeout: float | None) -> str:
+    return server._handle.savepoint(uri, timeout)
+
+
+def _stop(server: OperationsServer, savepoint: str | None, drain: bool, timeout: float | None) -> str | None:
+    return server._handle.stop(savepoint, drain, timeout)
+
+
+_REQUESTS: Final[dict[str, Callable[..., Any]]] = {
+    "status": OperationsServer._status,
+    "checkpoint": _checkpoint,
+    "savepoint": _savepoint,
+    "stop": _stop,
+    "cancel": _cancel,
+}
+
+
+def _row(row: CheckpointStats) -> dict[str, Any]:
+    return {one.name: getattr(row, one.name) for one in fields(row) if one.name != "subtasks"}
+
+
+def _records(metrics: dict[str, Any]) -> dict[str, Any]:
+    """By vertex, sums over its subtasks in the current attempt."""
+    vertices: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(int))
+    for name, values in metrics["subtasks"].items():
+        vertex = vertices[name.rpartition("[")[0]]
+        vertex["subtasks"] += 1
+        for metric in ("recordsIn", "recordsOut", "inFlightBytes", "sourceGateClosedMs"):
+            vertex[metric] += values.get(metric) or 0
+    return {"vertices": {name: dict(sums) for name, sums in vertices.items()}, "totals": metrics["totals"]}
+
+
+# -- the asking side --------------------------------------------------------------------------------------------
+
+
+class NotReached(Exception):
+    """The job at an address doesn't answer, or not this client; says what to do."""
+
+
+class RequestFailed(Exception):
+    """The job has tried, and says why it failed."""
+
+    def __init__(self, error: str, message: str):
+        super().__init__(message)
+        self.error = error
+        """Name of the exception's class in the job."""
+
+
+def ask(address: str, secret: str, kind: str, patience: float | None = None, **arguments: Any) -> Any:
+    """Ask a job something and wait for its answer.
+
+    Args:
+        patience: seconds that the job's answer may take; `None` = as long as the job lives.
+
+    Raises:
+        NotReached: nobody answers there, the secret is wrong, or the job has ended meanwhile.
+        RequestFailed: the job has answered that it failed.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        sock = socket.create_connection((host, int(port)), _HANDSHAKE)
+    except (OSError, OverflowError, ValueError) as error:
+        raise NotReached(
+            f"no job answers at {address} ({error}): it has ended, or runs on another host, where it can only be asked "
+            "from (it listens on loopback). `weir status` lists the jobs that run here"
+        ) from error
+    with sock:
+        try:
+            authenticate_client(sock, secret.encode(), _ROLE, _HANDSHAKE)
+        except AuthenticationError as error:
+            raise NotReached(
+                f"{address} is no job that has this secret ({error}). A job's secret is in its file in the state "
+                f"folder of the user that runs it: name that file with --secret-file, or set {SECRET_VARIABLE}"
+            ) from error
+        connection = ControlConnection(sock)
+        try:
+            connection.send(kind, **arguments)
+            answer = connection.receive(patience)
+        except ConnectionLost as error:
+            raise NotReached(
+                f"the job at {address} has ended meanwhile ({error}). What became of it, its own output tells; "
+                "`weir status` lists the jobs that run"
+            ) from error
+    if answer is None:
+        raise NotReached(f"the job at {address} doesn't answer within {patience:g} s: its process may be stopped")
+    if answer["type"] == "failed":
+        raise RequestFailed(answer["error"], answer["message"])
+    return answer["result"]

@@ -1,0 +1,149 @@
+"""What a start checks and decides before anything of the job runs. Nothing in here changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from checkpoint.config import CheckpointConfig
+from checkpoint.gate import GateOptions
+from checkpoint.storage.naming import CheckpointRef
+from checkpoint.storage.restore import RestorePoint, from_uri, newest
+from checkpoint.storage.storage import CheckpointStorage
+from pipeline.errors import PipelineError
+from pipeline.graph import Plan, StepKind
+from pipeline.runtime.driver.job_options import JobOptions
+from pipeline.runtime.driver.restore_plan import check_restorable
+from pipeline.runtime.driver.start_positions import refuse_to_skip, uncommitted_output
+
+
+def check_arguments(restore: str, claim: bool | None, ignore_in_flight: int | None) -> None:
+    """
+    Raises:
+        PipelineError: arguments of `Pipeline.start` that can't be, or don't go together.
+    """
+    if ignore_in_flight is not None and (type(ignore_in_flight) is not int or ignore_in_flight < 1):
+        raise PipelineError(f"ignore_in_flight must be the id of a checkpoint, not {ignore_in_flight!r}")
+    if claim is not None and restore in ("latest", "none"):
+        raise PipelineError(
+            f"claim={claim!r} says what becomes of the output in a checkpoint or savepoint that is named: "
+            f"give its URI, not restore={restore!r}"
+        )
+
+
+# -- the pipeline -----------------------------------------------------------------------------------------------
+
+
+def invalid_steps(plan: Plan) -> Iterator[str]:
+    """What sources and sinks find wrong with themselves, such as a topic that doesn't exist. Asks the brokers."""
+    for vertex in plan.vertices:
+        for step in vertex.steps:
+            if step.kind in (StepKind.SOURCE, StepKind.SINK):
+                try:
+                    step.payload.validate()
+                except Exception as error:
+                    yield f"step {step.id!r}: {error}"
+
+
+def invisible_output(plan: Plan) -> Iterator[str]:
+    """Sinks whose output would never be visible, since the pipeline has no folder for checkpoints."""
+    unbounded = [v.head.id for v in plan.vertices if v.is_source and not v.head.payload.bounded]
+    for vertex in plan.vertices:
+        for step in vertex.steps:
+            if unbounded and step.kind is StepKind.SINK and step.payload.needs_checkpoints:
+                yield (
+                    f"sink {step.id!r} commits when checkpoints complete, and source {unbounded[0]!r} never ends, "
+                    "so nothing would ever be visible: give the pipeline checkpoints=CheckpointConfig(folder)"
+                )
+
+
+def open_gates(plan: Plan, config: CheckpointConfig) -> Iterator[str]:
+    """Sources that backpressure can't hold with these options."""
+    for vertex in plan.vertices:
+        if vertex.is_source:
+            options = GateOptions(
+                interval=config.interval_s,
+                min_pause=config.min_pause_s,
+                max_concurrent=config.max_concurrent,
+                timeout=config.timeout_s,
+                max_span_records=vertex.head.payload.max_span_records,
+                max_span_bytes=vertex.head.payload.max_span_bytes,
+                enabled=vertex.head.payload.active_backpressure,
+            )
+            if options.warning:
+                yield f"source {vertex.head.id!r}: {options.warning}"
+
+
+# -- what it restores -------------------------------------------------------------------------------------------
+
+
+def find_restore_point(
+    options: JobOptions, storage: CheckpointStorage, restarted: bool, damaged: Mapping[CheckpointRef, str]
+) -> RestorePoint | None:
+    """What is to be restored, whether it fits the pipeline or not.
+
+    Args:
+        restarted: for an attempt after the first, which goes on from the newest checkpoint.
+        damaged: checkpoints that subtasks found to be damaged, and what they said.
+
+    Raises:
+        PipelineError: what the options ask for can't be.
+        DamagedFile, StorageError: as `checkpoint.storage.restore`.
+    """
+    o, ignore = options, options.ignore_in_flight
+    if restarted or o.restore == "latest":
+        # For restarts, too: ids never repeat, so this is the checkpoint that the first attempt restored.
+        point = newest(storage, o.checkpoints.on_damaged if o.checkpoints else "fail", damaged, ignore)
+        if point is not None and point.claimed is None:
+            # One of the job's own: `claim` is only about the one that was named.
+            point = replace(point, claimed=point.metadata.pipeline == o.name)
+    elif o.restore == "none":
+        refuse_to_skip(o.plan, o.name, storage)
+        point = None
+    else:
+        point = from_uri(o.restore, ignore)
+    if not restarted and ignore is not None and (point is None or point.ref.id != ignore):
+        raise PipelineError(
+            f"ignore_in_flight={ignore}: {'nothing' if point is None else f'checkpoint {point.ref.id}'} is "
+            "restored. Give the id of the checkpoint that is, or leave ignore_in_flight out"
+        )
+    if point is not None and o.claim and point.metadata.pipeline != o.name:
+        raise PipelineError(
+            f"claim=True: output that {point.uri} holds was prepared by pipeline {point.metadata.pipeline!r}, "
+            "under whose name its sinks must commit it. Start a pipeline of that name, or leave claim out: "
+            f"then {o.name!r} is a fork, and that output is left to {point.metadata.pipeline!r}"
+        )
+    return point
+
+
+def restore_point(
+    options: JobOptions, storage: CheckpointStorage, restarted: bool, damaged: Mapping[CheckpointRef, str]
+) -> RestorePoint | None:
+    """As `find_restore_point`; it fits the pipeline.
+
+    Raises:
+        PipelineError: it doesn't; says what to do.
+    """
+    point = find_restore_point(options, storage, restarted, damaged)
+    if point is not None:
+        check_restorable(point.metadata, options.plan, options.max_parallelism, options.allow_unclaimed)
+    return point
+
+
+def claims_output(options: JobOptions, point: RestorePoint | None) -> bool:
+    """Whether output that was prepared and is not committed is this job's to commit."""
+    if point is None:
+        return True
+    if point.claimed is not None:
+        return point.claimed
+    return point.metadata.pipeline == options.name if options.claim is None else options.claim
+
+
+def unclaimed_output(options: JobOptions, point: RestorePoint) -> str | None:
+    """What becomes of output that isn't this job's to commit; `None` if there is none. May ask the brokers."""
+    theirs = point.metadata.pipeline
+    left = uncommitted_output(options.plan, theirs, point.metadata, point.storage)
+    if left is None:
+        return None
+    whose = f"is left to pipeline {theirs!r}" if theirs != options.name else "is DROPPED, since claim=False"
+    return f"{left}; it {whose}"

@@ -1,0 +1,112 @@
+"""Keyed state in the storage: what a restore reads of a file, and which damage it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoint.codec import encode_key
+from checkpoint.key_groups import range_of
+from checkpoint.state import read_footer
+from checkpoint.state.files import load_keyed_state
+from checkpoint.state.snapshot import write_snapshot
+from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.storage import CheckpointStorage, DamagedFile, OpenedFile
+
+GROUPS = 16
+PATH = "chk-1-1/totals-0-state.arrow"
+
+
+class Counting(CheckpointStorage):
+    """Knows which bytes were read."""
+
+    def __init__(self, uri: str, pipeline: str | None) -> None:
+        super().__init__(uri, pipeline)
+        self.reads: list[range] = []
+
+    @contextmanager
+    def open_file(self, handle: FileHandle) -> Iterator[OpenedFile]:
+        with super().open_file(handle) as opened:
+            plain = opened.read_at
+
+            def read_at(length: int, offset: int) -> bytes:
+                self.reads.append(range(offset, offset + length))
+                return plain(length, offset)
+
+            opened.read_at = read_at  # type: ignore[method-assign]
+            yield opened
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Counting:
+    storage = Counting(str(tmp_path), "orders")
+    storage.prepare()
+    return storage
+
+
+@pytest.fixture
+def handle(storage: Counting) -> FileHandle:
+    """Of a file with ten keys in each key group."""
+    file = storage.create(PATH)
+    groups = [(g, [("total", {encode_key(f"{g}-{i}"): [g, "x" * 100, i] for i in range(10)})]) for g in range(GROUPS)]
+    write_snapshot(groups, file.write, "lz4", operator="Op", max_parallelism=GROUPS)
+    return file.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "orders" / PATH
+
+
+def values(storage: CheckpointStorage, handle: FileHandle, groups: range) -> list[Any]:
+    return [row[4][::2] for row in load_keyed_state(storage, handle, groups)]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3, 5])
+def test_each_subtask_reads_the_bytes_of_its_key_groups_once_and_no_others(
+    storage: Counting, handle: FileHandle, path: Path, parallelism: int
+) -> None:
+    places = {group: range(offset, offset + size) for group, offset, size, *_ in read_footer(path.read_bytes()).groups}
+    found: list[Any] = []
+    for subtask in range(parallelism):
+        storage.reads.clear()
+        groups = range_of(subtask, parallelism, GROUPS)
+        found += values(storage, handle, groups)
+        end = max(place.stop for place in places.values())
+        assert [read for read in storage.reads if read.start < end] == [places[group] for group in groups]
+    assert sorted(found) == [[g, i] for g in range(GROUPS) for i in range(10)]
+
+
+def test_damage_is_found_by_those_who_read_it_and_named(storage: Counting, handle: FileHandle, path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    _, offset, size, *_ = read_footer(bytes(data)).groups[5]
+    data[offset + size // 2] ^= 1
+    path.write_bytes(data)
+    assert len(values(storage, handle, range(5))) == 50
+    assert len(values(storage, handle, range(6, GROUPS))) == 100
+    with pytest.raises(DamagedFile, match=r"totals-0-state\.arrow is damaged: the state of key group 5 is damaged"):
+        values(storage, handle, range(5, 6))
+
+
+@pytest.mark.parametrize("place", range(-1, -60, -7))
+def test_a_damaged_footer_is_found_whatever_is_read(
+    storage: Counting, handle: FileHandle, path: Path, place: int
+) -> None:
+    data = bytearray(path.read_bytes())
+    data[place] ^= 0x20
+    path.write_bytes(data)
+    with pytest.raises(DamagedFile, match=r"totals-0-state\.arrow is damaged"):
+        values(storage, handle, range(1))
+
+
+def test_a_truncated_and_a_missing_file_are_named(storage: Counting, handle: FileHandle, path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(DamagedFile, match=rf"it should have {handle.size} bytes and has {handle.size - 1}"):
+        values(storage, handle, range(1))
+    path.unlink()
+    with pytest.raises(DamagedFile, match=r"totals-0-state\.arrow is missing"):
+        values(storage, handle, range(1))

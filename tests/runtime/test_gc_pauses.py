@@ -1,0 +1,97 @@
+"""Full collections stay short, and cycles are found all the same."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from pipeline.runtime.subtask.gc_pauses import ShortCollections
+
+HOUR = 3600.0
+
+
+class Node:
+    """Refers to itself once `close` was called."""
+
+    def close(self) -> None:
+        self.itself = self
+
+
+class Collector:
+    """Full collections, with a clock that says how long each took."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._lasts = 0.0
+        self.policy = ShortCollections(self._clock)
+
+    def _clock(self) -> float:
+        self.now += self._lasts
+        return self.now
+
+    def collect(self, seconds: float = 0.0) -> None:
+        self._lasts = seconds
+        gc.collect()
+        self._lasts = 0.0
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    gc.collect()
+    gc.disable()  # no collection but the ones asked for
+    collector = Collector()
+    collector.policy.start()
+    try:
+        yield collector
+    finally:
+        collector.policy.stop()
+        gc.enable()
+
+
+def dropped(node: Node) -> weakref.ref[Node]:
+    """What finds out whether a cycle is still there."""
+    node.close()
+    return weakref.ref(node)
+
+
+def test_what_survives_a_long_collection_is_not_looked_at_again(collector: Collector) -> None:
+    kept = [Node()]
+    before = gc.get_freeze_count()
+    collector.collect(seconds=0.001)
+    assert gc.get_freeze_count() <= before
+    collector.collect(seconds=0.02)
+    assert gc.get_freeze_count() > before
+    assert not any(each is kept for each in gc.get_objects())
+
+
+def test_cycles_among_what_is_new_go_at_once_and_others_within_the_hour(collector: Collector) -> None:
+    old = [Node()]
+    collector.collect(seconds=0.02)
+    set_aside, new = dropped(old.pop()), dropped(Node())
+    collector.collect(seconds=0.02)
+    assert new() is None
+    assert set_aside() is not None
+    collector.now += HOUR
+    collector.collect()
+    collector.collect()
+    assert set_aside() is None
+
+
+def test_what_is_kept_without_cycles_is_freed_as_ever(collector: Collector) -> None:
+    kept = [Node()]
+    collector.collect(seconds=0.02)
+    gone = weakref.ref(kept[0])
+    kept.clear()
+    assert gone() is None
+
+
+def test_afterwards_python_collects_as_before() -> None:
+    policy = ShortCollections()
+    policy.start()
+    assert gc.get_freeze_count() > 0
+    policy.stop()
+    assert gc.get_freeze_count() == 0
+    assert policy._collection not in gc.callbacks

@@ -1,0 +1,90 @@
+"""Job folders as runs leave them, made without running one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from checkpoint.committables import Committable, SegmentName
+from checkpoint.coordination.coordinator_events import CheckpointKind
+from checkpoint.elements import EdgeName
+from checkpoint.storage import owners
+from checkpoint.storage.claims import Claim
+from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
+from checkpoint.storage.naming import CheckpointRef, private_path, shared_path
+from checkpoint.storage.storage import CheckpointStorage
+
+TRIGGERED = 1_700_000_000.0
+"""2023-11-14 22:13:20 UTC."""
+
+
+@dataclass
+class JobFolder:
+    """A job's folder and what its owners do in it."""
+
+    storage: CheckpointStorage
+    claim: Claim = field(init=False)
+    """The newest owner's."""
+
+    def __post_init__(self) -> None:
+        self.storage.prepare()
+        self.start(None)
+
+    def start(self, restored: CheckpointRef | None) -> Claim:
+        """A new owner restores a checkpoint, or begins with nothing."""
+        self.claim = owners.claim(self.storage)
+        owners.record_restored(self.storage, self.claim, restored)
+        return self.claim
+
+    def segment(self, content: bytes = b"segment") -> FileHandle:
+        return self.storage.write_file(shared_path(self.claim.epoch, "out"), content)
+
+    def begin(self, id: int) -> FileHandle:
+        """A checkpoint of which a subtask has written its state."""
+        path = private_path(CheckpointRef(id, self.claim.epoch), "totals-0", "state")
+        return self.storage.write_file(path, b"state of %d" % id)
+
+    def complete(
+        self, id: int, *staged: FileHandle, source: Any = None, kind: CheckpointKind = CheckpointKind.CHECKPOINT
+    ) -> CheckpointRef:
+        """A checkpoint with keyed state, a source's position, and one committable for each staged file."""
+        keyed = self.begin(id)
+        pending = [
+            Committable(SegmentName(id, i), {"rows": 10, "bytes": 100, "message_limit": 9}, (file,)).to_wire()
+            for i, file in enumerate(staged)
+        ]
+        operators = {
+            "in": OperatorSnapshot({"source": source}),
+            "totals": OperatorSnapshot(keyed_state=(keyed,)),
+            "out": OperatorSnapshot({"sink": {"pending": [[0, pending]], "committers": []}}, files=staged),
+        }
+        metadata = metadata_of(CheckpointRef(id, self.claim.epoch), operators, kind=kind)
+        return self.storage.write_metadata(id, self.claim.epoch, metadata)
+
+
+def metadata_of(
+    ref: CheckpointRef,
+    operators: Mapping[str, OperatorSnapshot],
+    *,
+    channel_state: tuple[FileHandle, ...] = (),
+    rows: Mapping[EdgeName, int] | None = None,
+    **fields: Any,
+) -> CheckpointMetadata:
+    """Of a checkpoint of one vertex with one subtask."""
+    subtask = SubtaskSnapshot(operators, channel_state=channel_state, in_flight_rows=rows or {})
+    values = {
+        "kind": CheckpointKind.CHECKPOINT,
+        "pipeline": "orders",
+        "lineage": "l1",
+        "lineage_parent": None,
+        "max_parallelism": 128,
+        "weir_version": "0.1.0",
+        "trigger_time": TRIGGERED + ref.id,
+        "duration": 0.25,
+        "options": {"interval": 1.0},
+        "vertices": {"totals": VertexSnapshot((subtask,))},
+        **fields,
+    }
+    return CheckpointMetadata(id=ref.id, epoch=ref.epoch, **values)
