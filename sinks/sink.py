@@ -117,6 +117,22 @@ class CommitterContext:
     """The checkpoint restored is another pipeline's, whose output and names this job must leave alone."""
 
 
+@dataclass(frozen=True)
+class OwnerRestore:
+    """What a start would restore of one owner (see `CommitterContext`)."""
+
+    pipeline: str
+    sink_id: str
+    owner: int
+    lineage: Lineage
+    checkpoint: int
+    state: Any
+    """What `Committer.snapshot` returned for it; `None` if it had none, or another pipeline's."""
+    pending: Sequence[Committable]
+    rewind: bool
+    fork: bool
+
+
 class SinkWriter(ABC):
     """Writes in one subtask; called by the task thread only. Implement `write` or `write_batch` (runtime calls
     `write_batch` if it is overridden, in slices bounded by time, else `write` for each record)."""
@@ -198,6 +214,14 @@ class Sink(ABC):
     def create_committer(self, ctx: CommitterContext) -> Committer | None:
         """`None` for sinks whose writers deliver on their own."""
         return None
+
+    def check_restore(self, restore: OwnerRestore) -> None:
+        """Called on the driver before a start from a checkpoint that the user has named takes the job over, so that
+        one that must be refused leaves everything as it is. Changes nothing; the committer checks again.
+
+        Raises:
+            PermanentFailure: the committer would refuse it.
+        """
 
     def uncommitted(
         self, pipeline: str, sink_id: str, owner: int, state: Any, committables: Sequence[Committable]

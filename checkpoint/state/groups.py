@@ -76,6 +76,13 @@ class KeyGroupMap:
             self._before_change(key)
         self.data[key] = value
 
+    def put_all(self, rows: dict[bytes, Any]) -> None:
+        if self.private is None:
+            self.data.update(rows)
+            return
+        for key, value in rows.items():
+            self.put(key, value)
+
     def remove(self, key: bytes) -> None:
         if key in self.data:
             if self.private is not None:

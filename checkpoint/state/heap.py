@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
+from itertools import repeat
 from threading import Lock
-from typing import Any, Literal, NoReturn
+from typing import Any, Final, Literal, NoReturn
 
 from checkpoint.codec import decode_key
 from checkpoint.state import garbage
@@ -19,8 +20,11 @@ from checkpoint.state.descriptors import (
 from checkpoint.state.errors import StateAccessError, StateRestoreError
 from checkpoint.state.groups import KeyContext, KeyGroupMap, OpenSnapshots
 from checkpoint.state.handles import AggregatingHandle, ListHandle, MapHandle, ReducingHandle, ValueHandle
-from checkpoint.state.snapshot import FrozenGroup, SnapshotAbandoned, SnapshotFooter, StateRow, write_snapshot
+from checkpoint.state.snapshot import FrozenGroup, SnapshotAbandoned, SnapshotFooter, StateBatch, write_snapshot
 from checkpoint.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, Timers
+
+_FREED_AT_ONCE: Final = 64
+"""Values; some microseconds each."""
 
 
 class HeapSnapshot:
@@ -77,12 +81,17 @@ class HeapSnapshot:
                 self._finish()
 
     def _given_up_one_by_one(self) -> Iterator[FrozenGroup]:
-        """The groups; each is freed when the next one is asked for. Freeing all at once would hold the interpreter for
-        as long as that takes."""
+        """The groups; each is freed when the next one is asked for, unless the caller still holds it. Nobody else may
+        know values that were changed since the barrier, and to free them at once would hold the interpreter for as long
+        as that takes, so that is done piece by piece."""
         groups = self._groups
         groups.reverse()
         while groups:
+            kept = [list(data.values()) for _, data in groups[-1][1]]
             yield groups.pop()
+            for values in kept:
+                while values:
+                    del values[-_FREED_AT_ONCE:]
 
     def _finish(self) -> None:
         for _ in self._given_up_one_by_one():
@@ -165,8 +174,6 @@ class HeapBackend:
 
         The snapshot must be written or released in the end; until then state that changes is copied first.
         """
-        if self._is_large():
-            garbage.exempt_after_young_collection()
         frozen: list[FrozenGroup] = []
         kept = self._kept()
         for i, group in enumerate(self._key_groups):
@@ -189,8 +196,8 @@ class HeapBackend:
     def _is_large(self) -> bool:
         return sum(len(one.data) for _, maps in self._kept() for one in maps) >= garbage.LARGE_STATE
 
-    def restore(self, rows: Iterable[StateRow], allow_unclaimed: bool = False) -> None:
-        """Take over what `read_snapshot` gives. May be called once for each file that holds some of the key groups.
+    def restore(self, batches: Iterable[StateBatch], allow_unclaimed: bool = False) -> None:
+        """Take over what `read_batches` gives. May be called once for each file that holds some of the key groups.
 
         Args:
             allow_unclaimed: leave out state that the operator doesn't declare, instead of an error.
@@ -199,51 +206,61 @@ class HeapBackend:
             StateRestoreError: the rows don't fit the operator's states or key groups.
         """
         with garbage.paused():
-            self._restore(rows, allow_unclaimed)
+            for batch in batches:
+                self._restore(batch, allow_unclaimed)
             if self._is_large():
                 garbage.exempt()
 
-    def _restore(self, rows: Iterable[StateRow], allow_unclaimed: bool) -> None:
-        timers = {each.name: each for each in (self.event_timers, self.processing_timers)}
-        for group, name, key, namespace, value in rows:
-            if name in timers:
+    def _restore(self, batch: StateBatch, allow_unclaimed: bool) -> None:
+        group, name, keys, namespaces, values = batch
+        for timers in (self.event_timers, self.processing_timers):
+            if name == timers.name:
                 self._check_group(group, name)
-                problem = timers[name].restore(group, key, namespace, value)
-                if problem is not None:
+                wrong = timers.restore(group, keys, namespaces or repeat(None), values)
+                if wrong is not None:
+                    key, problem = wrong
                     raise StateRestoreError(
                         f"{name} of {self._operator}: a row of key {decode_key(key)!r} {problem}; the checkpoint is "
                         "damaged"
                     )
-                continue
-            state = self._states.get(name)
-            if state is None:
-                if allow_unclaimed:
-                    continue
-                raise StateRestoreError(
-                    f"the checkpoint holds state {name!r} for {self._operator}, which declares "
-                    f"{', '.join(map(repr, self._states)) or 'none'}; declare it again under its old name, "
-                    "or start with allow_unclaimed=True to drop it"
-                )
-            self._check_group(group, name)
-            descriptor, maps = state
-            data = maps[group - self._first]
-            problem = None
-            if namespace is not None:
-                problem = f"has a namespace ({namespace!r}), which {type(descriptor).__name__} doesn't have"
-            elif not isinstance(value, descriptor.content):
-                problem = (
-                    f"is no {type(descriptor).__name__}; declare the state as it was when the checkpoint was taken"
-                )
-            elif key in data.data:
-                problem = "is in the checkpoint twice"
-            if problem is not None:
-                raise StateRestoreError(
-                    f"state {name!r} of {self._operator}: the value of key {decode_key(key)!r} {problem}"
-                )
-            data.put(key, value)
+                return
+        state = self._states.get(name)
+        if state is None:
+            if allow_unclaimed:
+                return
+            raise StateRestoreError(
+                f"the checkpoint holds state {name!r} for {self._operator}, which declares "
+                f"{', '.join(map(repr, self._states)) or 'none'}; declare it again under its old name, "
+                "or start with allow_unclaimed=True to drop it"
+            )
+        self._check_group(group, name)
+        descriptor, maps = state
+        kind = type(descriptor).__name__
+        if namespaces is not None:
+            i = next(i for i, namespace in enumerate(namespaces) if namespace is not None)
+            self._refuse(name, keys[i], f"has a namespace ({namespaces[i]!r}), which {kind} doesn't have")
+        if not all(issubclass(one, descriptor.content) for one in set(map(type, values))):
+            i = next(i for i, value in enumerate(values) if not isinstance(value, descriptor.content))
+            self._refuse(name, keys[i], f"is no {kind}; declare the state as it was when the checkpoint was taken")
+        rows, target = dict(zip(keys, values, strict=True)), maps[group - self._first]
+        if len(rows) < len(keys) or not target.data.keys().isdisjoint(rows):
+            self._refuse(name, _first_double(keys, target.data), "is in the checkpoint twice")
+        target.put_all(rows)
+
+    def _refuse(self, name: str, key: bytes, problem: str) -> NoReturn:
+        raise StateRestoreError(f"state {name!r} of {self._operator}: the value of key {decode_key(key)!r} {problem}")
 
     def _check_group(self, group: int, name: str) -> None:
         if group not in self._key_groups:
             raise StateRestoreError(
                 f"state {name!r} of {self._operator}: row of key group {group} outside {self._key_groups}"
             )
+
+
+def _first_double(keys: list[bytes], present: Container[bytes]) -> bytes:
+    seen: set[bytes] = set()
+    for key in keys:
+        if key in seen or key in present:
+            return key
+        seen.add(key)
+    raise AssertionError("no key is there twice")

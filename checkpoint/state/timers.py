@@ -7,7 +7,7 @@ deleted, so its entries count only while the dicts have them; `restore` makes it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -111,22 +111,25 @@ class Timers:
     def __len__(self) -> int:
         return self._live
 
-    def restore(self, group: int, key: bytes, namespace: bytes | None, value: Any) -> str | None:
-        """Take over a row of a snapshot.
+    def restore(
+        self, group: int, keys: Sequence[bytes], namespaces: Iterable[bytes | None], values: Iterable[Any]
+    ) -> tuple[bytes, str] | None:
+        """Take over rows of a snapshot.
 
         Returns:
-            What is wrong with the row, if anything.
+            A key, and what is wrong with its row, if anything is.
         """
-        if namespace is None or len(namespace) != _TIME or value is not None:
-            return "is no timer"
-        entry = namespace + group.to_bytes(2, "big") + key
-        map_ = self.maps[group - self._first]
-        if entry in map_.data:
-            return "is in the checkpoint twice"
-        map_.put(entry, None)
-        self._index.append(entry)
+        map_, infix = self.maps[group - self._first], group.to_bytes(2, "big")
         self._sorted = False
-        self._live += 1
+        for key, namespace, value in zip(keys, namespaces, values, strict=False):
+            if namespace is None or len(namespace) != _TIME or value is not None:
+                return key, "is no timer"
+            entry = namespace + infix + key
+            if entry in map_.data:
+                return key, "is in the checkpoint twice"
+            map_.put(entry, None)
+            self._index.append(entry)
+            self._live += 1
         return None
 
     # -- inside -------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 from checkpoint.codec import decode, encode, encode_key
 from checkpoint.elements import ChannelName, EdgeName
 from checkpoint.key_groups import key_group
-from checkpoint.state import HeapBackend, read_snapshot
+from checkpoint.state import HeapBackend, read_batches
 from checkpoint.state.operator_lists import shared_out
 from pipeline.graph import PlannedStep, StepKind, Vertex
 from pipeline.operators import KeyedOperator, Operator
@@ -91,7 +91,7 @@ class OperatorHarness:
         harness._chain.restore_lists(_STEP, shared_out(lists, len(snapshots), 0, 1))
         for one in snapshots:
             if harness._backend is not None and one.keyed_state:
-                harness._backend.restore(read_snapshot(one.keyed_state))
+                harness._backend.restore(read_batches(one.keyed_state))
             state = decode(one.operator_state)
             if state is not None:
                 operator.restore(state)

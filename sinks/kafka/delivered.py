@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import KafkaException
 
 from sinks.kafka.marker import Marker
+from sinks.kafka.settle import OnMarkerLost, Situation, settle
 from sinks.kafka.transactions import MarkerGroup
-from sinks.sink import Committable
+from sinks.sink import Committable, OwnerRestore
+
+_LOOK: Final = 5.0
+"""Seconds to wait for a marker that a pending transaction may still change."""
 
 
 def not_out(
@@ -30,3 +34,44 @@ def not_out(
     if found is None or found.lineage.id != Marker.from_wire(recorded).lineage.id:
         return committables
     return [one for one in committables if found.last is None or one.name > found.last]
+
+
+def check_restore(
+    servers: str,
+    config: Mapping[str, Any],
+    owner: str,
+    topic: str,
+    on_marker_lost: OnMarkerLost,
+    restore: OwnerRestore,
+) -> None:
+    """See whether the owner can be restored, as far as Kafka tells its marker.
+
+    Args:
+        owner: its name, that of the marker's group.
+        topic: has the marker of an owner without state.
+
+    Raises:
+        OutputAhead, EarlierOutput, MarkerLost, ForeignMarker: it can't.
+    """
+    recorded = None
+    if restore.state is not None:
+        topic, *wire = restore.state
+        recorded = Marker.from_wire(wire)
+    try:
+        found, _ = MarkerGroup(servers, config, owner, topic).read(_LOOK)
+    except KafkaException:
+        return
+    settle(
+        Situation(
+            group=owner,
+            lineage=restore.lineage,
+            checkpoint=restore.checkpoint,
+            recorded=recorded,
+            found=found,
+            restored=[committable.name for committable in restore.pending],
+            rewind=restore.rewind,
+            ignore_earlier_output=False,
+            on_marker_lost=on_marker_lost,
+            fork=restore.fork,
+        )
+    )

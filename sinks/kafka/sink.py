@@ -7,13 +7,13 @@ from typing import Any, Final, get_args
 
 from sinks.kafka.clients import OWNED, Delivery
 from sinks.kafka.committer import CommitterOptions, KafkaCommitter
-from sinks.kafka.delivered import not_out
+from sinks.kafka.delivered import check_restore, not_out
 from sinks.kafka.encoding import Field, Format, RecordEncoder, RecordOptions
 from sinks.kafka.settle import OnMarkerLost
 from sinks.kafka.topics import TopicCatalog
 from sinks.kafka.validation import check_brokers, check_topic
 from sinks.kafka.writers import DirectWriter, StagingWriter
-from sinks.sink import Committable, Committer, CommitterContext, Sink, SinkWriter, WriterContext
+from sinks.sink import Committable, Committer, CommitterContext, OwnerRestore, Sink, SinkWriter, WriterContext
 
 _MIB: Final = 1024 * 1024
 _SEGMENT_BYTES: Final = 8 * _MIB
@@ -154,6 +154,16 @@ class KafkaSink(Sink):
             on_marker_lost=self.on_marker_lost,
         )
         return KafkaCommitter(options, ctx)
+
+    def check_restore(self, restore: OwnerRestore) -> None:
+        """By the owner's marker; whatever Kafka doesn't tell is left to the committer.
+
+        Raises:
+            OutputAhead, EarlierOutput, MarkerLost, ForeignMarker: the marker doesn't fit the checkpoint.
+        """
+        if self.delivery == "exactly_once":
+            name = self._owner_name(restore.pipeline, restore.sink_id, restore.owner)
+            check_restore(self.servers, self.config, name, self.marker_topic, self.on_marker_lost, restore)
 
     def uncommitted(
         self, pipeline: str, sink_id: str, owner: int, state: Any, committables: Sequence[Committable]

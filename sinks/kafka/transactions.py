@@ -66,7 +66,7 @@ class MarkerGroup:
             "isolation.level": "read_committed",
         }
 
-    def read(self) -> tuple[Marker | None, bytes]:
+    def read(self, timeout: float = STEP_TIMEOUT) -> tuple[Marker | None, bytes]:
         """The committed marker, and the group's metadata for `send_offsets_to_transaction`.
 
         Raises:
@@ -75,7 +75,7 @@ class MarkerGroup:
         """
         consumer = Consumer(self._config)
         try:
-            found = consumer.committed([TopicPartition(self.topic, 0)], timeout=STEP_TIMEOUT)[0]
+            found = consumer.committed([TopicPartition(self.topic, 0)], timeout=timeout)[0]
             if found.error is not None:
                 raise KafkaException(found.error)
             metadata = consumer.consumer_group_metadata()

@@ -8,7 +8,7 @@ import pytest
 
 from checkpoint.codec import EncodingError, encode_key
 from checkpoint.key_groups import key_group
-from checkpoint.state import AggregatingState, DeclaresState, HeapBackend, StateAccessError, bind, read_snapshot
+from checkpoint.state import AggregatingState, DeclaresState, HeapBackend, StateAccessError, bind, read_batches
 
 MAX = 16
 
@@ -77,7 +77,7 @@ def test_a_snapshot_holds_the_accumulator_as_it_was_though_it_is_changed_in_plac
     data = bytearray()
     snapshot.write(data.extend)
     restored = Running()
-    restored.backend.restore(read_snapshot(bytes(data)))
+    restored.backend.restore(read_batches(bytes(data)))
     assert (job.op.average.value, restored.at("a").average.value) == (2.0, 1.0)
     restored.op.average.add(5.0)
     assert restored.op.average.value == 3.0

@@ -21,10 +21,12 @@ from checkpoint.state import (
     ReducingState,
     SnapshotAbandoned,
     StateAccessError,
+    StateBatch,
     StateRestoreError,
     ValueState,
     bind,
     descriptors_of,
+    read_batches,
     read_snapshot,
 )
 
@@ -500,7 +502,7 @@ def test_a_sink_that_fails_fails_the_write_and_releases_the_snapshot() -> None:
 def restored(files: Iterable[bytes], groups: range = range(MAX), cls: type = Everything, **options: Any) -> Running:
     job = Running(groups, cls)
     for data in files:
-        job.backend.restore(read_snapshot(data, groups), **options)
+        job.backend.restore(read_batches(data, groups), **options)
     return job
 
 
@@ -576,8 +578,35 @@ def test_the_same_key_from_two_files_is_an_error() -> None:
         restored([data, data])
 
 
+@pytest.mark.parametrize(
+    ("keys", "namespaces", "values", "problem"),
+    [
+        (["a", "b", "a"], None, [[1], [2], [3]], "key 'a' is in the checkpoint twice"),
+        (["a", "b", "k"], None, [[1], [2], [3]], "key 'k' is in the checkpoint twice"),
+        (["a", "b"], None, [[1], 2], "key 'b' is no ListState"),
+        (["a", "b"], [None, b"n"], [[1], [2]], "key 'b' has a namespace"),
+    ],
+)
+def test_one_bad_row_among_others_is_found_and_named(
+    keys: list[str], namespaces: list[bytes | None] | None, values: list[Any], problem: str
+) -> None:
+    backend = Running(cls=Retyped).backend
+    backend.restore([StateBatch(0, "total", [encode_key("k")], None, [[0]])])
+    with pytest.raises(StateRestoreError, match=problem):
+        backend.restore([StateBatch(0, "total", list(map(encode_key, keys)), namespaces, values)])
+
+
+def test_what_is_restored_while_a_snapshot_is_open_is_not_in_it() -> None:
+    job = Running(cls=Retyped)
+    job.backend.restore([StateBatch(0, "total", [encode_key("k")], None, [[0]])])
+    snapshot = job.backend.freeze()
+    job.backend.restore([StateBatch(0, "total", [encode_key("l")], None, [[1]])])
+    assert [row[4] for row in read_snapshot(written(snapshot))] == [[0]]
+    assert [row[4] for row in read_snapshot(written(job.backend.freeze()))] == [[0], [1]]
+
+
 def test_rows_of_foreign_key_groups_are_an_error() -> None:
     group = key_group(encode_key("k"), MAX)
     other = range(group + 1, MAX) if group + 1 < MAX else range(group)
     with pytest.raises(StateRestoreError, match="outside"):
-        Running(other).backend.restore(read_snapshot(snapshot_with(total=5)))
+        Running(other).backend.restore(read_batches(snapshot_with(total=5)))

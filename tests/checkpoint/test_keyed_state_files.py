@@ -11,11 +11,11 @@ import pytest
 
 from checkpoint.codec import encode_key
 from checkpoint.key_groups import range_of
-from checkpoint.state import read_footer
+from checkpoint.state import read_footer, snapshot
 from checkpoint.state.files import load_keyed_state
 from checkpoint.state.snapshot import write_snapshot
 from checkpoint.storage.handles import FileHandle
-from checkpoint.storage.storage import CheckpointStorage, DamagedFile, OpenedFile
+from checkpoint.storage.storage import CheckpointStorage, DamagedFile, OpenedFile, StorageError
 
 GROUPS = 16
 PATH = "chk-1-1/totals-0-state.arrow"
@@ -63,13 +63,15 @@ def path(tmp_path: Path) -> Path:
 
 
 def values(storage: CheckpointStorage, handle: FileHandle, groups: range) -> list[Any]:
-    return [row[4][::2] for row in load_keyed_state(storage, handle, groups)]
+    return [value[::2] for batch in load_keyed_state(storage, handle, groups) for value in batch.values]
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3, 5])
+@pytest.mark.parametrize("at_once", [1, 8 << 20])
 def test_each_subtask_reads_the_bytes_of_its_key_groups_once_and_no_others(
-    storage: Counting, handle: FileHandle, path: Path, parallelism: int
+    storage: Counting, handle: FileHandle, path: Path, parallelism: int, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(snapshot, "_READ", at_once)
     places = {group: range(offset, offset + size) for group, offset, size, *_ in read_footer(path.read_bytes()).groups}
     found: list[Any] = []
     for subtask in range(parallelism):
@@ -77,8 +79,31 @@ def test_each_subtask_reads_the_bytes_of_its_key_groups_once_and_no_others(
         groups = range_of(subtask, parallelism, GROUPS)
         found += values(storage, handle, groups)
         end = max(place.stop for place in places.values())
-        assert [read for read in storage.reads if read.start < end] == [places[group] for group in groups]
+        reads = [read for read in storage.reads if read.start < end]
+        if at_once == 1:
+            assert reads == [places[group] for group in groups]
+        else:
+            assert reads == [range(places[groups[0]].start, places[groups[-1]].stop)]
     assert sorted(found) == [[g, i] for g in range(GROUPS) for i in range(10)]
+
+
+def test_small_key_groups_are_read_together_and_large_ones_alone(
+    storage: Counting, handle: FileHandle, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = [range(offset, offset + size) for _, offset, size, *_ in read_footer(path.read_bytes()).groups]
+    monkeypatch.setattr(snapshot, "_READ", 3 * max(map(len, places)))
+    assert len(values(storage, handle, range(GROUPS))) == 10 * GROUPS
+    reads = [read for read in storage.reads if read.start < places[-1].stop]
+    assert [(read.start, read.stop) for read in reads] == [
+        (few[0].start, few[-1].stop) for few in (places[i : i + 3] for i in range(0, GROUPS, 3))
+    ]
+
+
+def test_a_file_of_another_version_is_not_damaged(storage: Counting, handle: FileHandle, path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1] + b"1")
+    with pytest.raises(StorageError, match=r"totals-0-state\.arrow: format b'WeirKey1' is not known") as caught:
+        values(storage, handle, range(1))
+    assert not isinstance(caught.value, DamagedFile)
 
 
 def test_damage_is_found_by_those_who_read_it_and_named(storage: Counting, handle: FileHandle, path: Path) -> None:
@@ -92,7 +117,7 @@ def test_damage_is_found_by_those_who_read_it_and_named(storage: Counting, handl
         values(storage, handle, range(5, 6))
 
 
-@pytest.mark.parametrize("place", range(-1, -60, -7))
+@pytest.mark.parametrize("place", range(-2, -60, -7))
 def test_a_damaged_footer_is_found_whatever_is_read(
     storage: Counting, handle: FileHandle, path: Path, place: int
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from checkpoint.codec import encode_key
 from checkpoint.key_groups import key_group
-from checkpoint.state import HeapBackend, StateRestoreError, ValueState, garbage, read_snapshot
+from checkpoint.state import HeapBackend, StateBatch, StateRestoreError, ValueState, garbage, read_batches
 
 GROUPS = 4
 KEYS = 40
@@ -50,19 +50,36 @@ def filled(keys: int = KEYS) -> Job:
     return job
 
 
-def test_small_state_is_left_to_the_collector() -> None:
-    job = filled(KEYS - 1)
-    job.backend.freeze()
-    assert job.looked_at() == GROUPS
-
-
-def test_from_its_first_snapshot_on_no_collection_looks_at_large_state() -> None:
+def test_no_collection_looks_at_the_dicts_that_are_copied_after_a_barrier() -> None:
     job = filled()
+    assert job.looked_at() == GROUPS
     snapshot = job.backend.freeze()
-    assert job.looked_at() == 0
     for key in range(KEYS):
         job.put(key, [key, "new"])  # copies the dicts that the snapshot reads
     assert job.looked_at() == 0
+    snapshot.release()
+
+
+def test_small_dicts_are_left_to_the_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(garbage, "LARGE_MAP", KEYS + 1)
+    job = filled()
+    snapshot = job.backend.freeze()
+    for key in range(KEYS):
+        job.put(key, [key, "new"])
+    assert job.looked_at() == GROUPS
+    snapshot.release()
+
+
+def test_while_everything_is_to_be_looked_at_nothing_is_left_out() -> None:
+    job = filled()
+    snapshot = job.backend.freeze()
+    garbage.look_at_all(True)
+    try:
+        for key in range(KEYS):
+            job.put(key, [key, "new"])
+        assert job.looked_at() == GROUPS
+    finally:
+        garbage.look_at_all(False)
     snapshot.release()
 
 
@@ -71,7 +88,7 @@ def test_nor_does_one_look_at_restored_state() -> None:
     filled().backend.freeze().write(lambda piece: pieces.append(bytes(piece)))
     gc.unfreeze()
     job = Job()
-    job.backend.restore(read_snapshot(b"".join(pieces)))
+    job.backend.restore(read_batches(b"".join(pieces)))
     assert job.looked_at() == 0
     assert gc.isenabled()
 
@@ -79,7 +96,7 @@ def test_nor_does_one_look_at_restored_state() -> None:
 def test_the_collector_is_on_again_after_a_restore_that_failed() -> None:
     job = Job()
     with pytest.raises(StateRestoreError):
-        job.backend.restore([(0, "unknown", b"k", None, 1)])
+        job.backend.restore([StateBatch(0, "unknown", [b"k"], None, [1])])
     assert gc.isenabled()
 
 
@@ -108,12 +125,3 @@ def test_what_was_state_is_freed_when_it_is_replaced() -> None:
     for key in range(KEYS):
         job.put(key, None)
     assert [one() for one in watched] == [None] * KEYS
-
-
-def test_garbage_in_cycles_that_is_there_at_a_barrier_is_collected() -> None:
-    job, thing = filled(), Thing()
-    thing.append(thing)
-    watched = weakref.ref(thing)
-    del thing
-    job.backend.freeze().release()
-    assert watched() is None

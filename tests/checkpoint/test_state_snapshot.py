@@ -6,9 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from checkpoint.codec import decode_state, encode_key
-from checkpoint.state import SnapshotFormatError, read_footer, read_snapshot
+from checkpoint.codec import decode_state, encode_key, encode_state
+from checkpoint.state import SnapshotFormatError, StateBatch, read_batches, read_footer, read_snapshot, snapshot
 from checkpoint.state.snapshot import FrozenGroup, write_snapshot
 
 KEYS = [encode_key(i) for i in range(3)]
@@ -45,6 +47,60 @@ def test_only_the_rows_of_the_asked_key_groups_are_read_and_only_their_bytes() -
     assert list(read_snapshot(bytes(data), range(4, 9))) == [row for row in ROWS if row[0] == 7]
     with pytest.raises(SnapshotFormatError, match="key group 3"):
         list(read_snapshot(bytes(data)))
+
+
+def test_batches_hold_one_key_group_and_state_each() -> None:
+    at = [(5).to_bytes(8, "big") + bytes(2) + key for key in KEYS[:2]]
+    groups = [(0, [("a", {KEYS[0]: 1}), ("event timers", dict.fromkeys(at)), ("b", {KEYS[1]: (2,)})])]
+    time = (5).to_bytes(8, "big")
+    assert list(read_batches(written(groups))) == [
+        StateBatch(0, "a", [KEYS[0]], None, [1]),
+        StateBatch(0, "event timers", KEYS[:2], [time, time], [None, None]),
+        StateBatch(0, "b", [KEYS[1]], None, [(2,)]),
+    ]
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.lists(
+        st.dictionaries(
+            st.sampled_from(["a", "b", "event timers"]), st.sets(st.integers(0, 60), min_size=1), min_size=1
+        ),
+        max_size=3,
+    ),
+    st.integers(1, 40),
+    st.integers(1, 600),
+)
+def test_rows_come_back_whatever_the_batches(states: list[dict[str, set[int]]], rows: int, size: int) -> None:
+    def content(name: str, ids: set[int]) -> dict[bytes, Any]:
+        if name == "event timers":
+            return {i.to_bytes(8, "big") + bytes(2) + encode_key(i): None for i in ids}
+        return {encode_key(i): "x" * i for i in ids}
+
+    groups = [(g, [(name, content(name, ids)) for name, ids in one.items()]) for g, one in enumerate(states)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(snapshot, "_BATCH_ROWS", rows)
+        patch.setattr(snapshot, "_BATCH_BYTES", size)
+        data = written(groups)
+    assert list(read_snapshot(data)) == [
+        (g, name, entry[10:], entry[:8], None) if name == "event timers" else (g, name, entry, None, value)
+        for g, one in groups
+        for name, values in one
+        for entry, value in values.items()
+    ]
+    assert pa.ipc.open_stream(data).read_all().num_rows == sum(len(ids) for one in states for ids in one.values())
+
+
+def test_a_batch_that_mixes_states_row_by_row_is_read_too() -> None:
+    """Not as it is written here, but as the format allows."""
+    names = ["a", "b", "a"]
+    columns = [[4] * 3, names, KEYS, [None] * 3, [encode_state(i) for i in range(3)]]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, snapshot._SCHEMA, strict=True)]
+    batch = pa.RecordBatch.from_arrays(arrays, schema=snapshot._SCHEMA)
+    found = list(snapshot._batches_in(memoryview(batch.serialize().to_pybytes())))
+    assert [(one.state, one.keys, one.values) for one in found] == [
+        ("a", [KEYS[0]], [0]), ("b", [KEYS[1]], [1]), ("a", [KEYS[2]], [2])
+    ]  # fmt: skip
 
 
 def test_the_footer_says_what_is_where() -> None:

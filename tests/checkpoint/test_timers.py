@@ -17,9 +17,11 @@ from checkpoint.state import (
     HeapBackend,
     HeapSnapshot,
     StateAccessError,
+    StateBatch,
     StateRestoreError,
     ValueState,
     bind,
+    read_batches,
     read_snapshot,
 )
 from checkpoint.state.groups import KeyGroupMap
@@ -67,7 +69,7 @@ def written(snapshot: HeapSnapshot) -> bytes:
 def restored(*files: bytes, groups: range = range(MAX)) -> HeapBackend:
     one = backend(groups)
     for file in files:
-        one.restore(read_snapshot(file, groups))
+        one.restore(read_batches(file, groups))
     return one
 
 
@@ -229,7 +231,7 @@ def test_timers_lie_beside_other_state() -> None:
     at_key(one, "a")
     operator.total.value = 7
     again, operator = bound()
-    again.restore(read_snapshot(written(one.freeze())))
+    again.restore(read_batches(written(one.freeze())))
     at_key(again, "a")
     assert operator.total.value == 7
     assert fire(again, 10) == [timer(10, "a")]
@@ -238,7 +240,7 @@ def test_timers_lie_beside_other_state() -> None:
 @pytest.mark.parametrize(("namespace", "problem"), [(None, "is no timer"), (b"123", "is no timer")])
 def test_a_row_that_is_no_timer_is_refused(namespace: bytes | None, problem: str) -> None:
     with pytest.raises(StateRestoreError, match=problem):
-        backend().restore([(0, EVENT_TIMERS, encode_key("a"), namespace, None)])
+        backend().restore([StateBatch(0, EVENT_TIMERS, [encode_key("a")], [namespace], [None])])
 
 
 def test_a_timer_that_is_in_a_checkpoint_twice_is_refused() -> None:
@@ -248,9 +250,9 @@ def test_a_timer_that_is_in_a_checkpoint_twice_is_refused() -> None:
 
 
 def test_a_timer_of_anothers_key_group_is_refused() -> None:
-    row = (9, EVENT_TIMERS, encode_key("a"), bytes(8), None)
+    batch = StateBatch(9, EVENT_TIMERS, [encode_key("a")], [bytes(8)], [None])
     with pytest.raises(StateRestoreError, match="key group 9 outside"):
-        backend(range(4)).restore([row])
+        backend(range(4)).restore([batch])
 
 
 def test_a_barrier_takes_the_dicts_and_looks_at_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,6 +95,7 @@ def test_a_savepoint_that_output_is_ahead_of_is_refused_at_once_and_a_rewind_wri
     assert str(caught.value).count("output is ahead of this checkpoint") == 1
     assert "or start with rewind=True" in str(caught.value)
     assert "Traceback" not in str(caught.value)
+    finish(stage, spark)  # the refused start has given nothing up
     assert stage.findings() == EXACT
     finish(stage, spark, savepoint, parallelism, rewind=True)
     again = Findings(duplicated=100)
@@ -185,8 +186,10 @@ def test_an_older_checkpoint_that_output_is_ahead_of_is_not_restored_in_place_of
     content[len(content) // 2] ^= 0xFF
     file.write_bytes(content)
     handle = stage.pipeline(on_damaged="previous").start(spark=spark)
-    with pytest.raises(JobFailed, match=f"OutputAhead: .*checkpoint {older.id} is being restored"):
+    with pytest.raises(JobFailed, match=f"OutputAhead: .*checkpoint {older.id} is being restored") as caught:
         handle.wait(WAIT)
+    assert str(caught.value).count("output is ahead of this checkpoint") == 1
+    assert "Traceback" not in str(caught.value)
     assert handle.restarts == (damage == "state")  # that is found out by a subtask
     assert stage.findings() == EXACT
 

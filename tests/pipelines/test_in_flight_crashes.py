@@ -127,6 +127,6 @@ def test_a_killed_driver_that_is_started_again_goes_on_with_what_was_in_flight(
     storage = CheckpointStorage((tmp_path / "checkpoints").as_uri(), name)
     assert storage.load(storage.list_checkpoints()[-1]).in_flight_records > 0
     ended = topology_driver.end(topology_driver.start(tmp_path, name, shape, **options))
-    assert ended == {"status": "finished", "restarts": 0}
+    assert ended == {"status": "finished", "restarts": 0, "failure": None}
     schedule, sink = topology_driver.parts(tmp_path, 10)
     assert validate(sink.records, schedule.emitted()) == EXACT

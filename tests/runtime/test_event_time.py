@@ -11,7 +11,7 @@ import pytest
 from checkpoint.codec import encode_key
 from checkpoint.elements import ChannelName, EdgeName, IdleStatus, Watermark
 from checkpoint.key_groups import key_group
-from checkpoint.state import HeapBackend, StateAccessError, read_snapshot
+from checkpoint.state import HeapBackend, StateAccessError, read_batches
 from checkpoint.watermark_generator import PERIOD
 from checkpoint.watermarks import MAX_WATERMARK
 from pipeline import KeyedOperator, ListState, Operator, Pipeline, WatermarkStrategy
@@ -593,7 +593,7 @@ def restored(
         if old.backend is not None and one.backend is not None:
             pieces = bytearray()
             old.backend.freeze().write(pieces.extend)
-            one.backend.restore(read_snapshot(bytes(pieces)))
+            one.backend.restore(read_batches(bytes(pieces)))
     return one.open()
 
 

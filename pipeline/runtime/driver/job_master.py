@@ -15,6 +15,7 @@ from typing import Any
 from checkpoint import failpoints
 from checkpoint.config import SAVEPOINT_ALIGNMENT, CheckpointConfig
 from checkpoint.coordination.coordinator_options import CoordinatorOptions
+from checkpoint.errors import PermanentFailure
 from checkpoint.storage import owners
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.naming import CheckpointRef
@@ -36,6 +37,7 @@ from pipeline.runtime.driver.restart import RestartPolicy
 from pipeline.runtime.driver.slots import await_slots, require_slots
 from pipeline.runtime.driver.spark_job import check_session, spark_context
 from pipeline.runtime.driver.start_checks import (
+    check_sinks,
     claims_output,
     invalid_steps,
     invisible_output,
@@ -253,6 +255,8 @@ class JobMaster:
                 # A start that must be refused doesn't end the job that it would have taken over.
                 point = restore_point(o, storage, number > 0, self._damaged)
                 positions.plan_for(point.metadata if point else None)
+                if point is not None and o.restore != "latest":
+                    check_sinks(o, point)
             claim = self._claim = owners.claim(storage)
             point = restore_point(o, storage, number > 0, self._damaged)
             plan = positions.plan_for(point.metadata if point else None)
@@ -265,7 +269,7 @@ class JobMaster:
             retained = tuple(storage.list_checkpoints())
             loaded, unreadable = _load(storage, retained)
             probe = write_probe(storage) if self._may_be_local(storage) else None
-        except (DamagedFile, owners.Fenced, PipelineError) as error:
+        except (DamagedFile, PermanentFailure, PipelineError) as error:
             raise AttemptFailed(f"{type(error).__name__}: {error}", permanent=True) from error
         except StorageError as error:
             raise AttemptFailed(f"{type(error).__name__}: {error}", permanent=number == 0) from error

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
+from checkpoint.committables import Committable
 from checkpoint.config import CheckpointConfig
 from checkpoint.gate import GateOptions
 from checkpoint.storage.naming import CheckpointRef
@@ -15,6 +17,7 @@ from pipeline.graph import Plan, StepKind
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.restore_plan import check_restorable
 from pipeline.runtime.driver.start_positions import refuse_to_skip, uncommitted_output
+from sinks.sink import Lineage, OwnerRestore
 
 
 def check_arguments(restore: str, claim: bool | None, ignore_in_flight: int | None) -> None:
@@ -128,6 +131,47 @@ def restore_point(
     if point is not None:
         check_restorable(point.metadata, options.plan, options.max_parallelism, options.allow_unclaimed)
     return point
+
+
+def check_sinks(options: JobOptions, point: RestorePoint) -> None:
+    """See whether sinks would refuse what is restored. Asks the brokers.
+
+    Raises:
+        PermanentFailure: one would.
+    """
+    o, metadata = options, point.metadata
+    fork = metadata.pipeline != o.name
+    claimed = claims_output(o, point)
+    lineage = Lineage(metadata.lineage, metadata.lineage_parent)
+    if o.rewind or not claimed:
+        lineage = Lineage("new", (metadata.lineage, metadata.id))
+    for vertex in o.plan.vertices:
+        for step in vertex.steps:
+            if step.kind is not StepKind.SINK:
+                continue
+            pending: dict[int, list[Committable]] = {}
+            states: dict[int, Any] = {}
+            for snapshot in () if fork else metadata.operator(step.id):
+                hosted = point.storage.unspill(snapshot).state.get("sink", {"pending": [], "committers": []})
+                states.update(hosted["committers"])
+                if claimed:
+                    pending.update(
+                        (owner, [Committable.from_wire(w) for w in wire]) for owner, wire in hosted["pending"]
+                    )
+            for owner in sorted({*range(vertex.parallelism), *states, *pending}):
+                step.payload.check_restore(
+                    OwnerRestore(
+                        o.name,
+                        step.id,
+                        owner,
+                        lineage,
+                        metadata.id,
+                        states.get(owner),
+                        pending.get(owner, []),
+                        o.rewind,
+                        fork,
+                    )
+                )
 
 
 def claims_output(options: JobOptions, point: RestorePoint | None) -> bool:

@@ -12,11 +12,15 @@ everything is looked at again, which happens once an hour at most: so what such 
 from __future__ import annotations
 
 import gc
+import queue
+import threading
 import time
 from collections.abc import Callable
 from typing import Final
 
-_LONG: Final = 0.01
+from checkpoint.state import garbage
+
+_LONG: Final = 0.005
 """Seconds that a full collection may take before what survived it is set aside."""
 _LOOK_AT_ALL: Final = 3600.0
 """Seconds between two full collections that look at everything."""
@@ -31,29 +35,49 @@ class ShortCollections:
         self._began: float | None = None
         self._looked_at_all = clock()
         self._set_aside = False
+        self._orders: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        """Whether to go on. No other queue may be filled in the middle of a collection."""
+        self._thread = threading.Thread(target=self._make_small, name="weir-gc", daemon=True)
 
     def start(self) -> None:
         """Set aside what is there: modules, classes, code."""
         gc.callbacks.append(self._collection)
         gc.freeze()
         self._set_aside = True
+        self._thread.start()
 
     def stop(self) -> None:
+        self._orders.put(False)
+        self._thread.join()
         gc.callbacks.remove(self._collection)
         gc.unfreeze()
 
+    def _make_small(self) -> None:
+        """In a thread of its own: a full collection that finds nearly everything set aside, so that Python takes little
+        for a quarter more, and the next one comes while there is little to look at."""
+        while self._orders.get():
+            gc.collect()
+
     def _collection(self, phase: str, info: dict[str, int]) -> None:
-        if info["generation"] != _FULL:
+        if info["generation"] == 0:
             return
         now = self._clock()
         if phase == "start":
             self._began = now
         elif self._began is not None:  # else started in the middle of one
             took, self._began = now - self._began, None
-            if self._set_aside and now - self._looked_at_all >= _LOOK_AT_ALL:
+            if info["generation"] != _FULL:
+                if took > _LONG:
+                    garbage.exempt()
+                    self._set_aside = True
+            elif self._set_aside and now - self._looked_at_all >= _LOOK_AT_ALL:
                 gc.unfreeze()  # the next one looks at everything; it comes soon, since this one looked at little
+                garbage.look_at_all(True)
                 self._set_aside = False
                 self._looked_at_all = now
-            elif took > _LONG:
-                gc.freeze()
-                self._set_aside = True
+            else:
+                garbage.look_at_all(False)
+                if took > _LONG:
+                    gc.freeze()
+                    self._orders.put(True)
+                self._set_aside = self._set_aside or took > _LONG
