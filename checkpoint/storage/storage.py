@@ -15,8 +15,9 @@ import xxhash
 
 from checkpoint import failpoints
 from checkpoint.storage.claims import Claim, RestoreRecord
-from checkpoint.storage.filesystem import Data, Entry, LocalFiles, discard_after_failure, open_files
+from checkpoint.storage.filesystem import Data, Entry, discard_after_failure
 from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.local_files import LocalFiles
 from checkpoint.storage.metadata import (
     CheckpointMetadata,
     MetadataError,
@@ -26,6 +27,7 @@ from checkpoint.storage.metadata import (
     unpack_state,
 )
 from checkpoint.storage.naming import METADATA, PROBE, SHARED, CheckpointRef, belongs_to, encode, parse_trace
+from checkpoint.storage.opening import open_files
 
 INLINE_STATE_LIMIT: Final = 16 * 1024
 """Bytes of packed state of one step and subtask that stay inline in `_metadata`."""

@@ -18,8 +18,9 @@ from s3_server import Bucket, StoredFolder
 
 from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.storage import storage as storage_module
-from checkpoint.storage.filesystem import ArrowFiles, LocalFiles
+from checkpoint.storage.arrow_files import ArrowFiles
 from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.local_files import LocalFiles
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.naming import (
     CheckpointRef,

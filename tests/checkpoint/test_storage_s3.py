@@ -14,7 +14,7 @@ import textwrap
 import pytest
 from s3_server import Bucket, S3Server, StoredFolder
 
-from checkpoint.storage import filesystem
+from checkpoint.storage import arrow_files
 from checkpoint.storage.storage import CheckpointStorage, StorageError
 
 MIB = 1024 * 1024
@@ -56,8 +56,8 @@ def test_an_endpoint_that_nobody_listens_at_is_an_error() -> None:
 
 
 def test_a_server_that_does_not_answer_is_waited_for_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filesystem, "_S3_STALL_TIMEOUT", 1.0)
-    monkeypatch.setattr(filesystem, "_S3_ATTEMPTS", 1)
+    monkeypatch.setattr(arrow_files, "_S3_STALL_TIMEOUT", 1.0)
+    monkeypatch.setattr(arrow_files, "_S3_ATTEMPTS", 1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         endpoint = f"127.0.0.1:{silent.getsockname()[1]}"
         storage = CheckpointStorage(f"s3://bucket/weir?endpoint_override={endpoint}&scheme=http&region=r", "orders")
@@ -130,7 +130,7 @@ def test_large_metadata_appears_whole_and_under_its_name_only(bucket: Bucket) ->
 
 WRITES_HALF = """
 import os, sys
-from checkpoint.storage.filesystem import open_files
+from checkpoint.storage.opening import open_files
 files, folder = open_files(sys.argv[1])
 path = f"{folder}/orders/chk-1-1/_metadata"
 file = files._file_to_put(path, 40 << 20)

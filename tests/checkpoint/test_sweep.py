@@ -16,7 +16,7 @@ from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.storage import owners, savepoints
 from checkpoint.storage import storage as storage_module
 from checkpoint.storage import sweep as sweep_module
-from checkpoint.storage.filesystem import ArrowFiles
+from checkpoint.storage.arrow_files import ArrowFiles
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.orphans import OrphanKind, Spared

@@ -1,0 +1,27 @@
+"""Which files a URI leads to."""
+
+from __future__ import annotations
+
+import posixpath
+
+from pyarrow import fs
+
+from checkpoint.storage.arrow_files import ArrowFiles, s3_filesystem
+from checkpoint.storage.filesystem import Files
+from checkpoint.storage.local_files import LocalFiles
+
+
+def open_files(uri: str) -> tuple[Files, str]:
+    """The files at a URI or absolute local path, and the path there.
+
+    Raises:
+        OSError | pyarrow.ArrowException: no such kind of file system, or it can't be reached.
+    """
+    if uri.startswith("/"):
+        return LocalFiles(), posixpath.normpath(uri)
+    filesystem, path = fs.FileSystem.from_uri(uri)
+    if isinstance(filesystem, fs.LocalFileSystem):
+        return LocalFiles(), posixpath.normpath(path)
+    if filesystem.type_name == "s3":
+        filesystem = s3_filesystem(uri, filesystem.region)
+    return ArrowFiles(filesystem), path.rstrip("/")
