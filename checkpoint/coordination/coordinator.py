@@ -45,7 +45,7 @@ from checkpoint.coordination.coordinator_options import CoordinatorOptions
 from checkpoint.coordination.retention import Retention
 from checkpoint.coordination.trigger_schedule import TriggerSchedule
 
-JOB_ENDING = "the job is ending"
+JOB_ENDING = "the attempt to run the job is ending"
 """Why checkpoints are given up that are in progress then."""
 MIN_SPAN_SCALE = 1 / 128
 """Expiries shorten spans no further. A span is one fetch at least in any case; this bounds how many completions it

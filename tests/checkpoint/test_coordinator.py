@@ -995,7 +995,7 @@ def test_a_stop_that_still_waits_when_the_job_ends_is_refused():
     c = coordinator()
     stop(c, SAVEPOINT, 1.0, drain=True)
     assert of(RejectRequest, c.handle(JobEnding(), 2.0)) == [
-        RejectRequest("stop", "no checkpoint is taken any more: the job is ending")
+        RejectRequest("stop", "no checkpoint is taken any more: the attempt to run the job is ending")
     ]
 
 

@@ -222,7 +222,7 @@ def test_a_request_that_the_job_does_not_live_to_serve_is_refused(
         with pytest.raises(TimeoutError, match=r"isn't complete after 0\.1 s"):
             handle.checkpoint(0.1)
         handle.cancel()
-        with pytest.raises(RuntimeError, match=r"the job is ending|the attempt ended"):
+        with pytest.raises(RuntimeError, match=r"the attempt to run the job is ending|the attempt ended"):
             asked.result(WAIT)
     with pytest.raises(RuntimeError, match="the job is cancelled, so no checkpoint is taken any more"):
         handle.checkpoint(WAIT)
