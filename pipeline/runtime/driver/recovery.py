@@ -25,7 +25,8 @@ class Recovery:
     @property
     def phases(self) -> dict[str, float | None]:
         """Seconds by phase, in order; `None` for one whose end was not reached. How long it took until the first sign
-        of the failure came can't be known from inside."""
+        of the failure came can't be known from inside. Restored output may be out before all subtasks run: then nothing
+        is left for `catch_up`."""
         times = (
             self.failed_at,
             self.ended_at,
@@ -36,6 +37,6 @@ class Recovery:
         )
         names = ("cancel", "wait", "start", "restore", "catch_up")
         return {
-            name: None if begin is None or end is None else end - begin
+            name: None if begin is None or end is None else max(0.0, end - begin)
             for name, begin, end in zip(names, times, times[1:], strict=False)
         }
