@@ -8,7 +8,7 @@ JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java demo test check format stress bench clean
+.PHONY: help venv java demo test check format full stress bench clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,7 +36,7 @@ java:
 demo: java venv ## Real flights through an embedded Kafka and Weir, with a crash on the way
 	$(BIN)/weir demo $(ARGS)
 
-test: java venv ## All tests, but for stress tests and the rows that only CI adds (-m matrix)
+test: java venv ## All tests, but for stress tests and further rows of long tables (-m matrix, -m full)
 	$(BIN)/python -m pytest $(ARGS)
 
 check: venv ## Lint, format, types
@@ -47,6 +47,9 @@ check: venv ## Lint, format, types
 format: venv ## Format and mend what ruff can mend
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+full: java venv ## The rows that complete the longest tables, for which CI has no time
+	$(BIN)/python -m pytest -m full $(ARGS)
 
 stress: java venv ## The long runs under load
 	$(BIN)/python -m pytest -m stress $(ARGS)

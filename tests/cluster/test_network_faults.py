@@ -75,7 +75,7 @@ def assert_exact(job: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "alignment", ["unaligned", *(pytest.param(each, marks=pytest.mark.matrix) for each in ("aligned", 0.05))]
+    "alignment", ["unaligned", *(pytest.param(each, marks=pytest.mark.full) for each in ("aligned", 0.05))]
 )
 def test_workers_that_do_not_reach_each_other_for_a_moment_go_on_without_a_restart(
     site: Site, tmp_path: Path, alignment: str | float
@@ -113,7 +113,7 @@ def test_workers_that_do_not_reach_each_other_for_long_lose_their_connections_an
     assert "lost the connection to subtask" in driver.log()
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_a_worker_that_nobody_reaches_for_long_is_given_up_and_the_job_goes_on(site: Site, tmp_path: Path) -> None:
     with running(site, tmp_path, 60, timeout=280.0) as driver:
         site.hosts.cut_off("a")
@@ -124,7 +124,7 @@ def test_a_worker_that_nobody_reaches_for_long_is_given_up_and_the_job_goes_on(s
     assert job["restarts"] >= 1
 
 
-@pytest.mark.matrix
+@pytest.mark.full
 def test_a_host_that_vanishes_for_good_is_replaced_by_another(site: Site, tmp_path: Path) -> None:
     with running(site, tmp_path, 60, timeout=280.0) as driver:
         site.hosts.cut_off("a")

@@ -75,15 +75,15 @@ def _by_pid(workers: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
     ("shape", "parallelism", "alignment", "victim"),
     [
         ("pipeline", 2, "unaligned", "count"),
+        pytest.param("multi-input", 1, 0.05, "second", marks=pytest.mark.matrix),
         # All of them fit into the cluster's eight slots.
         *(
-            pytest.param(*row, marks=pytest.mark.matrix)
+            pytest.param(*row, marks=pytest.mark.full)
             for row in (
                 ("pipeline", 2, "aligned", "numbers"),
                 ("pipeline", 2, 0.05, "out"),
                 ("multi-input", 1, "unaligned", "join three"),
                 ("multi-input", 1, "aligned", "join two"),
-                ("multi-input", 1, 0.05, "second"),
                 ("union", 1, "unaligned", "count"),
                 ("union", 1, "aligned", "third"),
                 ("union", 1, 0.05, "out"),

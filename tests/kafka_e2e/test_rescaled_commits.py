@@ -42,14 +42,16 @@ def newest_staged(stage: Stage) -> set[int]:
 
 
 IN_TEST = {("committer.before_commit", 2, 3), ("committer.mid_produce", 1, 3), ("committer.after_send_offsets", 3, 2)}
-"""The other rows are CI's."""
+"""Of the other rows CI runs one a step."""
 
 
 def rows() -> list[Any]:
     changes = [(2, 1), (1, 3), (3, 2), (2, 3)]
-    table = [(step, *changes[(i + j) % 4]) for i, step in enumerate(HITS) for j in range(2)]
-    table = sorted(IN_TEST.union(table))
-    return [pytest.param(*row, marks=[] if row in IN_TEST else pytest.mark.matrix) for row in table]
+    marks: dict[tuple[str, int, int], Any] = dict.fromkeys(IN_TEST, ())
+    for j, mark in enumerate((pytest.mark.matrix, pytest.mark.full)):
+        for i, step in enumerate(HITS):
+            marks.setdefault((step, *changes[(i + j) % 4]), mark)
+    return [pytest.param(*row, marks=mark) for row, mark in sorted(marks.items(), key=lambda one: one[0])]
 
 
 @pytest.mark.parametrize(("step", "before", "after"), rows())
@@ -71,7 +73,7 @@ def test_a_crash_at_any_step_and_another_parallelism_leave_the_output_exact(
         ("coordinator.after_metadata", 2, 1),
         pytest.param("coordinator.after_metadata", 1, 3, marks=pytest.mark.matrix),
         pytest.param("coordinator.before_metadata", 3, 2, marks=pytest.mark.matrix),
-        pytest.param("coordinator.before_metadata", 2, 3, marks=pytest.mark.matrix),
+        pytest.param("coordinator.before_metadata", 2, 3, marks=pytest.mark.full),
     ],
 )
 def test_a_killed_driver_and_another_parallelism_leave_the_output_exact(

@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 SEED = int(os.environ.get("WEIR_STRESS_SEED", random.SystemRandom().randrange(2**32)))
 LEAVE = 45.0
 """Seconds in which a killed driver's JVM and workers have to end by themselves."""
-matrix = pytest.mark.matrix
+matrix, full = pytest.mark.matrix, pytest.mark.full
 
 
 class Job:
@@ -152,7 +152,7 @@ ROWS: list[tuple[Shape, str | float]] = [
 
 @pytest.mark.parametrize(
     ("shape", "alignment"),
-    [("pipeline", "unaligned"), *(pytest.param(*row, marks=matrix) for row in ROWS)],
+    [("pipeline", "unaligned"), *(pytest.param(*row, marks=full) for row in ROWS)],
 )
 def test_a_driver_killed_at_random_moments_leaves_the_output_exact(
     job: Job, rng: random.Random, shape: Shape, alignment: str | float
@@ -188,8 +188,9 @@ STEPS: tuple[tuple[Shape, str, int, int], ...] = (
 )
 
 
-@matrix
-@pytest.mark.parametrize(("shape", "step", "nth", "nth_of_second"), STEPS)
+@pytest.mark.parametrize(
+    ("shape", "step", "nth", "nth_of_second"), STEPS[:1] + tuple(pytest.param(*row, marks=full) for row in STEPS[1:])
+)
 def test_a_driver_killed_at_a_step_of_its_own_leaves_the_output_exact(
     job: Job, shape: Shape, step: str, nth: int, nth_of_second: int
 ) -> None:
@@ -206,7 +207,7 @@ def test_a_driver_killed_at_a_step_of_its_own_leaves_the_output_exact(
 
 
 @pytest.mark.parametrize(
-    "shape", ["multi-input", *(pytest.param(s, marks=matrix) for s in ("pipeline", "union", "broadcast"))]
+    "shape", ["multi-input", *(pytest.param(s, marks=full) for s in ("pipeline", "union", "broadcast"))]
 )
 def test_of_two_drivers_started_at_once_after_a_crash_one_finishes_the_job(
     job: Job, rng: random.Random, shape: Shape
@@ -234,8 +235,8 @@ def test_of_two_drivers_started_at_once_after_a_crash_one_finishes_the_job(
     [
         ("pipeline", 0.05),
         pytest.param("multi-input", "unaligned", marks=matrix),
-        pytest.param("union", "aligned", marks=matrix),
-        pytest.param("broadcast", "unaligned", marks=matrix),
+        pytest.param("union", "aligned", marks=full),
+        pytest.param("broadcast", "unaligned", marks=full),
     ],
 )
 def test_a_driver_started_while_another_runs_takes_the_job_over(
@@ -261,8 +262,8 @@ def test_a_driver_started_while_another_runs_takes_the_job_over(
         pytest.param("pipeline", False, True, marks=matrix),
         pytest.param("pipeline", True, False, marks=matrix),
         pytest.param("multi-input", True, True, marks=matrix),
-        pytest.param("union", False, False, marks=matrix),
-        pytest.param("broadcast", True, False, marks=matrix),
+        pytest.param("union", False, False, marks=full),
+        pytest.param("broadcast", True, False, marks=full),
     ],
 )
 def test_a_driver_that_stalls_while_another_takes_the_job_over_stops_when_it_goes_on(
