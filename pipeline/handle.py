@@ -193,6 +193,8 @@ class JobHandle:
         except queue.Empty:
             raise TimeoutError(f"{late} after {seconds:g} s") from None
         if isinstance(answer, Exception):
+            if request.target is not None:
+                savepoints.release(request.target)
             raise answer
         return answer
 

@@ -67,6 +67,8 @@ class RestoreRecord:
     origin: str | None = None
     """URI of what it restored that lies elsewhere: a savepoint or another job's checkpoint. As long as there is no
     checkpoint of its own, this is restored again."""
+    identity: str | None = None
+    """Of `origin` (`CheckpointMetadata.identity`): something else may lie there by now."""
     claimed: bool = True
     """Whether output that what it restored holds and that is not committed is this job's to commit."""
 
@@ -80,6 +82,7 @@ class RestoreRecord:
             "restored": None if self.restored is None else [self.restored.id, self.restored.epoch],
             "kept": sorted([ref.id, ref.epoch] for ref in self.kept),
             "origin": self.origin,
+            "identity": self.identity,
             "claimed": self.claimed,
         }
         return seal(wire)
@@ -94,7 +97,7 @@ class RestoreRecord:
             wire = unseal(data)
             restored = None if wire["restored"] is None else CheckpointRef(*wire["restored"])
             kept = frozenset(CheckpointRef(*ref) for ref in wire["kept"])
-            return cls(wire["epoch"], restored, kept, wire["origin"], wire["claimed"])
+            return cls(wire["epoch"], restored, kept, wire["origin"], wire["identity"], wire["claimed"])
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a record of what an owner restored: {error!r}") from error
 
@@ -104,6 +107,7 @@ def restore_record(
     restored: CheckpointRef | None,
     good: Iterable[CheckpointRef],
     origin: str | None = None,
+    identity: str | None = None,
     claimed: bool = True,
 ) -> RestoreRecord:
     """The record of `claim`.
@@ -112,6 +116,7 @@ def restore_record(
         restored: the checkpoint in this job's folder that it restored.
         good: all complete checkpoints that aren't void by earlier records.
         origin: see `RestoreRecord`.
+        identity: see `RestoreRecord`.
         claimed: see `RestoreRecord`.
     """
     good = frozenset(good)
@@ -121,7 +126,7 @@ def restore_record(
         kept = frozenset(ref for ref in good if ref <= restored)
     else:  # a void one, named by the user: the good ones aren't its ancestors
         kept = frozenset({restored})
-    return RestoreRecord(claim.epoch, restored, kept, origin, claimed)
+    return RestoreRecord(claim.epoch, restored, kept, origin, identity, claimed)
 
 
 def carried_record(
@@ -139,9 +144,9 @@ def carried_record(
     """
     restored = max(good) if good else before.restored if before else None
     kept = frozenset([*good, *stops])
-    return RestoreRecord(
-        claim.epoch, restored, kept, before.origin if before else None, before.claimed if before else True
-    )
+    if before is None:
+        return RestoreRecord(claim.epoch, restored, kept)
+    return RestoreRecord(claim.epoch, restored, kept, before.origin, before.identity, before.claimed)
 
 
 def next_epoch(claims: Iterable[Claim], checkpoints: Iterable[CheckpointRef]) -> int:

@@ -194,6 +194,11 @@ class CheckpointMetadata:
         return CheckpointRef(self.id, self.epoch)
 
     @property
+    def identity(self) -> str:
+        """Tells it from every checkpoint of any job, wherever it lies."""
+        return f"{self.lineage}/{self.id}-{self.epoch}"
+
+    @property
     def step_ids(self) -> frozenset[str]:
         """Ids of all steps with a snapshot in here."""
         return frozenset(

@@ -91,6 +91,7 @@ def record_restored(
     mine: Claim,
     restored: CheckpointRef | None,
     origin: str | None = None,
+    identity: str | None = None,
     claimed: bool = True,
 ) -> RestoreRecord:
     """Record what this owner restored, before any of its subtasks starts; once only.
@@ -100,6 +101,7 @@ def record_restored(
     Args:
         restored: the checkpoint, if it is one of this job's folder; `None` at a start without restore.
         origin: URI of what was restored, if it lies elsewhere.
+        identity: `CheckpointMetadata.identity` of that.
         claimed: whether output that the checkpoint holds is this job's to commit.
 
     Raises:
@@ -107,7 +109,7 @@ def record_restored(
         StorageError: it can't be written.
     """
     check(storage, mine)
-    record = restore_record(mine, restored, storage.list_checkpoints(), origin, claimed)
+    record = restore_record(mine, restored, storage.list_checkpoints(), origin, identity, claimed)
     _write(storage, mine, record)
     return record
 

@@ -111,7 +111,7 @@ def _candidates(storage: CheckpointStorage, record: RestoreRecord | None) -> lis
         found.append((stop.ref, _Candidate(name, partial(_stopped, stop))))
     candidates = [candidate for _, candidate in sorted(found, key=lambda one: one[0])]
     if record is not None and record.origin is not None:
-        find = partial(_origin, record.origin, record.claimed)
+        find = partial(_origin, record.origin, record.identity, record.claimed)
         candidates.insert(0, _Candidate(f"{record.origin}, which the job was started from,", find))
     return candidates
 
@@ -124,20 +124,23 @@ def _retained(storage: CheckpointStorage, ref: CheckpointRef, record: RestoreRec
 
 
 def _stopped(stop: savepoints.Stop) -> RestorePoint:
-    point = _elsewhere(stop.uri)
-    if point.ref != stop.ref:
-        raise DamagedFile(f"{stop.uri} holds {point.ref.path}, not {stop.ref.path}")
-    return point
+    return _elsewhere(stop.uri, stop.identity)
 
 
-def _origin(uri: str, claimed: bool) -> RestorePoint:
-    return replace(_elsewhere(uri), claimed=claimed)
+def _origin(uri: str, identity: str | None, claimed: bool) -> RestorePoint:
+    return replace(_elsewhere(uri, identity), claimed=claimed)
 
 
-def _elsewhere(uri: str) -> RestorePoint:
+def _elsewhere(uri: str, identity: str | None) -> RestorePoint:
     """What is in a folder that is known to have been complete."""
     try:
-        return at(uri)
+        point = at(uri)
+        if point.metadata.identity != identity:
+            raise DamagedFile(
+                f"{uri} holds something else by now: {point.ref.path} of pipeline {point.metadata.pipeline!r}. Name "
+                "the place of what was there: start(restore=<its URI>)"
+            )
+        return point
     except NotACheckpoint as error:
         raise DamagedFile(f"{error}. Was it moved? Then name its new place: start(restore=<its URI>)") from error
 

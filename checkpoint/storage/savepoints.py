@@ -1,5 +1,6 @@
 """Savepoints: checkpoints in a folder of their own, which the user names, keeps, moves and deletes.
 
+    <folder>/claim-<uuid>              while it is being taken: nobody else may use the folder
     <folder>/_metadata                 the savepoint is complete once it is there
     <folder>/chk-<n>-<epoch>/…         its files: state, channel state, and copies of what sinks had staged
 
@@ -11,8 +12,10 @@ lineage and id, and a job that was stopped with a savepoint goes on from there.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from checkpoint.storage.claims import RestoreRecord
 from checkpoint.storage.handles import FileHandle
@@ -20,6 +23,8 @@ from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.naming import METADATA, STOPPED_SUFFIX, CheckpointRef, trace_path
 from checkpoint.storage.sealed import BrokenSeal, seal, unseal
 from checkpoint.storage.storage import CheckpointStorage, DamagedFile, StorageError
+
+_CLAIM: Final = "claim-"
 
 
 def prepare(uri: str) -> CheckpointStorage:
@@ -34,13 +39,29 @@ def prepare(uri: str) -> CheckpointStorage:
         raise StorageError(f"{target.location} holds a savepoint (or checkpoint) already: name another folder")
     # What an earlier savepoint that failed has left is in nobody's way.
     others = sorted(name for name in names if CheckpointRef.parse(name) is None)
+    if any(name.startswith(_CLAIM) for name in others):
+        raise StorageError(
+            f"a savepoint is being taken in {target.location}, or its driver died meanwhile: name another folder, or "
+            "delete this one"
+        )
     if others:
         raise StorageError(
             f"a savepoint needs a folder of its own, and {target.location} holds {', '.join(others[:3])}"
             f"{' and more' if len(others) > 3 else ''}: name a new folder, such as {target.location}/savepoint-1"
         )
     target.make_folder()
+    mine = f"{_CLAIM}{uuid.uuid4().hex}"
+    target.put(mine, b"a savepoint is being taken here")
+    names = target.names()
+    if METADATA in names or any(name.startswith(_CLAIM) and name != mine for name in names):
+        target.remove([mine])
+        raise StorageError(f"another savepoint is being taken in {target.location}: name another folder")
     return target
+
+
+def release(target: CheckpointStorage) -> None:
+    """Whoever wants to may take a savepoint in the folder again, unless there is one."""
+    target.remove([name for name in target.names() if name.startswith(_CLAIM)])
 
 
 def write(
@@ -66,7 +87,9 @@ def write(
     target.verify_sizes(metadata.all_files())
     target.put(METADATA, metadata.to_bytes())
     if stop:
-        job.put(trace_path(metadata.ref) + STOPPED_SUFFIX, seal({"uri": target.uri}))
+        said = {"uri": target.uri, "identity": metadata.identity}
+        job.put(trace_path(metadata.ref) + STOPPED_SUFFIX, seal(said))
+    release(target)
 
 
 def discard(job: CheckpointStorage, target: CheckpointStorage, ref: CheckpointRef) -> None:
@@ -80,6 +103,7 @@ def discard(job: CheckpointStorage, target: CheckpointStorage, ref: CheckpointRe
     job.remove([trace_path(ref) + STOPPED_SUFFIX])
     target.remove([METADATA])
     target.delete_checkpoint(ref)
+    release(target)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -88,6 +112,8 @@ class Stop:
 
     ref: CheckpointRef
     uri: str
+    identity: str
+    """`CheckpointMetadata.identity`."""
 
 
 def stops(job: CheckpointStorage, record: RestoreRecord | None) -> list[Stop]:
@@ -105,7 +131,8 @@ def stops(job: CheckpointStorage, record: RestoreRecord | None) -> list[Stop]:
         if data is None:
             continue
         try:
-            found.append(Stop(ref, unseal(data)["uri"]))
+            said = unseal(data)
+            found.append(Stop(ref, said["uri"], said["identity"]))
         except (BrokenSeal, KeyError) as error:
             raise DamagedFile(f"{job.location}/{path} is damaged: {error}") from error
     return sorted(found)

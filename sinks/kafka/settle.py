@@ -83,6 +83,8 @@ def settle(s: Situation) -> Settlement:
             _ahead(s, found)
         if s.recorded is not None and found.lineage.id == base.id and _progress(found) < _progress(s.recorded):
             return _lost(s, ours, f"the group says {found}: it went back")
+        if found.lineage.id == base.id and not begins and _unknown_here(s, found):
+            _other_branch(s, found)
         if begins:
             return Settlement(Marker(ours, s.checkpoint, _up_to(found.last, s.checkpoint)))
         return Settlement(found)
@@ -108,6 +110,24 @@ def refuse_the_originals(group: str, fork: Lineage, found: Marker) -> None:
             f"group {group!r} belongs to the pipeline that this one is a fork of: its marker says {found}. The fork "
             "would keep the original from committing. Give it a transactional_id_prefix of its own"
         )
+
+
+def _unknown_here(s: Situation, found: Marker) -> bool:
+    """† Whether the last segment out is none of the checkpoint's history, though its id is older: records were read
+    twice, after a restart from an older checkpoint, and a savepoint of the other reading has been restored and has
+    committed. All that this checkpoint's history has prepared is known to it as out, or is restored."""
+    if s.recorded is None or found.last is None or found.last == s.recorded.last:
+        return False
+    return found.last not in s.restored and _progress(found) > _progress(s.recorded)
+
+
+def _other_branch(s: Situation, found: Marker) -> NoReturn:
+    raise OutputAhead(
+        f"output of another branch of this job's history is out: the marker of group {s.group!r} says that {found} is "
+        f"committed, and checkpoint {s.checkpoint}, which is being restored, doesn't know that segment. Both hold the "
+        "same records, read twice after a restart from an older checkpoint. Restore the checkpoint or savepoint whose "
+        "output was committed, or a later one; or start with rewind=True to accept that records are written again."
+    )
 
 
 def _progress(marker: Marker) -> tuple[int, int, int]:

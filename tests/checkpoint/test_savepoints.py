@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,7 @@ def test_its_id_is_used_up_even_if_it_fails(job: CheckpointStorage, tmp_path: Pa
 def test_what_a_failed_savepoint_left_is_in_nobodys_way(job: CheckpointStorage, tmp_path: Path) -> None:
     target = savepoints.prepare(str(tmp_path / "a"))
     target.write_file("chk-3-1/totals-0-state.arrow", b"late")
+    savepoints.release(target)
     savepoint(job, tmp_path / "a", 4)
     assert from_uri(str(tmp_path / "a")).ref == CheckpointRef(4, 1)
 
@@ -184,7 +186,7 @@ def test_until_there_is_a_checkpoint_of_its_own_the_origin_is_restored_again_and
 ) -> None:
     savepoint(job, tmp_path / "a", 3)
     checkpoint(job, 4)
-    record_restored(job, owner(job, 2), None, origin=str(tmp_path / "a"), claimed=claimed)
+    record_restored(job, owner(job, 2), None, origin=str(tmp_path / "a"), identity="l/3-1", claimed=claimed)
     point = newest(job)
     assert point is not None
     assert (point.ref, point.claimed) == (CheckpointRef(3, 1), claimed)
@@ -221,8 +223,29 @@ def test_another_savepoint_in_its_place_is_not_restored(job: CheckpointStorage, 
     savepoint(job, tmp_path / "a", 3, stop=True)
     (tmp_path / "a").rename(tmp_path / "b")
     savepoint(job, tmp_path / "a", 5)
-    with pytest.raises(DamagedFile, match="holds chk-5-1, not chk-3-1"):
+    with pytest.raises(DamagedFile, match="holds something else by now: chk-5-1 of pipeline 'orders'"):
         newest(job)
+
+
+def test_nor_is_another_jobs_savepoint_of_the_same_id(job: CheckpointStorage, tmp_path: Path) -> None:
+    """† Ids and epochs are small numbers, so most jobs have one of any name."""
+    savepoint(job, tmp_path / "a", 3, stop=True)
+    record_restored(job, owner(job, 2), None, origin=str(tmp_path / "a"), identity="l/3-1")
+    (tmp_path / "a").rename(tmp_path / "b")
+    target = savepoints.prepare(str(tmp_path / "a"))
+    foreign = replace(metadata(target, 3), lineage="another", pipeline="another job")
+    savepoints.write(job, target, foreign, stop=False, check_owner=lambda: None)
+    with pytest.raises(DamagedFile, match=r"which the job was started from, .* of pipeline 'another job'"):
+        newest(job)
+
+
+def test_of_two_that_want_a_folder_for_a_savepoint_one_at_most_gets_it(job: CheckpointStorage, tmp_path: Path) -> None:
+    target = savepoints.prepare(str(tmp_path / "a"))
+    with pytest.raises(StorageError, match="a savepoint is being taken in"):
+        savepoints.prepare(str(tmp_path / "a"))
+    savepoints.release(target)
+    savepoint(job, tmp_path / "a", 4)
+    assert {path.name for path in (tmp_path / "a").iterdir()} == {"_metadata", "chk-4-1"}
 
 
 def test_an_altered_trace_is_named(job: CheckpointStorage, tmp_path: Path) -> None:

@@ -169,8 +169,9 @@ def savepoint_metadata(job: JobFolder, id: int) -> CheckpointMetadata:
 def test_a_job_that_was_started_from_elsewhere_still_is(job: JobFolder, tmp_path: Path) -> None:
     target = savepoints.prepare((tmp_path / "sp").as_uri())
     savepoints.write(job.storage, target, savepoint_metadata(job, 2), stop=False, check_owner=lambda: None)
+    identity = savepoint_metadata(job, 2).identity
     job.claim = owners.claim(job.storage)
-    owners.record_restored(job.storage, job.claim, None, target.uri, claimed=False)
+    owners.record_restored(job.storage, job.claim, None, target.uri, identity, claimed=False)
     job.begin(3)
     assert gone(job, stopped=True) == {"chk-3-2"}
     record = job.storage.restore_record()

@@ -240,6 +240,29 @@ def test_a_subtask_id_that_is_new_to_a_rewound_job_refuses_another_lineages_outp
         settle(replace(DROP, recorded=None, rewind=True, found=marker(Lineage("L9"), 4, seg(4))))
 
 
+# -- branches of one lineage ------------------------------------------------------------------------------------------
+
+
+def test_output_of_another_reading_of_the_same_records_stops_the_restore() -> None:
+    """† From checkpoint 2 the job went on twice: to a savepoint with segment 3, and, restarted, to one with segment 4.
+    The first was restored and has committed segment 3; the second would write the same records again."""
+    second = replace(
+        RESTORE_6, recorded=marker(L1, 2, seg(2)), restored=[seg(4)], lineage=L1, found=marker(L1, 3, seg(3))
+    )
+    with pytest.raises(OutputAhead, match="another branch of this job's history"):
+        settle(second)
+    rewound = replace(second, lineage=replace(L2, parent=("L1", 6)), rewind=True)
+    assert settle(rewound).marker.lineage.parent == (L1.id, 6)
+
+
+@pytest.mark.parametrize(
+    "found", [marker(L1, 3, seg(3)), marker(L1, 4, seg(4)), marker(L1, 5, seg(4)), marker(L1, 2, seg(2))]
+)
+def test_whatever_of_its_own_history_is_out_is_no_other_branch(found: Marker) -> None:
+    own = replace(RESTORE_6, recorded=marker(L1, 2, seg(2)), restored=[seg(3), seg(4)], lineage=L1, found=found)
+    assert settle(own).marker == found
+
+
 # -- the marker's form ----------------------------------------------------------------------------------------------
 
 

@@ -265,7 +265,8 @@ class JobMaster:
             self._note_left_out(point)
             own = point.ref_in(storage) if point else None
             origin = point.uri if point and own is None else None
-            owners.record_restored(storage, claim, own, origin, claimed)
+            identity = point.metadata.identity if point else None
+            owners.record_restored(storage, claim, own, origin, identity, claimed)
             retained = tuple(storage.list_checkpoints())
             loaded, unreadable = _load(storage, retained)
             probe = write_probe(storage) if self._may_be_local(storage) else None
