@@ -12,6 +12,7 @@ from typing import Final
 
 import click
 
+from pipeline.errors import PipelineError
 from pipeline.job import Pipeline
 
 _FOLDER_VARIABLE: Final = "WEIR_SCRIPT_FOLDER"
@@ -67,9 +68,17 @@ def _load(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
+    except PipelineError as error:  # says all: a traceback of Weir's frames adds nothing
+        raise click.ClickException(f"{path}, line {_own_line(error, path)}: {error}") from error
     except Exception as error:
         raise click.ClickException(f"{path} failed:\n{_own_traceback(error, path)}") from error
     return module
+
+
+def _own_line(error: Exception, path: Path) -> int:
+    """The line of the script that the error came from."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return lines[-1] or 0 if lines else 0
 
 
 def _own_traceback(error: Exception, path: Path) -> str:
