@@ -32,9 +32,9 @@ class Collector:
         self.now += self._lasts
         return self.now
 
-    def collect(self, seconds: float = 0.0) -> None:
+    def collect(self, seconds: float = 0.0, generation: int = 2) -> None:
         self._lasts = seconds
-        gc.collect()
+        gc.collect(generation)
         self._lasts = 0.0
 
 
@@ -67,6 +67,14 @@ def test_what_survives_a_long_collection_is_not_looked_at_again(collector: Colle
     assert not any(each is kept for each in gc.get_objects())
 
 
+def test_what_survives_a_long_collection_of_young_objects_is_set_aside_too(collector: Collector) -> None:
+    kept = [Node()]
+    collector.collect(seconds=0.001, generation=1)
+    assert any(each is kept for each in gc.get_objects())
+    collector.collect(seconds=0.02, generation=1)
+    assert not any(each is kept for each in gc.get_objects())
+
+
 def test_cycles_among_what_is_new_go_at_once_and_others_within_the_hour(collector: Collector) -> None:
     old = [Node()]
     collector.collect(seconds=0.02)
@@ -89,9 +97,12 @@ def test_what_is_kept_without_cycles_is_freed_as_ever(collector: Collector) -> N
 
 
 def test_afterwards_python_collects_as_before() -> None:
+    before = gc.get_threshold()
     policy = ShortCollections()
     policy.start()
     assert gc.get_freeze_count() > 0
+    assert gc.get_threshold() == (before[0], 3, 3)
     policy.stop()
+    assert gc.get_threshold() == before
     assert gc.get_freeze_count() == 0
     assert policy._collection not in gc.callbacks

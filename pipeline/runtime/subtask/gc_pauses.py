@@ -1,12 +1,16 @@
-"""Full collections of Python's garbage collector that do not stop a subtask for long.
+"""Collections of Python's garbage collector that do not stop a subtask for long.
 
 A full collection looks at every list, dict and object that is alive, and holds the interpreter meanwhile: 2 s for ten
 million lists. Python makes one whenever a quarter has been added, so a subtask that keeps much would stand still again
 and again. Reference counts free nearly everything without it; only cycles need it, and what checkpoints keep has none.
 
-So what has survived a full collection that took its time is set aside (`gc.freeze`), and later ones look only at what
-came since: they stay about as short as that one. A cycle that was set aside and is dropped afterwards stays until
-everything is looked at again, which happens once an hour at most: so what such cycles take is what an hour makes.
+So what has survived a collection that took its time is set aside (`gc.freeze`), and later ones look only at what came
+since: they stay about as short as that one. Python counts what is made less what is freed, and while a snapshot frees
+old values as fast as new ones are made, young objects gather unnoticed: a hundred thousand before the default
+thresholds make an older generation due. So it is made due after fewer collections of the younger one.
+
+A cycle that was set aside and is dropped afterwards stays until everything is looked at again, which happens once an
+hour at most: so what such cycles take is what an hour makes.
 """
 
 from __future__ import annotations
@@ -21,20 +25,23 @@ from typing import Final
 from checkpoint.state import garbage
 
 _LONG: Final = 0.005
-"""Seconds that a full collection may take before what survived it is set aside."""
+"""Seconds that a collection may take before what survived it is set aside."""
+_YOUNGER: Final = 3
+"""So many collections of a generation make one of the next older due; Python's own default is 10."""
 _LOOK_AT_ALL: Final = 3600.0
 """Seconds between two full collections that look at everything."""
 _FULL: Final = 2
 
 
 class ShortCollections:
-    """Keeps full collections short between `start` and `stop`, in whichever thread they run."""
+    """Keeps collections short between `start` and `stop`, in whichever thread they run."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._began: float | None = None
         self._looked_at_all = clock()
         self._set_aside = False
+        self._thresholds = gc.get_threshold()
         self._orders: queue.SimpleQueue[bool] = queue.SimpleQueue()
         """Whether to go on. No other queue may be filled in the middle of a collection."""
         self._thread = threading.Thread(target=self._make_small, name="weir-gc", daemon=True)
@@ -44,11 +51,14 @@ class ShortCollections:
         gc.callbacks.append(self._collection)
         gc.freeze()
         self._set_aside = True
+        self._thresholds = gc.get_threshold()
+        gc.set_threshold(self._thresholds[0], *(min(each, _YOUNGER) for each in self._thresholds[1:]))
         self._thread.start()
 
     def stop(self) -> None:
         self._orders.put(False)
         self._thread.join()
+        gc.set_threshold(*self._thresholds)
         gc.callbacks.remove(self._collection)
         gc.unfreeze()
 
