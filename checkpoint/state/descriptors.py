@@ -25,9 +25,11 @@ K = TypeVar("K")
 V = TypeVar("V")
 A = TypeVar("A")
 R = TypeVar("R")
+H = TypeVar("H")
+"""Of handles: what the attribute is on an instance that runs."""
 
 
-class StateDescriptor:
+class StateDescriptor(Generic[H]):
     """A declared state. On an instance that runs, the attribute is a handle to the state of the current key.
 
     It is no data descriptor: `bind` puts the handle into the instance, where Python finds it without asking here.
@@ -53,14 +55,20 @@ class StateDescriptor:
         EncodingError: the state's default can't be kept in a checkpoint.
         """
 
-    def _unbound(self, instance: object) -> StateAccessError:
-        return StateAccessError(
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> H: ...
+    def __get__(self, instance: object | None, owner: type) -> Self | H:
+        if instance is None:
+            return self
+        raise StateAccessError(
             f"state {self.name!r} of {type(instance).__qualname__} can be used only while the operator runs, "
             "so not in __init__. To test an operator, run it in an OperatorHarness"
         )
 
 
-class _WithDefault(StateDescriptor):
+class _WithDefault(StateDescriptor[H]):
     def __init__(self, default: Any) -> None:
         super().__init__()
         self.default: Any = None
@@ -84,7 +92,7 @@ class _WithDefault(StateDescriptor):
                 ) from None
 
 
-class ValueState(_WithDefault, Generic[T]):
+class ValueState(_WithDefault[ValueHandle[T]], Generic[T]):
     """One value a key: `self.total.value += 1`.
 
     Args:
@@ -102,17 +110,8 @@ class ValueState(_WithDefault, Generic[T]):
     def __init__(self, default: Any = None) -> None:
         super().__init__(default)
 
-    @overload
-    def __get__(self, instance: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, instance: object, owner: type) -> ValueHandle[T]: ...
-    def __get__(self, instance: object | None, owner: type) -> Self | ValueHandle[T]:
-        if instance is None:
-            return self
-        raise self._unbound(instance)
 
-
-class ReducingState(_WithDefault, Generic[T]):
+class ReducingState(_WithDefault[ReducingHandle[T]], Generic[T]):
     """One value a key that `add` reduces every new value into: `self.largest.add(x)`.
 
     Args:
@@ -129,17 +128,8 @@ class ReducingState(_WithDefault, Generic[T]):
             raise StateAccessError(f"ReducingState needs a function of two values, not {reduce_fn!r}")
         self.reduce_fn = reduce_fn
 
-    @overload
-    def __get__(self, instance: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, instance: object, owner: type) -> ReducingHandle[T]: ...
-    def __get__(self, instance: object | None, owner: type) -> Self | ReducingHandle[T]:
-        if instance is None:
-            return self
-        raise self._unbound(instance)
 
-
-class AggregatingState(StateDescriptor, Generic[V, R]):
+class AggregatingState(StateDescriptor[AggregatingHandle[V, R]], Generic[V, R]):
     """One accumulator a key that values are added to: `self.average.add(x)`; `self.average.value` is its result.
 
         average = AggregatingState(
@@ -174,49 +164,22 @@ class AggregatingState(StateDescriptor, Generic[V, R]):
                 f"the accumulator of state {self.name!r} can't be kept in a checkpoint: {error}"
             ) from None
 
-    @overload
-    def __get__(self, instance: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, instance: object, owner: type) -> AggregatingHandle[V, R]: ...
-    def __get__(self, instance: object | None, owner: type) -> Self | AggregatingHandle[V, R]:
-        if instance is None:
-            return self
-        raise self._unbound(instance)
 
-
-class ListState(StateDescriptor, Generic[T]):
+class ListState(StateDescriptor[ListHandle[T]], Generic[T]):
     """A list a key: `self.items.append(x)`."""
 
     kind = "list"
     content = list
 
-    @overload
-    def __get__(self, instance: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, instance: object, owner: type) -> ListHandle[T]: ...
-    def __get__(self, instance: object | None, owner: type) -> Self | ListHandle[T]:
-        if instance is None:
-            return self
-        raise self._unbound(instance)
 
-
-class MapState(StateDescriptor, Generic[K, V]):
+class MapState(StateDescriptor[MapHandle[K, V]], Generic[K, V]):
     """A dict a key: `self.seen[item] = 1`."""
 
     kind = "map"
     content = dict
 
-    @overload
-    def __get__(self, instance: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, instance: object, owner: type) -> MapHandle[K, V]: ...
-    def __get__(self, instance: object | None, owner: type) -> Self | MapHandle[K, V]:
-        if instance is None:
-            return self
-        raise self._unbound(instance)
 
-
-class BroadcastState(StateDescriptor, Generic[K, V]):
+class BroadcastState(StateDescriptor[BroadcastHandle[K, V]], Generic[K, V]):
     """One dict for all keys, the same in every subtask: `self.rules[name] = rule` for a record of a broadcast stream.
 
     Every subtask must do the same with such a record: it can't depend on the subtask, on other records or on state of
@@ -226,17 +189,8 @@ class BroadcastState(StateDescriptor, Generic[K, V]):
     kind = "broadcast"
     content = dict
 
-    @overload
-    def __get__(self, instance: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, instance: object, owner: type) -> BroadcastHandle[K, V]: ...
-    def __get__(self, instance: object | None, owner: type) -> Self | BroadcastHandle[K, V]:
-        if instance is None:
-            return self
-        raise self._unbound(instance)
 
-
-class OperatorListState(StateDescriptor, Generic[T]):
+class OperatorListState(StateDescriptor[OperatorListHandle[T]], Generic[T]):
     """A list of each subtask, in any operator: `self.held.append(x)`.
 
     After a restore at another parallelism its items are shared out evenly: the lists of the old subtasks, one behind
@@ -246,17 +200,8 @@ class OperatorListState(StateDescriptor, Generic[T]):
 
     kind = LIST
 
-    @overload
-    def __get__(self, instance: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, instance: object, owner: type) -> OperatorListHandle[T]: ...
-    def __get__(self, instance: object | None, owner: type) -> Self | OperatorListHandle[T]:
-        if instance is None:
-            return self
-        raise self._unbound(instance)
 
-
-class OperatorUnionState(StateDescriptor, Generic[T]):
+class OperatorUnionState(StateDescriptor[OperatorListHandle[T]], Generic[T]):
     """A list of each subtask, in any operator. After every restore each subtask has the items of all of them.
 
     The operator takes what it needs in `open`, and keeps only that: `self.offsets.update(mine)`. What it leaves in the
@@ -264,15 +209,6 @@ class OperatorUnionState(StateDescriptor, Generic[T]):
     """
 
     kind = UNION
-
-    @overload
-    def __get__(self, instance: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, instance: object, owner: type) -> OperatorListHandle[T]: ...
-    def __get__(self, instance: object | None, owner: type) -> Self | OperatorListHandle[T]:
-        if instance is None:
-            return self
-        raise self._unbound(instance)
 
 
 OF_SUBTASKS: Final = (OperatorListState, OperatorUnionState)
@@ -304,7 +240,7 @@ def _refuse_states(self: object, name: str, value: Any) -> None:
 class StateBackend(Protocol):
     """What `bind` needs of a backend."""
 
-    def handle(self, descriptor: StateDescriptor, operator: str) -> Any:
+    def handle(self, descriptor: StateDescriptor[Any], operator: str) -> Any:
         """A handle to the state; the backend knows the state from then on."""
 
 
@@ -312,9 +248,9 @@ _PLACED: Final = (Handle, BroadcastHandle, OperatorListHandle, Missing)
 """What an instance may have under the name of a state."""
 
 
-def descriptors_of(cls: type) -> dict[str, StateDescriptor]:
+def descriptors_of(cls: type) -> dict[str, StateDescriptor[Any]]:
     """The states that a class declares or inherits, by name."""
-    found: dict[str, StateDescriptor] = {}
+    found: dict[str, StateDescriptor[Any]] = {}
     for base in reversed(cls.__mro__):
         for name, attribute in vars(base).items():
             found.pop(name, None)

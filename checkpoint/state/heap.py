@@ -116,7 +116,7 @@ class HeapBackend:
         self._operator = "operator"
         self._context = KeyContext()
         self._open = OpenSnapshots()
-        self._states: dict[str, tuple[StateDescriptor, list[KeyGroupMap]]] = {}
+        self._states: dict[str, tuple[StateDescriptor[Any], list[KeyGroupMap]]] = {}
         self.event_timers = self._timers(EVENT_TIMERS)
         self.processing_timers = self._timers(PROCESSING_TIMERS)
 
@@ -125,7 +125,7 @@ class HeapBackend:
 
     # -- access ------------------------------------------------------------------------------------------------
 
-    def handle(self, descriptor: StateDescriptor, operator: str) -> Any:
+    def handle(self, descriptor: StateDescriptor[Any], operator: str) -> Any:
         """A handle to the state for an operator of that name; see `descriptors.bind`."""
         self._operator = operator
         if descriptor.name not in self._states:

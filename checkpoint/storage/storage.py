@@ -183,7 +183,9 @@ class CheckpointStorage:
 
     def names(self) -> set[str]:
         """What lies in the folder, whatever it is; nothing if it doesn't exist."""
-        return self._names()
+        with self._explained("list", ""):
+            failpoints.hit("storage.list")
+            return {entry.name for entry in self._files.entries(self._folder)}
 
     def prepare(self) -> None:
         """Create the folder and see that it can be written to.
@@ -259,10 +261,7 @@ class CheckpointStorage:
                 raise DamagedFile(f"{self._name(handle.path)} is missing") from error
         with file:
             opened = OpenedFile(self, handle.path, file)
-            if (size := opened.size()) != handle.size:
-                raise DamagedFile(
-                    f"{self._name(handle.path)} is damaged: it should have {handle.size} bytes and has {size}"
-                )
+            self._check_size(handle, opened.size())
             yield opened
 
     def verify_sizes(self, handles: Iterable[FileHandle]) -> None:
@@ -277,10 +276,7 @@ class CheckpointStorage:
         for handle, size in zip(unique, sizes, strict=True):
             if size is None:
                 raise DamagedFile(f"{self._name(handle.path)} is missing ({handle.size} bytes)")
-            if size != handle.size:
-                raise DamagedFile(
-                    f"{self._name(handle.path)} is damaged: it should have {handle.size} bytes and has {size}"
-                )
+            self._check_size(handle, size)
 
     def delete_file(self, handle: FileHandle) -> None:
         """Fine if it is gone already."""
@@ -423,17 +419,17 @@ class CheckpointStorage:
 
     def folders(self) -> list[CheckpointRef]:
         """Every checkpoint's folder, whether it is complete, not complete or void; oldest first."""
-        return sorted(ref for name in self._names() if (ref := CheckpointRef.parse(name)))
+        return sorted(ref for name in self.names() if (ref := CheckpointRef.parse(name)))
 
     def traces(self) -> list[CheckpointRef]:
         """The savepoints that the folder remembers (see `checkpoint.storage.savepoints`), oldest first."""
-        return sorted(ref for name in self._names() if (ref := parse_trace(name)))
+        return sorted(ref for name in self.names() if (ref := parse_trace(name)))
 
     # -- small files of owners and probes ---------------------------------------------------------------------
 
     def claims(self) -> list[Claim]:
         """All claims in the folder, oldest epoch first."""
-        return sorted(claim for name in self._names() if (claim := Claim.parse(name)))
+        return sorted(claim for name in self.names() if (claim := Claim.parse(name)))
 
     def restore_record(self) -> RestoreRecord | None:
         """What the newest owner with a record restored and builds on; `None` if no owner has recorded it.
@@ -442,7 +438,7 @@ class CheckpointStorage:
             DamagedFile: the record is.
         """
         for _ in range(10):
-            names = self._names()
+            names = self.names()
             claims = sorted((claim for name in names if (claim := Claim.parse(name))), reverse=True)
             path = next((claim.record_path for claim in claims if claim.record_path in names), None)
             if path is None:
@@ -478,16 +474,17 @@ class CheckpointStorage:
 
     # -- within -----------------------------------------------------------------------------------------------
 
+    def _check_size(self, handle: FileHandle, size: int) -> None:
+        if size != handle.size:
+            raise DamagedFile(
+                f"{self._name(handle.path)} is damaged: it should have {handle.size} bytes and has {size}"
+            )
+
     def _absolute(self, path: str) -> str:
         return f"{self._folder}/{path}"
 
     def _name(self, path: str) -> str:
         return f"{self.location}/{path}" if path else self.location
-
-    def _names(self) -> set[str]:
-        with self._explained("list", ""):
-            failpoints.hit("storage.list")
-            return {entry.name for entry in self._files.entries(self._folder)}
 
     def _put(self, path: str, data: bytes) -> None:
         failpoints.hit("storage.put")
