@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from checkpoint.coordination.coordinator_events import CheckpointKind
-from checkpoint.storage import savepoints
-from checkpoint.storage.storage import CheckpointStorage, StorageError
+from checkpoint.storage.savepoints import SavepointFolder, prepare
+from checkpoint.storage.storage import StorageError
 from pipeline.errors import JobCancelled, JobFailed, PipelineError
-from pipeline.runtime.driver.attempt_context import CheckpointRequest
+from pipeline.runtime.driver.attempt_context import CheckpointRequest, NotTriggered
 from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
 from pipeline.runtime.driver.job_master import JobMaster
 from pipeline.runtime.driver.job_options import JobOptions
@@ -193,8 +193,8 @@ class JobHandle:
         except queue.Empty:
             raise TimeoutError(f"{late} after {seconds:g} s") from None
         if isinstance(answer, Exception):
-            if request.target is not None:
-                savepoints.release(request.target)
+            if request.target is not None and isinstance(answer, NotTriggered):
+                request.target.release()
             raise answer
         return answer
 
@@ -227,8 +227,8 @@ def _seconds(timeout: float | timedelta | None) -> float | None:
     return timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
 
 
-def _savepoint_folder(uri: str | Path) -> CheckpointStorage:
+def _savepoint_folder(uri: str | Path) -> SavepointFolder:
     try:
-        return savepoints.prepare(str(uri).rstrip("/"))
+        return prepare(str(uri).rstrip("/"))
     except StorageError as error:
         raise PipelineError(str(error)) from error

@@ -27,8 +27,44 @@ from checkpoint.storage.storage import CheckpointStorage, DamagedFile, StorageEr
 _CLAIM: Final = "claim-"
 
 
-def prepare(uri: str) -> CheckpointStorage:
-    """The folder for a new savepoint, checked.
+@dataclass(frozen=True, slots=True)
+class SavepointFolder:
+    """A folder that is kept for one savepoint.
+
+    † Its claim goes only when nothing that is still under way can write or delete there for it: whoever takes a
+    savepoint in the folder after that would have it overwritten, or deleted, in its place.
+    """
+
+    storage: CheckpointStorage
+    claim: str
+    """Name of the file that says so."""
+
+    @property
+    def uri(self) -> str:
+        return self.storage.uri
+
+    def release(self) -> None:
+        """Whoever wants to may take a savepoint in the folder, unless there is one."""
+        self.storage.remove([self.claim])
+
+    def hold(self) -> None:
+        """Claim it (again)."""
+        self.storage.put(self.claim, b"a savepoint is being taken here")
+
+    def check(self) -> None:
+        """
+        Raises:
+            StorageError: the folder is not this savepoint's any more, or is complete.
+        """
+        names = self.storage.names()
+        if METADATA in names or self.claim not in names:
+            raise StorageError(
+                f"{self.storage.location} was changed while a savepoint was being taken in it: name another folder"
+            )
+
+
+def prepare(uri: str) -> SavepointFolder:
+    """The folder for a new savepoint, checked and claimed.
 
     Raises:
         StorageError: it can't be written to, or holds something else.
@@ -50,23 +86,18 @@ def prepare(uri: str) -> CheckpointStorage:
             f"{' and more' if len(others) > 3 else ''}: name a new folder, such as {target.location}/savepoint-1"
         )
     target.make_folder()
-    mine = f"{_CLAIM}{uuid.uuid4().hex}"
-    target.put(mine, b"a savepoint is being taken here")
+    folder = SavepointFolder(target, f"{_CLAIM}{uuid.uuid4().hex}")
+    folder.hold()
     names = target.names()
-    if METADATA in names or any(name.startswith(_CLAIM) and name != mine for name in names):
-        target.remove([mine])
+    if METADATA in names or any(name.startswith(_CLAIM) and name != folder.claim for name in names):
+        folder.release()
         raise StorageError(f"another savepoint is being taken in {target.location}: name another folder")
-    return target
-
-
-def release(target: CheckpointStorage) -> None:
-    """Whoever wants to may take a savepoint in the folder again, unless there is one."""
-    target.remove([name for name in target.names() if name.startswith(_CLAIM)])
+    return folder
 
 
 def write(
     job: CheckpointStorage,
-    target: CheckpointStorage,
+    folder: SavepointFolder,
     metadata: CheckpointMetadata,
     stop: bool,
     check_owner: Callable[[], None],
@@ -80,19 +111,21 @@ def write(
     Raises:
         StorageError: it isn't complete.
     """
+    target = folder.storage
     # The trace comes first: a newer owner that has not seen it, and may give the id again, is seen by the check.
     job.put(trace_path(metadata.ref), seal({"uri": target.uri, "id": metadata.id, "epoch": metadata.epoch}))
     check_owner()
     # Subtasks may have written to a folder that this host doesn't see.
     target.verify_sizes(metadata.all_files())
+    folder.check()
     target.put(METADATA, metadata.to_bytes())
     if stop:
         said = {"uri": target.uri, "identity": metadata.identity}
         job.put(trace_path(metadata.ref) + STOPPED_SUFFIX, seal(said))
-    release(target)
+    folder.release()
 
 
-def discard(job: CheckpointStorage, target: CheckpointStorage, ref: CheckpointRef) -> None:
+def discard(job: CheckpointStorage, folder: SavepointFolder, ref: CheckpointRef) -> None:
     """Delete what there is of a savepoint that failed, in an order that leaves nothing half-deleted to be restored.
 
     Its trace stays: the id is used up.
@@ -101,9 +134,11 @@ def discard(job: CheckpointStorage, target: CheckpointStorage, ref: CheckpointRe
         StorageError: something can't be deleted.
     """
     job.remove([trace_path(ref) + STOPPED_SUFFIX])
-    target.remove([METADATA])
-    target.delete_checkpoint(ref)
-    release(target)
+    # One that is complete has let go of the folder, and nobody may come between `_metadata` and what it names.
+    folder.hold()
+    folder.storage.remove([METADATA])
+    folder.storage.delete_checkpoint(ref)
+    folder.release()
 
 
 @dataclass(frozen=True, slots=True, order=True)

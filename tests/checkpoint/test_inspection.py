@@ -85,10 +85,10 @@ def test_a_folder_without_checkpoints_says_what_to_give(tmp_path: Path, make: bo
 def write_savepoint(job: JobFolder, folder: Path, id: int, stop: bool = False) -> str:
     target = savepoints.prepare(folder.as_uri())
     ref = CheckpointRef(id, job.claim.epoch)
-    file = target.write_file(private_path(ref, "totals-0", "state"), b"state")
+    file = target.storage.write_file(private_path(ref, "totals-0", "state"), b"state")
     metadata = metadata_of(ref, {"totals": OperatorSnapshot(keyed_state=(file,))}, kind=CheckpointKind.SAVEPOINT)
     savepoints.write(job.storage, target, metadata, stop=stop, check_owner=lambda: None)
-    return target.uri_of()
+    return target.storage.uri_of()
 
 
 # -- listing --------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from checkpoint.storage.naming import CheckpointRef, trace_path
 from checkpoint.storage.owners import Fenced, check, record_restored
 from checkpoint.storage.restore import NotACheckpoint, from_uri, newest
 from checkpoint.storage.storage import CheckpointStorage, DamagedFile, StorageError
+from pipeline.testing import failpoints
 
 
 @pytest.fixture
@@ -54,8 +56,8 @@ def checkpoint(job: CheckpointStorage, id: int, epoch: int = 1) -> CheckpointRef
 
 def savepoint(job: CheckpointStorage, folder: Path, id: int, epoch: int = 1, stop: bool = False) -> CheckpointStorage:
     target = savepoints.prepare(str(folder))
-    savepoints.write(job, target, metadata(target, id, epoch), stop, lambda: None)
-    return target
+    savepoints.write(job, target, metadata(target.storage, id, epoch), stop, lambda: None)
+    return target.storage
 
 
 def owner(job: CheckpointStorage, epoch: int) -> Claim:
@@ -91,7 +93,7 @@ def test_a_savepoint_is_not_complete_while_a_file_is_missing_that_a_subtask_wrot
     job: CheckpointStorage, tmp_path: Path
 ) -> None:
     target = savepoints.prepare(str(tmp_path / "a"))
-    taken = metadata(target, 3)
+    taken = metadata(target.storage, 3)
     (tmp_path / "a/chk-3-1/totals-0-state.arrow").unlink()  # or it is on another host's disk
     with pytest.raises(DamagedFile, match="is missing"):
         savepoints.write(job, target, taken, stop=True, check_owner=lambda: None)
@@ -107,7 +109,7 @@ def test_a_newer_owner_that_may_not_have_seen_the_id_keeps_it_from_being_complet
     of the other."""
     mine = owner(job, 1)
     target = savepoints.prepare(str(tmp_path / "a"))
-    taken = metadata(target, 3)
+    taken = metadata(target.storage, 3)
     seen = job.largest_id()
     owner(job, 2)  # claims, then looks for the largest id
     assert seen == 0
@@ -120,18 +122,19 @@ def test_a_newer_owner_that_may_not_have_seen_the_id_keeps_it_from_being_complet
 
 def test_its_id_is_used_up_even_if_it_fails(job: CheckpointStorage, tmp_path: Path) -> None:
     checkpoint(job, 1)
-    savepoint(job, tmp_path / "a", 3)
+    target = savepoints.prepare(str(tmp_path / "a"))
+    savepoints.write(job, target, metadata(target.storage, 3), False, lambda: None)
     assert job.largest_id() == 3
-    savepoints.discard(job, CheckpointStorage(str(tmp_path / "a"), None), CheckpointRef(3, 1))
+    savepoints.discard(job, target, CheckpointRef(3, 1))
     assert job.largest_id() == 3
     assert list((tmp_path / "a").iterdir()) == []
-    assert savepoints.prepare(str(tmp_path / "a")).location == f"file://{tmp_path}/a"
+    assert savepoints.prepare(str(tmp_path / "a")).storage.location == f"file://{tmp_path}/a"
 
 
 def test_what_a_failed_savepoint_left_is_in_nobodys_way(job: CheckpointStorage, tmp_path: Path) -> None:
     target = savepoints.prepare(str(tmp_path / "a"))
-    target.write_file("chk-3-1/totals-0-state.arrow", b"late")
-    savepoints.release(target)
+    target.storage.write_file("chk-3-1/totals-0-state.arrow", b"late")
+    target.release()
     savepoint(job, tmp_path / "a", 4)
     assert from_uri(str(tmp_path / "a")).ref == CheckpointRef(4, 1)
 
@@ -233,17 +236,45 @@ def test_nor_is_another_jobs_savepoint_of_the_same_id(job: CheckpointStorage, tm
     record_restored(job, owner(job, 2), None, origin=str(tmp_path / "a"), identity="l/3-1")
     (tmp_path / "a").rename(tmp_path / "b")
     target = savepoints.prepare(str(tmp_path / "a"))
-    foreign = replace(metadata(target, 3), lineage="another", pipeline="another job")
+    foreign = replace(metadata(target.storage, 3), lineage="another", pipeline="another job")
     savepoints.write(job, target, foreign, stop=False, check_owner=lambda: None)
     with pytest.raises(DamagedFile, match=r"which the job was started from, .* of pipeline 'another job'"):
         newest(job)
+
+
+def test_one_whose_folder_was_given_to_another_is_not_completed_there(job: CheckpointStorage, tmp_path: Path) -> None:
+    """† It would take the other's place."""
+    first = savepoints.prepare(str(tmp_path / "a"))
+    taken = metadata(first.storage, 3)
+    (tmp_path / "a" / first.claim).unlink()  # somebody tidied up
+    second = savepoint(job, tmp_path / "a", 4)
+    with pytest.raises(StorageError, match="name another folder"):
+        savepoints.write(job, first, taken, stop=False, check_owner=lambda: None)
+    assert from_uri(second.uri).ref == CheckpointRef(4, 1)
+
+
+def test_while_a_failed_one_is_being_deleted_nobody_gets_its_folder(job: CheckpointStorage, tmp_path: Path) -> None:
+    """† What is deleted late would be the other's. A complete one has let go of the folder already."""
+    folder = savepoints.prepare(str(tmp_path / "a"))
+    savepoints.write(job, folder, metadata(folder.storage, 3), False, lambda: None)
+    with failpoints.hold("storage.delete", nth=2) as held, ThreadPoolExecutor() as pool:
+        # The first hit is the trace of a stop, the second one `_metadata`.
+        deleting = pool.submit(savepoints.discard, job, folder, CheckpointRef(3, 1))
+        held.wait()
+        (tmp_path / "a/_metadata").unlink()
+        with pytest.raises(StorageError, match="a savepoint is being taken in"):
+            savepoints.prepare(str(tmp_path / "a"))
+        held.release()
+        deleting.result(30)
+    savepoint(job, tmp_path / "a", 4)
+    assert from_uri(str(tmp_path / "a")).ref == CheckpointRef(4, 1)
 
 
 def test_of_two_that_want_a_folder_for_a_savepoint_one_at_most_gets_it(job: CheckpointStorage, tmp_path: Path) -> None:
     target = savepoints.prepare(str(tmp_path / "a"))
     with pytest.raises(StorageError, match="a savepoint is being taken in"):
         savepoints.prepare(str(tmp_path / "a"))
-    savepoints.release(target)
+    target.release()
     savepoint(job, tmp_path / "a", 4)
     assert {path.name for path in (tmp_path / "a").iterdir()} == {"_metadata", "chk-4-1"}
 

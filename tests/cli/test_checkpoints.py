@@ -46,7 +46,7 @@ def write_savepoint(job: JobFolder, folder: Path, id: int) -> str:
     target = savepoints.prepare(folder.as_uri())
     metadata = metadata_of(CheckpointRef(id, job.claim.epoch), {}, kind=CheckpointKind.SAVEPOINT)
     savepoints.write(job.storage, target, metadata, stop=False, check_owner=lambda: None)
-    return target.uri_of()
+    return target.storage.uri_of()
 
 
 # -- ls and show ----------------------------------------------------------------------------------------------

@@ -109,10 +109,17 @@ def test_a_folder_that_holds_something_else_is_refused(stage: Stage, spark: Any,
     take_two_parts(stage, spark, tmp_path / "savepoint", try_others)
 
 
+@pytest.mark.parametrize(
+    ("step", "nth"),
+    [
+        ("snapshot.async_write", 4),  # by each of the three subtasks once before
+        ("coordinator.after_metadata", 2),  # it is complete, and nobody is told so
+    ],
+)
 def test_a_savepoint_that_fails_says_so_leaves_nothing_to_restore_and_the_job_goes_on(
-    stage: Stage, spark: Any, tmp_path: Path
+    stage: Stage, spark: Any, tmp_path: Path, step: str, nth: int
 ) -> None:
-    failpoints.fail("snapshot.async_write", nth=4, times=100)  # by each of the three subtasks once before
+    failpoints.fail(step, nth=nth, times=100)
     with running(stage.job(), spark) as handle:
         stage.source.wait_until_paused(WAIT)
         handle.checkpoint(WAIT)

@@ -29,7 +29,7 @@ from pipeline.errors import PipelineError
 from pipeline.graph import StepKind, Vertex
 from pipeline.runtime.auth import new_secret
 from pipeline.runtime.deployment import Deployment, JobSpec, Restored
-from pipeline.runtime.driver.attempt_context import AttemptContext, CheckpointRequest, Progress
+from pipeline.runtime.driver.attempt_context import AttemptContext, CheckpointRequest, NotTriggered, Progress
 from pipeline.runtime.driver.checkpoint_master import Answer, CheckpointMaster
 from pipeline.runtime.driver.failures import AttemptFailed, FirstCause, Sign
 from pipeline.runtime.driver.peers import Peer, Peers
@@ -240,7 +240,7 @@ class Attempt:
                     if peer is not None:
                         self._note_commit(peer, message)
                 case ("checkpoint", request, answer):
-                    self._checkpoints.await_answer(request.token, answer)
+                    self._checkpoints.await_answer(request, answer)
                 case _:
                     pass  # a report to an attempt that is over
 
@@ -254,7 +254,7 @@ class Attempt:
             except queue.Empty:
                 return
             if item[0] == "checkpoint":
-                item[2](error)
+                item[2](NotTriggered(str(error)))
 
     # -- failures -----------------------------------------------------------------------------------------------
 

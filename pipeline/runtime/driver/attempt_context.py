@@ -12,6 +12,7 @@ from checkpoint.storage.claims import Claim
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.probe import Probe
+from checkpoint.storage.savepoints import SavepointFolder
 from checkpoint.storage.shared_files import SharedFiles
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.graph import Plan
@@ -52,12 +53,16 @@ class AttemptContext:
     metadata_options: dict[str, Any]
 
 
+class NotTriggered(RuntimeError):
+    """No checkpoint was begun for a request, and none will be."""
+
+
 @dataclass(frozen=True)
 class CheckpointRequest:
     """What a user asks for."""
 
     kind: CheckpointKind = CheckpointKind.CHECKPOINT
-    target: CheckpointStorage | None = None
+    target: SavepointFolder | None = None
     """Of a savepoint: its folder."""
     stop: bool = False
     """The job ends behind it."""

@@ -23,11 +23,12 @@ from checkpoint.storage import owners, savepoints
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.naming import CheckpointRef, subtask_name
-from checkpoint.storage.storage import CheckpointStorage
-from pipeline.runtime.driver.attempt_context import AttemptContext, CheckpointRequest, Progress
+from checkpoint.storage.savepoints import SavepointFolder
+from pipeline.runtime.driver.attempt_context import AttemptContext, CheckpointRequest, NotTriggered, Progress
 from pipeline.runtime.driver.peers import Peers
 from pipeline.runtime.in_flight import snapshot_edges
 from pipeline.runtime.subtask.control import heartbeat_to_wire
+from pipeline.runtime.subtask.letters import BarrierOrder
 
 _LOG = logging.getLogger(__name__)
 _WRITE_WAIT = 10.0
@@ -75,12 +76,12 @@ class CheckpointMaster:
         self._triggered_draining: set[int] = set()
         self._triggered_ended: set[int] = set()
         self._input_ended = False
-        self._targets: dict[str, CheckpointStorage] = {}
-        """Folders of requested savepoints, by request."""
-        self._savepoints: dict[int, CheckpointStorage] = {}
+        self._targets: dict[str, SavepointFolder] = {}
+        """Folders of requested savepoints that are not triggered yet, by request."""
+        self._savepoints: dict[int, SavepointFolder] = {}
         """Folders of this attempt's savepoints, by id."""
-        self._orders: dict[int, list[Any]] = {}
-        """Wire form of `[id, target, stop]` of checkpoints in progress that aren't ordinary ones."""
+        self._orders: dict[int, BarrierOrder] = {}
+        """Of checkpoints in progress that aren't ordinary ones."""
         self._spared: list[FileHandle] = []
         """Shared files that no checkpoint needs any more, but a savepoint in progress may still be copying."""
         self._refs: dict[int, CheckpointRef] = {ref.id: ref for ref in context.retained}
@@ -120,23 +121,23 @@ class CheckpointMaster:
 
     def request(self, request: CheckpointRequest, answer: Answer) -> None:
         """A user asks for a checkpoint or savepoint."""
-        self.await_answer(request.token, answer)
-        if request.target is not None:
-            self._targets[request.token] = request.target
+        self.await_answer(request, answer)
         if request.stop:
             self.tell(events.StopRequested(request.kind, request.token, request.drain))
         else:
             self.tell(events.CheckpointRequested(request.kind, request.token))
 
-    def await_answer(self, token: str, answer: Answer) -> None:
+    def await_answer(self, request: CheckpointRequest, answer: Answer) -> None:
         """Remember who asked, so that `refuse_requests` answers at the latest."""
-        self._answers[token] = answer
+        self._answers[request.token] = answer
+        if request.target is not None:
+            self._targets[request.token] = request.target
 
     def refuse_requests(self, error: Exception) -> None:
         """Tell those who wait for a checkpoint that none will come."""
         answers, self._answers = self._answers, {}
-        for answer in answers.values():
-            answer(error)
+        for token, answer in list(answers.items()):
+            answer(NotTriggered(str(error)) if token in self._targets else error)
 
     def send_heartbeat(self) -> None:
         if self._progress.running_at is not None and not self._c.commit_only:
@@ -144,7 +145,8 @@ class CheckpointMaster:
             # One that is about to be triggered is no news before its trigger, which says where it goes.
             known = tuple(each for each in heartbeat.in_progress if each[0] in self._triggered_at)
             facts = heartbeat_to_wire(replace(heartbeat, in_progress=known))
-            self._peers.broadcast("heartbeat", orders=list(self._orders.values()), **facts)
+            orders = [[id, order.target, order.stop] for id, order in self._orders.items()]
+            self._peers.broadcast("heartbeat", orders=orders, **facts)
 
     def close(self) -> None:
         """Wait for `_metadata` that is being written, within bounds; leave deletions to the next owner."""
@@ -165,19 +167,17 @@ class CheckpointMaster:
                 self._tell_sources("end_input")
             case events.FinaliseCheckpoint(id, kind):
                 self._finalising.add(id)
-                stop = id in self._orders and self._orders[id][2]
+                stop = id in self._orders and self._orders[id].stop
                 self._writes.append(self._pool.submit(self._finalise, id, self._metadata(id, kind, now), stop))
             case events.NotifyComplete(id):
                 self._complete(action, now)
             case events.NotifyAborted(id, _, reason, message, missing):
                 self._abort(id, reason, self._explain(id, reason, message, missing), now)
             case events.RejectRequest(token, message):
-                answer = self._answers.pop(token, None)
-                if answer is not None:
-                    answer(RuntimeError(message))
+                self._answer((token,), NotTriggered(message))
             case events.DeleteCheckpoint(id):
                 unused = self._c.shared.discard(id)
-                if any(self._orders[n][1] is not None for n in self._orders):
+                if self._savepoint_in_progress:
                     self._spared += unused
                     unused = []
                 self._deleter.submit(self._delete, id, unused)
@@ -202,7 +202,7 @@ class CheckpointMaster:
             self._savepoints[id] = self._targets.pop(token)
             target = self._savepoints[id].uri
         if target is not None or stop:
-            self._orders[id] = [id, target, stop]
+            self._orders[id] = BarrierOrder(target, stop)
         self._tell_sources("trigger", id=id, kind=kind.value, target=target, stop=stop)
 
     def _tell_sources(self, type: str, **fields: Any) -> None:
@@ -219,7 +219,8 @@ class CheckpointMaster:
         self.send_heartbeat()
         # Those that it has subsumed are answered with it.
         older = [] if savepoint else [n for n in self._requests if n < id and n not in self._savepoints]
-        self._answer([*older, id], id)
+        for n in (*older, id):
+            self._answer(self._requests.pop(n, ()), id)
         if not savepoint and not self.completed_one:
             self.completed_one = True
             self.clean_up(void=True)
@@ -236,29 +237,40 @@ class CheckpointMaster:
         # What it staged joins the next checkpoint, so its files must not go with it, even if it is durable after all
         # and deleted as such.
         self._c.shared.forget(id)
-        if id not in self._finalising and reason is not FailureReason.FINALISE:
+        error = RuntimeError(f"checkpoint {id} failed: {text}")
+        if id in self._finalising:
+            pass  # what becomes of it decides
+        elif reason is FailureReason.FINALISE or id in self._savepoints:
+            # A finalised one may be durable all the same, so it goes as a complete one would: `_metadata` first.
+            deleted = self._deleter.submit(self._delete, id, [])
             if id in self._savepoints:
-                self._deleter.submit(self._delete, id, [])
-            else:
-                self._discard_private(id, acknowledged)
+                # Its folder can be used again only then. (Cancelled or done, this is called.)
+                tokens = self._requests.pop(id, ())
+                deleted.add_done_callback(lambda _: self._answer(tokens, error))
+        else:
+            self._discard_private(id, acknowledged)
         if reason is not FailureReason.SUBSUMED:  # else the newer one answers for it
-            self._answer([id], RuntimeError(f"checkpoint {id} failed: {text}"))
+            self._answer(self._requests.pop(id, ()), error)
+
+    @property
+    def _savepoint_in_progress(self) -> bool:
+        return any(order.target is not None for order in self._orders.values())
 
     def _forget(self, id: int) -> dict[int, SubtaskSnapshot]:
         self._triggered_at.pop(id, None)
         self._triggered_draining.discard(id)
         self._triggered_ended.discard(id)
         self._orders.pop(id, None)
-        if self._spared and not any(target for _, target, _ in self._orders.values()):
+        if self._spared and not self._savepoint_in_progress:
             spared, self._spared = self._spared, []
             self._deleter.submit(self._guarded, "shared files", lambda: self._delete_shared(spared))
         return self._acks.pop(id, {})
 
-    def _answer(self, ids: list[int], result: int | Exception) -> None:
-        """Tell those who asked for these checkpoints."""
-        for id in ids:
-            for token in self._requests.pop(id, ()):
-                self._answers.pop(token)(result)
+    def _answer(self, tokens: tuple[str, ...], result: int | Exception) -> None:
+        """Tell those who asked; also in the deleter's thread."""
+        for token in tokens:
+            if answer := self._answers.pop(token, None):
+                answer(result)
 
     # -- completing ---------------------------------------------------------------------------------------------
 
@@ -292,11 +304,11 @@ class CheckpointMaster:
         c = self._c
         try:
             failpoints.hit("coordinator.before_metadata")
-            owners.check(c.storage, c.claim)
+            check = functools.partial(owners.check, c.storage, c.claim)
             if id in self._savepoints:
-                check = functools.partial(owners.check, c.storage, c.claim)
                 savepoints.write(c.storage, self._savepoints[id], metadata, stop, check)
             else:
+                check()
                 c.storage.write_metadata(id, c.claim.epoch, metadata)
             failpoints.hit("coordinator.after_metadata")
         except owners.Fenced as error:
@@ -314,9 +326,6 @@ class CheckpointMaster:
             self._refs[id] = metadata.ref
             self.tell(events.Finalised(id))
             return
-        # It may be durable all the same, so it goes as a complete checkpoint would: `_metadata` first.
-        self._c.shared.forget(id)
-        self._deleter.submit(self._delete, id, [])
         self.tell(events.FinaliseFailed(id, error))
 
     # -- deleting -----------------------------------------------------------------------------------------------
@@ -348,7 +357,7 @@ class CheckpointMaster:
     def _discard_private(self, id: int, subtasks: list[int]) -> None:
         """Delete what subtasks wrote for a checkpoint that won't complete; never anything under `shared/`."""
         c = self._c
-        storage = self._savepoints.get(id, c.storage)
+        storage = self._savepoints[id].storage if id in self._savepoints else c.storage
         names = [
             subtask_name(step.id, subtask - self._plan.vertex_of(subtask).first_subtask)
             for subtask in subtasks

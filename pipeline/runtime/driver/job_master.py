@@ -26,7 +26,7 @@ from checkpoint.storage.storage import CheckpointStorage, DamagedFile, StorageEr
 from pipeline.errors import NotEnoughSlots, PipelineError
 from pipeline.runtime.deployment import JobSpec
 from pipeline.runtime.driver.attempt import Attempt
-from pipeline.runtime.driver.attempt_context import AttemptContext, CheckpointRequest, Progress
+from pipeline.runtime.driver.attempt_context import AttemptContext, CheckpointRequest, NotTriggered, Progress
 from pipeline.runtime.driver.checkpoint_master import Answer
 from pipeline.runtime.driver.checkpoint_stats import CheckpointHistory
 from pipeline.runtime.driver.cleanup import Cleanup
@@ -108,7 +108,7 @@ class JobMaster:
             if not self.ended.is_set():
                 self._requests.append((request, answer))
                 return
-        answer(RuntimeError(f"the job is {self.status}, so no checkpoint is taken any more"))
+        answer(NotTriggered(f"the job is {self.status}, so no checkpoint is taken any more"))
 
     def _noting_stop(self, answer: Answer) -> Answer:
         def note(result: int | Exception) -> None:
@@ -148,7 +148,7 @@ class JobMaster:
             with self._lock:
                 self.ended.set()
             for _, answer in self._requests:
-                answer(RuntimeError(f"the job is {self.status}, so no checkpoint is taken any more"))
+                answer(NotTriggered(f"the job is {self.status}, so no checkpoint is taken any more"))
             self.on_ended()
 
     def _end(self, status: str, failure: str | None = None) -> None:
