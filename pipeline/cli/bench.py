@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from pipeline.bench.backpressure.tables import Table as Columns
+    from pipeline.bench.delivery import Delivery
     from pipeline.bench.running_sum import Alignment
     from pipeline.bench.state import StateReport, StateResult
     from pipeline.bench.state_phases import Compression, Loop
@@ -92,6 +93,57 @@ def throughput(
         except (BenchFailed, BrokerFailed, FetchFailed, JavaMissing, TopicTrouble) as error:
             raise click.ClickException(str(error)) from error
     console.print(_table(result))
+    if json_file is not None:
+        json_file.write_text(result.to_json() + "\n")
+
+
+@bench.command()
+@click.option(
+    "--interval",
+    "intervals",
+    multiple=True,
+    default=(0.1, 0.5, 1.0, 2.0, 5.0, 10.0),
+    show_default=True,
+    type=click.FloatRange(min=0.1),
+    help="Seconds between checkpoints; may be given several times.",
+)
+@click.option("--records", default=3_000_000, show_default=True, type=click.IntRange(min=1), help="In each run.")
+@click.option("--parallelism", default=2, show_default=True, type=click.IntRange(1, 128))
+@click.option("--rounds", default=1, show_default=True, type=click.IntRange(min=1), help="Runs of each; medians count.")
+@click.option("--bootstrap", metavar="SERVERS", help="Use the Kafka there instead of starting one.")
+@_json_option
+def delivery(
+    intervals: tuple[float, ...],
+    records: int,
+    parallelism: int,
+    rounds: int,
+    bootstrap: str | None,
+    json_file: Path | None,
+) -> None:
+    """What exactly once costs against at least once, by the interval between checkpoints.
+
+    The keyed running sum of `weir bench throughput`. "Steady" is what the sources read between the first checkpoint and
+    the end of the input, "whole" goes from the start to the last visible record and has the last commit in it.
+    """
+    from rich.console import Console
+
+    from pipeline.bench.delivery import DeliveryOptions, measure
+    from pipeline.bench.errors import BenchFailed
+    from pipeline.broker import BrokerFailed, NativeBroker
+    from pipeline.broker.jars import FetchFailed
+    from pipeline.broker.java import JavaMissing
+    from pipeline.broker.topics import TopicTrouble
+
+    log_to_stderr("WARNING")
+    console = Console()
+    with ending_cleanly(), contextlib.ExitStack() as stack:
+        try:
+            servers = bootstrap or stack.enter_context(NativeBroker.start()).bootstrap_servers
+            options = DeliveryOptions(intervals, records, parallelism, rounds)
+            result = measure(servers, options, lambda text: console.print(text, highlight=False))
+        except (BenchFailed, BrokerFailed, FetchFailed, JavaMissing, TopicTrouble) as error:
+            raise click.ClickException(str(error)) from error
+    console.print(_delivery_table(result))
     if json_file is not None:
         json_file.write_text(result.to_json() + "\n")
 
@@ -214,6 +266,25 @@ def state(
     console.print(_state_table(result))
     if json_file is not None:
         json_file.write_text(result.to_json() + "\n")
+
+
+def _delivery_table(result: Delivery) -> Table:
+    from rich.table import Table
+
+    table = Table(title=f"{result.records:,} records a run, parallelism {result.parallelism}", title_justify="left")
+    for column in ("interval", "at least once, records/s", "exactly once", "ratio", "whole", "exactly once", "ratio"):
+        table.add_column(column, justify="right")
+    for point in result.points:
+        table.add_row(
+            f"{point.interval_s:g} s",
+            f"{point.at_least_once.steady:,.0f}",
+            f"{point.exactly_once.steady:,.0f}",
+            f"{point.steady_ratio:.2f}",
+            f"{point.at_least_once.whole:,.0f}",
+            f"{point.exactly_once.whole:,.0f}",
+            f"{point.whole_ratio:.2f}",
+        )
+    return table
 
 
 def _state_table(report: StateReport) -> Table:

@@ -54,3 +54,25 @@ def test_throughput_is_measured_for_both_guarantees(kafka: KafkaBroker, tmp_path
     for job in result["jobs"]:
         assert job["ratio"] == pytest.approx(job["rate"] / result["bare_loop"]["rate"])
         assert job["checkpoints"] >= 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_the_cost_of_exactly_once_is_measured_by_interval(kafka: KafkaBroker, tmp_path: Path) -> None:
+    target = tmp_path / "result.json"
+    command = [sys.executable, "-c", "from pipeline.cli import main; main(prog_name='weir')", "bench", "delivery"]
+    arguments = ["--interval", "0.2", "--records", "150000", "--bootstrap", kafka.bootstrap_servers]
+    done = subprocess.run(
+        [*command, *arguments, "--json", str(target)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=170,
+    )
+    assert done.returncode == 0, done.stderr
+    (point,) = json.loads(target.read_text())["points"]
+    assert point["interval_s"] == 0.2
+    for guarantee in ("at_least_once", "exactly_once"):
+        assert point[guarantee]["steady"] > 0
+        assert point[guarantee]["checkpoints"] >= 2
+    assert point["steady_ratio"] == pytest.approx(point["exactly_once"]["steady"] / point["at_least_once"]["steady"])
