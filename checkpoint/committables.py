@@ -5,8 +5,8 @@ They live here because checkpoints carry them; `sinks.sink` is where users meet 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from checkpoint.storage.handles import FileHandle
@@ -46,16 +46,52 @@ class Committable:
         return cls(SegmentName.from_wire(name), payload, tuple(FileHandle.from_wire(file) for file in files))
 
 
-def with_files(pending: Iterable[list[Any]], files: Mapping[FileHandle, FileHandle]) -> list[list[Any]]:
-    """What a sink's snapshot holds as pending, `[owner, [committable, …]]` in wire form, with other files in place of
-    those that it refers to: copies of the same content."""
-    return [
-        [
-            owner,
-            [
-                replace(one, files=tuple(files[file] for file in one.files)).to_wire()
-                for one in map(Committable.from_wire, committables)
-            ],
-        ]
-        for owner, committables in pending
-    ]
+@dataclass(frozen=True, slots=True)
+class SinkState:
+    """What a checkpoint holds of a sink, or of those of its owners that one subtask hosts."""
+
+    pending: Mapping[int, Sequence[Committable]] = field(default_factory=dict)
+    """Committables not known to be committed, by owner, in order."""
+    committers: Mapping[int, Any] = field(default_factory=dict)
+    """What the owners' committers kept, by owner; a missing owner had none."""
+
+    @property
+    def owners(self) -> list[int]:
+        return sorted({*self.pending, *self.committers})
+
+    @property
+    def files(self) -> list[FileHandle]:
+        """Those that the pending committables refer to, each once."""
+        return list(dict.fromkeys(file for of_owner in self.pending.values() for one in of_owner for file in one.files))
+
+    def of_owners(self, hosts: Callable[[int], bool]) -> SinkState:
+        """Only what belongs to some owners."""
+        return SinkState(
+            {owner: pending for owner, pending in self.pending.items() if hosts(owner)},
+            {owner: state for owner, state in self.committers.items() if hosts(owner)},
+        )
+
+    def with_files(self, files: Mapping[FileHandle, FileHandle]) -> SinkState:
+        """The same with other files in place of those that it refers to: copies of the same content."""
+        pending = {
+            owner: [replace(one, files=tuple(files[file] for file in one.files)) for one in committables]
+            for owner, committables in self.pending.items()
+        }
+        return replace(self, pending=pending)
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "pending": [[owner, [one.to_wire() for one in of_owner]] for owner, of_owner in self.pending.items()],
+            "committers": [[owner, state] for owner, state in self.committers.items()],
+        }
+
+    @classmethod
+    def from_wire(cls, *wires: Mapping[str, Any]) -> SinkState:
+        """Of several subtasks together."""
+        pending: dict[int, list[Committable]] = {}
+        committers: dict[int, Any] = {}
+        for wire in wires:
+            for owner, committables in wire["pending"]:
+                pending.setdefault(owner, []).extend(map(Committable.from_wire, committables))
+            committers.update(wire["committers"])
+        return cls(pending, committers)

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
+from checkpoint.committables import SinkState
 from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import EdgeName
 from checkpoint.storage import savepoints
@@ -250,3 +251,16 @@ def _warn(storage: CheckpointStorage, wanted: _Candidate, point: RestorePoint, p
 
 def _time(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def sink_state(storage: CheckpointStorage, metadata: CheckpointMetadata, step_id: str) -> SinkState:
+    """What a checkpoint holds of a sink, all owners together; nothing if it has no such sink.
+
+    Args:
+        storage: where the checkpoint's files are.
+
+    Raises:
+        DamagedFile: one of them is.
+    """
+    states = (storage.unspill(snapshot).state for snapshot in metadata.operator(step_id))
+    return SinkState.from_wire(*(state["sink"] for state in states if "sink" in state))

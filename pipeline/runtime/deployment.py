@@ -6,6 +6,7 @@ from array import array
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from checkpoint.committables import SinkState
 from checkpoint.elements import ChannelName, EdgeName
 from checkpoint.in_flight.captured import Part
 from checkpoint.in_flight.edges import EdgeShape
@@ -155,8 +156,8 @@ class Restored:
     """Its part of operator list and union state."""
     sources: dict[str, list[Any]] = field(default_factory=dict)
     """Every old subtask's `SourceReader.snapshot`; a missing step wasn't in the checkpoint."""
-    sinks: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """`pending` and `committers` of the owners hosted here, as `SinkDriver.snapshot` wrote them."""
+    sinks: dict[str, SinkState] = field(default_factory=dict)
+    """Of the owners hosted here."""
     event_time: dict[str, list[Any]] = field(default_factory=dict)
     """Of the head step: every old subtask's watermarks of its inputs."""
     watermarks: dict[str, list[Any]] = field(default_factory=dict)
@@ -170,7 +171,7 @@ class Restored:
             "broadcast": self.broadcast,
             "lists": self.lists,
             "sources": self.sources,
-            "sinks": self.sinks,
+            "sinks": {id: held.to_wire() for id, held in self.sinks.items()},
             "event_time": self.event_time,
             "watermarks": self.watermarks,
             "in_flight": self.in_flight.to_wire(),
@@ -184,7 +185,7 @@ class Restored:
             wire["broadcast"],
             wire["lists"],
             wire["sources"],
-            wire["sinks"],
+            {id: SinkState.from_wire(held) for id, held in wire["sinks"].items()},
             wire["event_time"],
             wire["watermarks"],
             RestoredInFlight.from_wire(wire["in_flight"]),

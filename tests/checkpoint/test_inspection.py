@@ -188,7 +188,7 @@ def test_committables_that_lie_in_a_file_are_counted_only_when_it_is_read(job: J
     ref = CheckpointRef(1, 1)
     pending = [[3, [[[1, i], "p" * 100, []] for i in range(300)]]]
     big = job.storage.spill(
-        OperatorSnapshot({"sink": {"pending": pending}}), private_path(ref, "out-0", "own", "msgpack")
+        OperatorSnapshot({"sink": {"pending": pending, "committers": []}}), private_path(ref, "out-0", "own", "msgpack")
     )
     job.storage.write_metadata(1, 1, metadata_of(ref, {"out": big}))
     (brief,) = describe_job(job.storage).checkpoints

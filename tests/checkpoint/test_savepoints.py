@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint.committables import Committable, SegmentName, with_files
+from checkpoint.committables import Committable, SegmentName, SinkState
 from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.storage import savepoints
 from checkpoint.storage.claims import Claim
@@ -292,19 +292,18 @@ def test_an_altered_trace_is_named(job: CheckpointStorage, tmp_path: Path) -> No
 
 def test_pending_output_refers_to_the_copies_of_its_files(job: CheckpointStorage, tmp_path: Path) -> None:
     a, b = job.write_file("shared/1-a.arrow", b"a"), job.write_file("shared/1-b.arrow", b"b")
-    pending = [
-        [0, [Committable(SegmentName(1, 0), {"rows": 1}, (a, b)).to_wire()]],
-        [2, [Committable(SegmentName(1, 0), None).to_wire()]],
-    ]
+    held = SinkState(
+        {0: [Committable(SegmentName(1, 0), {"rows": 1}, (a, b))], 2: [Committable(SegmentName(1, 0), None)]}
+    )
     target = CheckpointStorage(str(tmp_path / "a"), None)
     copies: dict[FileHandle, FileHandle] = {
         file: savepoints.copy_file(job, file, target, f"chk-3-1/staged-{i}.arrow") for i, file in enumerate((a, b))
     }
-    (owner_0, first), (owner_2, second) = with_files(pending, copies)
-    assert (owner_0, owner_2) == (0, 2)
-    assert [target.read_file(file) for file in Committable.from_wire(first[0]).files] == [b"a", b"b"]
-    assert Committable.from_wire(first[0]).payload == {"rows": 1}
-    assert second == pending[1][1]
+    copied = held.with_files(copies)
+    assert copied.pending[2] == held.pending[2]
+    (first,) = copied.pending[0]
+    assert [target.read_file(file) for file in first.files] == [b"a", b"b"]
+    assert (first.name, first.payload) == (SegmentName(1, 0), {"rows": 1})
 
 
 def test_a_damaged_staged_file_is_not_copied(job: CheckpointStorage, tmp_path: Path) -> None:

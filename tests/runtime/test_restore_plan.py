@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint.codec import decode, decode_state, encode, encode_state
+from checkpoint.committables import Committable, SegmentName, SinkState
 from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.key_groups import range_of
 from checkpoint.storage.handles import FileHandle
@@ -190,27 +191,30 @@ def test_a_source_that_was_not_in_the_checkpoint_has_no_positions() -> None:
 
 @given(parallelisms, parallelisms)
 def test_every_sink_owner_has_one_host_which_is_itself_as_long_as_there_is_such_a_subtask(old: int, new: int) -> None:
-    checkpoint = metadata(
-        *(
-            {"out": OperatorSnapshot({"sink": {"pending": [[i, [f"p{i}"]]], "committers": [[i, f"c{i}"]]}})}
-            for i in range(old)
-        )
-    )
+    pending = [[Committable(SegmentName(1, 0), f"p{owner}")] for owner in range(old)]
+    checkpoint = metadata(*(sink_snapshot(SinkState({i: pending[i]}, {i: f"c{i}"})) for i in range(old)))
     hosted = [mine.sinks["out"] for mine in restored(checkpoint, plan(new), 2)]
-    for part, letter in (("pending", "p"), ("committers", "c")):
-        rows = [(index, owner, what) for index, each in enumerate(hosted) for owner, what in each[part]]
+    for expected, parts in (
+        (dict(enumerate(pending)), [each.pending for each in hosted]),
+        ({owner: f"c{owner}" for owner in range(old)}, [each.committers for each in hosted]),
+    ):
+        rows = [(index, owner, what) for index, part in enumerate(parts) for owner, what in part.items()]
         assert sorted(owner for _, owner, _ in rows) == list(range(old))
         for index, owner, what in rows:
             assert index == (owner if owner < new else owner % new)
-            assert what == ([f"p{owner}"] if letter == "p" else f"c{owner}")
+            assert what == expected[owner]
+
+
+def sink_snapshot(state: SinkState) -> dict[str, OperatorSnapshot]:
+    return {"out": OperatorSnapshot({"sink": state.to_wire()})}
 
 
 def test_an_owner_that_lay_with_another_subtask_goes_back_to_its_own() -> None:
     """3 → 2 → 3: what subtask 0 hosted of owner 2 comes to subtask 2 again."""
-    both = {"pending": [[0, ["a"]], [2, ["c"]]], "committers": []}
-    checkpoint = metadata({"out": OperatorSnapshot({"sink": both})}, {"out": OperatorSnapshot({"sink": {}})})
-    hosted = [mine.sinks["out"]["pending"] for mine in restored(checkpoint, plan(3), 2)]
-    assert hosted == [[[0, ["a"]]], [], [[2, ["c"]]]]
+    a, c = [Committable(SegmentName(1, 0), "a")], [Committable(SegmentName(1, 0), "c")]
+    checkpoint = metadata(sink_snapshot(SinkState({0: a, 2: c})), sink_snapshot(SinkState()))
+    hosted = [mine.sinks["out"].pending for mine in restored(checkpoint, plan(3), 2)]
+    assert hosted == [{0: a}, {}, {2: c}]
 
 
 # -- what doesn't fit -----------------------------------------------------------------------------------------
@@ -241,7 +245,7 @@ def test_keyed_state_of_a_step_that_is_no_keyed_operator_any_more_is_refused_unl
     [
         ("in", {"operator": 1}, 0),
         ("step", {"source": [[0, 1]]}, 1),
-        ("step", {"sink": {"pending": [[0, ["not committed"]]]}}, 1),
+        ("step", {"sink": SinkState({0: [Committable(SegmentName(1, 0), "not committed")]}).to_wire()}, 1),
         ("out", {"operator": 1}, 2),
         ("in", {"operator list": {"held": [list_chunk(1)]}}, 0),
         ("out", {"operator union": {"held": [list_chunk(1)]}}, 2),
@@ -258,7 +262,7 @@ def test_state_of_another_kind_of_step_under_the_id_is_refused_unless_it_may_be_
     assert not dropped.operators
     assert not dropped.lists
     assert not any(dropped.sources.values())
-    assert not any(rows for sink in dropped.sinks.values() for rows in sink.values())
+    assert all(sink == SinkState() for sink in dropped.sinks.values())
 
 
 # -- event time -----------------------------------------------------------------------------------------------
@@ -285,4 +289,4 @@ def test_every_subtask_sees_the_watermarks_of_all_old_subtasks() -> None:
 def test_watermarks_that_no_step_takes_any_more_are_nobodys_loss() -> None:
     checkpoint = metadata({"out": OperatorSnapshot({"watermarks": 1, "event_time": 2})})
     (mine,) = restored(checkpoint, plan(1), 2)
-    assert not any(mine.sinks["out"].values())
+    assert mine.sinks["out"] == SinkState()

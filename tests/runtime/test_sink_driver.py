@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from checkpoint.codec import encode_key
-from checkpoint.committables import Committable, SegmentName
+from checkpoint.committables import Committable, SegmentName, SinkState
 from checkpoint.storage.handles import FileHandle
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.letters import CommittersOpened, Failure
 from pipeline.runtime.subtask.mailbox import Mailbox
-from pipeline.runtime.subtask.sink_driver import RestoredSink, SinkDriver
+from pipeline.runtime.subtask.sink_driver import SinkDriver
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
 from pipeline.testing import ManualClock
 from sinks import Committer, SinkWriter
@@ -119,7 +119,7 @@ class Subtask:
             own,
             self.writer,
             make_committer or (lambda owner: StoreCommitter(self.store, owner)),
-            RestoredSink(pending or {}, states or {}),
+            SinkState(pending or {}, states or {}),
             self.context,
             self.mailbox,
             self.metrics,

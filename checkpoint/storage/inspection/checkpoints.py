@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from checkpoint.committables import Committable, SegmentName
+from checkpoint.committables import Committable, SegmentName, SinkState
 from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import EdgeName
 from checkpoint.in_flight.channel_state import ChannelStateError, channels_of
@@ -273,24 +273,21 @@ def _in_flight(storage: CheckpointStorage, metadata: CheckpointMetadata, problem
 
 
 def _pending(step: str, snapshots: Iterable[OperatorSnapshot]) -> list[Pending]:
-    by_owner: dict[int, list[Committable]] = {}
-    for snapshot in snapshots:
-        for owner, committables in snapshot.state.get("sink", {}).get("pending", ()):
-            if committables:
-                by_owner.setdefault(owner, []).extend(map(Committable.from_wire, committables))
+    held = SinkState.from_wire(*(snapshot.state["sink"] for snapshot in snapshots if "sink" in snapshot.state))
     return [
         Pending(step, owner, tuple(one.name for one in found), _said(found, "rows"), _size_of(found))
-        for owner, found in sorted(by_owner.items())
+        for owner, found in sorted(held.pending.items())
+        if found
     ]
 
 
-def _said(committables: list[Committable], what: str) -> int | None:
+def _said(committables: Sequence[Committable], what: str) -> int | None:
     """What all payloads together say under a name."""
     values = [one.payload.get(what) if isinstance(one.payload, Mapping) else None for one in committables]
     return sum(values) if all(isinstance(value, int) for value in values) else None  # type: ignore[arg-type]
 
 
-def _size_of(committables: list[Committable]) -> int | None:
+def _size_of(committables: Sequence[Committable]) -> int | None:
     said = _said(committables, "bytes")
     if said is None and any(one.files for one in committables):
         return _bytes_in(file for one in committables for file in one.files)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from checkpoint.committables import SinkState
 from checkpoint.key_groups import range_of
 from checkpoint.state.operator_lists import KINDS, shared_out
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot
@@ -119,10 +120,7 @@ def without_pending(restored: Restored, markers: bool) -> Restored:
     Args:
         markers: committers know what they had committed, since the pipeline has the same name.
     """
-    sinks = {
-        id: {"pending": [], "committers": hosted["committers"] if markers else []}
-        for id, hosted in restored.sinks.items()
-    }
+    sinks = {id: SinkState({}, hosted.committers if markers else {}) for id, hosted in restored.sinks.items()}
     return replace(restored, sinks=sinks)
 
 
@@ -202,8 +200,5 @@ def _add_step(
     if step.kind is StepKind.SOURCE:
         restored.sources[step.id] = [state["source"] for state in states.values() if "source" in state]
     if step.kind is StepKind.SINK:
-        hosted: dict[str, list[Any]] = {"pending": [], "committers": []}
-        for state in states.values():
-            for part, rows in state.get("sink", {}).items():
-                hosted[part] += [row for row in rows if row[0] % parallelism == index]
-        restored.sinks[step.id] = hosted
+        held = SinkState.from_wire(*(state["sink"] for state in states.values() if "sink" in state))
+        restored.sinks[step.id] = held.of_owners(lambda owner: owner % parallelism == index)

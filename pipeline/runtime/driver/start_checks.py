@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
-from checkpoint.committables import Committable
+from checkpoint.committables import SinkState
 from checkpoint.config import CheckpointConfig
 from checkpoint.gate import GateOptions
 from checkpoint.storage.naming import CheckpointRef
-from checkpoint.storage.restore import RestorePoint, from_uri, newest
+from checkpoint.storage.restore import RestorePoint, from_uri, newest, sink_state
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.errors import PipelineError
 from pipeline.graph import Plan, StepKind
@@ -149,16 +148,9 @@ def check_sinks(options: JobOptions, point: RestorePoint) -> None:
         for step in vertex.steps:
             if step.kind is not StepKind.SINK:
                 continue
-            pending: dict[int, list[Committable]] = {}
-            states: dict[int, Any] = {}
-            for snapshot in () if fork else metadata.operator(step.id):
-                hosted = point.storage.unspill(snapshot).state.get("sink", {"pending": [], "committers": []})
-                states.update(hosted["committers"])
-                if claimed:
-                    pending.update(
-                        (owner, [Committable.from_wire(w) for w in wire]) for owner, wire in hosted["pending"]
-                    )
-            for owner in sorted({*range(vertex.parallelism), *states, *pending}):
+            held = SinkState() if fork else sink_state(point.storage, metadata, step.id)
+            pending = held.pending if claimed else {}
+            for owner in sorted({*range(vertex.parallelism), *held.committers, *pending}):
                 step.payload.check_restore(
                     OwnerRestore(
                         o.name,
@@ -166,7 +158,7 @@ def check_sinks(options: JobOptions, point: RestorePoint) -> None:
                         owner,
                         lineage,
                         metadata.id,
-                        states.get(owner),
+                        held.committers.get(owner),
                         pending.get(owner, []),
                         o.rewind,
                         fork,

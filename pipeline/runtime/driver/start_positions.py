@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from checkpoint.committables import Committable
 from checkpoint.storage.metadata import CheckpointMetadata
-from checkpoint.storage.restore import newest
+from checkpoint.storage.restore import newest, sink_state
 from checkpoint.storage.storage import CheckpointStorage, DamagedFile
 from pipeline.errors import PipelineError
 from pipeline.graph import Plan, PlannedStep, StepKind
@@ -115,14 +114,11 @@ def _uncommitted(
     """How many committables of the sink are not known to be committed."""
     sinks = {step.id: step.payload for vertex in plan.vertices for step in vertex.steps if step.kind is StepKind.SINK}
     left = 0
-    for snapshot in metadata.operator(step_id):
-        state = storage.unspill(snapshot).state.get("sink", {"pending": [], "committers": []})
-        committers = dict(state["committers"])
-        for owner, wire in state["pending"]:
-            committables = [Committable.from_wire(one) for one in wire]
-            if step_id in sinks:
-                sink = sinks[step_id]
-                left += len(sink.uncommitted(pipeline, step_id, owner, committers.get(owner), committables))
-            else:
-                left += len(committables)
+    held = sink_state(storage, metadata, step_id)
+    for owner, committables in held.pending.items():
+        if step_id in sinks:
+            sink = sinks[step_id]
+            left += len(sink.uncommitted(pipeline, step_id, owner, held.committers.get(owner), committables))
+        else:
+            left += len(committables)
     return left

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from checkpoint.committables import Committable, SegmentName
+from checkpoint import failpoints
+from checkpoint.committables import Committable, SegmentName, SinkState
 from checkpoint.committing import CommitLog
 from checkpoint.storage.handles import FileHandle
 from pipeline.runtime.subtask.context import Context
@@ -21,16 +21,6 @@ from sinks.sink import Committer, SinkBatch, SinkWriter
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class RestoredSink:
-    """What a checkpoint holds of a sink for the owners that this subtask hosts."""
-
-    pending: Mapping[int, Sequence[Committable]]
-    """Committables not known to be committed, by owner."""
-    committers: Mapping[int, Any]
-    """`Committer.snapshot` by owner; a missing owner had none."""
-
-
 class SinkDriver:
     """Hands records to the writer in slices, cuts epochs at barriers and runs the committers beside processing."""
 
@@ -40,7 +30,7 @@ class SinkDriver:
         own: int,
         writer: SinkWriter,
         make_committer: Callable[[int], Committer | None],
-        restored: RestoredSink,
+        restored: SinkState,
         context: Context,
         mailbox: Mailbox,
         metrics: TaskMetrics,
@@ -127,12 +117,8 @@ class SinkDriver:
             self._log.add(checkpoint_id, committables)
             pending = self._log.snapshot()
             states = {owner: committer.snapshot() for owner, committer in self._committers.items()}
-        files = [file for of_owner in pending.values() for one in of_owner for file in one.files]
-        wire = {
-            "pending": [[owner, [one.to_wire() for one in of_owner]] for owner, of_owner in pending.items()],
-            "committers": [[owner, state] for owner, state in states.items()],
-        }
-        return wire, files
+        held = SinkState(pending, states)
+        return held.to_wire(), held.files
 
     def complete(self, checkpoint_id: int) -> None:
         """The checkpoint is durable: commit its epoch."""
@@ -203,6 +189,7 @@ class SinkDriver:
                         f"sink {self.step!r}: the writer's prepare_commit returned committables, but create_committer "
                         "made no committer for them; return a Committer, or nothing from prepare_commit"
                     )
+                failpoints.hit("committer.before_notification", subtask=order.owner)
                 with self._change:
                     assert self._log is not None
                     self._log.committed(order)
@@ -221,7 +208,7 @@ class SinkDriver:
                     _LOG.exception("closing a committer of sink %r failed", self.step)
 
     def _open_committers(self) -> None:
-        owners = sorted({self._own, *self._restored.pending, *self._restored.committers})
+        owners = sorted({self._own, *self._restored.owners})
         still_pending: dict[int, Sequence[Committable]] = {}
         highest = 0
         for owner in owners:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from checkpoint.barriers.events import Barrier
-from checkpoint.committables import with_files
+from checkpoint.committables import SinkState
 from checkpoint.elements import EdgeName
 from checkpoint.in_flight.captured import CapturedState
 from checkpoint.in_flight.channel_state import save
@@ -53,12 +53,12 @@ class SnapshotFiles:
         if barrier.target is None or not snapshot.files:
             return snapshot
         target = self._folder(barrier)
+        held = SinkState.from_wire(snapshot.state["sink"])
         copies = {
             file: savepoints.copy_file(self._storage, file, target, self._path(barrier, step, f"staged-{i}"))
-            for i, file in enumerate(dict.fromkeys(snapshot.files))
+            for i, file in enumerate(held.files)
         }
-        sink = snapshot.state["sink"]
-        sink = {**sink, "pending": with_files(sink["pending"], copies)}
+        sink = held.with_files(copies).to_wire()
         return replace(snapshot, state={**snapshot.state, "sink": sink}, files=tuple(copies.values()))
 
     def spill(self, barrier: Barrier, step: str, snapshot: OperatorSnapshot) -> OperatorSnapshot:

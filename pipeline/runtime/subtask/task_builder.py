@@ -10,7 +10,7 @@ from typing import Any
 from checkpoint import failpoints
 from checkpoint.barriers.handler import BarrierHandler
 from checkpoint.barriers.tracker import BarrierTracker
-from checkpoint.committables import Committable, with_files
+from checkpoint.committables import SinkState
 from checkpoint.elements import ChannelName, EdgeName, InFlight
 from checkpoint.gate import GateOptions, SourceGate
 from checkpoint.in_flight.restored_input import RestoredInput
@@ -39,7 +39,7 @@ from pipeline.runtime.subtask.event_time import EventTime
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.operator_task import OperatorTask
 from pipeline.runtime.subtask.record_writer import RecordWriter, downstream_subtasks
-from pipeline.runtime.subtask.sink_driver import RestoredSink, SinkDriver
+from pipeline.runtime.subtask.sink_driver import SinkDriver
 from pipeline.runtime.subtask.snapshot_files import SnapshotFiles
 from pipeline.runtime.subtask.source_task import SourceTask
 from pipeline.runtime.subtask.task import Entry, Task
@@ -304,27 +304,22 @@ class TaskBuilder:
         )
         return SourceGate(options, now, self._deployment.restored_checkpoint)
 
-    def _own_files(self, id: str, pending: list[Any]) -> list[Any]:
-        """What is pending of a sink, with its staged files in the job's own folder: every checkpoint refers to them
-        until they are committed, and a savepoint may go away."""
+    def _with_own_files(self, id: str, held: SinkState) -> SinkState:
+        """A sink's state with its staged files in the job's own folder: every checkpoint refers to them until they are
+        committed, and a savepoint may go away."""
         source = self._restored_storage
         if source.same_folder(self._storage):
-            return pending
-        files = [file for _, wire in pending for one in wire for file in Committable.from_wire(one).files]
+            return held
         copies = {
             file: savepoints.copy_file(source, file, self._storage, shared_path(self._claim.epoch, f"{id}-restored"))
-            for file in dict.fromkeys(files)
+            for file in held.files
         }
-        return with_files(pending, copies)
+        return held.with_files(copies)
 
     def _sink(self, id: str, sink: Any, context: Context) -> SinkDriver:
         spec, deployment = self._spec, self._deployment
         staging = SharedStaging(self._storage, self._claim.epoch)
-        wire = deployment.restore.sinks.get(id, {"pending": [], "committers": []})
-        pending: dict[int, list[Committable]] = {}
-        for owner, committables in self._own_files(id, wire["pending"]):
-            pending.setdefault(owner, []).extend(Committable.from_wire(one) for one in committables)
-        states: dict[int, Any] = dict(wire["committers"])
+        restored = self._with_own_files(id, deployment.restore.sinks.get(id, SinkState()))
         lineage, parent = deployment.lineage
 
         def make_committer(owner: int) -> Committer | None:
@@ -335,7 +330,7 @@ class TaskBuilder:
                     owner,
                     Lineage(lineage, parent),
                     deployment.restored_checkpoint,
-                    states.get(owner),
+                    restored.committers.get(owner),
                     deployment.rewind,
                     deployment.ignore_earlier_output,
                     staging,
@@ -354,7 +349,7 @@ class TaskBuilder:
             self._index,
             writer,
             make_committer,
-            RestoredSink(pending, states),
+            restored,
             context,
             self._mailbox,
             self._metrics,
