@@ -45,19 +45,14 @@ class JobHandle:
         allow_unclaimed: bool,
         ignore_in_flight: int | None,
     ) -> JobHandle:
-        options = JobOptions(
-            pipeline.name,
-            pipeline.plan(),
-            pipeline.max_parallelism,
-            pipeline.checkpoints,
-            pipeline.restart,
-            pipeline.buffers,
+        options = JobOptions.of(
+            pipeline,
             restore,
-            claim,
-            rewind,
-            allow_unclaimed,
-            ignore_in_flight,
-            spark,
+            claim=claim,
+            rewind=rewind,
+            allow_unclaimed=allow_unclaimed,
+            ignore_in_flight=ignore_in_flight,
+            spark=spark,
         )
         master = JobMaster(options)
         handle = cls(master)

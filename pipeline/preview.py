@@ -135,21 +135,16 @@ def preview(
         PipelineError: the graph can't run, or the arguments don't go together.
     """
     check_arguments(restore, claim, ignore_in_flight)
-    plan = pipeline.plan()
-    options = JobOptions(
-        pipeline.name,
-        plan,
-        pipeline.max_parallelism,
-        pipeline.checkpoints,
-        pipeline.restart,
-        pipeline.buffers,
+    options = JobOptions.of(
+        pipeline,
         restore,
-        claim,
-        False,
-        allow_unclaimed,
-        ignore_in_flight,
-        None,
+        claim=claim,
+        rewind=False,
+        allow_unclaimed=allow_unclaimed,
+        ignore_in_flight=ignore_in_flight,
+        spark=None,
     )
+    plan = options.plan
     refusals = list(_unfit(options, offline))
     restored: dict[str, Any] = {}
     try:

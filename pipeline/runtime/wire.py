@@ -21,6 +21,14 @@ class ConnectionLost(ConnectionError):
     """The other side is gone."""
 
 
+def shut_down(sock: socket.socket) -> None:
+    """Wake a thread that is blocked in the socket's accept or recv, which closing it doesn't."""
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # gone already, or (of a listener, on some systems) not connected; accept ends all the same
+
+
 class ControlConnection:
     """One authenticated connection. `send` is thread-safe; `receive` belongs to one thread."""
 
@@ -97,8 +105,5 @@ class ControlConnection:
         return message
 
     def close(self) -> None:
-        try:
-            self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # already gone, which is what was wanted
+        shut_down(self._socket)
         self._socket.close()

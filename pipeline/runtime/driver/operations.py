@@ -20,7 +20,7 @@ from pipeline.errors import PipelineError
 from pipeline.runtime import running_jobs
 from pipeline.runtime.auth import AuthenticationError, authenticate_client, authenticate_server, new_secret
 from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
-from pipeline.runtime.wire import ConnectionLost, ControlConnection, Message
+from pipeline.runtime.wire import ConnectionLost, ControlConnection, Message, shut_down
 
 if TYPE_CHECKING:
     from pipeline.handle import JobHandle
@@ -76,11 +76,7 @@ class OperationsServer:
             self._closing = True
             waiting, threads = list(self._waiting), list(self._threads)
         for thing in (self._listener, *waiting):
-            # A thread blocked in accept or recv isn't woken by closing the socket, but by shutting it down.
-            try:
-                thing.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass  # gone already
+            shut_down(thing)
         self._listener.close()
         if self._file is not None:
             running_jobs.withdraw(self._file)

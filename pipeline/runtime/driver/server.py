@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 
 from pipeline.runtime.auth import AuthenticationError, authenticate_server
-from pipeline.runtime.wire import ConnectionLost, ControlConnection, Message
+from pipeline.runtime.wire import ConnectionLost, ControlConnection, Message, shut_down
 
 _LOG = logging.getLogger(__name__)
 _HANDSHAKE = 10.0
@@ -46,11 +46,7 @@ class ControlServer:
 
     def stop_listening(self) -> None:
         """Refuse new connections; those there are stay."""
-        # A thread blocked in accept isn't woken by closing the socket, but by shutting it down.
-        try:
-            self._listener.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # not connected, on some systems; accept ends all the same
+        shut_down(self._listener)
         self._listener.close()
 
     def close(self) -> None:
