@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 ARGS ?=
+# Processes that share the tests' files among them; 0 = none, the tests run one after the other.
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help venv java demo test check format full stress bench clean
@@ -37,7 +39,7 @@ demo: java venv ## Real flights through an embedded Kafka and Weir, with a crash
 	$(BIN)/weir demo $(ARGS)
 
 test: java venv ## All tests, but for stress tests and further rows of long tables (-m matrix, -m full)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 check: venv ## Lint, format, types
 	$(BIN)/ruff check

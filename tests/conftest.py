@@ -8,6 +8,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from functools import cache
+from typing import Any
 
 import psutil
 import pytest
@@ -24,6 +25,7 @@ _GRACE_S = 10.0
 os.environ[_SESSION] = uuid.uuid4().hex  # inherited by whatever tests start, however indirectly
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ.update(s3_server.ENVIRONMENT)  # before Spark starts, whose workers inherit it
+_left_by_workers: list[str] = []
 _state_folder = tempfile.TemporaryDirectory(prefix="weir-jobs-")
 os.environ["WEIR_STATE_DIR"] = _state_folder.name
 
@@ -94,15 +96,33 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fails the run if a process that a test started still lives."""
-    _, left = psutil.wait_procs(_started_here(), timeout=_GRACE_S)
-    lines = [line for process in left if (line := _describe(process))]
+    """Fails the run if a process that a test started still lives. Of several workers each looks after its own."""
+    config = session.config
+    if config.pluginmanager.hasplugin("dsession"):
+        lines: list[str] = _left_by_workers
+    else:
+        _, left = psutil.wait_procs(_started_here(), timeout=_GRACE_S)
+        lines = [line for process in left if (line := _describe(process))]
+        if hasattr(config, "workeroutput"):
+            config.workeroutput["left"] = lines
     if lines:
-        reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+        reporter = config.pluginmanager.get_plugin("terminalreporter")
         text = "processes left behind by tests:\n  " + "\n  ".join(lines)
         if reporter is not None:
             reporter.write_line(f"\n{text}", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+class _Workers:
+    """Known only where pytest-xdist is."""
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        _left_by_workers.extend(getattr(node, "workeroutput", {}).get("left", ()))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(_Workers())
 
 
 def _started_here() -> list[psutil.Process]:
