@@ -22,7 +22,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
-from datetime import date, datetime, time
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from enum import Enum
 from typing import Any, Final
@@ -44,6 +44,7 @@ _PACK: Final = (
 )
 _PACK_STATE: Final = _PACK | ormsgpack.OPT_PASSTHROUGH_TUPLE
 UNPACK_OPTIONS: Final = ormsgpack.OPT_NON_STR_KEYS | ormsgpack.OPT_DATETIME_AS_TIMESTAMP_EXT
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TUPLE: Final = 1
 """Extension type of a tuple in state: its items as a msgpack array."""
 
@@ -150,6 +151,11 @@ def _canonical(key: Any) -> Any:
 
 def _pack_datetime(value: Any) -> Any:
     if type(value) is datetime and value.tzinfo is not None:
+        since = value - _EPOCH
+        nanos, at = since.microseconds * 1000, since.days * 86_400 + since.seconds
+        if nanos >= 2**29 and 0 <= at < 2**34:
+            # ormsgpack drops the fraction where its topmost bit is set; this is msgpack's timestamp 64.
+            return ormsgpack.Fragment(b"\xd7\xff" + (nanos << 34 | at).to_bytes(8, "big"))
         return ormsgpack.Fragment(packb(value, None, ormsgpack.OPT_DATETIME_AS_TIMESTAMP_EXT))
     raise TypeError("not encodable")
 

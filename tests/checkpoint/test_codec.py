@@ -62,8 +62,10 @@ def test_bytearrays_arrive_as_bytes() -> None:
 
 
 @pytest.mark.parametrize("through", [lambda v: decode(encode(v)), lambda v: decode_state(encode_state(v))])
-def test_datetimes_keep_their_instant_to_the_microsecond(through: Any) -> None:
-    moment = datetime(2013, 1, 1, 5, 15, 0, 123456, tzinfo=timezone(timedelta(hours=-5)))
+@pytest.mark.parametrize("year", [1, 1960, 1970, 2013, 2110, 2600])
+@pytest.mark.parametrize("microsecond", [0, 1, 123_456, 536_870, 536_871, 678_901, 999_999])
+def test_datetimes_keep_their_instant_to_the_microsecond(through: Any, year: int, microsecond: int) -> None:
+    moment = datetime(year, 1, 1, 5, 15, 0, microsecond, tzinfo=timezone(timedelta(hours=-5)))
     assert through({"at": moment}) == {"at": moment}
     assert through(moment).tzinfo == UTC
 
