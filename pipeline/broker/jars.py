@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import logging
 import os
 import shutil
@@ -26,6 +27,8 @@ _IVY_MODULE: Final = f"""\
   <configurations><conf name="default"/></configurations>
   <dependencies>
     <dependency org="org.apache.kafka" name="kafka_2.13" rev="{KAFKA_VERSION}" conf="default->default"/>
+    <dependency org="org.apache.kafka" name="kafka-tools" rev="{KAFKA_VERSION}" conf="default->default"
+        transitive="false"/>
     <dependency org="org.apache.logging.log4j" name="log4j-slf4j-impl" rev="{_LOG4J_VERSION}" conf="default->default"/>
   </dependencies>
 </ivy-module>
@@ -43,6 +46,11 @@ def cache_dir() -> Path:
     return Path(os.environ.get("WEIR_CACHE") or Path.home() / ".cache" / "weir")
 
 
+def jars_folder(root: Path) -> Path:
+    """Where Kafka's jars are kept below `root`. Another list of jars has another folder, so that it is fetched anew."""
+    return root / f"kafka-{KAFKA_VERSION}-{hashlib.sha256(_IVY_MODULE.encode()).hexdigest()[:8]}"
+
+
 def kafka_jars(root: Path | None = None) -> Path:
     """The folder with Kafka's jars, fetched at the first call (45 MB from Maven Central, below a minute as a rule).
 
@@ -53,7 +61,7 @@ def kafka_jars(root: Path | None = None) -> Path:
         FetchFailed: Ivy failed (no network, as a rule).
         JavaMissing: see `pipeline.broker.java.find_java`.
     """
-    folder = (cache_dir() if root is None else root) / f"kafka-{KAFKA_VERSION}"
+    folder = jars_folder(cache_dir() if root is None else root)
     if _is_complete(folder):
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -123,7 +131,9 @@ def _fetch(folder: Path) -> None:
         except subprocess.TimeoutExpired as error:
             raise FetchFailed(f"fetching Kafka {KAFKA_VERSION} took longer than {_FETCH_TIMEOUT_S:g} s") from error
         jars = sorted(target.glob("*.jar"))
-        missing = [need for need in ("kafka_2.13", "kafka-clients", "log4j-slf4j-impl") if not _has(jars, need)]
+        missing = [
+            need for need in ("kafka_2.13", "kafka-clients", "kafka-tools", "log4j-slf4j-impl") if not _has(jars, need)
+        ]
         if done.returncode != 0 or missing:
             raise FetchFailed(
                 f"Ivy could not fetch Kafka {KAFKA_VERSION} (exit status {done.returncode}"

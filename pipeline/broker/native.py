@@ -14,24 +14,23 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from pipeline.broker import supervisor
 from pipeline.broker.jars import kafka_jars
 from pipeline.broker.java import find_java
+from pipeline.broker.java_tool import run_java_tool
 from pipeline.broker.ports import free_ports, is_free
 from pipeline.broker.readiness import await_broker
+from pipeline.broker.security import CONTROLLER_LISTENER, LISTENER, Security
 
 _START_TIMEOUT_S: Final = 60.0
 _STOP_TIMEOUT_S: Final = 15.0
 _PORT_ATTEMPTS: Final = 3
-_JVM_OPTIONS: Final = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+_JVM_OPTIONS: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
 
 _DEFAULTS: Final[Mapping[str, str]] = {
     "process.roles": "broker,controller",
-    "node.id": "1",
-    "controller.listener.names": "CONTROLLER",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.replication.factor": "1",
@@ -67,18 +66,43 @@ class BrokerFailed(RuntimeError):
 
 
 class NativeBroker:
-    """A broker that is this process's own; ends with it, however that ends. Not thread-safe."""
+    """A broker that is this process's own; ends with it, however that ends. Not thread-safe.
+
+    `start` makes one by itself; `NativeCluster` makes several, `prepare`s and `launch`es them.
+    """
 
     def __init__(
-        self, *, java: str, jars: Path, host: str, port: int, controller_port: int, directory: Path, ephemeral: bool
+        self,
+        *,
+        java: str,
+        jars: Path,
+        host: str,
+        port: int,
+        directory: Path,
+        ephemeral: bool,
+        controllers: Mapping[int, int],
+        node: int = 1,
+        security: Security | None = None,
+        security_folder: Path | None = None,
+        heap_mb: int = 512,
     ) -> None:
+        """
+        Args:
+            ephemeral: whether `directory` is removed at the end.
+            controllers: node → port of its controller on 127.0.0.1, of all nodes of the cluster.
+            security_folder: where certificates are; `None` = below `directory`.
+        """
+        self.node = node
+        self.security = security or Security()
+        self._java_path = java
         self._host = host
         self._port = port
-        self._controller_port = controller_port
+        self._controllers = dict(controllers)
         self._directory = directory
+        self._security_folder = security_folder or directory / "security"
         self._ephemeral = ephemeral
         logging = f"-Dlog4j2.configurationFile={directory / 'log4j2.properties'}"
-        self._java = [java, *_JVM_OPTIONS, logging, "-cp", f"{jars}/*"]
+        self._java = [java, f"-Xmx{heap_mb}m", *_JVM_OPTIONS, logging, "-cp", f"{jars}/*"]
         self._process: subprocess.Popen[str] | None = None
         self._pid: int | None = None
         self._owner = os.getpid()
@@ -91,6 +115,7 @@ class NativeBroker:
         host: str = "127.0.0.1",
         port: int | None = None,
         directory: Path | None = None,
+        security: Security | None = None,
         timeout: float = _START_TIMEOUT_S,
     ) -> Self:
         """Start a broker and return once it answers. The first call ever fetches Kafka (`pipeline.broker.jars`).
@@ -101,18 +126,17 @@ class NativeBroker:
             port: `None` = a free one.
             directory: data, configuration and log; kept at the end, and used again if it has data from an earlier
                 run. `None` = a temporary one, removed at the end.
+            security: what clients must bring; `None` = nothing. See `client_config`.
             timeout: seconds until it must answer (fetching not counted).
 
         Raises:
             BrokerFailed: it ended or doesn't answer in time.
             JavaMissing: no Java, or one too old.
             FetchFailed: the jars can't be fetched.
+            CertificateFailed: keytool made no certificate.
             ValueError: a property that this class must set itself.
         """
-        if owned := sorted(_OWNED.intersection(properties or {})):
-            raise ValueError(
-                f"the embedded broker sets {', '.join(owned)} itself; give host, port or directory instead"
-            )
+        check_properties(properties or {})
         if port is not None and not is_free(host, port):
             raise BrokerFailed(f"port {port} of {host} is taken by another server; choose another port")
         java, jars = find_java(), kafka_jars()
@@ -123,16 +147,17 @@ class NativeBroker:
                 jars=jars,
                 host=host,
                 port=port if port is not None else free[0],
-                controller_port=free[1],
+                controllers={1: free[1]},
+                security=security,
                 directory=Path(tempfile.mkdtemp(prefix="weir-kafka-")) if directory is None else directory.resolve(),
                 ephemeral=directory is None,
             )
             try:
-                broker._prepare(properties or {})
-                broker._launch(timeout)
+                broker.prepare(properties or {}, new_cluster_id())
+                broker.launch(timeout)
             except BrokerFailed:
                 # Another process may have taken a port between our look and Kafka's bind.
-                taken = "Address already in use" in broker.log_tail() and port is None
+                taken = broker.lost_its_port() and port is None
                 broker.stop()
                 if not taken or attempt == _PORT_ATTEMPTS:
                     raise
@@ -140,13 +165,33 @@ class NativeBroker:
                 broker.stop()
                 raise
             else:
-                atexit.register(broker._stop_at_exit)
                 return broker
         raise AssertionError("unreachable")
 
     @property
     def bootstrap_servers(self) -> str:
         return f"{self._host}:{self._port}"
+
+    def client_config(self, user: str | None = None) -> dict[str, Any]:
+        """librdkafka's settings for a client besides `bootstrap.servers`; empty without `security`.
+
+        Args:
+            user: whom the client acts as; `None` = `admin`, if there are users.
+
+        Raises:
+            ValueError: there is no such user.
+        """
+        return self.security.client_config(user, self._security_folder)
+
+    def java_tool(self, main_class: str, *arguments: str, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
+        """Run one of Kafka's Java tools; see `run_java_tool`. It needs `--bootstrap-server` and, where the broker has
+        `security`, `--command-config` with `admin_config_path`."""
+        return run_java_tool(main_class, *arguments, timeout=timeout)
+
+    @property
+    def admin_config_path(self) -> Path:
+        """A properties file by which Java clients act as `admin`."""
+        return self._directory / "admin.properties"
 
     @property
     def port(self) -> int:
@@ -182,18 +227,28 @@ class NativeBroker:
             self._wait(_STOP_TIMEOUT_S)
         self._process = None
 
+    def pause(self) -> None:
+        """SIGSTOP: it keeps its connections, and says and hears nothing."""
+        if self.alive and self._pid is not None:
+            _signal(self._pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT: it goes on as if no time had passed."""
+        if self.alive and self._pid is not None:
+            _signal(self._pid, signal.SIGCONT)
+
     def restart(self, timeout: float = _START_TIMEOUT_S) -> None:
         """Start again on the same port with the same data; shuts down first (cleanly) if it runs.
 
         Raises:
             BrokerFailed: it ended or doesn't answer in time.
         """
-        self._shut_down()
-        self._launch(timeout)
+        self.shut_down()
+        self.launch(timeout)
 
     def stop(self) -> None:
         """Shut down, after 15 s by SIGKILL, and remove a temporary folder. May be called twice."""
-        self._shut_down()
+        self.shut_down()
         atexit.unregister(self._stop_at_exit)
         if self._ephemeral:
             shutil.rmtree(self._directory, ignore_errors=True)
@@ -206,29 +261,41 @@ class NativeBroker:
     ) -> None:
         self.stop()
 
-    # -- inside -----------------------------------------------------------------------------------------------
+    # -- its parts, for clusters ------------------------------------------------------------------------------
 
     @property
     def _properties_path(self) -> Path:
         return self._directory / "server.properties"
 
-    def _prepare(self, properties: Mapping[str, object]) -> None:
-        """Write the configuration, and format the storage unless it has been."""
+    def prepare(self, properties: Mapping[str, object], cluster_id: str) -> None:
+        """Write the configuration, and format the storage for `cluster_id` unless it has been.
+
+        Raises:
+            BrokerFailed: the storage can't be formatted.
+            CertificateFailed: keytool made no certificate.
+        """
+        atexit.register(self._stop_at_exit)
         self._directory.mkdir(parents=True, exist_ok=True)
+        self.security.prepare(self._security_folder, self._java_path, self._host)
+        address = f"{LISTENER}://{self._host}:{self._port}"
+        controller = f"{CONTROLLER_LISTENER}://127.0.0.1:{self._controllers[self.node]}"
         settings: dict[str, object] = {
             **_DEFAULTS,
-            "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
-            "listeners": f"PLAINTEXT://{self._host}:{self._port},CONTROLLER://127.0.0.1:{self._controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{self._host}:{self._port}",
+            **self.security.server_properties(self._security_folder),
+            "node.id": self.node,
+            "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{port}" for n, port in self._controllers.items()),
+            "listeners": f"{address},{controller}",
+            "advertised.listeners": address,
             "log.dirs": str(self._directory / "data"),
             **properties,
         }
-        self._properties_path.write_text("".join(f"{name}={_text(value)}\n" for name, value in settings.items()))
+        _write_properties(self._properties_path, settings)
+        _write_properties(self.admin_config_path, self.security.java_client_config(self._security_folder))
         (self._directory / "log4j2.properties").write_text(_LOGGING)
         command = [*self._java, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
         with self.log_path.open("a") as log:
             formatted = subprocess.run(
-                [*command, "-t", self._cluster_id() or _new_cluster_id(), "-c", str(self._properties_path)],
+                [*command, "-t", self._cluster_id() or cluster_id, "-c", str(self._properties_path)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -237,7 +304,12 @@ class NativeBroker:
         if formatted.returncode != 0:
             raise BrokerFailed(f"Kafka's storage can't be formatted in {self._directory}:\n{self.log_tail()}")
 
-    def _launch(self, timeout: float) -> None:
+    def launch(self, timeout: float = _START_TIMEOUT_S) -> None:
+        """Start the process and return once it answers and its cluster counts it in.
+
+        Raises:
+            BrokerFailed: it ended or doesn't answer in time.
+        """
         with self.log_path.open("a") as log:
             self._process = subprocess.Popen(
                 [
@@ -258,10 +330,33 @@ class NativeBroker:
             raise BrokerFailed(f"the Kafka broker can't be started:\n{self.log_tail()}")
         self._pid = int(line)
         try:
-            await_broker(self.bootstrap_servers, timeout, self._check_alive, self._cluster_id())
+            await_broker(
+                self.bootstrap_servers,
+                timeout,
+                self._check_alive,
+                cluster_id=self._cluster_id(),
+                nodes={self.node},
+                config=self.client_config(),
+            )
         except TimeoutError as error:
             self.kill()
             raise BrokerFailed(f"{error}. The end of its log:\n{self.log_tail()}") from error
+
+    def lost_its_port(self) -> bool:
+        """Whether it ended as another server had taken its port."""
+        return "Address already in use" in self.log_tail()
+
+    def shut_down(self) -> None:
+        """End the process, after 15 s by SIGKILL; the data stays."""
+        if self.alive and self._pid is not None:
+            _signal(self._pid, signal.SIGTERM)
+            _signal(self._pid, signal.SIGCONT)  # a paused one would not hear it
+            if not self._wait(_STOP_TIMEOUT_S):
+                _signal(self._pid, signal.SIGKILL)
+                self._wait(_STOP_TIMEOUT_S)
+        self._process = None
+
+    # -- inside -----------------------------------------------------------------------------------------------
 
     def _cluster_id(self) -> str | None:
         """What the storage was formatted for; `None` if it wasn't yet."""
@@ -273,14 +368,6 @@ class NativeBroker:
     def _check_alive(self) -> None:
         if not self.alive:
             raise BrokerFailed(f"the Kafka broker ended while starting. The end of its log:\n{self.log_tail()}")
-
-    def _shut_down(self) -> None:
-        if self.alive and self._pid is not None:
-            _signal(self._pid, signal.SIGTERM)
-            if not self._wait(_STOP_TIMEOUT_S):
-                _signal(self._pid, signal.SIGKILL)
-                self._wait(_STOP_TIMEOUT_S)
-        self._process = None
 
     def _wait(self, timeout: float) -> bool:
         assert self._process is not None
@@ -295,11 +382,26 @@ class NativeBroker:
             self.stop()
 
 
-def _new_cluster_id() -> str:
+def check_properties(properties: Mapping[str, object]) -> None:
+    """
+    Raises:
+        ValueError: one that the embedded broker must set itself.
+    """
+    if owned := sorted(_OWNED.intersection(properties)):
+        raise ValueError(f"the embedded broker sets {', '.join(owned)} itself; give host, port or directory instead")
+
+
+def new_cluster_id() -> str:
     while True:
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not cluster_id.startswith("-"):  # the storage tool would take it for an option
             return cluster_id
+
+
+def _write_properties(path: Path, properties: Mapping[str, object]) -> None:
+    """Readable by the owner only: passwords are in it."""
+    path.touch(mode=0o600)
+    path.write_text("".join(f"{name}={_text(value)}\n" for name, value in properties.items()))
 
 
 def _text(value: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -14,7 +14,13 @@ _RETRY_S = 0.1
 
 
 def await_broker(
-    bootstrap: str, timeout: float, check: Callable[[], None] = lambda: None, cluster_id: str | None = None
+    bootstrap: str,
+    timeout: float,
+    check: Callable[[], None] = lambda: None,
+    *,
+    cluster_id: str | None = None,
+    nodes: Set[int] = frozenset(),
+    config: Mapping[str, Any] | None = None,
 ) -> None:
     """Return once a metadata request to `bootstrap` succeeds.
 
@@ -23,6 +29,8 @@ def await_broker(
         timeout: seconds.
         check: called between attempts; raises if waiting is pointless (the broker's process has ended).
         cluster_id: the cluster that must answer; `None` = any.
+        nodes: brokers that the metadata must name; it names one at least in any case.
+        config: further settings of the client, such as passwords.
 
     Raises:
         TimeoutError: no answer in time; the message has the last error.
@@ -35,13 +43,13 @@ def await_broker(
         try:
             if client is None:
                 _connect(bootstrap)  # librdkafka backs off after a refused connection; so ask the port first
-                client = AdminClient(_client_config(bootstrap))
+                client = AdminClient(_client_config(bootstrap, config or {}))
             left = deadline - time.monotonic()
             metadata = client.list_topics(timeout=max(0.1, min(2.0, left)))
             if cluster_id not in (None, metadata.cluster_id):
                 trouble = f"another Kafka cluster ({metadata.cluster_id}) answers there"
-            elif not metadata.brokers:
-                trouble = "the metadata names no broker"
+            elif not metadata.brokers or not nodes <= metadata.brokers.keys():
+                trouble = f"the metadata names the brokers {sorted(metadata.brokers)}, not yet {sorted(nodes) or 'any'}"
             else:
                 return
         except (OSError, KafkaException) as error:
@@ -51,8 +59,8 @@ def await_broker(
         time.sleep(_RETRY_S)
 
 
-def _client_config(bootstrap: str) -> dict[str, Any]:
-    return {"bootstrap.servers": bootstrap, "log_level": 0, "error_cb": lambda _: None}
+def _client_config(bootstrap: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    return {**config, "bootstrap.servers": bootstrap, "log_level": 0, "error_cb": lambda _: None}
 
 
 def _connect(bootstrap: str) -> None:

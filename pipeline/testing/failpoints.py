@@ -8,6 +8,9 @@ The steps are listed in `KNOWN`. A failpoint is armed for jobs that start after 
 counted over all subtasks, processes and attempts (on one machine), so that a crash comes once and not again after the
 restart. It stays armed until its `with` block ends, `disarm` or `clear`. Steps of the coordinator are reached in the
 driver, so a crash there kills the process that called `start`.
+
+One that is made with `asleep=True` goes out with the job, and counts and acts only from `wake` on: so a job that runs
+can be struck at a time of the test's choosing.
 """
 
 from __future__ import annotations
@@ -35,6 +38,10 @@ class Armed:
         self._point = point
         self._own_directory = own_directory
         self._final: int | None = None
+
+    def wake(self) -> None:
+        """Arm it now, also in the jobs that run, if it was made asleep. Once only."""
+        Path(self._point.directory).mkdir()
 
     @property
     def hits(self) -> int:
@@ -66,7 +73,7 @@ class Armed:
 
     def release(self) -> None:
         """Let what `hold` holds, now or later, go on."""
-        if self._final is None:
+        if self._final is None and Path(self._point.directory).exists():
             self._point.release()
 
     def disarm(self) -> None:
@@ -77,7 +84,7 @@ class Armed:
         self._final = self._point.hits
         _armed.remove(self)
         _install()
-        if self._own_directory:
+        if self._own_directory and Path(self._point.directory).exists():
             # Moved away first: a hit in the meantime would put a file into a folder that is being removed.
             gone = Path(self._point.directory).rename(f"{self._point.directory}-disarmed")
             shutil.rmtree(gone)
@@ -92,7 +99,13 @@ class Armed:
 
 
 def crash(
-    name: str, *, subtask: int | None = None, nth: int = 1, times: int = 1, directory: Path | str | None = None
+    name: str,
+    *,
+    subtask: int | None = None,
+    nth: int = 1,
+    times: int = 1,
+    asleep: bool = False,
+    directory: Path | str | None = None,
 ) -> Armed:
     """SIGKILL the process at the `nth` hit.
 
@@ -101,12 +114,13 @@ def crash(
         subtask: only this subtask's hits; `None` = any's.
         nth: from 1.
         times: at how many hits, from the `nth` on.
+        asleep: nothing is counted before `Armed.wake`.
         directory: keeps the count; given where several drivers, one after the other, shall share it.
 
     Raises:
         ValueError: no such failpoint, or numbers below 1.
     """
-    return _arm(name, "crash", subtask, nth, times, directory)
+    return _arm(name, "crash", subtask, nth, times, directory, asleep=asleep)
 
 
 def fail(
@@ -116,11 +130,12 @@ def fail(
     nth: int = 1,
     times: int = 1,
     error: str | None = None,
+    asleep: bool = False,
     directory: Path | str | None = None,
 ) -> Armed:
     """Raise `InjectedFailure(error)` at the `nth` hit (see `crash`)."""
     text = f"injected at {name}" if error is None else error
-    return _arm(name, "fail", subtask, nth, times, directory, text=text)
+    return _arm(name, "fail", subtask, nth, times, directory, text=text, asleep=asleep)
 
 
 def stall(
@@ -143,6 +158,7 @@ def hold(
     nth: int = 1,
     times: int = 1,
     timeout: float = 60.0,
+    asleep: bool = False,
     directory: Path | str | None = None,
 ) -> Armed:
     """Let the thread that comes there wait at the `nth` hit, until `Armed.release` or `disarm` (see `crash`).
@@ -150,7 +166,7 @@ def hold(
     Args:
         timeout: seconds after which what is held fails with `InjectedFailure`, so that no job hangs for good.
     """
-    return _arm(name, "hold", subtask, nth, times, directory, seconds=timeout)
+    return _arm(name, "hold", subtask, nth, times, directory, seconds=timeout, asleep=asleep)
 
 
 def clear() -> None:
@@ -169,6 +185,7 @@ def _arm(
     *,
     text: str = "",
     seconds: float = 0.0,
+    asleep: bool = False,
 ) -> Armed:
     if name not in KNOWN:
         raise ValueError(f"there is no failpoint {name!r}; there are {', '.join(sorted(KNOWN))}")
@@ -179,6 +196,8 @@ def _arm(
     else:
         folder = str(Path(directory).resolve())
         Path(folder).mkdir(parents=True, exist_ok=True)
+    if asleep:
+        Path(folder).rmdir()  # a failpoint without its folder is not armed
     point = Failpoint(name, action, subtask, nth, times, folder, text, seconds)
     armed = Armed(point, own_directory=directory is None)
     _armed.append(armed)

@@ -28,12 +28,25 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     OffsetSpec,
 )
 
+from pipeline.broker.security import Security
 from pipeline.testing.kafka_backends import Backend, BackendKind, start_backend
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 
 _ADMIN_TIMEOUT_S: Final = 30.0
 _FLUSH_TIMEOUT_S: Final = 60.0
+_RETRY_S: Final = 0.02
+
+_NEW_LEADER: Final = frozenset(
+    {
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
+"""What is told of a partition while its leader changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,24 +78,40 @@ class KafkaBroker:
         self._backend = backend
 
     @classmethod
-    def start(cls, *, kind: BackendKind | None = None, **properties: object) -> Self:
+    def start(cls, *, kind: BackendKind | None = None, security: Security | None = None, **properties: object) -> Self:
         """The first that can be had of: a running broker (`WEIR_KAFKA_BOOTSTRAP`), a container (`WEIR_KAFKA_IMAGE`,
         by default `apache/kafka`; where a Docker engine answers and has or gets the image), a child process.
 
         Args:
             kind: take this one or fail.
+            security: passwords, TLS and permissions (`kind="native"` only). This object's own methods act as `admin`.
             properties: broker settings, underscores for dots: `offsets_retention_minutes=1`. A running broker isn't
                 used then, as it can't be given any.
 
         Raises:
             Unavailable: `kind` was given and can't be had; the message says why.
-            BrokerFailed, JavaMissing, FetchFailed: a child process is what it came to, and it failed.
+            BrokerFailed, JavaMissing, FetchFailed, CertificateFailed: a child process is what it came to, and it
+                failed.
+            ValueError: `security` without `kind="native"`.
         """
-        return cls(*start_backend(kind, {name.replace("_", "."): value for name, value in properties.items()}))
+        settings = {name.replace("_", "."): value for name, value in properties.items()}
+        return cls(*start_backend(kind, settings, security))
 
     @property
     def bootstrap_servers(self) -> str:
         return self._backend.bootstrap_servers
+
+    def client_config(self, user: str | None = None) -> dict[str, Any]:
+        """librdkafka's settings to reach this broker besides `bootstrap.servers`, for the `config=` of sources and
+        sinks; empty for a broker without security.
+
+        Args:
+            user: whom the client acts as; `None` = `admin`, if there are users.
+
+        Raises:
+            ValueError: the broker has no such user.
+        """
+        return self._backend.client_config(user)
 
     def kill(self) -> None:
         """SIGKILL the broker; its data stays.
@@ -115,7 +144,13 @@ class KafkaBroker:
 
     # -- topics -----------------------------------------------------------------------------------------------
 
-    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> None:
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, object] | None = None,
+        replication_factor: int = 1,
+    ) -> None:
         """Create a topic and return once every partition has a leader.
 
         Args:
@@ -125,7 +160,7 @@ class KafkaBroker:
             RuntimeError: the broker refuses (the topic exists, a setting is unknown).
         """
         admin = self._admin()
-        topic = NewTopic(name, partitions, 1, config={k: str(v) for k, v in (config or {}).items()})
+        topic = NewTopic(name, partitions, replication_factor, config={k: str(v) for k, v in (config or {}).items()})
         _result(admin.create_topics([topic])[name], f"topic {name!r} can't be created")
         self._await_partitions(admin, name, partitions)
 
@@ -173,7 +208,7 @@ class KafkaBroker:
 
         producer = Producer(
             {
-                "bootstrap.servers": self.bootstrap_servers,
+                **self._client(),
                 "acks": "all",
                 "enable.idempotence": True,  # keeps the order over retries
                 "partitioner": "murmur2_random",
@@ -217,7 +252,7 @@ class KafkaBroker:
         ends = self.end_offsets(topic, isolation)
         consumer = Consumer(
             {
-                "bootstrap.servers": self.bootstrap_servers,
+                **self._client(),
                 "group.id": "weir-testing",  # required, but nothing is ever committed
                 "enable.auto.commit": False,
                 "isolation.level": isolation,
@@ -244,10 +279,10 @@ class KafkaBroker:
         return records
 
     def end_offsets(self, topic: str, isolation: Isolation = "read_committed") -> dict[int, int]:
-        """The end of each partition; with `read_committed` the last stable offset.
+        """The end of each partition; with `read_committed` the last stable offset. A leader that is new is waited for.
 
         Raises:
-            KafkaException: the topic does not exist.
+            KafkaException: the topic does not exist, or a leader doesn't know its end for half a minute.
         """
         admin = self._admin()
         metadata = admin.list_topics(topic, timeout=_ADMIN_TIMEOUT_S).topics[topic]
@@ -255,18 +290,28 @@ class KafkaBroker:
             raise KafkaException(metadata.error)
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         committed = isolation == "read_committed"
-        asked = admin.list_offsets(
-            {TopicPartition(topic, p): latest for p in metadata.partitions},
-            isolation_level=IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED,
-            request_timeout=_ADMIN_TIMEOUT_S,
-        )
-        return {place.partition: future.result().offset for place, future in sorted(asked.items(), key=_partition)}
+        deadline = time.monotonic() + _ADMIN_TIMEOUT_S
+        while True:
+            asked = admin.list_offsets(
+                {TopicPartition(topic, p): latest for p in metadata.partitions},
+                isolation_level=IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=_ADMIN_TIMEOUT_S,
+            )
+            try:
+                return {at.partition: future.result().offset for at, future in sorted(asked.items(), key=_partition)}
+            except KafkaException as error:
+                if error.args[0].code() not in _NEW_LEADER or time.monotonic() >= deadline:
+                    raise
+            time.sleep(_RETRY_S)
 
     # -- inside -----------------------------------------------------------------------------------------------
 
     def _admin(self) -> AdminClient:
-        config: dict[str, Any] = {"bootstrap.servers": self.bootstrap_servers, "logger": _CLIENT_LOG}
+        config: dict[str, Any] = {**self._client(), "logger": _CLIENT_LOG}
         return AdminClient(config)
+
+    def _client(self) -> dict[str, Any]:
+        return {"bootstrap.servers": self.bootstrap_servers, **self.client_config()}
 
     def _await_partitions(self, admin: AdminClient, topic: str, count: int) -> None:
         deadline = time.monotonic() + _ADMIN_TIMEOUT_S
@@ -277,7 +322,7 @@ class KafkaBroker:
                 return
             if time.monotonic() >= deadline:
                 raise RuntimeError(f"{led} of {count} partitions of {topic!r} have a leader: {metadata.error}")
-            time.sleep(0.02)
+            time.sleep(_RETRY_S)
 
 
 _CLIENT_LOG = logging.getLogger("weir.testing.kafka.client")

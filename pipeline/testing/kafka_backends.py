@@ -7,11 +7,13 @@ import importlib
 import logging
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
 from pipeline.broker import NativeBroker
 from pipeline.broker.ports import free_ports
 from pipeline.broker.readiness import await_broker
+from pipeline.broker.security import Security
 
 BackendKind = Literal["running", "docker", "native"]
 
@@ -29,6 +31,8 @@ class Backend(Protocol):
     @property
     def bootstrap_servers(self) -> str: ...
 
+    def client_config(self, user: str | None = None) -> dict[str, Any]: ...
+
     def kill(self) -> None: ...
 
     def restart(self) -> None: ...
@@ -40,7 +44,18 @@ class Unavailable(RuntimeError):
     """This kind of broker can't be had here; the message says why."""
 
 
-class RunningBackend:
+class OpenBackend:
+    """One that asks its clients for nothing."""
+
+    def client_config(self, user: str | None = None) -> dict[str, Any]:
+        """
+        Raises:
+            ValueError: a user is asked for.
+        """
+        return Security().client_config(user, Path())
+
+
+class RunningBackend(OpenBackend):
     """The broker that `WEIR_KAFKA_BOOTSTRAP` names. Others may use it too, so it is never killed or stopped."""
 
     def __init__(self, properties: Mapping[str, object]) -> None:
@@ -68,7 +83,7 @@ class RunningBackend:
         )
 
 
-class DockerBackend:
+class DockerBackend(OpenBackend):
     """A container through testcontainers. Its port is chosen here, so that it stays the same over restarts."""
 
     def __init__(self, properties: Mapping[str, object]) -> None:
@@ -122,17 +137,22 @@ def environment_name(prop: str) -> str:
     return "KAFKA_" + prop.replace("_", "__").replace("-", "___").replace(".", "_").upper()
 
 
-def start_backend(kind: BackendKind | None, properties: Mapping[str, object]) -> tuple[BackendKind, Backend]:
+def start_backend(
+    kind: BackendKind | None, properties: Mapping[str, object], security: Security | None = None
+) -> tuple[BackendKind, Backend]:
     """The first kind that can be had of: running, docker, native; or the one asked for.
 
     Raises:
         Unavailable: `kind` was given and can't be had.
+        ValueError: `security` is asked for and `kind` isn't native.
         BrokerFailed, JavaMissing, FetchFailed: see `NativeBroker.start`.
     """
+    if security is not None and kind != "native":
+        raise ValueError('only a native broker can be given security: KafkaBroker.start(kind="native", security=…)')
     makers: dict[BackendKind, Callable[[], Backend]] = {
         "running": lambda: RunningBackend(properties),
         "docker": lambda: DockerBackend(properties),
-        "native": lambda: NativeBroker.start(properties),
+        "native": lambda: NativeBroker.start(properties, security=security),
     }
     if kind is not None:
         return kind, makers[kind]()

@@ -144,6 +144,19 @@ def test_nothing_is_held_for_good() -> None:
         hit(STEP)
 
 
+def test_one_that_sleeps_counts_and_acts_only_once_it_is_woken() -> None:
+    with failpoints.fail(STEP, asleep=True) as point:
+        hit(STEP)
+        assert not point.fired
+        point.wake()
+        with pytest.raises(InjectedFailure):
+            hit(STEP)
+    assert point.hits == 1
+    with failpoints.fail(STEP, asleep=True) as never_woken:
+        hit(STEP)
+    assert never_woken.hits == 0
+
+
 def test_a_stall_goes_on_by_itself() -> None:
     with failpoints.stall(STEP, seconds=0.01) as point:
         hit(STEP)

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from pipeline.broker import BrokerFailed, NativeBroker
-from pipeline.broker.jars import KAFKA_VERSION, FetchFailed, _is_complete, kafka_jars
+from pipeline.broker.jars import FetchFailed, _is_complete, jars_folder, kafka_jars
 from pipeline.broker.java import JavaMissing, find_java, java_version
 from pipeline.broker.ports import free_ports
 from pipeline.broker.readiness import await_broker
@@ -297,7 +297,7 @@ def test_an_old_java_is_refused_by_version(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_fetch_is_not_taken_for_a_good_one(tmp_path: Path) -> None:
-    folder = tmp_path / f"kafka-{KAFKA_VERSION}"
+    folder = jars_folder(tmp_path)
     folder.mkdir()
     (folder / "a.jar").write_bytes(b"1234")
     assert not _is_complete(folder)
@@ -330,7 +330,7 @@ def test_of_several_at_once_one_fetches_and_the_others_wait(tmp_path: Path, monk
         thread.start()
     for thread in threads:
         thread.join(10)
-    assert fetched == [tmp_path / f"kafka-{KAFKA_VERSION}"]
+    assert fetched == [jars_folder(tmp_path)]
 
 
 def test_a_failed_fetch_says_what_to_do_and_leaves_nothing_behind(
@@ -345,7 +345,7 @@ def test_a_failed_fetch_says_what_to_do_and_leaves_nothing_behind(
     monkeypatch.setenv("WEIR_IVY_SETTINGS", str(settings))
     with pytest.raises(FetchFailed, match=r"Is Maven Central in reach.*WEIR_IVY_SETTINGS"):
         kafka_jars(tmp_path / "cache")
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == [f"kafka-{KAFKA_VERSION}.lock"]
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [f"{jars_folder(tmp_path).name}.lock"]
 
 
 def test_free_ports_lie_below_the_ephemeral_range() -> None:
