@@ -39,7 +39,40 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("bufferBudgetBytes", "gauge", "bytes", "Current input budget of the subtask, set by debloating."),
     Metric("pendingCommits", "gauge", "epochs", "Completed checkpoints whose output is not committed yet."),
     Metric("recordsSkipped", "counter", "records", "Bad records left out by a source's on_bad_record option."),
-    Metric("recordsLag", "gauge", "records", "Records behind the end of the source's partitions."),
+    Metric(
+        "recordsDeadLettered",
+        "counter",
+        "records",
+        "Bad records that have reached the topic for dead letters (a source's on_bad_record option).",
+    ),
+    Metric(
+        "recordsLag",
+        "gauge",
+        "records",
+        "Offsets from what a Kafka source has emitted to the ends of its partitions, those of open transactions "
+        "included; none while they are not known.",
+    ),
+    Metric(
+        "recordsFetched",
+        "counter",
+        "records",
+        "Records that the client of a Kafka source has fetched, by its own count, taken every 5 s "
+        "(statistics.interval.ms).",
+    ),
+    Metric(
+        "bytesFetched",
+        "counter",
+        "bytes",
+        "Size of their keys and values, decompressed. Its growth per second is the fetch rate.",
+    ),
+    Metric(
+        "bytesRefetched",
+        "counter",
+        "bytes",
+        "Size of the part of them that the client had to throw away, since the gate closed for long, and has fetched "
+        "or will fetch again: what it has fetched less what it has handed over and what is queued, in records, times "
+        "their mean size. Also of records that lie beyond a source's end.",
+    ),
     Metric(
         "restoredBytes",
         "counter",

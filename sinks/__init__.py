@@ -1,5 +1,7 @@
 """Where streams end: the sink contract and the sinks that come with Weir."""
 
+from checkpoint.formats import Avro, JsonSchema, Protobuf
+from sinks.files import FileSink
 from sinks.kafka import KafkaSink
 from sinks.print import PrintSink
 from sinks.sink import (
@@ -20,14 +22,18 @@ from sinks.sink import (
 )
 
 __all__ = [
+    "Avro",
     "Committable",
     "Committer",
     "CommitterContext",
+    "FileSink",
+    "JsonSchema",
     "KafkaSink",
     "Lineage",
     "OwnerRestore",
     "PermanentFailure",
     "PrintSink",
+    "Protobuf",
     "RecordContext",
     "SegmentName",
     "Sink",

@@ -1,7 +1,24 @@
 """Sources: where records come from."""
 
-from .kafka import KafkaSource
+from checkpoint.formats import Avro, JsonSchema, Protobuf
+
+from .files import FileSource
+from .kafka import ArrowJson, DeadLetter, KafkaSource
 from .sequence import SequenceSource
 from .source import END, Source, SourceBatch, SourceContext, SourceReader
 
-__all__ = ["END", "KafkaSource", "SequenceSource", "Source", "SourceBatch", "SourceContext", "SourceReader"]
+__all__ = [
+    "END",
+    "ArrowJson",
+    "Avro",
+    "DeadLetter",
+    "FileSource",
+    "JsonSchema",
+    "KafkaSource",
+    "Protobuf",
+    "SequenceSource",
+    "Source",
+    "SourceBatch",
+    "SourceContext",
+    "SourceReader",
+]

@@ -30,8 +30,9 @@ END: Final = End()
 class SourceBatch:
     """Records as a reader hands them over, column-wise. All lists given have the length of `values`."""
 
-    values: list[Any]
-    """Decoded records: plain Python values that msgpack can carry."""
+    values: list[Any] | pa.RecordBatch
+    """Decoded records: plain Python values that msgpack can carry; or a batch with a row for each, which reaches
+    `map_batches` steps as it is, and others row by row."""
     timestamps: list[int | None] | None = None
     """Milliseconds since the epoch; `None` = the source knows none."""
     size: int = 0
@@ -45,7 +46,7 @@ class SourceBatch:
     a tuple of these."""
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.values)  # of a record batch: its rows
 
 
 @dataclass(frozen=True)

@@ -190,6 +190,6 @@ class ArrowFiles(Files):
     def sync_folder(self, path: str) -> None:
         """Nothing to do: a put or move that has returned is durable."""
 
-    def _file_to_put(self, path: str, size: int) -> OutputFile:
+    def create_whole(self, path: str, size: int) -> OutputFile:
         # A large object is uploaded in parts, and those that have arrived become the object if it is discarded.
         return _MovedFile(self._filesystem, path) if size > _ONE_REQUEST else self.create(path)

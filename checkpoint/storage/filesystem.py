@@ -56,7 +56,7 @@ class Files(ABC):
 
     def put(self, path: str, data: bytes) -> None:
         """Write a file that counts by being there: nobody ever sees part of it, whatever happens to this process."""
-        file = self._file_to_put(path, len(data))
+        file = self.create_whole(path, len(data))
         try:
             file.write(data)
             file.commit()
@@ -95,8 +95,8 @@ class Files(ABC):
     def same_as(self, other: Files) -> bool:
         """Whether equal paths are the same files in both."""
 
-    def _file_to_put(self, path: str, size: int) -> OutputFile:
-        """A file for `size` bytes of which nobody ever sees part."""
+    def create_whole(self, path: str, size: int) -> OutputFile:
+        """A file for `size` bytes of which nobody ever sees part, whatever happens to this process."""
         return self.create(path)
 
 

@@ -11,17 +11,27 @@ from checkpoint.storage.filesystem import Files
 from checkpoint.storage.local_files import LocalFiles
 
 
+def open_filesystem(uri: str) -> tuple[fs.FileSystem, str]:
+    """pyarrow's file system at a URI or absolute local path, and the path there. Requests to S3 are bounded.
+
+    Raises:
+        OSError | pyarrow.ArrowException: no such kind of file system, or it can't be reached.
+    """
+    if uri.startswith("/"):
+        return fs.LocalFileSystem(), posixpath.normpath(uri)
+    filesystem, path = fs.FileSystem.from_uri(uri)
+    if isinstance(filesystem, fs.LocalFileSystem):
+        return filesystem, posixpath.normpath(path)
+    if filesystem.type_name == "s3":
+        filesystem = s3_filesystem(uri, filesystem.region)
+    return filesystem, path.rstrip("/")
+
+
 def open_files(uri: str) -> tuple[Files, str]:
     """The files at a URI or absolute local path, and the path there.
 
     Raises:
         OSError | pyarrow.ArrowException: no such kind of file system, or it can't be reached.
     """
-    if uri.startswith("/"):
-        return LocalFiles(), posixpath.normpath(uri)
-    filesystem, path = fs.FileSystem.from_uri(uri)
-    if isinstance(filesystem, fs.LocalFileSystem):
-        return LocalFiles(), posixpath.normpath(path)
-    if filesystem.type_name == "s3":
-        filesystem = s3_filesystem(uri, filesystem.region)
-    return ArrowFiles(filesystem), path.rstrip("/")
+    filesystem, path = open_filesystem(uri)
+    return (LocalFiles() if isinstance(filesystem, fs.LocalFileSystem) else ArrowFiles(filesystem)), path

@@ -78,6 +78,7 @@ class KafkaCommitter(Committer):
             Fenced: another driver owns the job.
         """
         marker = self._retrying(lambda: self._settle(restored), "take over the output of")
+        self._hit("committer.after_settle")
         return _after(marker, restored)
 
     def commit(self, checkpoint_id: int, committables: Sequence[Committable]) -> None:
@@ -133,7 +134,8 @@ class KafkaCommitter(Committer):
         self._highest = max(self._highest, found.checkpoint if found else 0, marker.checkpoint)
         if marker != found:
             marker = replace(marker, writer=self._writer)
-            self._transact(producer, (), marker)
+            self._hit("committer.before_settle")
+            self._transact(producer, (), marker, settles=True)
         self._marker, self._attempted = marker, None
         return marker
 
@@ -142,34 +144,49 @@ class KafkaCommitter(Committer):
         todo = _after(marker, committables)
         checkpoint = max(checkpoint_id, marker.checkpoint)
         groups = list(_transactions(todo, self._options.max_transaction_bytes)) or [[]]
-        for group in groups:
+        for number, group in enumerate(groups):
+            if number:
+                self._hit("committer.between_transactions")
             producer = self._ready_producer(_message_limit(todo))
             known = self._known_marker()
             left = _after(known, group)
             if left or known.checkpoint < checkpoint:
                 last = left[-1].name if left else known.last
                 marker = replace(known, checkpoint=checkpoint, last=last, writer=self._writer)
-                self._transact(producer, left, marker, self._hit)
+                self._hit("committer.before_transaction")
+                self._transact(producer, left, marker)
 
     def _transact(
         self,
         producer: TransactionalProducer,
         segments: Sequence[Committable],
         marker: Marker,
-        hit: Callable[[str], None] = lambda _: None,
+        settles: bool = False,
     ) -> None:
+        def after_produce() -> None:
+            if not settles:
+                self._hit("committer.after_produce")
+
         def before_commit() -> None:
-            hit("committer.after_send_offsets")
+            if settles:
+                self._hit("committer.mid_settle")
+            else:
+                self._hit("committer.after_send_offsets")
             self._ctx.check_owner()
+            if not settles:
+                self._hit("committer.after_owner_check")
 
         self._attempted = marker
         producer.transact(
             self._rows(segments),
             self._group.offset(marker),
             self._group_metadata,
-            mid_produce=lambda: hit("committer.mid_produce"),
+            mid_produce=lambda: self._hit("committer.mid_produce"),
+            after_produce=after_produce,
             before_commit=before_commit,
         )
+        if not settles:
+            self._hit("committer.after_transaction")
         self._marker, self._attempted = marker, None
         self._highest = max(self._highest, marker.checkpoint)
 
@@ -200,9 +217,12 @@ class KafkaCommitter(Committer):
         producer = self._producer = TransactionalProducer(
             options.servers, options.config, options.name, self._ctx.sink_id, message_limit
         )
+        self._hit("committer.before_init")
         producer.init()
+        self._hit("committer.after_init")
         self._ctx.check_owner()
         found, self._group_metadata = self._group.read()
+        self._hit("committer.after_read")
         return producer, found
 
     def _recover(self, found: Marker | None) -> None:
@@ -236,7 +256,12 @@ class KafkaCommitter(Committer):
     def _discard(self, abort: bool) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
-            producer.discard(abort)
+            if abort and producer.in_transaction:
+                self._hit("committer.before_abort")
+                producer.discard(abort)
+                self._hit("committer.after_abort")
+            else:
+                producer.discard(abort)
 
     def _known_marker(self) -> Marker:
         if self._marker is None:

@@ -9,12 +9,14 @@ from typing import Any, Final, Literal
 
 import orjson
 
+from checkpoint.formats import Encoder, RegistryFormat, RegistryUnavailable
 from sinks.kafka.errors import RecordRefused, TopicRefused, shorten
 from sinks.kafka.rows import Headers, Rows
 from sinks.kafka.topics import TopicCatalog, TopicLimits
 from sinks.sink import SinkBatch
 
-Format = Literal["json", "str", "bytes"]
+PLAIN_FORMATS: Final = ("json", "str", "bytes")
+Format = Literal["json", "str", "bytes"] | RegistryFormat
 Field = str | int | Callable[[Any], Any]
 """A field's name, an index, or a function of the record."""
 
@@ -58,19 +60,23 @@ class RecordEncoder:
         self._sink_id = sink_id
         self._now = now
         self._value = _encoder(options.value_format, "value_format")
-        self._key = _encoder(options.key_format, "key_format") if options.key_format else _key_as_it_is
+        self._key: _Encode = _encoder(options.key_format, "key_format") if options.key_format else _key_as_it_is
 
     def encode(self, batch: SinkBatch) -> Rows:
         """
         Raises:
             RecordRefused: a record can't be encoded, or the topic would not take it.
             BrokerUnavailable: a topic had to be looked up, and nobody answered.
+            RegistryUnavailable: the schema registry had to be asked, and it did not answer.
         """
         options, values = self._options, batch.values
-        rows = Rows(topic=None, topics=None, values=self._each(self._value, values, values, "its value"))
+        rows = Rows(topic=None, topics=None, values=[])
+        if callable(options.topic):
+            rows.topics = self._each(_topic(options.topic), values, values, "topic", skip_none=False)
+        rows.values = self._encoded(self._value, values, values, rows.topics, "its value")
         if options.key is not None:
             keys = self._field(options.key, values, "key")
-            rows.keys = self._each(self._key, keys, values, "its key")
+            rows.keys = self._encoded(self._key, keys, values, rows.topics, "its key")
         if options.headers is not None:
             found = self._each(options.headers, values, values, "headers", skip_none=False)
             rows.headers = self._each(_headers, found, values, "its headers")
@@ -84,13 +90,12 @@ class RecordEncoder:
             if limits is not None:
                 self._check(rows, values, limits, range(len(values)))
         else:
-            self._encode_topics(rows, values, options.topic)
+            self._check_topics(rows, values)
         return rows
 
-    def _encode_topics(self, rows: Rows, values: list[Any], function: Callable[[Any], str]) -> None:
-        rows.topics = self._each(_topic(function), values, values, "topic", skip_none=False)
+    def _check_topics(self, rows: Rows, values: list[Any]) -> None:
         members: dict[str, list[int]] = {}
-        for i, topic in enumerate(rows.topics):
+        for i, topic in enumerate(rows.topics or ()):
             members.setdefault(topic, []).append(i)
         for topic, indices in members.items():
             self._check(rows, values, self._limits(topic, values[indices[0]]), indices)
@@ -101,6 +106,18 @@ class RecordEncoder:
         if callable(field):
             return self._each(field, values, values, what, skip_none=False)
         return self._each(lambda value: value[field], values, values, f"{what}={field!r}", skip_none=False)
+
+    def _encoded(
+        self, encode: _Encode, column: list[Any], values: list[Any], topics: list[str] | None, what: str
+    ) -> list[Any]:
+        if not isinstance(encode, _PerTopic):
+            return self._each(encode, column, values, what)
+        to = encode.encoder
+        if topics is None:
+            fixed = str(self._options.topic)
+            return self._each(lambda item: to(item, fixed), column, values, what)
+        pairs = [None if item is None else (item, topic) for item, topic in zip(column, topics, strict=True)]
+        return self._each(lambda pair: to(*pair), pairs, values, what)
 
     def _each(
         self,
@@ -114,12 +131,16 @@ class RecordEncoder:
             if skip_none:
                 return [None if item is None else function(item) for item in column]
             return [function(item) for item in column]
+        except RegistryUnavailable:
+            raise
         except Exception:
             # Once more, slowly, to find out which one it was.
             done = []
             for item, value in zip(column, values, strict=True):
                 try:
                     done.append(None if skip_none and item is None else function(item))
+                except RegistryUnavailable:
+                    raise
                 except Exception as error:
                     raise self._refused(value, f"{what}: {type(error).__name__}: {error}") from error
             return done
@@ -245,7 +266,19 @@ def _varint(number: int) -> int:
     return max(1, -(-zigzag.bit_length() // 7))
 
 
-def _encoder(name: str, option: str) -> Callable[[Any], bytes]:
+@dataclass(frozen=True)
+class _PerTopic:
+    """Of a format that has to know the topic."""
+
+    encoder: Encoder
+
+
+_Encode = Callable[[Any], bytes] | _PerTopic
+
+
+def _encoder(name: Format, option: Literal["key_format", "value_format"]) -> _Encode:
+    if isinstance(name, RegistryFormat):
+        return _PerTopic(name.encoder("key" if option == "key_format" else "value"))
     if name == "json":
         return orjson.dumps
     if name == "str":

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from checkpoint import failpoints
 from checkpoint.storage.handles import FileHandle
 from sinks.kafka.rows import Rows
 from sinks.sink import StagedFile, Staging
@@ -31,13 +32,14 @@ class SegmentStager:
     Memory: about 1 MiB of records beside what the storage buffers.
     """
 
-    def __init__(self, staging: Staging, hint: str, limit: int) -> None:
+    def __init__(self, staging: Staging, hint: str, limit: int, subtask: int) -> None:
         """
         Args:
             hint: becomes part of the files' names.
             limit: bytes of content of one segment.
         """
         self._staging = staging
+        self._subtask = subtask
         self._hint = hint
         self._limit = limit
         self._open: _OpenSegment | None = None
@@ -62,7 +64,9 @@ class SegmentStager:
             if fits:
                 segment.append(rows.slice(0, fits))
                 rows = rows.slice(fits)
+            failpoints.hit("sink.before_seal", subtask=self._subtask)
             self._seal()
+            failpoints.hit("sink.after_seal", subtask=self._subtask)
 
     def finish(self) -> list[tuple[dict[str, int], list[FileHandle]]]:
         """Every segment since the last call, durable, in order; payloads are what `segment_bytes` and

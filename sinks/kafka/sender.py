@@ -94,6 +94,10 @@ class Sender:
         self._outstanding += size
         self.poll(0)
 
+    def push(self) -> None:
+        """Send what is queued without lingering; doesn't wait."""
+        _served(lambda: self.producer.flush(0))
+
     def flush(self, timeout: float) -> None:
         """Wait until everything is delivered.
 

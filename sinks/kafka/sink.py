@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, get_args
 
+from checkpoint.formats import RegistryFormat
 from sinks.kafka.clients import OWNED, Delivery
 from sinks.kafka.committer import CommitterOptions, KafkaCommitter
 from sinks.kafka.delivered import check_restore, not_out
-from sinks.kafka.encoding import Field, Format, RecordEncoder, RecordOptions
+from sinks.kafka.encoding import PLAIN_FORMATS, Field, Format, RecordEncoder, RecordOptions
 from sinks.kafka.settle import OnMarkerLost
 from sinks.kafka.topics import TopicCatalog
 from sinks.kafka.validation import check_brokers, check_topic
@@ -55,8 +56,8 @@ class KafkaSink(Sink):
             servers: addresses of brokers, `host:port[,host:port…]`.
             topic: name, or a function of the record that returns one. Topics must exist.
             key: the message's key: a field's name, an index, or a function of the record. Without, messages have none.
-            value_format: "json" (orjson: NaN is written as null), "str" or "bytes". A record that is `None` is written
-                as a tombstone.
+            value_format: "json" (orjson: NaN is written as null), "str", "bytes", `Avro(…)`, `JsonSchema(…)` or
+                `Protobuf(…)`. A record that is `None` is written as a tombstone.
             key_format: as `value_format`; by default str and bytes as they are and everything else as JSON.
             headers: function of the record that returns names and values (str, bytes or None).
             timestamp: milliseconds since the epoch: a field's name, an index, a function of the record, or "record" for
@@ -81,9 +82,9 @@ class KafkaSink(Sink):
         self.config = _check_config(config or {}, self.delivery)
         if not callable(topic):
             _name(topic, "topic", "a topic's name or a function of the record")
-        _choice(value_format, "value_format", Format)
+        _check_format(value_format, "value_format")
         if key_format is not None:
-            _choice(key_format, "key_format", Format)
+            _check_format(key_format, "key_format")
         for option, function in (("headers", headers), ("partitioner", partitioner)):
             if function is not None and not callable(function):
                 raise TypeError(f"{option} must be a function, not {function!r}")
@@ -91,7 +92,7 @@ class KafkaSink(Sink):
             if field is not None and (isinstance(field, bool) or not (isinstance(field, str | int) or callable(field))):
                 raise TypeError(f"{option} must be a field's name, an index or a function of the record, not {field!r}")
         if transactional_id_prefix is not None:
-            _name(transactional_id_prefix, "transactional_id_prefix", "a name")
+            _check_letters(_name(transactional_id_prefix, "transactional_id_prefix", "a name"))
         if marker_topic is not None:
             _name(marker_topic, "marker_topic", "a topic's name")
         if isinstance(max_transaction_bytes, bool) or not isinstance(max_transaction_bytes, int):
@@ -121,6 +122,8 @@ class KafkaSink(Sink):
             ValueError: `config` has a setting that librdkafka or the brokers don't take.
             BrokerUnavailable: no broker answers.
             TopicRefused: the topic doesn't exist, or this user may not write to it.
+            RegistryUnavailable: a format's schema registry doesn't answer, or refuses.
+            SchemaRefused: it doesn't have a format's schema, or won't take it.
         """
         check_brokers(self.servers, self.config, self.delivery)
         catalog = TopicCatalog(self.servers, self.config)
@@ -128,6 +131,11 @@ class KafkaSink(Sink):
             catalog.get(self.topic)
         if self.delivery == "exactly_once" and self.marker_topic not in (self.topic, _INTERNAL_TOPIC):
             check_topic(self.servers, self.config, self.marker_topic)
+        topic = self.topic if isinstance(self.topic, str) else None
+        if isinstance(self._records.value_format, RegistryFormat):
+            self._records.value_format.check_sink(topic, "value")
+        if isinstance(self._records.key_format, RegistryFormat):
+            self._records.key_format.check_sink(topic, "key")
 
     def create_writer(self, ctx: WriterContext) -> SinkWriter:
         """
@@ -174,7 +182,7 @@ class KafkaSink(Sink):
         return not_out(self.servers, self.config, self._owner_name(pipeline, sink_id, owner), state, committables)
 
     def _owner_name(self, pipeline: str, sink_id: str, owner: int) -> str:
-        return f"{self.transactional_id_prefix or pipeline}-{sink_id}-{owner}"
+        return _check_letters(f"{self.transactional_id_prefix or pipeline}-{sink_id}-{owner}")
 
 
 def _name(value: Any, option: str, what: str) -> str:
@@ -183,11 +191,32 @@ def _name(value: Any, option: str, what: str) -> str:
     return value
 
 
+def _check_letters(name: str) -> str:
+    """
+    Raises:
+        ValueError: Kafka's client doesn't take it as the name of a group.
+    """
+    if not (name.isascii() and name.isprintable()):
+        raise ValueError(
+            f"a transactional id and group of the sink would be called {name!r}, and Kafka's client takes only "
+            "printable ASCII there: set transactional_id_prefix to such a name"
+        )
+    return name
+
+
 def _choice(value: Any, option: str, choices: Any) -> Any:
     names = get_args(choices)
     if value not in names:
         raise ValueError(f"{option} must be one of {', '.join(map(repr, names))}; not {value!r}")
     return value
+
+
+def _check_format(value: Any, option: str) -> None:
+    if not isinstance(value, RegistryFormat) and value not in PLAIN_FORMATS:
+        raise ValueError(
+            f"{option} must be one of {', '.join(map(repr, PLAIN_FORMATS))}, or a format such as Avro(…), "
+            f"JsonSchema(…), Protobuf(…); not {value!r}"
+        )
 
 
 def _check_config(config: Mapping[str, Any], delivery: Delivery) -> dict[str, Any]:

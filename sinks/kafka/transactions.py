@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -20,6 +21,9 @@ _log = logging.getLogger(__name__)
 
 STEP_TIMEOUT: Final = 30.0
 """Seconds for one request to the transaction coordinator. A producer of which one takes longer is discarded."""
+_OFFSETS_TIMEOUT: Final = 10.0
+"""Seconds for the marker. The client keeps asking the group coordinator that it knows, even if another took over, so
+waiting is less use than a new producer, which looks for it."""
 _ABORT_TIMEOUT: Final = 5.0
 _GRACE: Final = 2.0
 _SLOW_COMMIT: Final = 5.0
@@ -30,6 +34,8 @@ _MAX_OUTSTANDING: Final = 16 * 1024 * 1024
 _LOG_LEVEL: Final = 6
 """Syslog's "info": that a connection was lost."""
 _LOST: Final = ("Disconnected", "failed:", "timed out", "Closing connection")
+_KNOWN_BROKER: Final = re.compile(r"/\d+: ")
+"""How the log names a broker that the client was told of, unlike one that it was only given the address of."""
 
 _FENCED: Final = frozenset(
     {KafkaError._FATAL, KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
@@ -104,10 +110,11 @@ class MarkerGroup:
 
 
 class _Connection:
-    """What a client says about its connection to the transaction coordinator. Passes its log on to Python's.
+    """What a client says about its connections to brokers. Passes its log on to Python's.
 
-    Only the log tells of a connection that was lost and is back at once. The broker may still hold requests of it, and
-    an old one that ends a transaction would end the next.
+    Only the log tells of a connection that was lost and is back at once. The transaction coordinator may still hold
+    requests of it, and an old one that ends a transaction would end the next. Any broker may have been the marker
+    group's coordinator, which the client goes on to wait for when another has taken over.
     """
 
     def __init__(self) -> None:
@@ -116,8 +123,8 @@ class _Connection:
     def log(self, level: int, message: str, *args: object) -> None:
         """Called by the client, as a logger's."""
         text = message % args if args else message
-        if "TxnCoordinator" in text and any(part in text for part in _LOST):
-            self.lost = text
+        if any(part in text for part in _LOST) and ("TxnCoordinator" in text or _KNOWN_BROKER.search(text)):
+            self.lost = text.rpartition("]: ")[2]
         # What the sink can't mend it raises, so that this is for looking into trouble.
         _log.log(min(level, logging.INFO), "%s", text)
 
@@ -162,6 +169,11 @@ class TransactionalProducer:
         self._sender.poll(0)
         self._connection.lost = None  # being found and connected to isn't a loss
 
+    @property
+    def in_transaction(self) -> bool:
+        """Whether one is open, or may be."""
+        return self._open
+
     def healthy(self) -> bool:
         """Whether it may be used for another transaction.
 
@@ -180,12 +192,14 @@ class TransactionalProducer:
         group_metadata: bytes,
         *,
         mid_produce: Callable[[], None],
+        after_produce: Callable[[], None],
         before_commit: Callable[[], None],
     ) -> None:
         """One transaction: rows and marker. If it raises, the outcome is open.
 
         Args:
             mid_produce: called once, when part of the rows are produced.
+            after_produce: called when the rows are acknowledged, before the marker is sent.
             before_commit: called when everything is in the transaction; raises to keep it from being committed.
 
         Raises:
@@ -205,8 +219,9 @@ class TransactionalProducer:
             sender.send(rows)
         # Flushed apart from the commit, so that a record that was refused can be named.
         sender.flush(_DELIVERY_TIMEOUT)
+        after_produce()
         self._check_connection()
-        self._within(STEP_TIMEOUT, lambda t: producer.send_offsets_to_transaction([offset], group_metadata, t))
+        self._within(_OFFSETS_TIMEOUT, lambda t: producer.send_offsets_to_transaction([offset], group_metadata, t))
         before_commit()
         self._check_connection()
         started = time.monotonic()

@@ -31,7 +31,7 @@ class StagingWriter(SinkWriter):
     def __init__(self, encoder: RecordEncoder, ctx: WriterContext, segment_bytes: int) -> None:
         self._encoder = encoder
         self._subtask = ctx.subtask
-        self._stager = SegmentStager(ctx.staging, f"{ctx.sink_id}-{ctx.subtask}", segment_bytes)
+        self._stager = SegmentStager(ctx.staging, f"{ctx.sink_id}-{ctx.subtask}", segment_bytes, ctx.subtask)
 
     def write_batch(self, batch: SinkBatch) -> None:
         self._stager.append(self._encoder.encode(batch))
@@ -72,6 +72,8 @@ class DirectWriter(SinkWriter):
         if self._sender is not None:
             try:
                 if self._delivery == "at_least_once":
+                    self._sender.push()
+                    failpoints.hit("sink.mid_flush", subtask=self._ctx.subtask)
                     self._sender.flush(_FLUSH_SECONDS)
                 else:
                     self._sender.check()

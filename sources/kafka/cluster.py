@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # documented
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented
+    AclOperation,
+    AdminClient,
+    OffsetSpec,
+)
 
-from .errors import KafkaUnavailable
+from .errors import KafkaUnavailable, MissingPermission
 from .options import KafkaOptions, PartitionKey
 
 DEFAULT_TIMEOUT: Final = 10.0
@@ -26,6 +30,32 @@ class Topic:
     id: str
     """Kafka's id, other for a topic that was deleted and created again under the same name."""
     partitions: int
+
+
+_FIRST_TRY_S: Final = 2.0
+_FOR_GOOD: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
+_TRY_AGAIN_S: Final = 0.1
+_COORDINATOR_COMES: Final = frozenset(
+    {
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+    }
+)
+_NEW_LEADER: Final = frozenset(
+    {
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
+"""What a broker that has just started, or a new leader, says of a partition for a moment."""
+
+_NOT_THERE: Final = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_AUTHORIZATION_FAILED}
+)
 
 
 class Cluster:
@@ -56,14 +86,11 @@ class Cluster:
 
         Raises:
             ValueError: a topic of the list is not there, or no topic matches a pattern that is matched only once.
+            MissingPermission: a topic may not be read.
         """
-        try:
-            # All topics, since a request that names an unknown one may create it.
-            known = self._admin.list_topics(timeout=self._timeout).topics
-        except KafkaException as e:
-            raise self._unavailable("list topics", e) from e
+        known = self._list_topics()
         if self._options.pattern is not None:
-            names = [name for name in known if re.fullmatch(self._options.pattern, name) and not name.startswith("__")]
+            names = [name for name in known if self._options.reads(name)]
             if not names and self._options.discovery_interval is None:
                 raise ValueError(
                     f"no topic at {self._options.servers} matches the pattern {self._options.pattern!r} as a whole. "
@@ -77,12 +104,104 @@ class Cluster:
                     f"no topic {', '.join(missing)} at {self._options.servers}: it doesn't exist, or this client may "
                     "not see it. Create it, or check its name and the permission to describe and read it"
                 )
-        described = self._admin.describe_topics(TopicCollection(names), request_timeout=self._timeout) if names else {}
-        found = {}
-        for name, future in described.items():
-            description = self._result(f"describe the topic {name}", future)
-            found[name] = Topic(name, str(description.topic_id), len(description.partitions))
-        return found
+        described = self._describe(names)
+        forbidden = [name for name, description in described.items() if not _allows(description, AclOperation.READ)]
+        if forbidden:
+            raise MissingPermission(
+                f"this client may not read {', '.join(map(repr, forbidden))} at {self._options.servers}: grant its "
+                "principal the permission READ on the topic"
+            )
+        return {name: Topic(name, str(d.topic_id), len(d.partitions)) for name, d in described.items()}
+
+    def _list_topics(self) -> Mapping[str, Any]:
+        """All topics, since a request that names an unknown one may create it."""
+        left, slice_s = self._timeout, _FIRST_TRY_S
+        while True:
+            try:
+                return self._admin.list_topics(timeout=min(left, slice_s)).topics
+            except KafkaException as e:
+                left, slice_s = left - slice_s, 2 * slice_s
+                self._admin.poll(0)  # hands over what the connections said
+                # No broker is more patient with a wrong password later on.
+                if left <= 0 or any(error.code() in _FOR_GOOD for error in self._errors):
+                    raise self._unavailable("list topics", e) from e
+
+    def check_group(self) -> None:
+        """That offsets may be committed to the group, if there is one.
+
+        Raises:
+            MissingPermission: they may not.
+        """
+        if (group := self._options.group_id) is None:
+            return
+        advice = (
+            f"grant its principal the permission READ on the group {group!r}, or leave group_id out: the job's own "
+            "offsets are in its checkpoints, the group's are for tools that show lag"
+        )
+        try:
+            description = self._describe_group(group)
+        except KafkaException as e:
+            if e.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                return
+            if e.args[0].code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
+                raise self._unavailable(f"describe the group {group}", e) from e
+            raise MissingPermission(f"this client may not see the group {group!r}: {advice}") from e
+        if not _allows(description, AclOperation.READ):
+            raise MissingPermission(f"this client may not commit offsets to the group {group!r}: {advice}")
+
+    def _describe_group(self, group: str) -> Any:
+        """Tries again while the group's coordinator is being elected, or reads what it has to know.
+
+        Raises:
+            KafkaException: as the broker says.
+        """
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                return self._admin.describe_consumer_groups(
+                    [group], include_authorized_operations=True, request_timeout=self._timeout
+                )[group].result()
+            except KafkaException as e:
+                if e.args[0].code() not in _COORDINATOR_COMES or time.monotonic() >= deadline:
+                    raise
+                time.sleep(_TRY_AGAIN_S)
+
+    def check_dead_letters(self) -> None:
+        """That the topic for dead letters, if there is one, can be written to.
+
+        Raises:
+            ValueError: there is no such topic, or it is Kafka's own.
+            MissingPermission: it may not be written to.
+        """
+        if self._options.dead_letters is None:
+            return
+        name = self._options.dead_letters.topic
+        try:
+            description = self._describe([name])[name]
+        except KafkaUnavailable as e:
+            cause = e.__cause__
+            if isinstance(cause, KafkaException) and cause.args[0].code() in _NOT_THERE:
+                raise ValueError(
+                    f'on_bad_record={name!r} is neither "fail" nor "skip", and so names a topic for dead letters, '
+                    f"which doesn't exist at {self._options.servers}, or this client may not see it. Create it, or "
+                    "grant this client's principal the permissions DESCRIBE and WRITE on it"
+                ) from e
+            raise
+        if description.is_internal:
+            raise ValueError(f"the topic for dead letters, {name!r}, is internal to Kafka: name another one")
+        if not _allows(description, AclOperation.WRITE):
+            raise MissingPermission(
+                f"this client may not write to the topic for dead letters, {name!r}: grant its principal the "
+                "permission WRITE on it"
+            )
+
+    def _describe(self, names: list[str]) -> dict[str, Any]:
+        if not names:
+            return {}
+        described = self._admin.describe_topics(
+            TopicCollection(names), include_authorized_operations=True, request_timeout=self._timeout
+        )
+        return {name: self._result(f"describe the topic {name}", future) for name, future in described.items()}
 
     def earliest(self, partitions: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """The start of the log of every partition."""
@@ -103,14 +222,22 @@ class Cluster:
     def _offsets(
         self, partitions: Iterable[PartitionKey], spec: OffsetSpec, level: IsolationLevel
     ) -> dict[PartitionKey, int]:
-        request: dict[TopicPartition, OffsetSpec] = {TopicPartition(*partition): spec for partition in partitions}
-        if not request:
-            return {}
-        futures = self._admin.list_offsets(request, isolation_level=level, request_timeout=self._timeout)
-        return {
-            (key.topic, key.partition): self._result(f"look up offsets of {key.topic}[{key.partition}]", future).offset
-            for key, future in futures.items()
-        }
+        left: dict[TopicPartition, OffsetSpec] = {TopicPartition(*partition): spec for partition in partitions}
+        found: dict[PartitionKey, int] = {}
+        deadline = time.monotonic() + self._timeout
+        while left:
+            futures = self._admin.list_offsets(left, isolation_level=level, request_timeout=self._timeout)
+            for key, future in futures.items():
+                try:
+                    found[key.topic, key.partition] = future.result().offset
+                except KafkaException as e:
+                    if e.args[0].code() not in _NEW_LEADER or time.monotonic() >= deadline:
+                        raise self._unavailable(f"look up offsets of {key.topic}[{key.partition}]", e) from e
+                    continue
+                del left[key]
+            if left:
+                time.sleep(_TRY_AGAIN_S)
+        return found
 
     def _result(self, what: str, future: Any) -> Any:
         try:
@@ -127,3 +254,8 @@ class Cluster:
             f"{'; '.join(list(reasons)[:4])}. Check that the broker runs, that this machine reaches the address and "
             "the broker's advertised.listeners, and the security settings in config"
         )
+
+
+def _allows(description: Any, operation: Any) -> bool:
+    """Whether this client may do it, as far as the broker tells."""
+    return description.authorized_operations is None or operation in description.authorized_operations

@@ -2,58 +2,90 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Final, overload
+from typing import Any, overload
 
-import orjson
+import pyarrow as pa
 from confluent_kafka import Message
 
-from checkpoint.metrics import MetricSink
+from checkpoint.formats import Decoder
 
+from .arrow_json import ArrowJson
+from .bad_records import BadRecords, shortened
 from .errors import BadRecord
-from .options import Format, PartitionKey
+from .formats import PLAIN, Format, decoder
+from .options import PartitionKey
 
-log = logging.getLogger(__name__)
-
-_SHOWN: Final = 200
-"""Bytes of a bad value in an error."""
-
-_DECODERS: Final[dict[Format, Callable[[bytes], Any]]] = {
-    "bytes": bytes,
-    "str": bytes.decode,
-    "json": orjson.loads,
-}
+Decoded = tuple[list[Message], list[Any] | pa.RecordBatch]
 
 
 class RecordDecoder:
-    """Turns a batch of messages into values; a tombstone is `None` in every format."""
+    """Turns a batch of messages into values; a tombstone is `None` in every format but `ArrowJson`."""
 
-    def __init__(self, value_format: Format, on_bad_record: str, metrics: MetricSink) -> None:
-        self._format = value_format
-        self._decode = _DECODERS[value_format]
-        self._skip = on_bad_record == "skip"
-        self._metrics = metrics
+    def __init__(self, value_format: Format, bad_records: BadRecords, key_format: Format = "bytes") -> None:
+        self._bad_records = bad_records
+        self._key_format = key_format
+        self._decode_key: Decoder | None = None
+        self._values: Callable[[list[Message], list[bytes]], Decoded]
+        if value_format == "bytes":
+            self._values = lambda messages, raw: (messages, raw)
+        elif isinstance(value_format, ArrowJson):
+            self._parse = value_format.parser()
+            self._values = self._decode_columns
+        else:
+            self._plain = PLAIN.get(value_format) if isinstance(value_format, str) else None
+            self._decode = decoder(value_format, "value")
+            self._values = self._decode_rows if self._plain is None else self._decode_plain
 
-    def decode(self, messages: list[Message], raw: list[bytes]) -> tuple[list[Message], list[Any]]:
-        """The values of `raw`, and the messages that they come from (all, unless bad ones are skipped).
+    def decode(self, messages: list[Message], raw: list[bytes]) -> Decoded:
+        """The values of `raw`, and the messages that they come from (all but the bad ones).
 
         Raises:
-            BadRecord: a value is not of the format, and bad records are not skipped.
+            BadRecord: a value is not of the format, and the policy for bad records is to stop.
+            RegistryUnavailable: the schema registry had to be asked and didn't answer.
         """
-        if self._format == "bytes":
-            return messages, raw
-        try:
-            return messages, list(map(self._decode, raw))
-        except (ValueError, TypeError):  # a bad value, or a tombstone
-            return self._decode_each(messages, raw)
+        return self._values(messages, raw)
 
-    def _decode_each(self, messages: list[Message], raw: list[bytes]) -> tuple[list[Message], list[Any]]:
+    def contexts(self, messages: list[Message]) -> RecordContexts:
+        """What operators see of each message besides its value."""
+        return RecordContexts(messages, self.key)
+
+    def key(self, message: Message) -> Any:
+        """The key in the source's `key_format`.
+
+        Raises:
+            BadRecord: it is not of that format.
+            RegistryUnavailable: the schema registry had to be asked and didn't answer.
+        """
+        key = message.key()
+        if key is None:
+            return None
+        if self._decode_key is None:
+            self._decode_key = decoder(self._key_format, "key")
+        try:
+            return self._decode_key(key, message.topic() or "")
+        except ValueError as e:
+            raise BadRecord(
+                f"{message.topic()}[{message.partition()}] offset {message.offset()}: the key is not "
+                f"{self._key_format} ({e}): {shortened(key)}. Correct key_format"
+            ) from e
+
+    # -- rows ---------------------------------------------------------------------------------------------------
+
+    def _decode_plain(self, messages: list[Message], raw: list[bytes]) -> Decoded:
+        assert self._plain is not None
+        try:
+            return messages, list(map(self._plain, raw))
+        except (ValueError, TypeError):  # a bad value, or a tombstone
+            return self._decode_rows(messages, raw)
+
+    def _decode_rows(self, messages: list[Message], raw: list[bytes]) -> Decoded:
+        decode = self._decode
         good: list[Message] = []
         values: list[Any] = []
         for message, content in zip(messages, raw, strict=True):
             try:
-                value = None if content is None else self._decode(content)
+                value = None if content is None else decode(content, message.topic() or "")
             except ValueError as e:
                 self._bad(message, content, e)
                 continue
@@ -61,28 +93,50 @@ class RecordDecoder:
             values.append(value)
         return good, values
 
-    def _bad(self, message: Message, content: bytes, error: ValueError) -> None:
-        text = (
-            f"{message.topic()}[{message.partition()}] offset {message.offset()}: the value is not {self._format} "
-            f"({error}): {_shortened(content)}"
-        )
-        if not self._skip:
-            raise BadRecord(
-                f"{text}. The source stands before this record and has lost nothing; correct value_format, or set "
-                'on_bad_record="skip" to leave such records out and count them (recordsSkipped)'
-            ) from error
-        self._metrics.count("recordsSkipped")
-        log.warning("skipped a bad record: %s", text)
+    # -- columns ------------------------------------------------------------------------------------------------
+
+    def _decode_columns(self, messages: list[Message], raw: list[bytes]) -> Decoded:
+        good: list[Message] = []
+        batches: list[pa.RecordBatch] = []
+        self._parse_good(messages, raw, good, batches)
+        if not batches:
+            return [], []
+        return good, batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+    def _parse_good(
+        self, messages: list[Message], raw: list[bytes], good: list[Message], batches: list[pa.RecordBatch]
+    ) -> None:
+        """Halves what can't be parsed as a whole until the bad ones are alone."""
+        try:
+            if None in raw:
+                raise ValueError("it is a tombstone, which has no columns")
+            batches.append(self._parse(raw))
+        except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
+            if len(raw) == 1:
+                self._bad(messages[0], raw[0], error)
+                return
+            half = len(raw) // 2
+            self._parse_good(messages[:half], raw[:half], good, batches)
+            self._parse_good(messages[half:], raw[half:], good, batches)
+        else:
+            good += messages
+
+    def _bad(self, message: Message, content: bytes | None, error: Exception) -> None:
+        """
+        Raises:
+            BadRecord: the source is to stop.
+        """
+        self._bad_records.handle(message, content, error)
 
 
 class RecordContext:
     """What an operator behind the source sees of one record besides its value."""
 
-    __slots__ = ("_key_format", "_message")
+    __slots__ = ("_key", "_message")
 
-    def __init__(self, message: Message, key_format: Format) -> None:
+    def __init__(self, message: Message, key: Callable[[Message], Any]) -> None:
         self._message = message
-        self._key_format = key_format
+        self._key = key
 
     @property
     def topic(self) -> str:
@@ -102,31 +156,18 @@ class RecordContext:
 
     @property
     def kafka_key(self) -> Any:
-        """The key in the source's `key_format`.
-
-        Raises:
-            BadRecord: the key is not of that format.
-        """
-        key = self._message.key()
-        if key is None:
-            return None
-        try:
-            return _DECODERS[self._key_format](key)
-        except ValueError as e:
-            raise BadRecord(
-                f"{self.topic}[{self.partition}] offset {self.offset}: the key is not {self._key_format} ({e}): "
-                f"{_shortened(key)}. Correct key_format"
-            ) from e
+        """See `RecordDecoder.key`."""
+        return self._key(self._message)
 
 
 class RecordContexts(Sequence[RecordContext]):
     """One context a message, made when it is looked at."""
 
-    __slots__ = ("_key_format", "_messages")
+    __slots__ = ("_key", "_messages")
 
-    def __init__(self, messages: list[Message], key_format: Format) -> None:
+    def __init__(self, messages: list[Message], key: Callable[[Message], Any]) -> None:
         self._messages = messages
-        self._key_format = key_format
+        self._key = key
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -137,8 +178,8 @@ class RecordContexts(Sequence[RecordContext]):
     def __getitem__(self, index: slice) -> RecordContexts: ...
     def __getitem__(self, index: int | slice) -> RecordContext | RecordContexts:
         if isinstance(index, slice):
-            return RecordContexts(self._messages[index], self._key_format)
-        return RecordContext(self._messages[index], self._key_format)
+            return RecordContexts(self._messages[index], self._key)
+        return RecordContext(self._messages[index], self._key)
 
 
 def timestamps(messages: list[Message]) -> list[int | None] | None:
@@ -154,7 +195,3 @@ def partitions(messages: list[Message]) -> list[PartitionKey]:
     known: dict[PartitionKey, PartitionKey] = {}
     keys = zip(map(Message.topic, messages), map(Message.partition, messages), strict=True)
     return [known.setdefault(key, key) for key in keys]  # type: ignore[arg-type]  # of messages without an error
-
-
-def _shortened(content: bytes) -> str:
-    return repr(content) if len(content) <= _SHOWN else f"{content[:_SHOWN]!r}… ({len(content)} bytes)"

@@ -1,28 +1,47 @@
-"""Looks for new partitions beside the task thread, since a metadata request may wait for a broker."""
+"""Looks after the topics beside the task thread, since a metadata request may wait for a broker: are there new
+partitions, and are the topics still the same ones?"""
 
 from __future__ import annotations
 
 import logging
 import queue
 import threading
-from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import Final
 
 from .cluster import Cluster
-from .errors import KafkaUnavailable
+from .errors import DataLoss, KafkaUnavailable, MissingPermission
 from .options import KafkaOptions, PartitionKey
 from .splits import Split
 
 log = logging.getLogger(__name__)
 
+_WATCH_EVERY_S: Final = 30.0
+"""Between two looks where nobody asks for new partitions."""
+_MISSES: Final = 2
+"""A broker that has just started may not know of all topics yet."""
+
 
 class PartitionDiscovery:
-    """Hands over every partition that was not there before, once, standing at its beginning."""
+    """Hands over every partition that was not there before, once, standing at its beginning.
 
-    def __init__(self, options: KafkaOptions, interval: float, known: Iterable[PartitionKey]) -> None:
+    † Fails when a topic is another one under an old name. The client doesn't tell: where the position lies in the new
+    log, too, it reads on there, and all before it would be left out without a word.
+    """
+
+    def __init__(self, options: KafkaOptions, interval: float | None, known: Mapping[PartitionKey, str]) -> None:
+        """
+        Args:
+            interval: seconds between two looks; `None` = new partitions are of no interest.
+            known: the partitions so far, with the ids of their topics.
+        """
         self._options = options
-        self._interval = interval
-        self._known = set(known)
+        self._finds = interval is not None
+        self._interval = _WATCH_EVERY_S if interval is None else interval
+        self._known = dict(known)
         self._found: queue.SimpleQueue[list[Split]] = queue.SimpleQueue()
+        self._missed = 0
+        """How often in a row a topic was not there."""
         self._failure: Exception | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kafka-discovery", daemon=True)
@@ -32,7 +51,8 @@ class PartitionDiscovery:
         """Partitions of all subtasks found since the last call; never waits.
 
         Raises:
-            Exception: what ended the thread, other than an unreachable cluster, which is tried again.
+            DataLoss: a topic was deleted, and maybe created again.
+            Exception: what else ended the thread, other than an unreachable cluster, which is tried again.
         """
         if self._failure is not None:
             raise self._failure
@@ -46,8 +66,11 @@ class PartitionDiscovery:
         self._stop.set()
 
     def _run(self) -> None:
+        if self._stop.wait(self._interval):
+            return
         try:
             with Cluster(self._options) as cluster:
+                self._look(cluster)
                 while not self._stop.wait(self._interval):
                     self._look(cluster)
         except Exception as e:
@@ -57,12 +80,40 @@ class PartitionDiscovery:
         try:
             topics = cluster.topics().values()
             existing = {(topic.name, number): topic.id for topic in topics for number in range(topic.partitions)}
-            new = sorted(existing.keys() - self._known)
+            new = sorted(existing.keys() - self._known.keys()) if self._finds else []
             low = cluster.earliest(new)
-        except (KafkaUnavailable, ValueError) as e:  # no broker, or a topic is gone: reading says so if it matters
+        except (KafkaUnavailable, MissingPermission) as e:  # a new topic that may not be read yet is found later
             log.warning("looking for new partitions failed, next try in %g s: %s", self._interval, e)
             return
+        except ValueError as e:
+            self._miss(str(e))
+            return
+        for (topic, _), id in self._known.items():
+            if existing.get((topic, 0), id) != id:
+                raise DataLoss(
+                    f"{topic} was deleted and created again under the running source: what was not read by then is "
+                    'lost. Restore with on_data_loss="earliest" to go on at the beginning of what is there now'
+                )
+        gone = {topic for topic, _ in self._known} - {topic for topic, _ in existing}
+        if gone:
+            self._miss(f"no topic {', '.join(sorted(gone))} at {self._options.servers} any more")
+        else:
+            self._missed = 0
         if not new:
             return
-        self._known.update(new)
+        self._known.update({key: existing[key] for key in new})
         self._found.put([Split(*key, existing[key], low[key]) for key in new])
+
+    def _miss(self, text: str) -> None:
+        """A topic is not there; only the second time in a row says that it was deleted.
+
+        Raises:
+            DataLoss: it was, and that matters (`on_data_loss`).
+        """
+        self._missed += 1
+        if self._missed >= _MISSES and self._options.on_data_loss == "fail":
+            raise DataLoss(
+                f"a topic was deleted under the running source, and what was not read by then is lost: {text}. Take it "
+                'out of the source, or create it again, and restore with on_data_loss="earliest"'
+            )
+        log.warning("looking after the topics, next time in %g s: %s", self._interval, text)

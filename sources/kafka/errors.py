@@ -13,3 +13,7 @@ class DataLoss(RuntimeError):
 
 class BadRecord(ValueError):
     """A record that its format cannot decode."""
+
+
+class MissingPermission(RuntimeError):
+    """The client may not do what the source needs."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -11,6 +13,9 @@ from .errors import KafkaUnavailable
 from .options import KafkaOptions, PartitionKey
 
 log = logging.getLogger(__name__)
+
+_WARN_EVERY_S: Final = 10.0
+"""While the group can't be reached every checkpoint fails to commit, perhaps many a second."""
 
 
 def committed_offsets(
@@ -44,6 +49,7 @@ class GroupOffsets:
         self._source_id = source_id
         self._taken: dict[int, Mapping[PartitionKey, int]] = {}
         """Offsets of the checkpoints that are not resolved yet."""
+        self._warned_at = float("-inf")
 
     def remember(self, checkpoint_id: int, offsets: Mapping[PartitionKey, int]) -> None:
         self._taken[checkpoint_id] = offsets
@@ -73,6 +79,9 @@ class GroupOffsets:
             self._warn(failed)
 
     def _warn(self, error: KafkaError) -> None:
+        if (now := time.monotonic()) - self._warned_at < _WARN_EVERY_S:
+            return
+        self._warned_at = now
         log.warning(
             "source %s: the group's offsets could not be committed (%s): its lag is shown wrong until the next "
             "checkpoint; the job itself is not affected",

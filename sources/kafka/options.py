@@ -13,12 +13,13 @@ from confluent_kafka.admin import AdminClient
 from checkpoint.config import Seconds, seconds
 
 from ..rate_limit import check_rate
+from . import formats
+from .bad_records import DeadLetter, parse
+from .formats import Format
 
-Format = Literal["bytes", "str", "json"]
 PartitionKey = tuple[str, int]
 """Topic and partition."""
 
-_FORMATS: Final = ("bytes", "str", "json")
 _MIB: Final = 1024 * 1024
 _LEAST_BUDGET: Final = 4 * _MIB
 _LARGEST_FETCH: Final = 50 * _MIB
@@ -29,6 +30,7 @@ OWNED: Final[Mapping[str, str]] = {
     "metadata.broker.list": "it is the first argument, servers",
     "group.id": "it is the option group_id",
     "group.instance.id": "Weir assigns partitions itself and never joins a group",
+    "group.protocol.type": "Weir assigns partitions itself and never joins a group",
     "group.protocol": "Weir assigns partitions itself and never joins a group",
     "group.remote.assignor": "Weir assigns partitions itself and never joins a group",
     "partition.assignment.strategy": "Weir assigns partitions itself and never joins a group",
@@ -36,6 +38,9 @@ OWNED: Final[Mapping[str, str]] = {
     "auto.commit.enable": "offsets are part of checkpoints, and committed to the group when one completes",
     "auto.commit.interval.ms": "offsets are part of checkpoints, and committed to the group when one completes",
     "enable.auto.offset.store": "offsets are part of checkpoints, and committed to the group when one completes",
+    "offset.store.method": "offsets are part of checkpoints, and committed to the group when one completes",
+    "offset.store.path": "offsets are part of checkpoints, and committed to the group when one completes",
+    "offset.store.sync.interval.ms": "offsets are part of checkpoints, and committed to the group when one completes",
     "auto.offset.reset": "it is the options start and on_data_loss; resetting silently would lose or double records",
     "enable.partition.eof": "Weir needs the end-of-partition events to end a bounded source",
     "allow.auto.create.topics": "an unknown topic is an error, it must not come into being by being read",
@@ -44,14 +49,47 @@ OWNED: Final[Mapping[str, str]] = {
     "throttle_cb": "Weir owns the client's callbacks",
     "stats_cb": "Weir owns the client's callbacks",
     "on_commit": "Weir owns the client's callbacks",
+    "offset_commit_cb": "Weir owns the client's callbacks",
+    "consume_cb": "Weir owns the client's callbacks",
+    "rebalance_cb": "Weir assigns partitions itself and never joins a group",
+    "on_assign": "Weir assigns partitions itself and never joins a group",
+    "on_revoke": "Weir assigns partitions itself and never joins a group",
+    "on_lost": "Weir assigns partitions itself and never joins a group",
+    "enabled_events": "Weir owns the client's callbacks",
+    "background_event_cb": "Weir owns the client's callbacks",
+    "opaque": "Weir owns the client's callbacks",
+    "log.queue": "the client logs to the Python logger sources.kafka.client",
     "logger": "the client logs to the Python logger sources.kafka.client",
     "log_cb": "the client logs to the Python logger sources.kafka.client",
 }
 """Settings of librdkafka that a Kafka source must set itself, with the reason."""
 
+OWNED_BY_DEAD_LETTERS: Final[Mapping[str, str]] = {
+    "bootstrap.servers": "dead letters go to the source's own cluster",
+    "metadata.broker.list": "dead letters go to the source's own cluster",
+    "transactional.id": "dead letters are written without transactions; a checkpoint holds those that are not out",
+    "acks": "a dead letter counts as delivered once all replicas in sync have it",
+    "request.required.acks": "a dead letter counts as delivered once all replicas in sync have it",
+    "message.max.bytes": "the topic's max.message.bytes is what limits a dead letter",
+    "delivery.report.only.error": "Weir handles the delivery reports",
+    "on_delivery": "Weir handles the delivery reports",
+    "dr_cb": "Weir handles the delivery reports",
+    "dr_msg_cb": "Weir handles the delivery reports",
+    "error_cb": "Weir logs and judges the client's errors itself",
+    "stats_cb": "Weir owns the client's callbacks",
+    "throttle_cb": "Weir owns the client's callbacks",
+    "logger": "the client logs to the Python logger sources.kafka.client",
+    "log_cb": "the client logs to the Python logger sources.kafka.client",
+    "log.queue": "the client logs to the Python logger sources.kafka.client",
+}
+"""Settings that the producer for dead letters must have as they are, with the reason."""
+
+_LARGEST_MESSAGE: Final = 1_000_000_000
+"""librdkafka's largest `message.max.bytes`."""
+
 _CONSUMER_ONLY: Final = re.compile(
     r"fetch\.|queued\.|session\.timeout\.ms|heartbeat\.interval\.ms|max\.poll\.|isolation\.level|check\.crcs|"
-    r"coordinator\.query|offset\.store|group\.|max\.partition\.fetch\.bytes"
+    r"statistics\.|coordinator\.query|offset\.store|group\.|max\.partition\.fetch\.bytes"
 )
 
 
@@ -79,7 +117,7 @@ class KafkaOptions:
     discovery_interval: Seconds | None = None
     rate_limit: float | None = None
     on_data_loss: Literal["fail", "earliest"] = "fail"
-    on_bad_record: str = "fail"
+    on_bad_record: str | DeadLetter = "fail"
     fetch_budget: int = 16 * _MIB
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
@@ -94,25 +132,21 @@ class KafkaOptions:
             raise ValueError('start="group" needs group_id, the group whose committed offsets are meant')
         if self.end is not None:
             self._check_offsets("end", self.end, ("latest",))
-        for name, formats in (("value_format", self.value_format), ("key_format", self.key_format)):
-            if formats not in _FORMATS:
-                raise ValueError(f"{name} must be one of {', '.join(_FORMATS)}; not {formats!r}")
+        formats.check("value_format", self.value_format)
+        formats.check("key_format", self.key_format)
         if self.discovery_interval is not None:
             object.__setattr__(self, "discovery_interval", seconds(self.discovery_interval, "discovery_interval", 0.1))
         object.__setattr__(self, "rate_limit", check_rate(self.rate_limit, "rate_limit"))
         if self.on_data_loss not in ("fail", "earliest"):
             raise ValueError(f'on_data_loss must be "fail" or "earliest", not {self.on_data_loss!r}')
-        if self.on_bad_record not in ("fail", "skip"):
-            raise ValueError(
-                f'on_bad_record must be "fail" or "skip", not {self.on_bad_record!r}: '
-                "a dead-letter topic is not available in this version of Weir"
-            )
+        object.__setattr__(self, "on_bad_record", parse(self.on_bad_record))
         if isinstance(self.fetch_budget, bool) or not isinstance(self.fetch_budget, int):
             raise ValueError(f"fetch_budget must be a whole number of bytes, not {self.fetch_budget!r}")
         if self.fetch_budget < _LEAST_BUDGET:
             raise ValueError(f"fetch_budget must be at least {_LEAST_BUDGET} bytes, not {self.fetch_budget}")
-        self._check_config()
+        _check_config("config", self.config, OWNED)
         object.__setattr__(self, "config", dict(self.config))
+        self._check_dead_letters()
 
     def _check_topics(self) -> None:
         if (self.topics is None) == (self.pattern is None):
@@ -150,19 +184,26 @@ class KafkaOptions:
             if self.topics is not None and topic not in self.topics and timestamp_of(value) is None:
                 raise ValueError(f"{name} names the topic {topic!r}, which this source does not read")
 
-    def _check_config(self) -> None:
-        if not isinstance(self.config, Mapping):
-            raise ValueError(f"config must be a dict of librdkafka's settings, not {self.config!r}")
-        for name, value in self.config.items():
-            if name in OWNED:
-                raise ValueError(f"config may not set {name!r}: {OWNED[name]}")
-            if isinstance(value, Consumer | Producer | AdminClient):
-                raise ValueError(
-                    f"config[{name!r}] is a Kafka client. A client made before the workers are forked hangs in them; "
-                    "give its settings, Weir makes the clients in the workers"
-                )
-            if not isinstance(value, str | int | float | bool) and not (name == "oauth_cb" and callable(value)):
-                raise ValueError(f"config[{name!r}] must be a string, number or bool, not {value!r}")
+    def _check_dead_letters(self) -> None:
+        if (dead_letters := self.dead_letters) is None:
+            return
+        _check_config("the DeadLetter's config", dead_letters.config, OWNED_BY_DEAD_LETTERS)
+        if self.reads(dead_letters.topic):
+            raise ValueError(
+                f"the topic for dead letters, {dead_letters.topic!r}, is one that this source reads: every bad record "
+                "would come back without end. Name another topic, or make the pattern narrower"
+            )
+
+    def reads(self, topic: str) -> bool:
+        """Whether a topic of this name is one of the source's."""
+        if self.topics is not None:
+            return topic in self.topics
+        return re.fullmatch(self.pattern or "", topic) is not None and not topic.startswith("__")
+
+    @property
+    def dead_letters(self) -> DeadLetter | None:
+        """Where bad records go, if it is to a topic."""
+        return self.on_bad_record if isinstance(self.on_bad_record, DeadLetter) else None
 
     @property
     def bounded(self) -> bool:
@@ -180,7 +221,7 @@ class KafkaOptions:
 
     def consumer_config(self, client_id: str, group: str) -> dict[str, Any]:
         """Settings of the consumer in a subtask."""
-        fetch = min(self.fetch_budget // 4, _LARGEST_FETCH)
+        fetch = min(self.fetch_budget // 8, _LARGEST_FETCH)
         return {
             "client.id": client_id,
             "isolation.level": "read_committed",
@@ -190,6 +231,9 @@ class KafkaOptions:
             # The default of 1 s would leave the queue empty for most of the time, as it is short.
             "fetch.queue.backoff.ms": 10,
             "fetch.max.bytes": fetch,
+            # Says nothing to a consumer, but that the client refuses to fetch less.
+            "message.max.bytes": min(1_000_000, int(self.config.get("fetch.max.bytes", fetch))),
+            "statistics.interval.ms": 5000,
             "max.partition.fetch.bytes": min(_MIB, fetch),
             **self.config,
             "bootstrap.servers": self.servers,
@@ -202,5 +246,39 @@ class KafkaOptions:
 
     def admin_config(self) -> dict[str, Any]:
         """Settings of the client that looks up topics and offsets."""
-        shared = {name: value for name, value in self.config.items() if not _CONSUMER_ONLY.match(name)}
-        return {**shared, "bootstrap.servers": self.servers, "log_level": 0}
+        return {**self._shared_config(), "bootstrap.servers": self.servers, "log_level": 0}
+
+    def dead_letter_config(self, client_id: str) -> dict[str, Any]:
+        """Settings of the producer for dead letters in a subtask."""
+        return {
+            "client.id": client_id,
+            "partitioner": "murmur2_random",
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            # A broker's limit is for batches, so small ones come through wherever their records do.
+            "batch.size": 65_536,
+            **self._shared_config(),
+            **(self.dead_letters.config if self.dead_letters is not None else {}),
+            "bootstrap.servers": self.servers,
+            "acks": "all",
+            "message.max.bytes": _LARGEST_MESSAGE,
+        }
+
+    def _shared_config(self) -> dict[str, Any]:
+        """What of the user's settings is not a consumer's own."""
+        return {name: value for name, value in self.config.items() if not _CONSUMER_ONLY.match(name)}
+
+
+def _check_config(what: str, config: object, owned: Mapping[str, str]) -> None:
+    if not isinstance(config, Mapping):
+        raise ValueError(f"{what} must be a dict of librdkafka's settings, not {config!r}")
+    for name, value in config.items():
+        if name in owned:
+            raise ValueError(f"{what} may not set {name!r}: {owned[name]}")
+        if isinstance(value, Consumer | Producer | AdminClient):
+            raise ValueError(
+                f"{what}[{name!r}] is a Kafka client. A client made before the workers are forked hangs in them; "
+                "give its settings, Weir makes the clients in the workers"
+            )
+        if not isinstance(value, str | int | float | bool) and not (name == "oauth_cb" and callable(value)):
+            raise ValueError(f"{what}[{name!r}] must be a string, number or bool, not {value!r}")

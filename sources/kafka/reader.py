@@ -11,17 +11,23 @@ from typing import Any, Final, NoReturn
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from checkpoint import failpoints
+
 from ..rate_limit import RateLimit
 from ..source import END, End, SourceBatch, SourceContext, SourceReader
+from .bad_records import Letter
 from .cluster import DEFAULT_TIMEOUT, Cluster
-from .decode import RecordContexts, RecordDecoder, partitions, timestamps
+from .dead_letters import policy
+from .decode import RecordDecoder, partitions, timestamps
 from .discovery import PartitionDiscovery
 from .events import ErrorLog, advice, client_log, passes
 from .group import GroupOffsets, committed_offsets
+from .lag import Lag
 from .options import KafkaOptions, PartitionKey
 from .pausing import PausePolicy
 from .splits import Split, check_position, owner, to_state
 from .start import Place, open_splits
+from .statistics import FetchStatistics
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +35,8 @@ _START_TIMEOUT_S: Final = 30.0
 """A restart may meet a broker that is restarting, too."""
 _CLOSE_TIMEOUT_S: Final = 3.0
 _LAG_EVERY_S: Final = 1.0
+_UNPOLLED_S: Final = 1.0
+"""A task that has not polled for so long is held up, by its sink or its channels."""
 _FIRST_RECORD_SIZE: Final = 1024
 """What a record is taken to weigh before the first one was seen."""
 
@@ -45,8 +53,10 @@ class KafkaReader(SourceReader):
         self._options = options
         self._ctx = ctx
         self._pid = os.getpid()
-        self._decoder = RecordDecoder(options.value_format, options.on_bad_record, ctx.metrics)
+        self._bad_records = policy(options, ctx)
+        self._decoder = RecordDecoder(options.value_format, self._bad_records, options.key_format)
         self._errors = ErrorLog(ctx.source_id)
+        self._closing = False
         self._policy = PausePolicy(options.prefetch_bytes)
         self._paused = False
         """Whether the consumer is paused, which a short closing does not do."""
@@ -57,21 +67,29 @@ class KafkaReader(SourceReader):
         self._batch_splits: list[PartitionKey] | None = None
         """The partitions of `_batch`, message by message, if they are wanted."""
         self._record_size = float(_FIRST_RECORD_SIZE)
+        self._lag = Lag(options, ctx.source_id)
         self._lag_due = 0.0
+        self._polled_at = time.monotonic()
+        self._statistics = FetchStatistics(ctx.metrics)
         name = f"weir-{ctx.pipeline}-{ctx.source_id}"
         config = options.consumer_config(f"{name}-{ctx.subtask}", name)
         self._group = GroupOffsets(ctx.source_id) if options.group_id is not None else None
         if self._group is not None:
             config["on_commit"] = self._group.on_commit
-        self._consumer = Consumer({**config, "error_cb": self._on_client_error}, logger=client_log)
+        self._consumer = Consumer(
+            {**config, "error_cb": self._on_client_error, "stats_cb": self._statistics.on_statistics}, logger=client_log
+        )
         self._discovery: PartitionDiscovery | None = None
         place = Place(ctx.source_id, ctx.subtask, ctx.parallelism, ctx.restored or (), fixed)
         try:
             with Cluster(options, _START_TIMEOUT_S) as cluster:
                 topics = cluster.topics()
                 splits = open_splits(options, place, cluster, topics, self._committed)
+            self._bad_records.take_over(self._restored_letters())
         except BaseException:
+            self._closing = True
             self._consumer.close()
+            self._bad_records.close(0)
             raise
         self._splits: dict[PartitionKey, Split] = {split.key: split for split in splits}
         self._known = {(topic.name, number) for topic in topics.values() for number in range(topic.partitions)}
@@ -83,8 +101,10 @@ class KafkaReader(SourceReader):
         self._limit: RateLimit | None = None
         if options.rate_limit is not None:
             self._limit = RateLimit(self._share(options.rate_limit), time.monotonic())
-        if options.discovery_interval is not None and not options.bounded:
-            self._discovery = PartitionDiscovery(options, float(options.discovery_interval), self._known)  # type: ignore[arg-type]  # seconds by now
+        interval = None if options.bounded else options.discovery_interval
+        if interval is not None or unread:
+            known = {key: topics[key[0]].id for key in self._known}
+            self._discovery = PartitionDiscovery(options, interval, known)  # type: ignore[arg-type]  # seconds by now
 
     def __getstate__(self) -> NoReturn:
         raise TypeError(
@@ -102,17 +122,23 @@ class KafkaReader(SourceReader):
             )
         self._batch = []
         self._batch_splits = None
-        now = time.monotonic()
+        self._polled_at = now = time.monotonic()
+        self._bad_records.serve()
         if self._discovery is not None:
             self._take_discovered(self._discovery.found(), now)
-        if now >= self._lag_due:
-            self._lag_due = now + _LAG_EVERY_S
-            self._ctx.metrics.gauge("recordsLag", self._lag())
+        self._report_lag(now, unemitted=0)
         if self._policy.closed:
             self._wait_closed(timeout, now)
             return None
-        if self._options.bounded and not self._reading and not self._held:
+        if self._paused:
+            self._paused = False
+            self._consumer.resume(_topic_partitions(self._reading))
+        at_end = self._options.bounded and not self._reading and not self._held
+        if at_end and not self._bad_records.pending:
             return END
+        if at_end or self._bad_records.full:
+            time.sleep(timeout)
+            return None
         if self._limit is not None:
             max_records = min(max_records, self._limit.allowance(now))
             if max_records < 1:
@@ -123,9 +149,15 @@ class KafkaReader(SourceReader):
             return None
         if self._limit is not None:
             self._limit.take(len(self._batch))
+        failpoints.hit("source.after_poll", subtask=self._ctx.subtask)
         return self._to_batch()
 
     def snapshot(self, checkpoint_id: int, emitted: int) -> Any:
+        failpoints.hit("source.before_snapshot", subtask=self._ctx.subtask)
+        self._bad_records.serve()
+        if (now := time.monotonic()) - self._polled_at >= _UNPOLLED_S:
+            self._serve_client()
+            self._report_lag(now, len(self._batch) - emitted)
         positions = self._positions()
         first_unemitted = _first_offsets(self._batch[emitted:] + self._held)
         splits = []
@@ -136,7 +168,8 @@ class KafkaReader(SourceReader):
             splits.append(Split(split.topic, split.partition, split.topic_id, position, split.end, ended))
         if self._group is not None:
             self._group.remember(checkpoint_id, {split.key: split.position for split in splits})
-        return to_state(splits, self._ctx.subtask, self._ctx.parallelism)
+        failpoints.hit("source.after_snapshot", subtask=self._ctx.subtask)
+        return to_state(splits, self._ctx.subtask, self._ctx.parallelism, self._bad_records.pending)
 
     def splits(self) -> list[PartitionKey]:
         return list(
@@ -145,28 +178,31 @@ class KafkaReader(SourceReader):
 
     def on_checkpoint_complete(self, checkpoint_id: int) -> None:
         if self._group is not None:
+            failpoints.hit("source.before_group_commit", subtask=self._ctx.subtask)
             self._group.commit(checkpoint_id, self._consumer)
+            failpoints.hit("source.after_group_commit", subtask=self._ctx.subtask)
 
     def on_checkpoint_aborted(self, checkpoint_id: int) -> None:
         if self._group is not None:
             self._group.forget(checkpoint_id)
 
     def pause(self) -> None:
+        failpoints.hit("source.before_pause", subtask=self._ctx.subtask)
         self._policy.close(time.monotonic())
 
     def resume(self) -> None:
+        failpoints.hit("source.before_resume", subtask=self._ctx.subtask)
         self._policy.open()
-        if self._paused:
-            self._paused = False
-            self._consumer.resume(_topic_partitions(self._reading))
 
     def close(self) -> None:
+        self._closing = True
         if self._discovery is not None:
             self._discovery.stop()
         # Closing waits for commits under way, which takes most of a minute when the broker is down. They are for lag
         # tools only, and a consumer outside of a group may be left behind.
         closing = threading.Thread(target=self._consumer.close, name="kafka-close", daemon=True)
         closing.start()
+        self._bad_records.close(_CLOSE_TIMEOUT_S)
         closing.join(_CLOSE_TIMEOUT_S)
         if closing.is_alive():
             log.warning("source %s: the Kafka client doesn't close within %g s", self._ctx.source_id, _CLOSE_TIMEOUT_S)
@@ -192,6 +228,7 @@ class KafkaReader(SourceReader):
             messages = [message for message in messages if message.error() is None]
         else:
             events = []
+        self._statistics.handed_over(len(messages))
         if self._options.bounded and self._reading:
             messages = self._cut_at_ends(messages, events)
         for event in events:
@@ -218,6 +255,7 @@ class KafkaReader(SourceReader):
         ]
 
     def _finish(self, split: Split) -> None:
+        failpoints.hit("source.partition_ended", subtask=self._ctx.subtask)
         split.ended = True
         split.position = split.end or 0
         self._consumer.incremental_unassign(_topic_partitions([split.key]))
@@ -235,18 +273,29 @@ class KafkaReader(SourceReader):
             return None
         if self._ctx.track_splits:
             self._batch_splits = partitions(messages)
-        contexts = RecordContexts(messages, self._options.key_format)
+        contexts = self._decoder.contexts(messages)
         return SourceBatch(values, timestamps(messages), size, contexts, self._batch_splits)
 
     def _wait_closed(self, timeout: float, now: float) -> None:
         if not self._paused and self._policy.due(now):
-            self._consumer.pause(_topic_partitions(self._reading))
-            self._paused = True
-            self._policy.paused()
+            failpoints.hit("source.before_client_pause", subtask=self._ctx.subtask)
+            self._pause_client()
         if self._paused:
             self._held += self._sift(self._consumer.consume(1, timeout))  # serves the client's callbacks
         else:
             time.sleep(timeout)
+
+    def _pause_client(self) -> None:
+        self._consumer.pause(_topic_partitions(self._reading))
+        self._paused = True
+        self._policy.paused()
+
+    def _serve_client(self) -> None:
+        """The client's callbacks (answers to commits, statistics, new tokens) wait for a poll, which a task that is
+        held up may not make for hours. They go before records, of which one may come along."""
+        if not self._paused and sum(map(len, self._held)) >= self._options.batch_bytes:
+            self._pause_client()
+        self._held += self._sift(self._consumer.consume(1, 0))
 
     # -- assignment ------------------------------------------------------------------------------------------------
 
@@ -262,7 +311,9 @@ class KafkaReader(SourceReader):
     def _assign(self, splits: Sequence[Split]) -> None:
         if not splits:
             return
+        failpoints.hit("source.before_assign", subtask=self._ctx.subtask)
         self._consumer.incremental_assign([TopicPartition(s.topic, s.partition, s.position) for s in splits])
+        failpoints.hit("source.after_assign", subtask=self._ctx.subtask)
         self._reading.update({split.key: split for split in splits})
         if self._paused:
             self._consumer.pause(_topic_partitions(self._reading))
@@ -272,6 +323,8 @@ class KafkaReader(SourceReader):
             return
         self._known.update(split.key for split in found)
         own = [split for split in found if owner(split.key, self._ctx.parallelism) == self._ctx.subtask]
+        if own:
+            failpoints.hit("source.partition_found", subtask=self._ctx.subtask)
         self._splits.update({split.key: split for split in own})
         self._assign(own)
         for split in own:
@@ -291,19 +344,25 @@ class KafkaReader(SourceReader):
             for p in known
         }
 
+    def _restored_letters(self) -> list[Letter]:
+        """Bad records of this subtask's partitions that were not out at the checkpoint."""
+        kept = [Letter.from_wire(wire) for state in self._ctx.restored or () for wire in state.get("dead_letters", ())]
+        width = self._ctx.parallelism
+        return [letter for letter in kept if owner((letter.topic, letter.partition), width) == self._ctx.subtask]
+
     def _committed(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, int | None]:
         return committed_offsets(self._consumer, self._options, keys, _START_TIMEOUT_S)
 
-    def _lag(self) -> int | None:
-        """Records behind the ends of the partitions as the last fetches told them; `None` before the first fetch."""
+    def _report_lag(self, now: float, unemitted: int) -> None:
+        """Set the gauge if it is due; `unemitted` records of the batch last polled are still to come."""
+        if now < self._lag_due:
+            return
+        self._lag_due = now + _LAG_EVERY_S
         positions = self._positions()
-        lag = 0
-        for key, position in positions.items():
-            _, high = self._consumer.get_watermark_offsets(TopicPartition(*key), cached=True)
-            if high < 0:
-                return None
-            lag += max(0, high - position)
-        return lag
+        if self._policy.closed or self._paused or unemitted:
+            self._lag.ask(positions, now)
+        lag = self._lag.behind(self._consumer, positions)
+        self._ctx.metrics.gauge("recordsLag", None if lag is None else lag + len(self._held) + unemitted)
 
     # -- errors ----------------------------------------------------------------------------------------------------
 
@@ -311,6 +370,8 @@ class KafkaReader(SourceReader):
         error = event.error()
         if error is None or error.code() == KafkaError._PARTITION_EOF:
             return
+        if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED and self._group is None:
+            return  # the client looks for its group's coordinator although it has no use for it
         split = self._reading.get(_key(event))
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             if split is not None:
@@ -333,6 +394,8 @@ class KafkaReader(SourceReader):
         self._assign([split])
 
     def _on_client_error(self, error: KafkaError) -> None:
+        if self._closing:
+            return  # what matters was raised before
         if error.fatal() or error.code() == KafkaError._AUTHENTICATION:
             raise RuntimeError(
                 f"source {self._ctx.source_id}: the Kafka client failed: {error.str()} ({error.name()}). "

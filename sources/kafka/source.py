@@ -9,11 +9,14 @@ from typing import Any, Final, Literal
 from confluent_kafka import Consumer
 
 from checkpoint.config import Seconds
+from checkpoint.formats import RegistryFormat
 
 from ..source import Source, SourceContext, SourceReader
+from .bad_records import DeadLetter
 from .cluster import Cluster
+from .formats import Format
 from .group import committed_offsets
-from .options import Format, KafkaOptions, PartitionKey, timestamp_of
+from .options import KafkaOptions, PartitionKey, timestamp_of
 from .reader import KafkaReader
 from .splits import check_named, to_state
 from .start import Place, open_splits
@@ -43,8 +46,9 @@ class KafkaSource(Source):
         end: where a bounded source ends. `None` = never; `"latest"`, the high watermark of every partition at the first
             start (open transactions below it are waited for); `{"timestamp": ms}`; or offsets as in `start`, each the
             first one that is not read, which must name every partition. Ends are kept in checkpoints.
-        value_format: `"json"`, `"str"` (UTF-8) or `"bytes"`. A tombstone is `None` in all of them.
-        key_format: the same for `ctx.kafka_key`, decoded when it is asked for.
+        value_format: `"json"`, `"str"` (UTF-8), `"bytes"`, `Avro(…)`, `JsonSchema(…)` or `Protobuf(…)`, in all of which
+            a tombstone is `None`; or `ArrowJson(…)`, for record batches.
+        key_format: the same but for `ArrowJson`, for `ctx.kafka_key`, decoded when it is asked for.
         discovery_interval: seconds between two looks for new partitions and, with `pattern`, topics; `None` = at starts
             only. Not used when the source is bounded.
         active_backpressure: whether the source gate may stop this source.
@@ -52,10 +56,11 @@ class KafkaSource(Source):
         rate_limit: records/s of the whole source, shared by the subtasks that have partitions.
         on_data_loss: when offsets to be read next are gone from the topic: `"fail"` with the range, or `"earliest"`, go
             on at the beginning with a warning.
-        on_bad_record: when a value can't be decoded: `"fail"`, or `"skip"`, leave it out and count it (recordsSkipped).
+        on_bad_record: when a value can't be decoded: `"fail"`; `"skip"`, leave it out and count it (recordsSkipped); or
+            the name of a topic (or a `DeadLetter`), write it there with the reason in headers (recordsDeadLettered).
         fetch_budget: bytes of memory for what one subtask has fetched and not emitted: half of it for the client's
-            queue, a quarter for fetches under way, the rest for the batch in hand. Compressed batches count as sent.
-            Setting `queued.*` or `fetch.*` in `config` overrides it.
+            queue, an eighth for a fetch under way, the rest for the batch in hand. Compressed batches count as sent
+            until they are in the queue. Setting `queued.*` or `fetch.*` in `config` overrides it.
         config: settings of librdkafka; those that Weir must own are refused.
 
     Raises:
@@ -78,7 +83,7 @@ class KafkaSource(Source):
         max_span_bytes: int | None = None,
         rate_limit: float | None = None,
         on_data_loss: Literal["fail", "earliest"] = "fail",
-        on_bad_record: str = "fail",
+        on_bad_record: str | DeadLetter = "fail",
         config: Mapping[str, Any] | None = None,
         fetch_budget: int = 16 * 1024 * 1024,
     ) -> None:
@@ -116,18 +121,31 @@ class KafkaSource(Source):
         return f"KafkaSource({self.options.servers!r}, {read})"
 
     def validate(self) -> None:
-        """Check that a broker answers, that the topics exist, and that named partitions do.
+        """Check that a broker answers, that the topics exist, that named partitions do, and what this client may do.
 
         Raises:
             KafkaUnavailable: no broker answered within 10 s, or it refused.
             ValueError: a topic or partition doesn't exist.
+            MissingPermission: the client may not do something that it will have to do; says what to grant.
+            RegistryUnavailable: a format's schema registry doesn't answer, or refuses.
+            SchemaRefused: a format's schema is none.
         """
         with Cluster(self.options, VALIDATE_TIMEOUT_S) as cluster:
             topics = cluster.topics().values()
+            cluster.check_group()
+            cluster.check_dead_letters()
+        self._check_formats()
         existing = [(topic.name, number) for topic in topics for number in range(topic.partitions)]
         for name, offsets in (("start", self.options.start), ("end", self.options.end)):
             if isinstance(offsets, Mapping) and timestamp_of(offsets) is None:
                 check_named(name, offsets, existing)
+
+    def _check_formats(self) -> None:
+        topic = self.options.topics[0] if self.options.topics is not None else None
+        if isinstance(self.options.value_format, RegistryFormat):
+            self.options.value_format.check_source(topic, "value")
+        if isinstance(self.options.key_format, RegistryFormat):
+            self.options.key_format.check_source(topic, "key")
 
     def resolve(self) -> Source:
         """Turn "latest", times and the group's offsets into offsets.

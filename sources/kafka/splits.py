@@ -9,6 +9,7 @@ from typing import Any, Final
 import xxhash
 
 from ..position import Position
+from .bad_records import Letter
 from .errors import DataLoss
 from .options import PartitionKey
 
@@ -46,13 +47,14 @@ def owner(partition: PartitionKey, parallelism: int) -> int:
     return (xxhash.xxh32_intdigest(topic.encode()) + number) % parallelism
 
 
-def to_state(splits: Iterable[Split], subtask: int, parallelism: int) -> dict[str, Any]:
-    """What a checkpoint keeps of one subtask."""
+def to_state(splits: Iterable[Split], subtask: int, parallelism: int, letters: Sequence[Letter] = ()) -> dict[str, Any]:
+    """What a checkpoint keeps of one subtask; `letters` are the dead letters that are not out."""
     return {
         "version": _STATE_VERSION,
         "subtask": subtask,
         "parallelism": parallelism,
         "splits": [[s.topic, s.partition, s.topic_id, s.position, s.end, s.ended] for s in splits],
+        "dead_letters": [letter.to_wire() for letter in letters],
     }
 
 

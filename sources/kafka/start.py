@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -59,6 +58,9 @@ def open_splits(
     first = _starts(options, cluster, new, low, existing, committed) if not states else {k: low[k] for k in new}
     high = cluster.latest(own)  # after the starts, which must not lie beyond it
     splits = [kept.get(key) or Split(*key, existing[key], first[key]) for key in own]
+    for split in splits:
+        if _came_later(split, old, options):
+            split.end = split.position
     _set_ends(options, cluster, splits, high, existing)
     for split in splits:
         if not split.ended:
@@ -69,16 +71,19 @@ def open_splits(
     return splits
 
 
+def _came_later(split: Split, old: Mapping[PartitionKey, Split], options: KafkaOptions) -> bool:
+    """Whether a partition lies beyond the end "latest", which is that of the first start."""
+    if options.end != "latest" or split.key in old or all(other.end is None for other in old.values()):
+        return False
+    return options.pattern is not None or any(other.topic == split.topic for other in old.values())
+
+
 def _still_there(split: Split, existing: Mapping[PartitionKey, str], options: KafkaOptions, since: str) -> bool:
     """Whether a partition is still what it was at the checkpoint (or start); if not, that is an error, a warning or
     intended."""
     if existing.get(split.key) == split.topic_id:
         return True
-    if options.topics is not None:
-        read = split.topic in options.topics
-    else:
-        read = re.fullmatch(options.pattern or "", split.topic) is not None
-    if not read:
+    if not options.reads(split.topic):
         log.warning("%s is in the %s at offset %d, but not read any more", split, since, split.position)
         return False
     happened = "was deleted and created again" if split.key in existing else "is gone: its topic was deleted"

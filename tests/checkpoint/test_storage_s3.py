@@ -133,7 +133,7 @@ import os, sys
 from checkpoint.storage.opening import open_files
 files, folder = open_files(sys.argv[1])
 path = f"{folder}/orders/chk-1-1/_metadata"
-file = files._file_to_put(path, 40 << 20)
+file = files.create_whole(path, 40 << 20)
 for _ in range(25):
     file.write(bytes(1 << 20))
 """

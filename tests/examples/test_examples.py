@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.testing import KafkaBroker
@@ -33,7 +35,14 @@ def weir_run(example: str, **environment: str) -> str:
 
 
 def test_each_example_has_its_test() -> None:
-    tested = {"running_total.py", "kafka_to_kafka.py", "custom_source.py", "spending_limits.py"}
+    tested = {
+        "running_total.py",
+        "kafka_to_kafka.py",
+        "custom_source.py",
+        "spending_limits.py",
+        "kafka_to_files.py",
+        "postgres_sink.py",
+    }
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested
 
 
@@ -91,3 +100,19 @@ def test_a_script_called_like_a_package_of_weirs_runs_from_its_own_folder(tmp_pa
     weir = Path(sys.executable).with_name("weir")
     ended = subprocess.run([weir, "run", script.name], cwd=tmp_path, capture_output=True, text=True, timeout=100)
     assert ended.returncode == 0, ended.stderr
+
+
+def test_kafka_to_files(kafka: KafkaBroker, make_topic: Callable[..., str], tmp_path: Path) -> None:
+    orders, folder = make_topic("orders", partitions=2), tmp_path / "out"
+    values = [{"id": i, "country": "NZ" if i % 2 else "FI", "amount": i} for i in range(20)]
+    kafka.produce(orders, [json.dumps(value).encode() for value in values])
+    weir_run(
+        "kafka_to_files.py",
+        WEIR_EXAMPLE_KAFKA=kafka.bootstrap_servers,
+        WEIR_EXAMPLE_ORDERS=orders,
+        WEIR_EXAMPLE_FOLDER=str(folder),
+        WEIR_EXAMPLE_CHECKPOINTS=str(tmp_path / "checkpoints"),
+        WEIR_EXAMPLE_END="latest",
+    )
+    found = sorted(pq.read_table(folder).to_pylist(), key=lambda row: row["id"])
+    assert [(row["id"], row["country"]) for row in found] == [(value["id"], value["country"]) for value in values]

@@ -26,17 +26,6 @@ from pipeline.testing import KafkaBroker, failpoints
 
 pytestmark = pytest.mark.timeout(240)
 
-STEPS = {
-    "sink.before_flush": 7,
-    "sink.after_flush": 7,
-    "snapshot.async_write": 13,
-    "subtask.after_acknowledge": 13,
-    "committer.before_commit": 7,
-    "committer.mid_produce": 4,
-    "committer.after_send_offsets": 7,
-    "committer.after_commit": 7,
-}
-"""Where a worker is killed, and at which hit: late enough for records to flow."""
 NO_RESTART = RestartStrategy.none()
 
 
@@ -49,22 +38,6 @@ def storage_of(stage: Stage) -> CheckpointStorage:
 
 
 # -- a worker is killed ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("step", "max_concurrent"),
-    [(step, 1) for step in STEPS]
-    + [
-        pytest.param(step, 2, marks=pytest.mark.matrix)
-        for step in ("sink.after_flush", "subtask.after_acknowledge", "committer.after_send_offsets")
-    ],
-)
-def test_a_crash_at_any_step_leaves_the_output_exact(stage: Stage, spark: Any, step: str, max_concurrent: int) -> None:
-    with failpoints.crash(step, nth=STEPS[step]) as point:
-        handle = stage.pipeline(max_concurrent=max_concurrent).run(spark=spark, timeout=90)
-    assert point.fired
-    assert handle.restarts == 1
-    assert stage.findings() == EXACT
 
 
 @pytest.mark.parametrize(
@@ -117,28 +90,11 @@ def test_workers_killed_at_random_leave_the_output_exact(
     assert stage.findings() == EXACT
 
 
-def test_at_least_once_loses_nothing(stage: Stage, spark: Any) -> None:
-    with failpoints.crash("sink.after_flush", nth=7) as point:
-        stage.pipeline(sink=stage.sink(delivery="at_least_once")).run(spark=spark, timeout=90)
-    findings = stage.findings()
-    assert point.fired
-    assert (findings.lost, findings.wrong) == (0, 0)
-
-
-# -- the driver is killed --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("step", ["coordinator.before_metadata", "coordinator.after_metadata"])
-def test_a_killed_driver_that_is_started_again_leaves_the_output_exact(stage: Stage, step: str) -> None:
-    first = kafka_driver.start(stage, crash=step, nth=4)
-    first.communicate(timeout=90)
-    assert first.returncode == -signal.SIGKILL
-    assert kafka_driver.end(kafka_driver.start(stage))["status"] == "finished"
-    assert stage.findings() == EXACT
+# -- the driver is killed, or not alone -------------------------------------------------------------------------------
 
 
 def test_of_two_drivers_the_later_one_owns_the_job_and_the_earlier_one_stops(stage: Stage) -> None:
-    slow, fast = {"rate_limit": 40}, {"rate_limit": RATE}
+    slow, fast = {"rate_limit": 5}, {"rate_limit": RATE}  # the slow one would take minutes, however loaded the machine
     earlier = kafka_driver.start(stage, source=slow)
     eventually(lambda: len(storage_of(stage).complete()) > 0, timeout=60)
     later = kafka_driver.start(stage, source=fast)
@@ -173,15 +129,26 @@ def own_broker() -> Iterator[KafkaBroker]:
         yield broker
 
 
+@pytest.mark.parametrize(
+    ("step", "nth", "parallelism"),
+    [
+        ("committer.after_send_offsets", 7, 2),
+        pytest.param("committer.after_transaction", 7, 3, marks=pytest.mark.matrix),
+        pytest.param("committer.mid_settle", 2, 1, marks=pytest.mark.matrix),
+        pytest.param("committer.after_init", 2, 3, marks=pytest.mark.full),
+        pytest.param("committer.after_produce", 7, 1, marks=pytest.mark.full),
+    ],
+)
 def test_a_broker_that_restarts_between_crash_and_restore_leaves_the_output_exact(
-    make_stage: Callable[..., Stage], own_broker: KafkaBroker, spark: Any
+    make_stage: Callable[..., Stage], own_broker: KafkaBroker, spark: Any, step: str, nth: int, parallelism: int
 ) -> None:
     stage = make_stage(1600, broker=own_broker)
-    with failpoints.crash("committer.after_send_offsets", nth=7), pytest.raises(JobFailed):
+    with failpoints.crash(step, nth=nth) as point, pytest.raises(JobFailed):
         stage.pipeline(restart=NO_RESTART).run(spark=spark, timeout=90)
+    assert point.fired
     own_broker.kill()
     own_broker.restart()
-    stage.pipeline().run(spark=spark, timeout=90)
+    stage.pipeline(parallelism=parallelism).run(spark=spark, timeout=90)
     assert stage.findings() == EXACT
 
 
@@ -200,16 +167,24 @@ def test_a_broker_that_restarts_under_the_job_leaves_the_output_exact(
     assert stage.findings() == EXACT
 
 
+@pytest.mark.parametrize(
+    ("step", "nth", "parallelism"),
+    [
+        ("committer.after_send_offsets", 7, 2),
+        pytest.param("committer.mid_produce", 4, 3, marks=pytest.mark.matrix),
+        pytest.param("committer.after_owner_check", 7, 1, marks=pytest.mark.full),
+    ],
+)
 def test_downtime_beyond_the_transaction_timeout_leaves_the_output_exact(
-    make_stage: Callable[..., Stage], own_broker: KafkaBroker, spark: Any
+    make_stage: Callable[..., Stage], own_broker: KafkaBroker, spark: Any, step: str, nth: int, parallelism: int
 ) -> None:
     stage = make_stage(1600, broker=own_broker)
     sink = stage.sink(config={"transaction.timeout.ms": 1000})
-    with failpoints.crash("committer.after_send_offsets", nth=7), pytest.raises(JobFailed):
+    with failpoints.crash(step, nth=nth), pytest.raises(JobFailed):
         stage.pipeline(sink=sink, restart=NO_RESTART).run(spark=spark, timeout=90)
     open_now = stage.findings().open_transactions
     eventually(lambda: stage.findings().open_transactions == 0)  # the broker has ended it
-    stage.pipeline(sink=sink).run(spark=spark, timeout=90)
+    stage.pipeline(sink=sink, parallelism=parallelism).run(spark=spark, timeout=90)
     assert open_now > 0
     assert stage.findings() == EXACT
 
@@ -271,8 +246,17 @@ def _ids_before_checkpoint(stage: Stage, index: int) -> set[int]:
     return ids
 
 
+@pytest.mark.parametrize(
+    ("step", "nth"),
+    [
+        ("committer.after_send_offsets", 2),
+        pytest.param("committer.mid_settle", 2, marks=pytest.mark.matrix),
+        pytest.param("committer.before_settle", 1, marks=pytest.mark.full),
+        pytest.param("committer.after_settle", 2, marks=pytest.mark.full),
+    ],
+)
 def test_output_ahead_of_an_older_checkpoint_stops_the_job_and_a_rewind_writes_again_what_came_after_it(
-    stage: Stage, spark: Any
+    stage: Stage, spark: Any, step: str, nth: int
 ) -> None:
     # Aligned, so that what was written since the checkpoint is what was read since.
     stage.pipeline(retained=5, alignment="aligned").run(spark=spark, timeout=90)
@@ -284,7 +268,7 @@ def test_output_ahead_of_an_older_checkpoint_stops_the_job_and_a_rewind_writes_a
         stage.pipeline(retained=5, alignment="aligned", restart=NO_RESTART).run(older, spark=spark, timeout=90)
     assert stage.findings() == EXACT
 
-    with failpoints.crash("committer.after_send_offsets", nth=2) as point:
+    with failpoints.crash(step, nth=nth) as point:
         stage.pipeline(retained=5, alignment="aligned").run(older, spark=spark, rewind=True, timeout=90)
     again = {record["id"] for record in stage.inputs} - before
     findings = stage.findings()
@@ -299,9 +283,20 @@ def test_a_finished_job_that_is_started_again_writes_nothing(stage: Stage, spark
     assert stage.findings() == EXACT
 
 
-def test_restore_none_under_the_same_name_writes_everything_a_second_time(stage: Stage, spark: Any) -> None:
+@pytest.mark.parametrize(
+    ("step", "nth"),
+    [
+        ("committer.after_send_offsets", 3),
+        pytest.param("committer.mid_settle", 2, marks=pytest.mark.matrix),
+        pytest.param("committer.after_settle", 2, marks=pytest.mark.full),
+        pytest.param("committer.after_transaction", 3, marks=pytest.mark.full),
+    ],
+)
+def test_restore_none_under_the_same_name_writes_everything_a_second_time(
+    stage: Stage, spark: Any, step: str, nth: int
+) -> None:
     stage.pipeline().run(spark=spark, timeout=90)
-    with failpoints.crash("committer.after_send_offsets", nth=3) as point:
+    with failpoints.crash(step, nth=nth) as point:
         stage.pipeline().run("none", spark=spark, timeout=90)
     assert point.fired
     assert stage.findings() == Findings(duplicated=len(stage.inputs))
@@ -316,12 +311,20 @@ def test_a_lost_checkpoint_folder_is_found_out_by_the_output(stage: Stage, spark
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [(4096, 1 << 20), pytest.param(4096, 2048, marks=pytest.mark.matrix), (1 << 20, 4096)]
+    ("step", "before", "after"),
+    [
+        ("committer.between_transactions", 4096, 1 << 20),
+        ("committer.mid_produce", 1 << 20, 4096),
+        pytest.param("committer.mid_produce", 4096, 1 << 20, marks=pytest.mark.matrix),
+        pytest.param("committer.mid_produce", 4096, 2048, marks=pytest.mark.matrix),
+        pytest.param("committer.between_transactions", 4096, 2048, marks=pytest.mark.matrix),
+        pytest.param("committer.after_transaction", 4096, 1 << 20, marks=pytest.mark.full),
+    ],
 )
 def test_another_max_transaction_bytes_after_a_crash_repeats_and_loses_nothing(
-    stage: Stage, spark: Any, before: int, after: int
+    stage: Stage, spark: Any, step: str, before: int, after: int
 ) -> None:
-    with failpoints.crash("committer.mid_produce", nth=4) as point, pytest.raises(JobFailed):
+    with failpoints.crash(step, nth=4) as point, pytest.raises(JobFailed):
         stage.pipeline(sink=stage.sink(max_transaction_bytes=before), restart=NO_RESTART).run(spark=spark, timeout=90)
     assert point.fired
     stage.pipeline(sink=stage.sink(max_transaction_bytes=after)).run(spark=spark, timeout=90)

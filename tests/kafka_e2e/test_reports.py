@@ -1,5 +1,59 @@
 """What users of other systems have reported about Kafka sources and sinks, as inputs: the right behaviour is ours to
-show."""
+show. Those that need no whole job are tried elsewhere; this is where to find each:
+
+pathway's test_backpressure (a full backlog stops the polling: evicted, read again)
+    here: test_a_source_closed_for_longer_than_the_poll_interval_is_neither_evicted_nor_reads_again
+confluent-kafka-python#629, confluent-kafka-dotnet#785 (paused for longer than max.poll.interval.ms)
+    sources/test_kafka_reports: test_a_source_paused_for_longer_than_the_poll_interval_goes_on_where_it_was
+    sources/test_kafka_backpressure: test_a_stall_beyond_the_poll_interval_neither_evicts_nor_redelivers
+librdkafka#2703 (a pause throws the prefetch away)
+    sources/test_kafka_reports: test_a_source_that_is_closed_again_and_again_fetches_at_most_a_fifth_more…
+    sources/test_kafka_backpressure: test_an_hour_of_alternating_load_fetches_at_most_a_fifth_more_than_it_delivers
+confluent-kafka-python#759 (20,000 messages of 175 kB, all of them resident)
+    here: test_large_messages_stay_within_the_budget
+    sources/test_kafka_backpressure: test_memory_stays_within_the_budget_while_one_large_record_at_a_time_is_polled
+confluent-kafka-python#407 (a batch waits until it is full)
+    sources/test_kafka_reports: test_a_single_record_is_handed_over_at_once_however_long_the_poll_may_take
+    sources/test_kafka_backpressure: test_at_ten_messages_a_second_none_waits_for_a_full_batch
+confluent-kafka-python#172, #1409 (a client made before a fork hangs)
+    sources/test_kafka_source: test_a_reader_made_before_a_fork_is_refused_instead_of_hanging
+    sources/test_kafka_options: test_a_client_made_before_the_fork_is_refused
+confluent-kafka-python#16, risingwave#16640 (a full queue kills the job, and again at recovery)
+    here: test_a_full_producer_queue_is_backpressure, …_at_recovery_too
+ArroyoSystems/arroyo#224 (crash after the checkpoint, before the commit)
+    test_exactly_once: test_a_crash_at_any_step_leaves_the_output_exact; test_crash_matrix
+kafka-flow#850, seatunnel#11471, flink-connector-kafka#100 (a bounded read whose last offset is a marker)
+    sources/test_kafka_source: test_a_bounded_read_ends_although_the_last_offset_is_a_marker, …_records_were_aborted
+    sources/test_kafka_reports: test_an_end_inside_of_a_gap_that_compaction_left_is_reached
+    here: test_offset_gaps_of_transactions_are_no_loss_and_do_not_keep_a_bounded_job_from_its_end
+flink#22126, KAFKA-18401 (a transaction without records)
+    here: test_an_idle_topic_keeps_the_job_running_and_its_checkpoints_coming
+    sinks/test_kafka_committer: test_an_empty_epoch_advances_the_marker_and_keeps_the_last_segment
+ArroyoSystems/arroyo#1109 (idle topic)
+    here: test_an_idle_topic_keeps_the_job_running_and_its_checkpoints_coming
+flink#17327 (more subtasks than partitions)
+    here: test_subtasks_without_a_partition_take_part_in_checkpoints
+bytewax#353 (backpressure tied to the epoch's length)
+    here: test_memory_is_bounded_while_the_next_checkpoint_is_an_hour_away
+risingwave#2625, #6571 (the longer a checkpoint takes, the more the next one spans)
+    test_gate: test_a_slow_sink_gets_short_spans_from_first_to_last
+spark#21917, hudi#8258 (offset gaps taken for data loss)
+    here: test_offset_gaps_of_transactions_are_no_loss_and_do_not_keep_a_bounded_job_from_its_end
+    sources/test_kafka_source: test_positions_step_over_markers
+quix-streams#1114 (the committed offset is below retention)
+    here: test_a_checkpointed_offset_below_the_log_start_is_an_error_with_the_range_that_is_gone
+    sources/test_kafka_reports: test_committed_offsets_outside_of_the_log_are_an_error_that_says_what_is_missing
+spark#28257 (a job that lacks slots hangs)
+    here: test_a_job_that_lacks_slots_says_so_at_once_with_both_numbers
+robinhood/faust#604 (an operator raises, and the message counts as done)
+    here: test_a_message_whose_operator_raises_does_not_count_as_done, …_for_the_group_either
+
+Further ones, in sources/test_kafka_reports: a topic created again under a running source (confluent-kafka-python#1787),
+partitions found twice (flink-connector-kafka#305), a bounded read that is restored (flink-connector-kafka#71), an empty
+partition of a bounded read (geomesa#7334), offsets of partitions that nothing was read from (flink#15161), a record
+larger than any fetch, every compression. In sinks/test_kafka_reports: a topic deleted before the commit, records
+without key, names that Kafka's client does not take.
+"""
 
 from __future__ import annotations
 
@@ -42,16 +96,17 @@ def marker(stage: Stage, subtask: int) -> int:
 # -- sources ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("poll_interval", "stall"), [(2, 4), pytest.param(8, 15, marks=pytest.mark.matrix)])
 def test_a_source_closed_for_longer_than_the_poll_interval_is_neither_evicted_nor_reads_again(
-    make_stage: Callable[..., Stage], spark: Any
+    make_stage: Callable[..., Stage], spark: Any, poll_interval: int, stall: int
 ) -> None:
-    """1,000 messages, a backlog of 100, max.poll.interval.ms of 2 s and a stall of 4 s."""
+    """1,000 messages, a backlog of 100."""
     stage = make_stage(1000)
     source = stage.source(
         rate_limit=None,
         group_id=f"{stage.name}-group",
         max_span_records=100,
-        config={"max.poll.interval.ms": 2000, "session.timeout.ms": 2000, "heartbeat.interval.ms": 500},
+        config={"max.poll.interval.ms": 1000 * poll_interval, "session.timeout.ms": 2000, "heartbeat.interval.ms": 500},
     )
     sink = stage.slow_sink(0.0005)
     handle = stage.pipeline(source=source, sink=sink, interval=0.2).start(spark=spark)
@@ -61,7 +116,10 @@ def test_a_source_closed_for_longer_than_the_poll_interval_is_neither_evicted_no
         closed_ms = "sourceGateClosedMs"
         stalled = {n: v[closed_ms] for n, v in handle.metrics()["subtasks"].items() if n.startswith("in")}
         eventually(
-            lambda: all(handle.metrics()["subtasks"][n][closed_ms] >= before + 4000 for n, before in stalled.items())
+            lambda: all(
+                handle.metrics()["subtasks"][n][closed_ms] >= before + 1000 * stall for n, before in stalled.items()
+            ),
+            timeout=30 + 2 * stall,
         )
         sink.release()
         handle.wait(60)
@@ -162,6 +220,38 @@ def test_large_messages_stay_within_the_budget(make_stage: Callable[..., Stage],
     assert most - first < budget + 64 * MIB, f"{(most - first) / MIB:.0f} MiB"
 
 
+def test_memory_is_bounded_while_the_next_checkpoint_is_an_hour_away(
+    make_stage: Callable[..., Stage], spark: Any
+) -> None:
+    """40,000 records of 4 kB with nothing to hold them up but budgets."""
+    stage = make_stage(0, partitions=1)
+    n = 40_000
+    padded = ({**record(id), "padding": "x" * 4096} for id in range(n))
+    stage.broker.produce(stage.source_topic, padded, key=lambda r: r["key"], partition=0)
+    pipeline = stage.pipeline(source=stage.source(end=None, rate_limit=None), parallelism=1, interval=3600.0)
+    handle = pipeline.start(spark=spark)
+    try:
+        eventually(lambda: handle.running_since is not None)
+        processes = {name: psutil.Process(pid) for name, pid in handle.processes().items()}
+        first = {name: process.memory_info().rss for name, process in processes.items()}
+        most = dict(first)
+
+        def done() -> bool:
+            for name, process in processes.items():
+                most[name] = max(most[name], process.memory_info().rss)
+            subtasks = handle.metrics()["subtasks"]
+            return bool(sum(m["recordsIn"] for name, m in subtasks.items() if name.startswith("sum")) == n)
+
+        eventually(done, timeout=100)
+        assert handle.restarts == 0
+        assert not handle.checkpoints()
+    finally:
+        handle.cancel()
+    # The source's budget is 16 MiB, and the channels and the segment under way have theirs; the input has 160 MiB.
+    growth = {name: (most[name] - first[name]) / MIB for name in most}
+    assert max(growth.values()) < 16 + 64, growth
+
+
 # -- operators -------------------------------------------------------------------------------------------------------
 
 
@@ -182,6 +272,32 @@ class RaisesOnce(RunningSum):
 def test_a_message_whose_operator_raises_does_not_count_as_done(stage: Stage, spark: Any, tmp_path: Path) -> None:
     handle = stage.pipeline(operator=RaisesOnce(tmp_path, 700)).run(spark=spark, timeout=60)
     assert handle.restarts == 1
+    assert stage.findings() == EXACT
+
+
+def test_a_message_whose_operator_raises_does_not_count_as_done_for_the_group_either(
+    stage: Stage, spark: Any, tmp_path: Path
+) -> None:
+    """Offsets are committed to the group by what has come out of the job, not by what has come in."""
+    group = f"{stage.name}-group"
+    fatal = 1500
+    with pytest.raises(JobFailed, match="a bad day"):
+        stage.pipeline(
+            source=stage.source(group_id=group), operator=RaisesOnce(tmp_path, fatal), restart=NO_RESTART
+        ).run(spark=spark, timeout=60)
+    partition = stage.partition_of(record(fatal))
+    place = [r["id"] for r in stage.inputs if stage.partition_of(r) == partition].index(fatal)
+    consumer = Consumer({"bootstrap.servers": stage.broker.bootstrap_servers, "group.id": group})
+    try:
+        committed = consumer.committed([TopicPartition(stage.source_topic, partition)], timeout=30)[0].offset
+    finally:
+        consumer.close()
+    out = {value["id"] for value in stage.outputs()}
+    assert 0 < committed <= place
+    assert fatal not in out
+    stage.pipeline(source=stage.source(group_id=group), operator=RaisesOnce(tmp_path, fatal)).run(
+        spark=spark, timeout=60
+    )
     assert stage.findings() == EXACT
 
 

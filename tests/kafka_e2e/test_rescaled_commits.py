@@ -9,7 +9,6 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-import kafka_driver
 import pytest
 from kafka_job import EXACT, Stage, await_processed, staged_ids
 from small_job import WAIT, running
@@ -23,68 +22,10 @@ pytestmark = pytest.mark.timeout(240)
 StageMaker = Callable[..., Stage]
 NO_RESTART = RestartStrategy.none()
 
-HITS = {
-    "sink.before_flush": 3,
-    "sink.after_flush": 3,
-    "snapshot.async_write": 6,
-    "subtask.after_acknowledge": 6,
-    "committer.before_commit": 3,
-    "committer.mid_produce": 2,
-    "committer.after_send_offsets": 3,
-    "committer.after_commit": 3,
-}
-"""Where a worker is killed, and after how many hits for each subtask of the sink: late enough for records to flow."""
-
 
 def newest_staged(stage: Stage) -> set[int]:
     storage = CheckpointStorage(stage.folder.as_uri(), stage.name)
     return staged_ids(storage, storage.load(storage.list_checkpoints()[-1]))
-
-
-IN_TEST = {("committer.before_commit", 2, 3), ("committer.mid_produce", 1, 3), ("committer.after_send_offsets", 3, 2)}
-"""Of the other rows CI runs one a step."""
-
-
-def rows() -> list[Any]:
-    changes = [(2, 1), (1, 3), (3, 2), (2, 3)]
-    marks: dict[tuple[str, int, int], Any] = dict.fromkeys(IN_TEST, ())
-    for j, mark in enumerate((pytest.mark.matrix, pytest.mark.full)):
-        for i, step in enumerate(HITS):
-            marks.setdefault((step, *changes[(i + j) % 4]), mark)
-    return [pytest.param(*row, marks=mark) for row, mark in sorted(marks.items(), key=lambda one: one[0])]
-
-
-@pytest.mark.parametrize(("step", "before", "after"), rows())
-def test_a_crash_at_any_step_and_another_parallelism_leave_the_output_exact(
-    make_stage: StageMaker, spark: Any, step: str, before: int, after: int
-) -> None:
-    stage = make_stage(1600)
-    with failpoints.crash(step, nth=HITS[step] * before + 1) as point, pytest.raises(JobFailed):
-        stage.pipeline(parallelism=before, restart=NO_RESTART).run(spark=spark, timeout=WAIT)
-    assert point.fired
-    assert len(stage.outputs()) < 1600
-    stage.pipeline(parallelism=after).run(spark=spark, timeout=WAIT)
-    assert stage.findings() == EXACT
-
-
-@pytest.mark.parametrize(
-    ("step", "before", "after"),
-    [
-        ("coordinator.after_metadata", 2, 1),
-        pytest.param("coordinator.after_metadata", 1, 3, marks=pytest.mark.matrix),
-        pytest.param("coordinator.before_metadata", 3, 2, marks=pytest.mark.matrix),
-        pytest.param("coordinator.before_metadata", 2, 3, marks=pytest.mark.full),
-    ],
-)
-def test_a_killed_driver_and_another_parallelism_leave_the_output_exact(
-    make_stage: StageMaker, step: str, before: int, after: int
-) -> None:
-    stage = make_stage(1600)
-    first = kafka_driver.start(stage, pipeline={"parallelism": before}, crash=step, nth=4)
-    first.communicate(timeout=WAIT)
-    assert first.returncode == -signal.SIGKILL
-    assert kafka_driver.end(kafka_driver.start(stage, pipeline={"parallelism": after}))["status"] == "finished"
-    assert stage.findings() == EXACT
 
 
 def test_a_crash_while_restored_output_goes_out_at_another_parallelism_repeats_none_of_it(

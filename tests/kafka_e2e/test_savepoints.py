@@ -250,6 +250,30 @@ def test_a_fork_whose_driver_is_killed_at_its_first_checkpoint_goes_on(
     assert fork.findings().lost_ids == set(range(800))
 
 
+@pytest.mark.parametrize(
+    ("step", "subtask"),
+    [
+        pytest.param("committer.mid_settle", 1, marks=pytest.mark.matrix),
+        pytest.param("committer.before_settle", 0, marks=pytest.mark.full),
+        pytest.param("committer.after_settle", 2, marks=pytest.mark.full),
+    ],
+)
+def test_a_fork_whose_worker_is_killed_while_it_writes_its_markers_goes_on(
+    make_stage: StageMaker, spark: Any, tmp_path: Path, unique_name: Name, step: str, subtask: int
+) -> None:
+    stage = make_stage()
+    savepoint = save_after_a_commit(stage, spark, tmp_path / "savepoint")
+    stage.produce(400)
+    fork = stage.fork(unique_name("fork"), unique_name("fork-out"))
+    with failpoints.crash(step, subtask=subtask) as point:
+        finish(fork, spark, savepoint, parallelism=3)
+    assert point.fired
+    assert fork.findings() == Findings(lost=800)
+    assert fork.findings().lost_ids == set(range(800))
+    finish(stage, spark)
+    assert stage.findings() == EXACT
+
+
 def test_a_fork_that_is_started_from_its_savepoint_a_second_time_is_refused_or_writes_again(
     make_stage: StageMaker, spark: Any, tmp_path: Path, unique_name: Name
 ) -> None:

@@ -182,3 +182,60 @@ def test_what_is_no_batch_of_records_is_refused(returned: Any, message: str) -> 
 def test_an_error_of_the_function_comes_out_as_it_is() -> None:
     with pytest.raises(ZeroDivisionError):
         Step(lambda batch: 1 // 0).push([{"a": 1}])
+
+
+# -- record batches as they are ---------------------------------------------------------------------------------------
+
+
+def chained(function: Callable[[Any], Any]) -> tuple[Step, list[tuple[Any, Any]]]:
+    """A step whose result goes on as a whole, and what it hands on."""
+    step, handed = Step(function), []
+    step.driver = BatchDriver(
+        "step",
+        step.driver._function,
+        step._emitted,
+        step.context,
+        ManualClock(),
+        lambda batch, timestamps: handed.append((batch, timestamps)),
+    )
+    return step, handed
+
+
+def test_a_record_batch_is_handed_over_as_it_is_with_its_types() -> None:
+    given = pa.record_batch({"id": pa.array([1, 2], pa.int8())})
+    step = Step()
+    step.driver.push_batch(given, [10, None])
+    assert step.batches == [given]
+    assert (step.rows, step.timestamps) == ([{"id": 1}, {"id": 2}], [10, None])
+
+
+def test_what_was_buffered_goes_first() -> None:
+    step = Step()
+    step.push([{"id": i} for i in range(5)])  # the last two fill no batch
+    step.driver.push_batch(pa.record_batch({"id": [5]}), None)
+    assert [row["id"] for row in step.rows] == list(range(6))
+
+
+def test_results_go_on_whole_to_steps_that_take_batches() -> None:
+    step, handed = chained(lambda batch: pa.Table.from_batches([batch.slice(0, 1), batch.slice(1)]))
+    step.driver.push_batch(pa.record_batch({"id": pa.array([1, 2, 3], pa.int8())}), [1, 2, 3])
+    assert [(batch.to_pylist(), timestamps) for batch, timestamps in handed] == [
+        ([{"id": 1}, {"id": 2}, {"id": 3}], [1, 2, 3])
+    ]
+    assert handed[0][0].schema.types == [pa.int8()]
+    assert step.rows == []
+
+
+@pytest.mark.parametrize("timestamps", [[1, 3, 2], None])
+def test_a_result_of_another_length_goes_on_with_the_latest_timestamp(timestamps: list[int | None] | None) -> None:
+    step, handed = chained(lambda batch: batch.slice(0, 2))
+    step.driver.push_batch(pa.record_batch({"id": [1, 2, 3]}), timestamps)
+    assert [times for _, times in handed] == [[3, 3] if timestamps else None]
+
+
+def test_nothing_goes_on_for_no_rows() -> None:
+    step, handed = chained(lambda batch: batch.slice(0, 0))
+    step.driver.push_batch(pa.record_batch({"id": [1]}), [1])
+    step.driver.push_batch(pa.record_batch({"id": [1]}).slice(0, 0), [])
+    assert handed == []
+    assert step.sizes() == [1]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from checkpoint.codec import encode_key
@@ -449,6 +451,39 @@ def test_batches_are_flushed_in_the_order_of_the_chain_so_that_nothing_stays_in_
     assert len(emitted) < 100
     chain.flush_batches()
     assert emitted == [{"id": i} for i in range(100)]
+
+
+def test_record_batches_reach_batch_steps_whole_and_others_row_by_row_in_order() -> None:
+    taken: list[Any] = []
+    rows: list[tuple[Any, ...]] = []
+    edge: list[Any] = []
+
+    def take(batch: pa.RecordBatch) -> pa.RecordBatch:
+        taken.append(batch)
+        return batch
+
+    def build(s: Stream) -> None:
+        s.map_batches(take).map_batches(take, id="last")
+        s.map(look, id="rows")
+
+    def look(value: Any) -> Any:
+        rows.append((value["id"], context.timestamp, context.offset))
+        return value
+
+    chain, context = chain_of(build, {("last", None): [edge.append]})
+    context.source_rows = [SimpleNamespace(offset=100 + i) for i in range(4)]
+    context.row = 1
+    batch = pa.record_batch({"id": pa.array([1, 2, 3], pa.int8())})
+    assert chain.push_batch is not None
+    chain.push_batch(batch, [11, None, 13])
+    assert taken == [batch, batch]
+    assert edge == batch.to_pylist()
+    assert rows == [(1, 11, 101), (2, None, 102), (3, 13, 103)]
+    assert context.row == 1
+
+
+def test_a_chain_without_batch_steps_behind_its_source_takes_rows() -> None:
+    assert chain_of(lambda s: s.map(lambda v: v).map_batches(lambda batch: batch))[0].push_batch is None
 
 
 # -- life -----------------------------------------------------------------------------------------------------

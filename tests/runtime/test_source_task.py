@@ -1,12 +1,13 @@
-"""A source's task: when its splits count as read, so that those without records may be idle."""
+"""A source's task: when its splits count as read, and how it pushes a record batch."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from checkpoint.coordination.coordinator_events import Heartbeat
+from checkpoint.coordination.coordinator_events import CheckpointKind, Heartbeat
 from checkpoint.gate import GateOptions, SourceGate
 from checkpoint.in_flight.restored_input import RestoredInput
 from pipeline.runtime.subtask import letters
@@ -15,7 +16,7 @@ from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.source_task import SourceTask
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
-from sources import SourceReader
+from sources import END, SourceBatch, SourceReader
 
 
 class EmptyReader(SourceReader):
@@ -54,24 +55,22 @@ class Looks(Silent):
         return 0.001
 
 
-@pytest.mark.parametrize("drain", [False, True])
-def test_a_source_that_waits_for_restored_data_to_drain_is_not_reading(drain: bool) -> None:
-    mailbox, context = Mailbox(), Context(0, 1)
-    start = letters.HeartbeatLetter(Heartbeat((), 1.0, None), {})
-    looks = Looks(mailbox, {2: start, 5: letters.Drained(), 9: letters.Finish()})
+def source_task(
+    mailbox: Mailbox, context: Context, reader: SourceReader, chain: Any, event_time: Any, drain: bool = False
+) -> SourceTask:
     silent: Any = Silent()
-    task = SourceTask(
-        reader=EmptyReader(),
+    return SourceTask(
+        reader=reader,
         make_gate=lambda now: SourceGate(GateOptions(None), now, 0),
         alignment_timeout=None,
         savepoint_alignment_timeout=None,
         name="orders[0]",
-        chain=silent,
+        chain=chain,
         context=context,
         writers=[],
         sinks={},
         checkpoints=silent,
-        event_time=looks,
+        event_time=event_time,
         hand=BatchInHand(context, mailbox, None),
         restored=RestoredInput(),
         entries={},
@@ -81,6 +80,65 @@ def test_a_source_that_waits_for_restored_data_to_drain_is_not_reading(drain: bo
         metrics=TaskMetrics(),
         linger=0.05,
     )
+
+
+class OneBatch(SourceReader):
+    """Hands over one record batch, and ends."""
+
+    def __init__(self, mailbox: Mailbox, batch: Any) -> None:
+        self._mailbox = mailbox
+        self._left = [SourceBatch(batch, timestamps=[10 * i for i in range(len(batch))])]
+        self.emitted: list[int] = []
+
+    def poll(self, max_records: int, timeout: float) -> Any:
+        if self._left:
+            return self._left.pop()
+        self._mailbox.post(letters.Finish())
+        return END
+
+    def snapshot(self, checkpoint_id: int, emitted: int) -> Any:
+        self.emitted.append(emitted)
+
+
+class Slices(Silent):
+    """A chain that takes record batches; asks for a checkpoint behind some of the slices."""
+
+    def __init__(self, mailbox: Mailbox, after: set[int]) -> None:
+        self.rows: list[Any] = []
+        self.timestamps: list[Any] = []
+        self.sizes: list[int] = []
+        self.at_trigger: list[int] = []
+        self._mailbox, self._after = mailbox, after
+
+    def push_batch(self, batch: pa.RecordBatch, timestamps: Any) -> None:
+        self.rows += batch.column(0).to_pylist()
+        self.timestamps += timestamps
+        self.sizes.append(len(batch))
+        if len(self.sizes) in self._after:
+            self.at_trigger.append(len(self.rows))
+            self._mailbox.post(
+                letters.Trigger(len(self.at_trigger), CheckpointKind.CHECKPOINT, 0.0, letters.BarrierOrder())
+            )
+
+
+def test_a_barrier_falls_between_two_slices_of_a_record_batch_and_knows_the_rows_emitted() -> None:
+    mailbox = Mailbox()
+    chain: Any = Slices(mailbox, {2, 5})
+    reader = OneBatch(mailbox, pa.record_batch({"x": range(5000)}))
+    start = letters.HeartbeatLetter(Heartbeat((), 1.0, None), {})
+    source_task(mailbox, Context(0, 1), reader, chain, Looks(mailbox, {1: start})).run()
+    assert chain.rows == list(range(5000))
+    assert chain.timestamps == [10 * i for i in range(5000)]
+    assert chain.sizes[0] == 1  # and at most twice as many each time, as long as they are quick
+    assert reader.emitted == chain.at_trigger
+
+
+@pytest.mark.parametrize("drain", [False, True])
+def test_a_source_that_waits_for_restored_data_to_drain_is_not_reading(drain: bool) -> None:
+    mailbox, context = Mailbox(), Context(0, 1)
+    start = letters.HeartbeatLetter(Heartbeat((), 1.0, None), {})
+    looks = Looks(mailbox, {2: start, 5: letters.Drained(), 9: letters.Finish()})
+    task = source_task(mailbox, context, EmptyReader(), Silent(), looks, drain)
     task.run()
     # The first three looks come before it has found that nothing was in flight here.
     assert looks.held_up == [True] * 3 + [drain] * 2 + [False] * 5

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sources import KafkaSource
+from sources import DeadLetter, KafkaSource
 from sources.kafka.options import OWNED
 from sources.kafka.splits import Split, owner, to_state
 
@@ -40,7 +40,11 @@ MIB = 1024 * 1024
         ({"discovery_interval": 0}, "discovery_interval must be at least"),
         ({"rate_limit": -1}, "rate_limit must be a number"),
         ({"on_data_loss": "latest"}, "on_data_loss must be"),
-        ({"on_bad_record": "dead-orders"}, "dead-letter topic is not available"),
+        ({"on_bad_record": "dead orders"}, '"fail", "skip", or a topic for dead letters.*\'dead orders\' is no name'),
+        ({"on_bad_record": None}, '"fail", "skip", or a topic for dead letters'),
+        ({"on_bad_record": "t"}, "'t', is one that this source reads"),
+        ({"topics": None, "pattern": "t.*", "on_bad_record": "t-bad"}, "'t-bad', is one that this source reads"),
+        ({"on_bad_record": DeadLetter("bad", config={"acks": 1})}, "DeadLetter's config may not set 'acks'"),
         ({"fetch_budget": 1024}, "fetch_budget must be at least 4194304 bytes"),
         ({"max_span_records": 0}, "max_span_records must be a whole number"),
         ({"max_span_bytes": 1.5}, "max_span_bytes must be a whole number"),
@@ -93,6 +97,11 @@ def test_reads_committed_records_by_default_within_one_budget() -> None:
     assert queued + config["fetch.max.bytes"] + options.batch_bytes <= 32 * MIB
 
 
+@pytest.mark.parametrize("options", [{"fetch_budget": 4 * MIB}, {"config": {"fetch.max.bytes": 10_000}}])
+def test_a_small_budget_or_fetch_makes_a_client(options: dict[str, Any]) -> None:
+    Consumer(KafkaSource("b:1", topics=["t"], **options).options.consumer_config("client", "group")).close()
+
+
 def test_durations_may_be_timedeltas() -> None:
     source = KafkaSource("b:1", topics=["t"], discovery_interval=timedelta(minutes=1))
 
@@ -126,4 +135,5 @@ def test_state_is_plain_values() -> None:
         "subtask": 1,
         "parallelism": 2,
         "splits": [["t", 0, "id", 5, None, False]],
+        "dead_letters": [],
     }

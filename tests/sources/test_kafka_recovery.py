@@ -225,6 +225,22 @@ def test_a_topic_created_again_is_noticed_even_when_its_offsets_fit(
     assert ids(subtask(topics=[topic], restored=state, on_data_loss="earliest").read(9)) == list(range(100, 109))
 
 
+@pytest.mark.parametrize("by", ["topics", "pattern"])
+def test_a_topic_deleted_under_a_running_source_is_noticed(
+    kafka: KafkaBroker, make_topic: MakeTopic, subtask: OpenSubtask, by: str
+) -> None:
+    topics = [make_topic("a"), make_topic("b")]
+    options: dict[str, Any] = {"topics": topics} if by == "topics" else {"pattern": "|".join(topics)}
+    failing = subtask(**options, discovery_interval=0.2)
+    going_on = subtask(**options, discovery_interval=0.2, on_data_loss="earliest")
+    kafka.delete_topic(topics[0])
+
+    with pytest.raises(DataLoss, match=f"deleted under the running source.*no topic {topics[0]}"):
+        failing.next_batch()
+    kafka.produce(topics[1], numbered(3))
+    assert ids(going_on.read(3)) == [0, 1, 2]
+
+
 # -- the group -------------------------------------------------------------------------------------------------------
 
 

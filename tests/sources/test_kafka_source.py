@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from deadlines import eventually
 
 from pipeline.testing import KafkaBroker
 from sources import END, KafkaSource
@@ -113,6 +115,21 @@ def test_a_partition_added_later_is_found_and_read_from_its_beginning(
     assert reading.positions()[topic, 1] == 1
 
 
+def test_a_topic_created_later_is_found_by_its_pattern_and_read_from_its_beginning(
+    kafka: KafkaBroker, make_topic: MakeTopic, subtask: OpenSubtask
+) -> None:
+    first = make_topic("a")
+    reading = subtask(pattern=re.escape(first) + "(-more)?", start="latest", discovery_interval=0.1)
+    assert reading.positions() == {(first, 0): 0}
+    kafka.create_topic(f"{first}-more")
+    kafka.create_topic(f"{first}-moreover")
+    for topic in (f"{first}-more", f"{first}-moreover"):
+        kafka.produce(topic, [{"id": 7}])
+
+    assert ids(reading.read(1)) == [7]
+    assert reading.positions() == {(first, 0): 0, (f"{first}-more", 0): 1}
+
+
 # -- transactions ----------------------------------------------------------------------------------------------------
 
 
@@ -122,6 +139,7 @@ def test_a_bounded_read_ends_although_the_last_offset_is_a_marker(
     topic = make_topic()
     producer = _transactional(kafka, topic)
     _in_transaction(producer, topic, 10, commit=True)
+    eventually(lambda: kafka.end_offsets(topic) == {0: 11})  # markers come a moment after the commit
 
     reading = subtask(topics=[topic], end="latest")
 
@@ -136,6 +154,7 @@ def test_a_bounded_read_ends_although_the_last_records_were_aborted(
     producer = _transactional(kafka, topic)
     _in_transaction(producer, topic, 10, commit=True)
     _in_transaction(producer, topic, 10, commit=False)
+    eventually(lambda: kafka.end_offsets(topic) == {0: 22})
 
     reading = subtask(topics=[topic], end="latest")
 
@@ -182,6 +201,24 @@ def test_positions_step_over_markers(kafka: KafkaBroker, make_topic: MakeTopic, 
     reading.read(2)
     while reading.positions() != {(topic, 0): 4}:
         assert reading.poll() is None
+
+
+@pytest.mark.parametrize(("level", "expected"), [("read_committed", [1, 2, 3]), ("read_uncommitted", [3])])
+def test_latest_starts_in_front_of_an_open_transaction_whose_records_may_become_visible(
+    kafka: KafkaBroker, make_topic: MakeTopic, subtask: OpenSubtask, level: str, expected: list[int]
+) -> None:
+    topic = make_topic()
+    kafka.produce(topic, [{"id": 0}])
+    producer = _transactional(kafka, topic)
+    producer.begin_transaction()
+    for i in (1, 2):
+        producer.produce(topic, b'{"id": %d}' % i, partition=0)
+    assert producer.flush(10) == 0
+    reading = subtask(topics=[topic], start="latest", config={"isolation.level": level})
+    kafka.produce(topic, [{"id": 3}])
+    producer.commit_transaction(30)
+
+    assert ids(reading.read(len(expected))) == expected
 
 
 # -- starts and ends -------------------------------------------------------------------------------------------------

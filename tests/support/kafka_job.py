@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from checkpoint.storage.storage import CheckpointStorage
 from pipeline import BufferConfig, CheckpointConfig, KeyedOperator, Pipeline, RestartStrategy, ValueState
 from pipeline.handle import JobHandle
 from pipeline.testing import KafkaBroker
+from pipeline.testing.kafka import KafkaRecord
 from sinks import KafkaSink, Sink, SinkBatch, SinkWriter, WriterContext
 from sinks.kafka.segments import read_segment
 from sources import KafkaSource, Source
@@ -143,6 +144,13 @@ class Stage:
         self.broker.produce(self.source_topic, more, key=lambda r: r["key"], partition=self.partition_of)
         self.inputs += more
 
+    def produce_padded(self, n: int, size: int) -> None:
+        """Write so many more records of about so many bytes."""
+        first = self.inputs[-1]["id"] + 1 if self.inputs else 0
+        more = [{**record, "padding": "x" * size} for record in records(n, first)]
+        self.broker.produce(self.source_topic, more, key=lambda r: r["key"], partition=self.partition_of)
+        self.inputs += more
+
     def partition_of(self, record: Record) -> int:
         return int(record["id"]) % KEYS % self.partitions
 
@@ -237,18 +245,29 @@ def staged_ids(storage: CheckpointStorage, metadata: CheckpointMetadata) -> set[
 
 def validate(broker: KafkaBroker, topic: str, inputs: Sequence[Record]) -> Findings:
     """Over all records, read with `read_committed` from outside of the job."""
+    open_transactions = count_open(broker, topic)
+    return judge(broker.consume(topic), inputs, open_transactions)
+
+
+def count_open(broker: KafkaBroker, topic: str) -> int:
+    """Partitions that hold readers up at an open transaction."""
     committed, written = (broker.end_offsets(topic, level) for level in ("read_committed", "read_uncommitted"))
+    return sum(committed[p] != written[p] for p in written)
+
+
+def judge(found: Iterable[KafkaRecord], inputs: Sequence[Record], open_transactions: int) -> Findings:
+    """What is wrong with an output: all of its records, in order within each partition."""
     want = expected(inputs)
     times: Counter[int] = Counter()
     last: dict[tuple[int, bytes | None], int] = defaultdict(lambda: -1)
     wrong = disordered = 0
-    for found in broker.consume(topic):
-        record = found.json()
+    for one in found:
+        record = one.json()
         id = record.get("id")
         times[id] += 1
-        wrong += record != want.get(id) or found.key != record["key"].encode()
+        wrong += record != want.get(id) or one.key != record["key"].encode()
         if times[id] == 1:
-            place = (found.partition, found.key)
+            place = (one.partition, one.key)
             disordered += record["number"] < last[place]
             last[place] = record["number"]
     partitions_of_key: dict[bytes | None, set[int]] = defaultdict(set)
@@ -260,7 +279,7 @@ def validate(broker: KafkaBroker, topic: str, inputs: Sequence[Record]) -> Findi
         duplicated=sum(n - 1 for n in times.values()),
         wrong=wrong,
         disordered=disordered,
-        open_transactions=sum(committed[p] != written[p] for p in written),
+        open_transactions=open_transactions,
         lost_ids=frozenset(want.keys() - times.keys()),
         duplicated_ids=frozenset(id for id, n in times.items() if n > 1),
     )

@@ -87,11 +87,12 @@ def sink_of(folder: Path, number: int = -1) -> SlowSink:
 class RoundsDriver:
     """The driver's process, from the outside."""
 
-    def __init__(self, folder: Path, name: str):
+    def __init__(self, folder: Path, name: str, script: str = __file__, *arguments: str):
+        """Started as `python <script> <folder> <name> <arguments>`; one that `watch`es its jobs into the folder."""
         self.folder, self.name = folder, name
         (folder / "status.json").unlink(missing_ok=True)
         self._process = subprocess.Popen(
-            [sys.executable, __file__, str(folder), name],
+            [sys.executable, script, str(folder), name, *arguments],
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parent), _MARK: name},
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -100,8 +101,12 @@ class RoundsDriver:
 
     def run(self, settings: Settings) -> None:
         """Start the job, which must not run; returns at once."""
+        self.tell(asdict(settings))
+
+    def tell(self, message: Any) -> None:
+        """Hand the driver a line, which is JSON."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(asdict(settings)) + "\n")
+        self._process.stdin.write(json.dumps(message) + "\n")
         self._process.stdin.flush()
 
     def status(self) -> Status:
@@ -170,7 +175,7 @@ def main(folder: Path, name: str) -> None:
             max_concurrent=told.max_concurrent,
             interval=told.interval,
         ).start(spark=spark)
-        watcher = threading.Thread(target=_watch, args=(handle, told.number, folder / "status.json"))
+        watcher = threading.Thread(target=watch, args=(handle, told.number, folder / "status.json"))
         watcher.start()
         try:
             handle.wait()
@@ -180,7 +185,7 @@ def main(folder: Path, name: str) -> None:
     spark.stop()
 
 
-def _watch(handle: JobHandle, number: int, path: Path) -> None:
+def watch(handle: JobHandle, number: int, path: Path) -> None:
     """Keep the status file up to date until the job has ended."""
     poll, before = threading.Event(), None
     while True:
@@ -190,14 +195,15 @@ def _watch(handle: JobHandle, number: int, path: Path) -> None:
         if restarts == handle.restarts and handle.status != "restarting":
             now = Status(number, restarts, running, pids, ended, handle.failure)
             if now != before:
-                _write(path, asdict(now))
+                write(path, asdict(now))
                 before = now
             if ended is not None:
                 return
         poll.wait(0.01)
 
 
-def _write(path: Path, value: Any) -> None:
+def write(path: Path, value: Any) -> None:
+    """Whole or not at all."""
     staged = path.with_suffix(".staged")
     staged.write_text(json.dumps(value))
     staged.rename(path)

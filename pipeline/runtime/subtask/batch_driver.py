@@ -8,11 +8,13 @@ from typing import Any
 import pyarrow as pa
 
 from pipeline.runtime.subtask.context import Context
+from pipeline.runtime.subtask.record_batches import PushBatch, Timestamps
 from pipeline.runtime.subtask.slices import SliceSize
 
 
 class BatchDriver:
-    """Buffers records until a call of the user's function takes about 10 ms, and emits the rows of its result."""
+    """Buffers records until a call of the user's function takes about 10 ms, and emits the rows of its result, or the
+    result as it is where a step behind takes record batches."""
 
     def __init__(
         self,
@@ -21,10 +23,16 @@ class BatchDriver:
         downstream: Callable[[Any], None],
         context: Context,
         clock: Callable[[], float],
+        downstream_batch: PushBatch | None = None,
     ):
+        """
+        Args:
+            downstream_batch: takes what `downstream` would as a whole; `None` if no step behind does.
+        """
         self._step = step
         self._function = function
         self._downstream = downstream
+        self._downstream_batch = downstream_batch
         self._context = context
         self._clock = clock
         self._slice = SliceSize()
@@ -44,24 +52,53 @@ class BatchDriver:
             return
         self._values, self._timestamps = [], []
         started = self._clock()
-        result = self._rows(self._function(self._batch(values)))
-        self._slice.took(len(values), self._clock() - started)
-        if len(result) != len(values):
+        result = self._function(self._batch(values))
+        if self._downstream_batch is not None:
+            self._emit(result, len(values), timestamps)  # whose size decides what the steps behind take
+            self._slice.took(len(values), self._clock() - started)
+        else:
+            self._slice.took(len(values), self._clock() - started)
+            self._emit(result, len(values), timestamps)
+
+    def push_batch(self, batch: pa.RecordBatch, timestamps: Timestamps) -> None:
+        """Hand a batch over as it is. Whoever made it has seen to its size."""
+        self.flush()
+        if len(batch):
+            self._emit(self._function(batch), len(batch), timestamps)
+
+    def _emit(self, result: Any, given: int, timestamps: Timestamps) -> None:
+        """`timestamps`: of the `given` rows that `result` was made of."""
+        if result is None:
+            return
+        self._check(result)
+        if timestamps is not None and len(result) != given:
             latest = max((at for at in timestamps if at is not None), default=None)
             timestamps = [latest] * len(result)
-        self._emit(result, timestamps)
-
-    def _emit(self, rows: list[Any], timestamps: list[int | None]) -> None:
         # A row is no longer the record in hand, so what the context says of that doesn't hold for it.
-        context, downstream = self._context, self._downstream
+        context = self._context
         kept = context.timestamp, context.key_bytes, context.source_rows, context.side_outputs
         context.key_bytes, context.source_rows, context.side_outputs = None, None, {}
         try:
-            for row, timestamp in zip(rows, timestamps, strict=True):
-                context.timestamp = timestamp
-                downstream(row)
+            if self._downstream_batch is not None:
+                self._emit_batches(result, timestamps, self._downstream_batch)
+            else:
+                self._emit_rows(result.to_pylist(), timestamps)
         finally:
             context.timestamp, context.key_bytes, context.source_rows, context.side_outputs = kept
+
+    def _emit_rows(self, rows: list[Any], timestamps: Timestamps) -> None:
+        context, downstream = self._context, self._downstream
+        for row, timestamp in zip(rows, timestamps or [None] * len(rows), strict=True):
+            context.timestamp = timestamp
+            downstream(row)
+
+    def _emit_batches(self, result: Any, timestamps: Timestamps, push: PushBatch) -> None:
+        at = 0
+        for batch in result.combine_chunks().to_batches() if isinstance(result, pa.Table) else [result]:
+            end = at + len(batch)
+            if end > at:
+                push(batch, None if timestamps is None else timestamps[at:end])
+            at = end
 
     def _batch(self, values: list[Any]) -> Any:
         names: dict[str, None] = {}
@@ -89,9 +126,7 @@ class BatchDriver:
                 f"{len(values)} records don't fit one Arrow type: {error}"
             ) from error
 
-    def _rows(self, result: Any) -> list[Any]:
-        if result is None:
-            return []
+    def _check(self, result: Any) -> None:
         if not isinstance(result, pa.RecordBatch | pa.Table):
             raise TypeError(
                 f"map_batches {self._step!r}: the function returned a {type(result).__name__}; it must return a "
@@ -108,5 +143,3 @@ class BatchDriver:
                 f"map_batches {self._step!r}: the function returned a {type(result).__name__} without columns; for no "
                 "rows at all return None"
             )
-        rows: list[Any] = result.to_pylist()
-        return rows

@@ -19,8 +19,10 @@ from checkpoint.state import (
 from checkpoint.state.groups import private_copy
 from pipeline.graph import PlannedStep, StepKind, Vertex
 from pipeline.operators import KeyedOperator, Operator
+from pipeline.runtime.subtask import record_batches
 from pipeline.runtime.subtask.batch_driver import BatchDriver
 from pipeline.runtime.subtask.context import Context
+from pipeline.runtime.subtask.record_batches import PushBatch
 from pipeline.runtime.subtask.sink_driver import SinkDriver
 from pipeline.runtime.subtask.time_domain import TimeDomain, TimeDomains, assigner
 
@@ -69,9 +71,13 @@ class Chain:
         self._connected: dict[str, Push] = {}
         """Second inputs."""
         self._pushes: dict[str, Push] = {}
+        self._push_batches: dict[str, PushBatch] = {}
+        """Of the steps that take record batches."""
         for step in reversed(vertex.steps):
             self._pushes[step.id] = self._compile(step, vertex, sinks, outputs, self._pushes, backend)
         self.push = self._pushes[vertex.head.id]
+        self.push_batch = self._push_batches.get(vertex.head.id)
+        """As `push`, for a record batch; `None` if no step that would get it takes batches."""
         self.push_connected = self._connected.get(vertex.head.id)
         """For the head's second input; `None` if it has none."""
 
@@ -90,8 +96,13 @@ class Chain:
 
         downstream = targets(None)
         payload = step.payload
+        downstream_batch: PushBatch | None = None
+        if step.kind in (StepKind.SOURCE, StepKind.MAP_BATCHES):
+            downstream_batch = self._batch_targets(step, vertex, outputs)
         match step.kind:
             case StepKind.SOURCE:
+                if downstream_batch is not None:
+                    self._push_batches[step.id] = downstream_batch
                 return downstream
             case StepKind.MAP:
                 return _map(payload, downstream)
@@ -102,8 +113,9 @@ class Chain:
             case StepKind.SINK:
                 return sinks[step.id].push
             case StepKind.MAP_BATCHES:
-                driver = BatchDriver(step.id, payload, downstream, self.context, self._clock)
+                driver = BatchDriver(step.id, payload, downstream, self.context, self._clock, downstream_batch)
                 self._batches.append((driver, self.time.of[step.id]))
+                self._push_batches[step.id] = driver.push_batch
                 return driver.push
             case StepKind.ASSIGN_TIMESTAMPS:
                 return assigner(step.id, payload, self.context, self.time.of[step.id], downstream)
@@ -138,6 +150,17 @@ class Chain:
                 return pushes_of[0]
             case StepKind.UNION:
                 raise AssertionError("unions are dissolved in the plan")
+
+    def _batch_targets(
+        self, step: PlannedStep, vertex: Vertex, outputs: dict[tuple[str, str | None], list[Push]]
+    ) -> PushBatch | None:
+        """What takes record batches from `step`; `None` if none of its targets does."""
+        chained = [s.id for s in vertex.steps if s.chained_to == step.id]
+        whole = [self._push_batches[id] for id in chained if id in self._push_batches]
+        if not whole:
+            return None
+        by_row = [self._pushes[id] for id in chained if id not in self._push_batches]
+        return record_batches.fan_out(self.context, whole, [*outputs.get((step.id, None), []), *by_row])
 
     def _compile_time(
         self, id: str, operator: Operator, downstream: Push, sides: dict[str, Push], backend: HeapBackend | None

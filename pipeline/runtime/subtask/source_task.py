@@ -13,6 +13,7 @@ from checkpoint.barriers.events import Barrier
 from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.gate import SourceGate
 from pipeline.runtime.subtask import letters
+from pipeline.runtime.subtask.slices import SliceSize
 from pipeline.runtime.subtask.task import Task
 from sources.source import End, SourceBatch, SourceReader
 
@@ -54,9 +55,11 @@ class SourceTask(Task):
         self._told_to_end = False
         self._awaits_drain = self.drain
         """Nothing new may be emitted before what was in flight has gone through the job."""
-        self._values: list[Any] = []
+        self._values: list[Any] | pa.RecordBatch = []
         self._timestamps: list[int | None] | None = None
         self._row = 0
+        self._slice = SliceSize()
+        """How many rows of a record batch are pushed at once."""
         self._bytes_per_record = 0.0
         self._paused = False
 
@@ -102,13 +105,16 @@ class SourceTask(Task):
         elif isinstance(polled, list):
             batch = SourceBatch(polled)
         elif isinstance(polled, pa.RecordBatch):
-            batch = SourceBatch(polled.to_pylist(), size=polled.nbytes)
+            batch = SourceBatch(polled, size=polled.nbytes)
         else:
             raise TypeError(
                 f"{type(self._reader).__name__}.poll returned a {type(polled).__name__}; it must return a SourceBatch, "
                 "a list, a record batch, END or None"
             )
-        self._values, self._timestamps = batch.values, batch.timestamps
+        values = batch.values
+        if isinstance(values, pa.RecordBatch) and self.chain.push_batch is None:
+            values = values.to_pylist()
+        self._values, self._timestamps = values, batch.timestamps
         self.context.source_rows = batch.context
         self.context.source_splits = batch.splits
         self._bytes_per_record = batch.size / len(batch) if batch.size and len(batch) else _GUESSED_BYTES
@@ -117,10 +123,24 @@ class SourceTask(Task):
 
     def _emit_rows(self) -> None:
         """Push the rest of the batch in hand, until something asks for attention."""
-        values, timestamps, mailbox = self._values, self._timestamps, self.mailbox
+        first = self._row
+        try:
+            if isinstance(self._values, list):
+                self._push_rows(self._values)
+            else:
+                self._push_slices(self._values)
+            self._leave_records()
+        finally:
+            emitted = self._row - first
+            self.metrics.records_in += emitted
+        if emitted:
+            now = time.monotonic()
+            self._act(self._gate.handle(events.Emitted(emitted, int(emitted * self._bytes_per_record)), now))
+
+    def _push_rows(self, values: list[Any]) -> None:
+        timestamps, mailbox = self._timestamps, self.mailbox
         context, push = self.context, self.chain.push
-        first = row = self._row
-        last = len(values)
+        row, last = self._row, len(values)
         context.timestamp = None
         try:
             while row < last and not mailbox.interrupt:
@@ -129,14 +149,23 @@ class SourceTask(Task):
                     context.timestamp = timestamps[row]
                 push(values[row])
                 row += 1
-            self._leave_records()
         finally:
             self._row = row
-            self.metrics.records_in += row - first
-        emitted = row - first
-        if emitted:
-            now = time.monotonic()
-            self._act(self._gate.handle(events.Emitted(emitted, int(emitted * self._bytes_per_record)), now))
+
+    def _push_slices(self, batch: pa.RecordBatch) -> None:
+        """A barrier waits for one slice at most."""
+        timestamps, context, push = self._timestamps, self.context, self.chain.push_batch
+        assert push is not None
+        last = len(batch)
+        while self._row < last and not self.mailbox.interrupt:
+            rows = min(self._slice.rows, last - self._row)
+            started = time.monotonic()
+            context.row = self._row
+            context.timestamp = None
+            end = self._row + rows
+            push(batch.slice(self._row, rows), None if timestamps is None else timestamps[self._row : end])
+            self._slice.took(rows, time.monotonic() - started)
+            self._row = end
 
     def _wait_while_closed(self) -> None:
         # A reader without a batch in hand is still polled, so that it can serve its callbacks.

@@ -1,0 +1,191 @@
+"""From records to the bytes of a part."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sinks.files.errors import RecordRefused
+from sinks.files.staged import StagedPart
+from sinks.kafka.errors import shorten
+
+Format = Literal["parquet", "jsonl"]
+Rows: TypeAlias = Any
+"""Encoded records: a list of lines, or a record batch."""
+
+COMPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
+    "parquet": ("zstd", "snappy", "gzip", "lz4", "none"),
+    "jsonl": ("none", "gzip", "zstd"),
+}
+"""By format; the first one is the default."""
+_SUFFIXES: Final = {"none": "", "gzip": ".gz", "zstd": ".zst"}
+
+_ROWS_AT_ONCE: Final = 1024
+_ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
+"""Of values in memory; compressed they are a fraction of it."""
+
+
+class PartEncoder(ABC):
+    """Encodes the records of one part."""
+
+    def __init__(self, part: StagedPart) -> None:
+        self._part = part
+        self.rows = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the part as far as they are known: what is in memory counts as it is there."""
+        return self._part.size + self.buffered
+
+    @property
+    def buffered(self) -> int:
+        """Bytes of records in memory."""
+        return 0
+
+    @abstractmethod
+    def append(self, rows: Rows, limit: int) -> int:
+        """Take rows of the format's encoder until the part's size is `limit` or more; returns how many."""
+
+    def flush(self) -> None:
+        """Write out what is in memory."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Write all that is left; the part itself stays open."""
+
+
+class JsonLines(PartEncoder):
+    def __init__(self, part: StagedPart, compression: str) -> None:
+        super().__init__(part)
+        sink: Any = pa.PythonFile(part, mode="w")
+        self._out = sink if compression == "none" else pa.CompressedOutputStream(sink, compression)
+
+    def append(self, rows: Rows, limit: int) -> int:
+        taken = 0
+        while taken < len(rows) and (taken == 0 or self.size < limit):
+            lines = rows[taken : taken + _ROWS_AT_ONCE]
+            taken += len(lines)
+            self._out.write(b"\n".join([*lines, b""]))
+        self.rows += taken
+        return taken
+
+    def finish(self) -> None:
+        self._out.close()
+
+
+class Parquet(PartEncoder):
+    def __init__(self, part: StagedPart, compression: str, schema: pa.Schema) -> None:
+        super().__init__(part)
+        self._schema = schema
+        self._buffer: list[pa.RecordBatch] = []
+        self._buffered = 0
+        self._writer = pq.ParquetWriter(
+            pa.PythonFile(part, mode="w"), schema, compression=None if compression == "none" else compression
+        )
+
+    @property
+    def buffered(self) -> int:
+        return self._buffered
+
+    def append(self, rows: Rows, limit: int) -> int:
+        taken = 0
+        while taken < len(rows) and (taken == 0 or self.size < limit):
+            batch = rows.slice(taken, _ROWS_AT_ONCE)
+            self._buffer.append(batch)
+            self._buffered += batch.nbytes
+            taken += len(batch)
+            if self._buffered >= _ROW_GROUP_BYTES:
+                self.flush()
+        self.rows += taken
+        return taken
+
+    def flush(self) -> None:
+        if self._buffer:
+            buffer, self._buffer, self._buffered = self._buffer, [], 0
+            table = pa.Table.from_batches(buffer, self._schema)
+            self._writer.write_table(table, row_group_size=len(table))
+
+    def finish(self) -> None:
+        self.flush()
+        self._writer.close()
+
+
+def suffix(kind: Format, compression: str) -> str:
+    """Of a part's name: readers tell the compression of JSON lines by it."""
+    return ".parquet" if kind == "parquet" else f".jsonl{_SUFFIXES[compression]}"
+
+
+def pick(rows: Rows, indices: Sequence[int]) -> Rows:
+    """Some of the rows, in the order of `indices`."""
+    return [rows[i] for i in indices] if isinstance(rows, list) else rows.take(pa.array(indices, pa.int32()))
+
+
+def json_lines(values: Sequence[Any]) -> Rows:
+    """
+    Raises:
+        RecordRefused: a record is no JSON.
+    """
+    try:
+        return list(map(orjson.dumps, values))
+    except TypeError:
+        for value in values:  # once more, to find out which one it was
+            try:
+                orjson.dumps(value)
+            except TypeError as error:
+                raise RecordRefused(
+                    f"a record can't be written as JSON: {error}: {shorten(value)}. Convert it before the sink"
+                ) from error
+        raise
+
+
+def record_batch(values: Sequence[Any], schema: pa.Schema, elsewhere: frozenset[str]) -> Rows:
+    """
+    Args:
+        elsewhere: fields of the records that are in the folders' names, and not in the files.
+
+    Raises:
+        RecordRefused: a record doesn't fit the schema.
+    """
+    fields = elsewhere.union(schema.names)
+    try:
+        if all(value.keys() <= fields for value in values):
+            batch = pa.RecordBatch.from_pylist(values, schema=schema)
+            if not _missing(batch, schema):
+                return batch
+    except (AttributeError, TypeError, ValueError, OverflowError, pa.ArrowException):
+        pass  # which record it was is found out next
+    for value in values:
+        _check_record(value, schema, fields)
+    raise RuntimeError(f"{len(values)} records fit the schema one by one, but not together: {schema}")
+
+
+def _missing(batch: pa.RecordBatch, schema: pa.Schema) -> list[str]:
+    """Fields without a value that have to have one."""
+    return [f.name for f, column in zip(schema, batch.columns, strict=True) if not f.nullable and column.null_count]
+
+
+def _check_record(value: Any, schema: pa.Schema, fields: frozenset[str]) -> None:
+    if not isinstance(value, dict):
+        raise _refused(value, "it is no dict")
+    extra = value.keys() - fields
+    if extra:
+        raise _refused(value, f"the schema has no field {', '.join(sorted(map(repr, extra)))}")
+    try:
+        batch = pa.RecordBatch.from_pylist([value], schema=schema)
+    except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
+        raise _refused(value, str(error)) from error
+    missing = _missing(batch, schema)
+    if missing:
+        raise _refused(value, f"{', '.join(missing)} must not be null")
+
+
+def _refused(value: Any, why: str) -> RecordRefused:
+    return RecordRefused(
+        f"a record doesn't fit the schema of the Parquet files: {why}. The record is {shorten(value)}. Convert it in a "
+        "step before the sink, or change the schema"
+    )

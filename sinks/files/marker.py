@@ -1,0 +1,82 @@
+"""The marker: how far an owner's output is visible, kept in a small file beside it.
+
+Parts and marker can't change in one step, so the marker is written twice for an epoch: before its first part appears
+(`checkpoint` moves), and when all are there (`last` moves). In between, parts are put again under the names they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from sinks.sink import Committable, Lineage, SegmentName
+
+_FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    lineage: Lineage
+    checkpoint: int
+    """The newest checkpoint of which output is, or may be, visible; of a marker that begins a lineage, the one
+    restored."""
+    last: SegmentName | None = None
+    """Every part up to this one is out; `None` before the first."""
+    path: str = ""
+    """Of the last part: its name, which two writers never give twice."""
+    term: int = 0
+    """How many committers this owner has had. A marker of an older one that is written late doesn't count."""
+
+    @property
+    def has_output(self) -> bool:
+        """Whether anything can be visible under it."""
+        parent = self.lineage.parent
+        return self.last is not None or self.checkpoint > (parent[1] if parent else 0)
+
+    @property
+    def progress(self) -> tuple[int, int, int]:
+        """Grows with what is out."""
+        return (self.checkpoint, self.last.epoch, self.last.index) if self.last else (self.checkpoint, 0, -1)
+
+    def after(self, committables: Iterable[Committable]) -> list[Committable]:
+        """Those that are not known to be out."""
+        return [one for one in committables if self.last is None or one.name > self.last]
+
+    def to_wire(self) -> list[Any]:
+        parent = self.lineage.parent
+        last = self.last.to_wire() if self.last else None
+        return [self.lineage.id, list(parent) if parent else None, self.checkpoint, last, self.path, self.term]
+
+    @classmethod
+    def from_wire(cls, wire: list[Any]) -> Marker:
+        id, parent, checkpoint, last, path, term = wire
+        lineage = Lineage(id, (parent[0], parent[1]) if parent else None)
+        return cls(lineage, checkpoint, SegmentName.from_wire(last) if last else None, path, term)
+
+    def to_bytes(self) -> bytes:
+        return orjson.dumps({"weir": _FORMAT, "marker": self.to_wire()})
+
+    @classmethod
+    def from_bytes(cls, name: str, data: bytes) -> Marker:
+        """
+        Raises:
+            ValueError: it is no marker of this version; names the file.
+        """
+        try:
+            content = orjson.loads(data)
+            if content["weir"] == _FORMAT:
+                return cls.from_wire(content["marker"])
+        except (ValueError, TypeError, KeyError):
+            pass  # said below, for both kinds of content that is none
+        raise ValueError(f"{name} is not a marker that this version of Weir has written: {data[:100]!r}")
+
+    def __str__(self) -> str:
+        return f"checkpoint {self.checkpoint} of lineage {self.lineage.id}"
+
+
+def newest(markers: Iterable[Marker]) -> Marker | None:
+    """The one that counts of those found for an owner."""
+    return max(markers, key=lambda marker: (marker.term, marker.progress), default=None)

@@ -1,0 +1,132 @@
+"""The file sink's definition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, get_args
+
+import pyarrow as pa
+
+from checkpoint.config import Seconds, seconds
+from sinks.files.committer import FileCommitter, check_restore, not_visible
+from sinks.files.encoding import COMPRESSIONS, Format
+from sinks.files.partitions import PartitionBy
+from sinks.files.target import Target
+from sinks.files.writer import FileWriter, PartOptions
+from sinks.sink import Committable, Committer, CommitterContext, OwnerRestore, Sink, SinkWriter, WriterContext
+
+_MIB: Final = 1024 * 1024
+
+
+class FileSink(Sink):
+    """Writes records to files in a folder, exactly once.
+
+    A file appears, whole, once the checkpoint that covers it is complete; until then its content is in the checkpoint
+    storage. Readers have to leave out names that begin with `_` or `.`, as most do.
+
+    Example:
+        >>> FileSink("file:///data/totals", format="jsonl", partition_by="country").format
+        'jsonl'
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        format: Format = "parquet",  # noqa: A002
+        schema: pa.Schema | None = None,
+        partition_by: PartitionBy | None = None,
+        compression: str | None = None,
+        roll_bytes: int = 128 * _MIB,
+        roll_seconds: Seconds | None = None,
+        max_open_parts: int = 100,
+    ) -> None:
+        """
+        Args:
+            uri: the folder: an absolute local path, or a URI that pyarrow knows (`file:///data`, `s3://bucket/data`).
+                Local ones must be mounted on every host.
+            format: "parquet" or "jsonl" (a JSON value a line, by orjson: NaN is written as null).
+            schema: of the Parquet files, needed there. Fields that a record doesn't have are null; a record with a
+                field that the schema doesn't have, or of another type, is refused.
+            partition_by: a field's name, or several, or a function of the record that returns a dict: records go into
+                sub-folders `name=value/`. Parquet files leave these fields out, since readers take them from the
+                folders' names; JSON lines keep them.
+            compression: of Parquet "zstd" (the default), "snappy", "gzip", "lz4" or "none"; of JSON lines "none" (the
+                default), "gzip" or "zstd", told by the suffix `.gz` or `.zst`.
+            roll_bytes: a file that has reached this size is ended. So is every file at each checkpoint.
+            roll_seconds: a file that is older than this is ended when records come; `None` = not by age.
+            max_open_parts: so many files (of several sub-folders) of one subtask are written at once.
+
+        Raises:
+            ValueError, TypeError: an option has a value that it can't have.
+        """
+        if not isinstance(uri, str) or not uri.strip():
+            raise ValueError(f'uri must be a folder such as "/data/totals" or "s3://bucket/totals", not {uri!r}')
+        if format not in get_args(Format):
+            raise ValueError(f'format must be "parquet" or "jsonl", not {format!r}')
+        if format == "parquet" and not isinstance(schema, pa.Schema):
+            raise TypeError(f'Parquet files need schema=pa.schema([("user", pa.string()), …]), not {schema!r}')
+        if schema is not None and not schema.names:
+            raise ValueError("schema has no fields")
+        if format == "jsonl" and schema is not None:
+            raise ValueError("JSON lines have no schema; leave schema out")
+        allowed = COMPRESSIONS[format]
+        if compression is not None and compression not in allowed:
+            raise ValueError(f"compression of {format} must be one of {', '.join(allowed)}; not {compression!r}")
+        for name, number in (("roll_bytes", roll_bytes), ("max_open_parts", max_open_parts)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, not {number!r}")
+        _check_partition_by(partition_by, schema)
+        self.uri = uri
+        self.format: Format = format
+        self.needs_checkpoints = True
+        self._parts = PartOptions(
+            format=format,
+            compression=compression or allowed[0],
+            schema=schema,
+            partition_by=partition_by,
+            roll_bytes=roll_bytes,
+            roll_seconds=None if roll_seconds is None else seconds(roll_seconds, "roll_seconds", 0.001),
+            max_open_parts=max_open_parts,
+        )
+
+    def __repr__(self) -> str:
+        return f"FileSink({self.uri!r}, format={self.format!r})"
+
+    def validate(self) -> None:
+        """Make the folder and see that it can be written to.
+
+        Raises:
+            TargetUnavailable: it can't.
+        """
+        Target(self.uri).probe()
+
+    def create_writer(self, ctx: WriterContext) -> SinkWriter:
+        return FileWriter(self._parts, ctx)
+
+    def create_committer(self, ctx: CommitterContext) -> Committer:
+        return FileCommitter(self.uri, ctx)
+
+    def check_restore(self, restore: OwnerRestore) -> None:
+        """
+        Raises:
+            OutputAhead, EarlierOutput, MarkerLost: the owner's marker doesn't fit the checkpoint.
+        """
+        check_restore(self.uri, restore)
+
+    def uncommitted(
+        self, pipeline: str, sink_id: str, owner: int, state: Any, committables: Sequence[Committable]
+    ) -> Sequence[Committable]:
+        """By the owner's marker; all of them where it can't be read."""
+        return not_visible(self.uri, pipeline, sink_id, owner, state, committables)
+
+
+def _check_partition_by(partition_by: Any, schema: pa.Schema | None) -> None:
+    if partition_by is None or callable(partition_by):
+        return
+    names = [partition_by] if isinstance(partition_by, str) else partition_by
+    if not isinstance(names, Sequence) or not names or not all(isinstance(name, str) and name for name in names):
+        raise TypeError(
+            f"partition_by must be a field's name, several, or a function of the record, not {partition_by!r}"
+        )
+    if schema is not None and not set(schema.names) - set(names):
+        raise ValueError("partition_by leaves no field of the schema for the files; add one to the schema")

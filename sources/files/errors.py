@@ -1,0 +1,21 @@
+"""What stops a file source."""
+
+from __future__ import annotations
+
+from checkpoint.errors import PermanentFailure
+
+
+class FolderUnavailable(RuntimeError):
+    """The folder, or a file in it, can't be read."""
+
+
+class FileChanged(RuntimeError):
+    """A file is not what it was when the source began to read it."""
+
+
+class FileGone(PermanentFailure):
+    """A file that was to be read is not there any more."""
+
+
+class BadRecord(ValueError):
+    """A record that its format cannot decode."""

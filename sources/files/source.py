@@ -1,0 +1,149 @@
+"""The definition of a file source."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Final, Literal, get_args
+
+import pyarrow as pa
+
+from checkpoint.config import Seconds, seconds
+
+from ..rate_limit import check_rate
+from ..source import Source, SourceContext, SourceReader
+from .folder import Folder, FoundFile
+from .formats import Format, FormatOptions
+from .ledger import Order
+from .reader import FileReader, ReaderOptions
+
+_MIB: Final = 1024 * 1024
+
+
+class FileSource(Source):
+    """Reads the files of a folder and its sub-folders; records are dicts (of JSON lines whatever a line holds).
+
+    Without `discovery_interval` it ends after the files that are there when the job starts; a restart and a later start
+    from a checkpoint read what is new. With it, it goes on looking for files. Files and folders whose names begin with
+    `_` or `.` are hidden; files must be whole when they appear, and never change.
+
+    Every subtask lists the folder and reads its own files, by a hash of the path, one after the other. A file's
+    position is part of the checkpoints. `ctx.file` and `ctx.file_row` say where a record comes from, in steps chained
+    to the source.
+
+    Args:
+        uri: the folder, or one file: an absolute local path, or a URI that pyarrow knows (`file:///data`,
+            `s3://bucket/data`). Local ones must be mounted on every host.
+        format: "parquet" or "jsonl". JSON lines are decompressed by suffix: `.gz`, `.zst`, `.bz2`.
+        pattern: a glob for names of files ("*.parquet") or, with a `/`, for paths below the folder ("2026/*.parquet");
+            `None` = all.
+        schema: the fields that records of Parquet files have: columns are cast to its types, those that a file lacks
+            are null. `None` = each file's own.
+        columns: names of the columns of Parquet files that are read; `None` = all. Folders called `name=value` give
+            columns of text, too, where a file has none of that name.
+        order: which file a subtask reads first, by "name" (the path) or "mtime" (time of modification, then path).
+        discovery_interval: seconds between two looks for new files; `None` = the source is bounded.
+        split_bytes: Parquet files that are larger are read in parts of whole row groups, by several subtasks. Fixed by
+            the first checkpoint.
+        on_bad_record: when a line is not JSON: "fail", or "skip", leave it out and count it (recordsSkipped).
+        on_data_loss: when a file that was to be read is gone: "fail", or "skip", go on without it with a warning.
+        max_record_bytes: a longer line is an error.
+        active_backpressure: whether the source gate may stop this source.
+        max_span_records, max_span_bytes: the most between two barriers of one subtask.
+        rate_limit: records/s of the whole source; each subtask has an equal share.
+
+    Raises:
+        ValueError: an option has a value that it can't have.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        format: Format = "parquet",  # noqa: A002
+        pattern: str | None = None,
+        schema: pa.Schema | None = None,
+        columns: Sequence[str] | None = None,
+        order: Order = "name",
+        discovery_interval: Seconds | None = None,
+        split_bytes: int = 128 * _MIB,
+        on_bad_record: Literal["fail", "skip"] = "fail",
+        on_data_loss: Literal["fail", "skip"] = "fail",
+        max_record_bytes: int = 16 * _MIB,
+        active_backpressure: bool = True,
+        max_span_records: int | None = None,
+        max_span_bytes: int | None = None,
+        rate_limit: float | None = None,
+    ) -> None:
+        if not isinstance(uri, str) or not uri.strip():
+            raise ValueError(f'uri must be a folder such as "/data/orders" or "s3://bucket/orders", not {uri!r}')
+        for name, value, choices in (
+            ("format", format, get_args(Format)),
+            ("order", order, get_args(Order)),
+            ("on_bad_record", on_bad_record, ("fail", "skip")),
+            ("on_data_loss", on_data_loss, ("fail", "skip")),
+        ):
+            if value not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; not {value!r}")
+        if pattern is not None and (not isinstance(pattern, str) or not pattern):
+            raise ValueError(f'pattern must be a glob such as "*.parquet", not {pattern!r}')
+        if format == "jsonl" and (schema is not None or columns is not None):
+            raise ValueError("schema and columns are for Parquet files; JSON lines hold what they hold")
+        if schema is not None and not isinstance(schema, pa.Schema):
+            raise ValueError(f"schema must be a pyarrow.Schema, not {schema!r}")
+        if columns is not None and (isinstance(columns, str) or not columns or schema is not None):
+            raise ValueError(f"columns must be a list of names, without schema; not {columns!r}")
+        for name, number in (("split_bytes", split_bytes), ("max_record_bytes", max_record_bytes)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, not {number!r}")
+        if not isinstance(active_backpressure, bool):
+            raise ValueError(f"active_backpressure must be True or False, not {active_backpressure!r}")
+        for name, limit in (("max_span_records", max_span_records), ("max_span_bytes", max_span_bytes)):
+            if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+                raise ValueError(f"{name} must be a whole number of at least 1, or None for no limit; not {limit!r}")
+        interval = None
+        if discovery_interval is not None:
+            interval = seconds(discovery_interval, "discovery_interval", 0.01)
+        self.options = ReaderOptions(
+            uri=uri,
+            pattern=pattern,
+            format=FormatOptions(
+                format, schema, None if columns is None else tuple(columns), on_bad_record, max_record_bytes
+            ),
+            order=order,
+            discovery_interval=interval,
+            split_bytes=split_bytes,
+            rate_limit=check_rate(rate_limit, "rate_limit"),
+            on_data_loss=on_data_loss,
+        )
+        self.active_backpressure = active_backpressure
+        self.max_span_records = max_span_records
+        self.max_span_bytes = max_span_bytes
+        self.bounded = interval is None
+        self._fixed: tuple[FoundFile, ...] | None = None
+        """What a start without restore reads, once `resolve` has looked."""
+
+    def __repr__(self) -> str:
+        return f"FileSource({self.options.uri!r}, format={self.options.format.format!r})"
+
+    def validate(self) -> None:
+        """Check that the folder is there.
+
+        Raises:
+            FolderUnavailable: it can't be reached.
+            ValueError: it doesn't exist.
+        """
+        if not Folder(self.options.uri).exists():
+            raise ValueError(f"{self.options.uri}, which the file source is to read, doesn't exist")
+
+    def resolve(self) -> Source:
+        """Settle which files are read, so that all subtasks and attempts see the same.
+
+        Raises:
+            FolderUnavailable: the folder can't be listed.
+        """
+        resolved = copy.copy(self)
+        resolved._fixed = tuple(Folder(self.options.uri, self.options.pattern).files())
+        return resolved
+
+    def create_reader(self, ctx: SourceContext) -> SourceReader:
+        return FileReader(self.options, ctx, self._fixed)

@@ -1,0 +1,46 @@
+"""The formats of a Kafka source's keys and values: checked, named, and made into functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Literal
+
+import orjson
+
+from checkpoint.formats import Decoder, Field, RegistryFormat
+
+from .arrow_json import ArrowJson
+
+Format = Literal["bytes", "str", "json"] | RegistryFormat | ArrowJson
+
+PLAIN: Final[dict[Any, Callable[[bytes], Any]]] = {"bytes": bytes, "str": bytes.decode, "json": orjson.loads}
+"""Those that need no topic. Their functions raise ValueError on bad content."""
+
+
+def check(option: str, value: object) -> None:
+    """
+    Raises:
+        ValueError: `value` is no format of a key or a value.
+    """
+    if isinstance(value, RegistryFormat) or (isinstance(value, str) and value in PLAIN):
+        return
+    if isinstance(value, ArrowJson):
+        if option == "value_format":
+            return
+        raise ValueError(f'{option} can\'t be ArrowJson, which is for values; use "json"')
+    raise ValueError(
+        f"{option} must be one of {', '.join(PLAIN)}, or a format such as Avro(…), JsonSchema(…), Protobuf(…)"
+        f"{' or ArrowJson(…)' if option == 'value_format' else ''}; not {value!r}"
+    )
+
+
+def decoder(kind: Format, field: Field) -> Decoder:
+    """
+    Raises (the function):
+        ValueError: the bytes are not of the format.
+        RegistryUnavailable: the schema registry had to be asked and didn't answer.
+    """
+    if isinstance(kind, RegistryFormat):
+        return kind.decoder(field)
+    plain = PLAIN[kind]
+    return lambda content, topic: plain(content)

@@ -1,0 +1,204 @@
+"""JSON objects as columns: what fits a schema, what doesn't, and that nothing is changed on the way."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sources import ArrowJson, KafkaSource
+
+
+def parse(schema: pa.Schema, *objects: Any) -> pa.RecordBatch:
+    raw = [one if isinstance(one, bytes) else orjson.dumps(one) for one in objects]
+    return ArrowJson(schema).parser()(raw)
+
+
+def column(kind: pa.DataType, *values: Any) -> list[Any]:
+    batch = parse(pa.schema([("x", kind)]), *({"x": value} for value in values))
+    assert batch.schema.types == [kind]
+    found: list[Any] = batch.column(0).to_pylist()
+    return found
+
+
+STOP = pa.struct([("city", pa.string()), ("day", pa.date32())])
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent", "expected"),
+    [
+        (pa.bool_(), True, True),
+        (pa.int8(), -128, -128),
+        (pa.int64(), 2**63 - 1, 2**63 - 1),
+        (pa.uint64(), 2**64 - 1, 2**64 - 1),
+        (pa.float64(), 3, 3.0),
+        (pa.float32(), 0.5, 0.5),
+        (pa.string(), "ä", "ä"),
+        (pa.large_string(), "ä", "ä"),
+        (pa.binary(), "ä", b"\xc3\xa4"),
+        (pa.dictionary(pa.int32(), pa.string()), "a", "a"),
+        (pa.decimal128(10, 2), "12.50", Decimal("12.50")),
+        (pa.decimal128(10, 2), 12.5, Decimal("12.50")),
+        (pa.decimal128(10, 2), 12, Decimal("12.00")),
+        (pa.date32(), "2026-01-02", date(2026, 1, 2)),
+        (pa.date32(), 1, date(1970, 1, 2)),
+        (pa.time64("us"), "03:04:05.5", time(3, 4, 5, 500_000)),
+        (pa.timestamp("us", "UTC"), "2026-01-02T03:04:05Z", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
+        (pa.timestamp("ms", "UTC"), "2026-01-02T03:04:05+01:00", datetime(2026, 1, 2, 2, 4, 5, tzinfo=UTC)),
+        (pa.timestamp("ms"), "2026-01-02T03:04:05", datetime(2026, 1, 2, 3, 4, 5)),
+        (pa.timestamp("ms", "UTC"), 1500, datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=UTC)),
+        (pa.list_(pa.int32()), [1, None, 2], [1, None, 2]),
+        (pa.list_(pa.list_(pa.string())), [["a"], [], None], [["a"], [], None]),
+        (
+            pa.list_(STOP),
+            [{"city": "Rom", "day": "2026-01-02"}, {}],
+            [{"city": "Rom", "day": date(2026, 1, 2)}, {"city": None, "day": None}],
+        ),
+        (pa.map_(pa.string(), pa.date32()), {"a": "2026-01-02", "b": None}, [("a", date(2026, 1, 2)), ("b", None)]),
+        (STOP, {"city": "Rom", "other": 1}, {"city": "Rom", "day": None}),
+    ],
+    ids=str,
+)
+def test_values_get_the_type_of_the_schema(kind: pa.DataType, sent: Any, expected: Any) -> None:
+    assert column(kind, sent, None, sent) == [expected, None, expected]
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent"),
+    [
+        (pa.bool_(), 1),
+        (pa.int64(), 1.5),
+        (pa.int64(), 1.0),
+        (pa.int64(), True),
+        (pa.int64(), "1"),
+        (pa.int8(), 128),
+        (pa.int64(), 2**63),
+        (pa.float64(), True),
+        (pa.float64(), 2**60 + 1),
+        (pa.string(), 1),
+        (pa.string(), ["a"]),
+        (pa.decimal128(10, 2), "1.234"),
+        (pa.decimal128(4, 2), "1000"),
+        (pa.decimal128(10, 2), "x"),
+        (pa.date32(), "2026-02-30"),
+        (pa.date32(), 1.5),
+        (pa.timestamp("us", "UTC"), "2026-01-02T03:04:05"),
+        (pa.timestamp("us"), "2026-01-02T03:04:05Z"),
+        (pa.timestamp("s"), "2026-01-02T03:04:05.5"),
+        (pa.list_(pa.string()), "abc"),
+        (pa.list_(pa.int32()), [1, "2"]),
+        (pa.list_(pa.int32()), {"a": 1}),
+        (STOP, [1]),
+        (STOP, {"day": "x"}),
+        (pa.map_(pa.string(), pa.int32()), [["a", 1]]),
+        (pa.map_(pa.string(), pa.int32()), {"a": "1"}),
+    ],
+    ids=str,
+)
+def test_values_of_another_type_are_refused_never_bent(kind: pa.DataType, sent: Any) -> None:
+    with pytest.raises(ValueError, match=r"'x"):
+        column(kind, sent)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b" ",
+        b"[1]",
+        b"null",
+        b"5",
+        b'"x"',
+        b"{",
+        b'{"x":1',
+        b'{"x":1}{"x":2}',
+        b'{"x":1} x',
+        b'{"x":"\xff"}',
+        b'{"x":NaN}',
+        b"\x00",
+    ],
+)
+def test_what_is_no_json_object_is_refused(raw: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  # orjson's own messages
+        parse(pa.schema([("x", pa.string())]), raw)
+
+
+def test_fields_beyond_the_schema_are_left_out_and_missing_ones_are_null() -> None:
+    schema = pa.schema([("b", pa.int64()), ("a", pa.string())])
+    assert parse(schema, {"a": "x", "c": 1}, {"b": 2}, {}).to_pylist() == [
+        {"b": None, "a": "x"},
+        {"b": 2, "a": None},
+        {"b": None, "a": None},
+    ]
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.struct([pa.field("y", pa.int64(), nullable=False)])], ids=str)
+@pytest.mark.parametrize("one", [{}, {"x": None}, {"x": {}}, {"x": {"y": None}}])
+def test_what_may_not_be_null_has_to_be_there(kind: pa.DataType, one: Any) -> None:
+    with pytest.raises(ValueError, match=r"'x|'y"):
+        parse(pa.schema([pa.field("x", kind, nullable=False)]), one)
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "i": st.none() | st.integers(-(2**63), 2**63 - 1),
+                "f": st.none() | st.floats(allow_nan=False, allow_infinity=False),
+                "s": st.none() | st.text(),
+                "l": st.none() | st.lists(st.none() | st.lists(st.integers(0, 9))),
+                "o": st.none() | st.fixed_dictionaries({}, optional={"b": st.none() | st.booleans()}),
+            },
+        ),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_rows_are_what_was_sent(objects: list[dict[str, Any]]) -> None:
+    schema = pa.schema(
+        [
+            ("i", pa.int64()),
+            ("f", pa.float64()),
+            ("s", pa.string()),
+            ("l", pa.list_(pa.list_(pa.int64()))),
+            ("o", pa.struct([("b", pa.bool_())])),
+        ]
+    )
+    expected = [{name: one.get(name) for name in schema.names} for one in objects]
+    for one in expected:
+        one["o"] = None if one["o"] is None else {"b": one["o"].get("b")}
+    batch = parse(schema, *objects)
+    batch.validate(full=True)
+    assert batch.to_pylist() == expected
+
+
+def test_the_definition_travels() -> None:
+    schema = pa.schema([pa.field("x", pa.timestamp("us", "UTC"), nullable=False)])
+    assert pickle.loads(pickle.dumps(ArrowJson(schema))) == ArrowJson(schema)
+
+
+@pytest.mark.parametrize(
+    ("schema", "match"),
+    [
+        ({"x": "int"}, "must be a pyarrow.Schema"),
+        (pa.schema([]), "at least one field"),
+        (pa.schema([("x", pa.int8()), ("x", pa.int8())]), "each name once"),
+        (pa.schema([("x", pa.list_(pa.duration("s")))]), r"'x\[\]'.*duration"),
+    ],
+)
+def test_schemas_that_json_is_not_turned_into_are_refused(schema: Any, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        ArrowJson(schema)
+
+
+def test_keys_are_no_columns() -> None:
+    with pytest.raises(ValueError, match="key_format can't be ArrowJson"):
+        KafkaSource("localhost:1", topics=["t"], key_format=ArrowJson(pa.schema([("x", pa.int8())])))
