@@ -7,7 +7,7 @@ import queue
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.storage.savepoints import SavepointFolder, prepare
@@ -20,9 +20,6 @@ from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.operations import OperationsServer
 from pipeline.runtime.driver.recovery import Recovery
 
-if TYPE_CHECKING:
-    from pipeline.job import Pipeline
-
 _LOG = logging.getLogger(__name__)
 
 
@@ -34,35 +31,16 @@ class JobHandle:
         self._operations: OperationsServer | None = None
 
     @classmethod
-    def _start(
-        cls,
-        pipeline: Pipeline,
-        restore: str,
-        *,
-        spark: Any,
-        claim: bool | None,
-        rewind: bool,
-        allow_unclaimed: bool,
-        ignore_in_flight: int | None,
-    ) -> JobHandle:
-        options = JobOptions.of(
-            pipeline,
-            restore,
-            claim=claim,
-            rewind=rewind,
-            allow_unclaimed=allow_unclaimed,
-            ignore_in_flight=ignore_in_flight,
-            spark=spark,
-        )
+    def _start(cls, options: JobOptions) -> JobHandle:
         master = JobMaster(options)
         handle = cls(master)
         try:
-            handle._operations = OperationsServer(pipeline.name, handle)
+            handle._operations = OperationsServer(options.name, handle)
         except OSError as error:
-            _LOG.warning("job %s can't be asked from outside: %s", pipeline.name, error)
+            _LOG.warning("job %s can't be asked from outside: %s", options.name, error)
         else:
             master.on_ended = handle._operations.close
-            _LOG.info("job %s: starting, listening at %s", pipeline.name, handle.address)
+            _LOG.info("job %s: starting, listening at %s", options.name, handle.address)
         master.start()
         return handle
 

@@ -12,6 +12,7 @@ from pipeline.buffers import BufferConfig
 from pipeline.errors import PipelineError
 from pipeline.graph import Graph, Plan, StepKind, plan
 from pipeline.handle import JobHandle
+from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.restart import RestartStrategy
 from pipeline.runtime.driver.start_checks import check_arguments
 from pipeline.streams import Stream
@@ -108,15 +109,45 @@ class Pipeline:
         Raises:
             PipelineError: the pipeline can't run as written.
         """
-        check_arguments(str(restore), claim, ignore_in_flight)
-        return JobHandle._start(
-            self,
+        options = self.options(
             str(restore),
             spark=spark,
             claim=claim,
             rewind=rewind,
             allow_unclaimed=allow_unclaimed,
             ignore_in_flight=ignore_in_flight,
+        )
+        return JobHandle._start(options)
+
+    def options(
+        self,
+        restore: str,
+        *,
+        spark: Any,
+        claim: bool | None,
+        rewind: bool,
+        allow_unclaimed: bool,
+        ignore_in_flight: int | None,
+    ) -> JobOptions:
+        """All that a start with these arguments goes by (see `start`).
+
+        Raises:
+            PipelineError: the pipeline can't run as written.
+        """
+        check_arguments(restore, claim, ignore_in_flight)
+        return JobOptions(
+            self.name,
+            self.plan(),
+            self.max_parallelism,
+            self.checkpoints,
+            self.restart,
+            self.buffers,
+            restore,
+            claim,
+            rewind,
+            allow_unclaimed,
+            ignore_in_flight,
+            spark,
         )
 
     def run(

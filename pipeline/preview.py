@@ -16,7 +16,6 @@ from pipeline.operators import KeyedOperator
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.restore_plan import Misfit, misfits, wrong_kind
 from pipeline.runtime.driver.start_checks import (
-    check_arguments,
     claims_output,
     find_restore_point,
     invalid_steps,
@@ -134,9 +133,7 @@ def preview(
     Raises:
         PipelineError: the graph can't run, or the arguments don't go together.
     """
-    check_arguments(restore, claim, ignore_in_flight)
-    options = JobOptions.of(
-        pipeline,
+    options = pipeline.options(
         restore,
         claim=claim,
         rewind=False,
