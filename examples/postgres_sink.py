@@ -1,6 +1,8 @@
 """A two-phase sink of one's own: rows and a marker go to PostgreSQL in one transaction, so that they are there once.
 
-    WEIR_EXAMPLE_POSTGRES="host=localhost dbname=shop" weir run examples/postgres_sink.py --checkpoints /tmp/orders
+    psql "host=localhost dbname=shop" -c "CREATE TABLE orders (id bigint, customer text)"
+    export WEIR_EXAMPLE_POSTGRES="host=localhost dbname=shop"
+    weir run examples/postgres_sink.py --set checkpoints.uri=/tmp/orders
 
 The rows of an epoch are staged in the checkpoint storage. Once their checkpoint is complete, one short transaction
 inserts them and moves the marker of their owner; a commit that comes again, in whatever process, finds the marker

@@ -258,6 +258,7 @@ class KafkaBroker:
                 "isolation.level": isolation,
                 "auto.offset.reset": "earliest",
                 "enable.partition.eof": True,
+                "fetch.wait.max.ms": 10,  # so long the broker keeps a fetch at the end, in front of that event
             }
         )
         try:
@@ -271,7 +272,7 @@ class KafkaBroker:
                 if time.monotonic() >= deadline:
                     reached = {p: (consumer.position([TopicPartition(topic, p)])[0].offset, ends[p]) for p in pending}
                     raise TimeoutError(f"{topic!r} was not read to its end in {timeout:g} s: {reached} (at, end)")
-                for message in consumer.consume(10_000, 0.2):
+                for message in consumer.consume(10_000, 0.05):
                     _take(message, ends, pending, records)
         finally:
             consumer.close()

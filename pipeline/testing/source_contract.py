@@ -98,7 +98,7 @@ class _Run:
 
     def __init__(self, suite: _Suite, source: Source, subtask: int, parallelism: int, states: list[Any] | None) -> None:
         self._suite = suite
-        self._threads = set(threading.enumerate())
+        suite.opens()
         ctx = SourceContext("contract", "source", subtask, parallelism, NoMetrics(), states, track_splits=True)
         self.reader: SourceReader = suite.call(
             "create_reader-returns", "create_reader", lambda: source.create_reader(ctx)
@@ -187,15 +187,7 @@ class _Run:
                 f"close() of {self.name} raised {error!r}",
                 "let close() release whatever there is, also before the first poll and after a failure",
             ) from error
-        deadline = time.monotonic() + 5.0
-        while left := [t for t in threading.enumerate() if t not in self._threads and t.is_alive()]:
-            if time.monotonic() > deadline:
-                raise ContractBroken(
-                    "close-releases",
-                    f"threads that {self.name} had started were running 5 s after close(): {[t.name for t in left]}",
-                    "stop and join them in close()",
-                )
-            left[0].join(0.1)
+        self._suite.closed(self.name)
 
     def _as_batch(self, polled: Any) -> SourceBatch:
         if isinstance(polled, SourceBatch):
@@ -242,6 +234,10 @@ class _Suite:
         self._bounded = True
         self._order: dict[Any, list[str]] = {}
         self._as_text: set[str] = set()
+        self._open = 0
+        """Readers that are open now."""
+        self._threads: set[threading.Thread] = set()
+        """Those that ran before the first of them was made."""
 
     def call(self, rule: str, what: str, function: Callable[[], Any]) -> Any:
         return self._watchdog.call(rule, what, "wait for at most the timeout given; never for ever", function)
@@ -255,6 +251,7 @@ class _Suite:
                 "are positions to restore"
             )
         self._check_every_attempt_reads_the_same()
+        self._check_nothing_to_restore()
         self._check_snapshots()
         self._check_snapshots_stay()
         self._check_empty_batches()
@@ -295,6 +292,28 @@ class _Suite:
             raise ValueError("the source is unbounded: tell check_source_contract the records that are `expected`")
 
     # -- reading ------------------------------------------------------------------------------------------------
+
+    def opens(self) -> None:
+        """A reader is about to be made."""
+        if not self._open:
+            self._threads = set(threading.enumerate())
+        self._open += 1
+
+    def closed(self, reader: str) -> None:
+        """Once none is open, the threads of all of them must be gone: whose they are can't be told earlier."""
+        self._open -= 1
+        if self._open:
+            return
+        deadline = time.monotonic() + 5.0
+        while left := [t for t in threading.enumerate() if t not in self._threads and t.is_alive()]:
+            if time.monotonic() > deadline:
+                raise ContractBroken(
+                    "close-releases",
+                    f"threads were running 5 s after close() of {reader}, when no reader was open any more: "
+                    f"{[t.name for t in left]}",
+                    "stop and join them in close()",
+                )
+            left[0].join(0.1)
 
     def _reader(
         self, source: Source, subtask: int = 0, parallelism: int = 1, states: Sequence[bytes] | None = None
@@ -417,6 +436,20 @@ class _Suite:
                 '"latest" is) must be fixed by resolve()',
                 [run.tape for run in runs],
             )
+
+    def _check_nothing_to_restore(self) -> None:
+        """A checkpoint that is older than the source has nothing of it."""
+        source = self._source()
+        runs = [self._reader(source, subtask, 2, []) for subtask in range(2)]
+        self._finish(runs, len(self._expected))
+        for run in runs:
+            run.close()
+        self._compare(
+            "every-record-once",
+            "two readers were made with restored=[], of a checkpoint that has nothing of this source",
+            "begin at the start where `ctx.restored` is empty, as where it is None",
+            [run.tape for run in runs],
+        )
 
     # -- snapshots ----------------------------------------------------------------------------------------------
 

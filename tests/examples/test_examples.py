@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,27 +10,11 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from example_run import EXAMPLES, weir_run
 
 from pipeline.testing import KafkaBroker
 
 pytestmark = pytest.mark.slow
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-def weir_run(example: str, **environment: str) -> str:
-    """What it printed."""
-    done = subprocess.run(
-        [sys.executable, "-c", "from pipeline.cli import main; main(prog_name='weir')", "run", str(EXAMPLES / example)],
-        env={**os.environ, **environment},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
 
 
 def test_each_example_has_its_test() -> None:
@@ -39,6 +22,7 @@ def test_each_example_has_its_test() -> None:
         "running_total.py",
         "kafka_to_kafka.py",
         "custom_source.py",
+        "http_source.py",
         "spending_limits.py",
         "kafka_to_files.py",
         "postgres_sink.py",

@@ -48,6 +48,7 @@ NEVER = (
     "DataLoss",
     "DamagedFile",
     "RecordRefused",
+    "CommitRefused",
     "AssertionError",
     "NotEnoughSlots",
 )

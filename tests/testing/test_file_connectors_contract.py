@@ -59,3 +59,12 @@ def test_the_file_source_keeps_its_contract(folder: Path, format: str) -> None: 
         else:
             (folder / f"{n}").write_text("".join(f'{{"id": {id}}}\n' for id in ids))
     check_source_contract(lambda: FileSource(folder.as_uri(), format=format, split_bytes=200))
+
+
+def test_a_file_source_that_watches_its_folder_keeps_its_contract(folder: Path) -> None:
+    for n in range(3):
+        (folder / f"{n}").write_text("".join(f'{{"id": {id}}}\n' for id in range(n * 10, n * 10 + 10)))
+    check_source_contract(
+        lambda: FileSource(folder.as_uri(), format="jsonl", discovery_interval=0.05),
+        [{"id": id} for id in range(30)],
+    )

@@ -257,6 +257,15 @@ class LeavesThread(Reader):
         threading.Thread(target=lambda: time.sleep(8), daemon=True).start()
 
 
+class NothingRestoredIsTheEnd(Reader):
+    """Takes a restore without positions for one in which everything was read."""
+
+    def __init__(self, ctx: SourceContext) -> None:
+        super().__init__(ctx)
+        if ctx.restored == []:
+            self.positions = {}
+
+
 class CloseCommits(Numbers):
     """What a closed reader has polled is gone, as from a queue."""
 
@@ -290,6 +299,7 @@ class CloseCommits(Numbers):
         ("end-is-for-ever", EndsOnce),
         ("end-comes-everywhere", NeverEnds),
         ("every-record-once", LeavesOut),
+        ("every-record-once", NothingRestoredIsTheEnd),
         ("restore-gives-the-rest", IgnoresEmitted),
         ("restore-gives-the-rest", StartOfBatch),
         ("restore-gives-the-rest", KeepsBatchWhilePaused),
