@@ -21,6 +21,7 @@ from pipeline.runtime.driver.start_checks import (
     invalid_steps,
     invisible_output,
     open_gates,
+    shared_names,
 )
 from pipeline.runtime.driver.start_positions import uncommitted_parts
 from pipeline.runtime.in_flight import drain_reasons, in_flight_misfits
@@ -166,8 +167,9 @@ def preview(
 
 
 def _unfit(options: JobOptions, offline: bool) -> Iterator[str]:
+    yield from shared_names(options.plan, options.name)
     if not offline:
-        yield from invalid_steps(options.plan)
+        yield from invalid_steps(options.plan, options.name)
     if options.checkpoints is None:
         yield from invisible_output(options.plan)
     try:

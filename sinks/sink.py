@@ -186,6 +186,18 @@ class Committer(ABC):
             Exception: not (or perhaps not) committed; fails the attempt, and the restore commits again.
         """
 
+    @property
+    def refresh_interval(self) -> float | None:
+        """Seconds without a call of `commit` after which `refresh` is called; `None` for never."""
+        return None
+
+    def refresh(self) -> None:
+        """Renew what would expire outside while nothing is committed. Called by the committing thread.
+
+        Raises:
+            Exception: as `commit`.
+        """
+
     def highest_checkpoint(self) -> int:
         """The largest checkpoint id known from what is committed outside (a marker); ids given later are larger."""
         return 0
@@ -207,6 +219,19 @@ class Sink(ABC):
 
     def validate(self) -> None:
         """As `Source.validate`."""
+
+    def validate_as(self, pipeline: str, sink_id: str, parallelism: int) -> None:
+        """Called on the driver after `validate`: check what depends on the names that the sink gets. Changes nothing,
+        and must not disturb a job that runs under the same names.
+
+        Raises:
+            Exception: the sink can't run; the message says what to do.
+        """
+
+    def exclusive_names(self, pipeline: str, sink_id: str) -> Sequence[str]:
+        """What of the outside the sink has for itself, described so that a user knows it. Two sinks of a pipeline that
+        describe the same are refused."""
+        return ()
 
     @abstractmethod
     def create_writer(self, ctx: WriterContext) -> SinkWriter: ...

@@ -11,6 +11,7 @@ from pipeline.cli.kafka import kafka
 from pipeline.cli.operate import commands as operate
 from pipeline.cli.plan import plan
 from pipeline.cli.run import run
+from pipeline.cli.sink import sink
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "WEIR", "max_content_width": 100}
 
@@ -24,5 +25,5 @@ def main() -> None:
     """
 
 
-for command in (run, plan, *operate, kafka, demo, bench, checkpoints):
+for command in (run, plan, *operate, sink, kafka, demo, bench, checkpoints):
     main.add_command(command)

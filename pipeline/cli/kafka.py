@@ -1,16 +1,36 @@
-"""`weir kafka`: the embedded broker in the foreground."""
+"""`weir kafka`: the embedded broker in the foreground, and looks into a cluster."""
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from pipeline.cli.common import ending_cleanly, log_to_stderr
 
+if TYPE_CHECKING:
+    from rich.table import Table
 
-@click.command()
+    from pipeline.cli.kafka_transactions import HangingTransaction, OpenTransaction
+
+_bootstrap = click.option(
+    "--bootstrap",
+    default="localhost:9092",
+    show_default=True,
+    envvar="WEIR_KAFKA_BOOTSTRAP",
+    help="Addresses of brokers, HOST:PORT[,HOST:PORT…].",
+)
+_as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on and to advertise.")
 @click.option("--port", default=9092, show_default=True, type=click.IntRange(0, 65535), help="0 = a free one.")
 @click.option(
@@ -20,11 +40,27 @@ from pipeline.cli.common import ending_cleanly, log_to_stderr
 )
 @click.option("--topic", "topics", multiple=True, metavar="NAME[:PARTITIONS]", help="Create a topic. May be repeated.")
 @click.option("--set", "properties", multiple=True, metavar="NAME=VALUE", help="A broker setting. May be repeated.")
-def kafka(host: str, port: int, directory: Path | None, topics: tuple[str, ...], properties: tuple[str, ...]) -> None:
+def kafka(
+    ctx: click.Context,
+    host: str,
+    port: int,
+    directory: Path | None,
+    topics: tuple[str, ...],
+    properties: tuple[str, ...],
+) -> None:
     """Run one Kafka broker until Ctrl-C, and print its address on the first line.
 
-    The first start fetches Kafka (45 MB from Maven Central).
+    The first start fetches Kafka (45 MB from Maven Central). With a command it runs none, and looks into a cluster.
     """
+    if ctx.invoked_subcommand is None:
+        _serve(host, port, directory, topics, properties)
+        return
+    for name in ctx.params:
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"options of the broker don't go with {ctx.invoked_subcommand!r}, which runs none")
+
+
+def _serve(host: str, port: int, directory: Path | None, topics: tuple[str, ...], properties: tuple[str, ...]) -> None:
     from pipeline.broker import BrokerFailed, NativeBroker
     from pipeline.broker.jars import FetchFailed
     from pipeline.broker.java import JavaMissing
@@ -45,6 +81,129 @@ def kafka(host: str, port: int, directory: Path | None, topics: tuple[str, ...],
                 raise click.ClickException(f"the broker has ended. The end of its log:\n{broker.log_tail()}")
         except (BrokerFailed, FetchFailed, JavaMissing, TopicTrouble, ValueError) as error:
             raise click.ClickException(str(error)) from error
+
+
+@kafka.command()
+@click.argument("prefix", default="")
+@_bootstrap
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File with settings of librdkafka, NAME=VALUE in each line.",
+)
+@click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="Such a setting. May be repeated.")
+@_as_json
+def markers(prefix: str, bootstrap: str, config: Path | None, assignments: tuple[str, ...], as_json: bool) -> None:
+    """List how far Kafka sinks have committed: the markers in groups whose names begin with PREFIX.
+
+    A group is called <pipeline>-<sink>-<owner>, or begins with the sink's transactional_id_prefix. So is its
+    transactional id.
+    """
+    from pipeline.cli.drawing import open_console, say, table_of
+    from pipeline.cli.kafka_markers import NotListed, find_markers
+
+    settings: dict[str, Any] = _properties_in(config) if config is not None else {}
+    settings |= dict(map(_property, assignments))
+    with ending_cleanly():
+        try:
+            found = find_markers({**settings, "bootstrap.servers": bootstrap}, prefix)
+        except NotListed as error:
+            raise click.ClickException(str(error)) from error
+        if as_json:
+            click.echo(json.dumps({"markers": [one.to_json() for one in found]}))
+            return
+        console = open_console()
+        if not found:
+            say(console, f"no marker at {bootstrap} in groups whose names begin with {prefix!r}")
+            return
+        table = table_of("group", "marker at", "checkpoint>", "last segment", "lineage", "writer")
+        for one in found:
+            told = one.to_json()
+            table.add_row(
+                one.group,
+                f"{one.topic}-0",
+                str(told["checkpoint"]),
+                told["last"] or "–",
+                told["lineage"],
+                told["writer"],
+            )
+        console.print(table)
+
+
+@kafka.command()
+@click.argument("prefix", default="")
+@_bootstrap
+@click.option(
+    "--command-config",
+    "config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Properties file with settings of Kafka's Java admin client.",
+)
+@click.option("--hanging", "topics", multiple=True, metavar="TOPIC", help="Those of a topic that nobody will end.")
+@_as_json
+def transactions(prefix: str, bootstrap: str, config: Path | None, topics: tuple[str, ...], as_json: bool) -> None:
+    """List open transactions of transactional ids that begin with PREFIX: readers wait for them. Needs Java.
+
+    With --hanging, which may be repeated, of all ids those that no coordinator knows, so that they stay open until
+    somebody aborts them (with Kafka's kafka-transactions.sh).
+    """
+    import subprocess
+
+    from pipeline.broker.jars import FetchFailed
+    from pipeline.broker.java import JavaMissing
+    from pipeline.cli.drawing import open_console, say
+    from pipeline.cli.kafka_transactions import NotListed, hanging_transactions, open_transactions
+
+    with ending_cleanly():
+        try:
+            found = (
+                hanging_transactions(bootstrap, config, topics)
+                if topics
+                else open_transactions(bootstrap, config, prefix)
+            )
+        except subprocess.TimeoutExpired as error:
+            raise click.ClickException(f"{bootstrap} gave no answer within {error.timeout:.0f} s") from error
+        except (NotListed, JavaMissing, FetchFailed) as error:
+            raise click.ClickException(str(error)) from error
+        if as_json:
+            click.echo(json.dumps({"hanging" if topics else "open": [asdict(one) for one in found]}))
+        elif not found:
+            say(open_console(), f"no transaction {'hangs' if topics else 'is open'} at {bootstrap}")
+        else:
+            open_console().print(_transactions(found))
+
+
+def _transactions(found: Sequence[OpenTransaction] | Sequence[HangingTransaction]) -> Table:
+    from pipeline.cli.drawing import human_time, table_of
+    from pipeline.cli.kafka_transactions import OpenTransaction
+
+    if isinstance(found[0], OpenTransaction):
+        table = table_of("transactional id", "producer>", "epoch>", "state", "for>", "at most>", "partitions")
+    else:
+        table = table_of("topic", "partition>", "producer>", "epoch>", "from offset>", "for>")
+    for one in found:
+        if isinstance(one, OpenTransaction):
+            cells = [one.transactional_id, one.producer_id, one.epoch, one.state, human_time(one.seconds)]
+            table.add_row(*map(str, cells), human_time(one.timeout), ", ".join(one.partitions))
+        else:
+            cells = [one.topic, one.partition, one.producer_id, one.epoch, one.start_offset]
+            table.add_row(*map(str, cells), human_time(60 * one.minutes))
+    return table
+
+
+def _properties_in(path: Path) -> dict[str, str]:
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"cannot read {path}: {error}") from error
+    found = {}
+    for number, line in enumerate(lines, 1):
+        if line and not line.startswith(("#", "!")):
+            name, equals, value = line.partition("=")
+            if not equals:
+                raise click.ClickException(f"{path}, line {number} is not NAME=VALUE: {line!r}")
+            found[name.strip()] = value.strip()
+    return found
 
 
 def _topic(text: str) -> tuple[str, int]:

@@ -10,32 +10,40 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from checkpoint import failpoints
-from sinks.kafka.errors import CommitFailed, ForeignMarker, MarkerLost
+from sinks.kafka.errors import BrokerUnavailable, CommitFailed, ForeignMarker, MarkerLost, RecordRefused
 from sinks.kafka.marker import Marker
+from sinks.kafka.permissions import REFUSALS, check_group, to_grant
+from sinks.kafka.refusal import explained, first_row, read_rows, without
 from sinks.kafka.rows import Rows
-from sinks.kafka.segments import read_segment
 from sinks.kafka.settle import OnMarkerLost, Situation, refuse_the_originals, settle
+from sinks.kafka.topics import TopicCatalog
 from sinks.kafka.transactions import MarkerGroup, TransactionalProducer, is_fenced, is_hopeless, reason
-from sinks.sink import Committable, Committer, CommitterContext
+from sinks.sink import Committable, Committer, CommitterContext, SegmentName
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 RETRY_SECONDS: Final = 60.0
 """For so long one call of `open` or `commit` tries again; a restarting broker is back earlier."""
+REFRESH_SECONDS: Final = 12 * 3600.0
+"""A marker that is older is written again: Kafka keeps it for days (`offsets.retention.minutes`)."""
 _MAX_FENCED: Final = 3
 _FIRST_WAIT: Final = 0.05
 _LONGEST_WAIT: Final = 2.0
 """Seconds between two tries."""
 _MESSAGE_LIMIT: Final = 1_048_588
 """Kafka's default of `max.message.bytes`, as long as no segment says otherwise."""
+_NO_LIMIT: Final = 2**31 - 1
+_ONE_RECORD: Final = 1
+"""A limit of batches at which each has one record."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +77,12 @@ class KafkaCommitter(Committer):
         self._attempted: Marker | None = None
         """Of a transaction whose outcome isn't known."""
         self._highest = 0
+        self._left_out: dict[SegmentName, frozenset[int]] = {}
+        self._lowered_limit = _NO_LIMIT
+
+    def leave_out(self, segment: SegmentName, rows: Collection[int]) -> None:
+        """Commit the segment without these rows of it, numbered from 0."""
+        self._left_out[segment] = frozenset(rows)
 
     def open(self, restored: Sequence[Committable]) -> Sequence[Committable]:
         """
@@ -84,7 +98,9 @@ class KafkaCommitter(Committer):
     def commit(self, checkpoint_id: int, committables: Sequence[Committable]) -> None:
         """
         Raises:
-            RecordRefused: Kafka refuses a record for good.
+            CommitRefused: Kafka refuses a record for good.
+            RecordRefused: Kafka refuses whatever is written to a record's topic.
+            TopicRefused: a record's topic has been deleted.
             CommitFailed: not, or perhaps not, committed within `RETRY_SECONDS`.
             MarkerLost, ForeignMarker: somebody changed the marker meanwhile.
             DamagedFile: a segment can't be read.
@@ -96,6 +112,18 @@ class KafkaCommitter(Committer):
         self._hit("committer.before_commit")
         self._retrying(lambda: self._commit(checkpoint_id, committables), f"commit checkpoint {checkpoint_id} of")
         self._hit("committer.after_commit")
+
+    @property
+    def refresh_interval(self) -> float:
+        return REFRESH_SECONDS
+
+    def refresh(self) -> None:
+        """Write the marker again as it is, before Kafka forgets it.
+
+        Raises:
+            CommitFailed, MarkerLost, ForeignMarker, Fenced: as `commit`.
+        """
+        self._retrying(self._refresh, "refresh the marker of")
 
     def highest_checkpoint(self) -> int:
         return self._highest
@@ -147,14 +175,67 @@ class KafkaCommitter(Committer):
         for number, group in enumerate(groups):
             if number:
                 self._hit("committer.between_transactions")
-            producer = self._ready_producer(_message_limit(todo))
-            known = self._known_marker()
-            left = _after(known, group)
-            if left or known.checkpoint < checkpoint:
-                last = left[-1].name if left else known.last
-                marker = replace(known, checkpoint=checkpoint, last=last, writer=self._writer)
-                self._hit("committer.before_transaction")
+            while not self._commit_group(checkpoint, group, _message_limit(todo)):
+                pass
+
+    def _commit_group(self, checkpoint: int, group: Sequence[Committable], message_limit: int) -> bool:
+        """Whether it is committed; else its topic takes smaller batches only, which will be made from now on."""
+        producer = self._ready_producer(min(message_limit, self._lowered_limit))
+        known = self._known_marker()
+        left = _after(known, group)
+        if left or known.checkpoint < checkpoint:
+            last = left[-1].name if left else known.last
+            marker = replace(known, checkpoint=checkpoint, last=last, writer=self._writer)
+            self._hit("committer.before_transaction")
+            try:
                 self._transact(producer, left, marker)
+            except RecordRefused as refused:
+                if self._limit_was_lowered(refused, producer.message_limit):
+                    self._discard(abort=True)
+                    return False
+                ctx = self._ctx
+                culprit = self._one_by_one(refused, left)
+                raise explained(culprit, ctx.sink_id, ctx.owner, left, ctx.staging, self._left_out) from refused
+        return True
+
+    def _limit_was_lowered(self, refused: RecordRefused, message_limit: int) -> bool:
+        """† A topic whose limit was lowered refuses whole batches, also of records that it takes one by one."""
+        record = refused.record
+        if record is None or record.error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
+            return False
+        limit = TopicCatalog(self._options.servers, self._options.config).get(record.topic).max_message_bytes
+        if limit >= message_limit:
+            return False
+        _log.warning("%s: topic %r takes batches of %d bytes by now", self._options.name, record.topic, limit)
+        self._lowered_limit = limit
+        return True
+
+    def _one_by_one(self, refused: RecordRefused, segments: Sequence[Committable]) -> RecordRefused:
+        """† The client reports a whole batch as refused. So each record from the first of that batch on is sent in one
+        of its own, in a transaction that is aborted, until one is refused: that is to blame."""
+        first = first_row(refused, segments, self._ctx.staging, self._left_out)
+        if first is None:
+            return refused
+        name, row = first
+        rest = {**self._left_out, name: {*self._left_out.get(name, ()), *range(row)}}
+        self._discard(abort=True)
+        producer = self._ready_producer(_ONE_RECORD)
+        try:
+            producer.probe(
+                rows
+                for segment in segments
+                if segment.name >= name
+                for rows in without(read_rows(segment, self._ctx.staging), rest.get(segment.name, ()))
+            )
+        except RecordRefused as culprit:
+            return culprit
+        finally:
+            self._discard(abort=True)
+        return refused
+
+    def _refresh(self) -> None:
+        producer = self._ready_producer(_MESSAGE_LIMIT)
+        self._transact(producer, (), replace(self._known_marker(), writer=self._writer), settles=True)
 
     def _transact(
         self,
@@ -195,8 +276,9 @@ class KafkaCommitter(Committer):
 
     def _rows(self, segments: Sequence[Committable]) -> Iterator[Rows]:
         for segment in segments:
-            for file in segment.files:
-                yield from read_segment(self._ctx.staging.read(file))
+            rows = read_rows(segment, self._ctx.staging)
+            left_out = self._left_out.get(segment.name)
+            yield from rows if left_out is None else without(rows, left_out)
 
     # -- producers -------------------------------------------------------------------------------------------------
 
@@ -221,9 +303,19 @@ class KafkaCommitter(Committer):
         producer.init()
         self._hit("committer.after_init")
         self._ctx.check_owner()
-        found, self._group_metadata = self._group.read()
+        found, self._group_metadata = self._read_marker()
         self._hit("committer.after_read")
         return producer, found
+
+    def _read_marker(self) -> tuple[Marker | None, bytes]:
+        try:
+            return self._group.read()
+        except KafkaException as error:
+            # The client waits for the group's coordinator, though it was told that it may not know it.
+            if error.args[0].code() == KafkaError._TIMED_OUT:
+                with suppress(BrokerUnavailable):
+                    check_group(self._options.servers, self._options.config, self._options.name, self._group.topic)
+            raise
 
     def _recover(self, found: Marker | None) -> None:
         """A new producer has settled what the last one left open: was it committed?"""
@@ -296,10 +388,8 @@ class KafkaCommitter(Committer):
                 "use one transactional_id_prefix and sink id; or transactions take longer than transaction.timeout.ms"
             )
         elif is_hopeless(error):
-            advice = (
-                f"grant the sink's user WRITE on transactional id {options.name!r}, READ on group {options.name!r}, "
-                f"WRITE on its topics and READ on topic {self._group.topic!r}, or correct config"
-            )
+            code = error.args[0].code()
+            advice = to_grant(code, options.name, self._group.topic) if code in REFUSALS else "correct config"
         else:
             advice = (
                 f"tried for {RETRY_SECONDS:.0f} s. Check that the brokers at {options.servers} run and can be reached"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
+
+from confluent_kafka import KafkaError
 
 from checkpoint.errors import PermanentFailure
 
@@ -13,12 +16,40 @@ class KafkaSinkError(Exception):
     """A Kafka sink can't go on."""
 
 
+@dataclass(frozen=True)
+class RefusedRecord:
+    """What Kafka's client said of a record that was not delivered."""
+
+    error: KafkaError
+    topic: str
+    partition: int | None
+    key: bytes | None
+    value: bytes | None
+
+    def __str__(self) -> str:
+        partition = f", partition {self.partition}" if self.partition is not None and self.partition >= 0 else ""
+        return f"(topic {self.topic!r}{partition}, key {shorten(self.key)}, value {shorten(self.value)})"
+
+
 class RecordRefused(KafkaSinkError):
     """Kafka would refuse, or has refused, one record; the message shows it."""
+
+    def __init__(self, message: str, record: RefusedRecord | None = None) -> None:
+        super().__init__(message)
+        self.record = record
+        """What has been refused; `None` if it was not sent."""
+
+
+class CommitRefused(RecordRefused, PermanentFailure):
+    """Kafka has refused a record of a commit, and would again; the message says how to go on without it."""
 
 
 class TopicRefused(KafkaSinkError):
     """A topic can't be written to."""
+
+
+class MissingPermission(KafkaSinkError):
+    """Kafka doesn't permit the sink's user something that it needs; the message names what is to be granted."""
 
 
 class BrokerUnavailable(KafkaSinkError):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from sinks.kafka.errors import RecordRefused, shorten
+from sinks.kafka.errors import RecordRefused, RefusedRecord
 from sinks.kafka.rows import Rows
 
 REFUSED: Final = frozenset(
@@ -33,6 +34,10 @@ _SECONDARY: Final = frozenset(
 """Errors of records that failed because of another one."""
 
 _CHUNK: Final = 1_000
+_LOOK: Final = 0.2
+"""Seconds between two looks whether a record has failed while others are being delivered."""
+_STALLED: Final = 1.0
+"""Seconds without a delivery after which it is asked what is wrong."""
 _WAIT: Final = 0.05
 """Seconds between two looks at a full queue; a delivery wakes it earlier."""
 
@@ -41,31 +46,55 @@ class _Deliveries:
     """Remembers the error that matters. Apart from the sender, so that no cycle keeps a discarded producer alive."""
 
     def __init__(self) -> None:
-        self.failure: tuple[KafkaError, str] | None = None
+        self.failure: RefusedRecord | None = None
 
     def report(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            self.note(error, message.topic() or "", message.partition(), message.key(), message.value())
+        if error is not None and self._matters(error):
+            self.failure = _failed(error, message)
 
-    def note(self, error: KafkaError, topic: str, partition: int | None, key: object, value: object) -> None:
-        if error.code() in _SECONDARY or (self.failure is not None and error.code() not in REFUSED):
-            return
-        if self.failure is None or self.failure[0].code() not in REFUSED:
-            place = f"topic {topic!r}" + (
-                f", partition {partition}" if partition is not None and partition >= 0 else ""
-            )
-            self.failure = error, f"({place}, key {shorten(key)}, value {shorten(value)})"
+    def note(self, record: RefusedRecord) -> None:
+        if self._matters(record.error):
+            self.failure = record
+
+    def _matters(self, error: KafkaError) -> bool:
+        if error.code() in _SECONDARY:
+            return False
+        return self.failure is None or (error.code() in REFUSED and self.failure.error.code() not in REFUSED)
+
+
+def _failed(error: KafkaError, message: Message) -> RefusedRecord:
+    key, value = message.key(), message.value()
+    return RefusedRecord(
+        error,
+        message.topic() or "",
+        message.partition(),
+        key if isinstance(key, bytes) else None,
+        value if isinstance(value, bytes) else None,
+    )
 
 
 class Sender:
     """Owns a producer. For one thread."""
 
-    def __init__(self, sink_id: str, config: Mapping[str, Any], max_outstanding: int) -> None:
+    def __init__(
+        self,
+        sink_id: str,
+        config: Mapping[str, Any],
+        max_outstanding: int,
+        on_stall: Callable[[Collection[str]], None] = lambda topics: None,
+    ) -> None:
         """
         Args:
             config: of the producer to be made; needs `delivery.report.only.error`.
             max_outstanding: bytes that may be queued and not delivered yet; what one call of `send` brings may be more.
+            on_stall: called again and again, with the topics of what is queued, while nothing is delivered: the client
+                goes on for minutes in silence. May raise.
         """
+        self._on_stall = on_stall
+        self._topics: set[str] = set()
+        """Of what was sent since the last flush."""
+        self._last_left = 0
+        self._last_change = 0.0
         self._sink_id = sink_id
         self._max_outstanding = max_outstanding
         self._outstanding = 0
@@ -84,6 +113,7 @@ class Sender:
             KafkaException: the producer can't go on.
         """
         size = rows.size
+        self._topics.update(rows.topics or [rows.topic or ""])
         while self._outstanding and self._outstanding + size > self._max_outstanding:
             self._wait()
         plain = rows.partitions is None and rows.timestamps is None and rows.headers is None
@@ -108,11 +138,18 @@ class Sender:
             RecordRefused: as `send`.
             KafkaException: a delivery failed, or it took too long.
         """
-        left = _served(lambda: self.producer.flush(timeout))
-        self.check()
+        deadline = time.monotonic() + timeout
+        while True:
+            wait = min(_LOOK, max(0.0, deadline - time.monotonic()))
+            left = _served(lambda wait=wait: self.producer.flush(wait))  # type: ignore[misc]
+            self.check()  # in a transaction nothing more is delivered once a record has failed
+            self._look_for_stall()
+            if not left or time.monotonic() >= deadline:
+                break
         if left:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{left} records not delivered in {timeout:.0f} s"))
         self._outstanding = 0
+        self._topics.clear()
 
     def check(self) -> None:
         """
@@ -121,11 +158,13 @@ class Sender:
             KafkaException: a delivery failed.
         """
         if self._deliveries.failure is not None:
-            error, record = self._deliveries.failure
+            record = self._deliveries.failure
+            error = record.error
             if error.code() in REFUSED:
                 raise RecordRefused(
                     f"sink {self._sink_id!r}: Kafka refused the record {record}: {error.str()} ({error.name()}). Make "
-                    "the topic accept it (limits, permissions, partitions) and start again"
+                    "the topic accept it (limits, permissions, partitions) and start again",
+                    record,
                 )
             raise KafkaException(error)
 
@@ -143,6 +182,7 @@ class Sender:
                 self._wait()
             if producer.produce_batch(topic, messages) < len(messages):
                 failed = next(message["_error"] for message in messages if "_error" in message)
+                self.poll(_LOOK)  # † the producer may be unable because of a record that it is about to report
                 raise failed if isinstance(failed, KafkaException) else KafkaException(failed)
 
     def _send_each(self, rows: Rows) -> None:
@@ -169,7 +209,9 @@ class Sender:
                 except BufferError:
                     self._wait()
                 except KafkaException as error:
-                    self._deliveries.note(error.args[0], topic, partition, key, value)
+                    if error.args[0].code() == KafkaError._STATE:
+                        self.poll(_LOOK)  # † as above
+                    self._deliveries.note(RefusedRecord(error.args[0], topic, partition, key, value))
                     self.check()
                     raise
 
@@ -184,8 +226,17 @@ class Sender:
 
     def _wait(self) -> None:
         self.poll(_WAIT)
+        self._look_for_stall()
         if len(self.producer) == 0:
             self._outstanding = 0
+
+    def _look_for_stall(self) -> None:
+        left, now = len(self.producer), time.monotonic()
+        if left != self._last_left or left == 0:
+            self._last_left, self._last_change = left, now
+        elif now - self._last_change >= _STALLED:
+            self._on_stall(self._topics)
+            self._last_change = time.monotonic()
 
 
 def _served(call: Callable[[], int]) -> int:

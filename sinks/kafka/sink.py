@@ -10,6 +10,7 @@ from sinks.kafka.clients import OWNED, Delivery
 from sinks.kafka.committer import CommitterOptions, KafkaCommitter
 from sinks.kafka.delivered import check_restore, not_out
 from sinks.kafka.encoding import PLAIN_FORMATS, Field, Format, RecordEncoder, RecordOptions
+from sinks.kafka.permissions import check_owners
 from sinks.kafka.settle import OnMarkerLost
 from sinks.kafka.topics import TopicCatalog
 from sinks.kafka.validation import check_brokers, check_topic
@@ -136,6 +137,21 @@ class KafkaSink(Sink):
             self._records.value_format.check_sink(topic, "value")
         if isinstance(self._records.key_format, RegistryFormat):
             self._records.key_format.check_sink(topic, "key")
+
+    def validate_as(self, pipeline: str, sink_id: str, parallelism: int) -> None:
+        """
+        Raises:
+            MissingPermission: of an exactly-once sink: a subtask may not commit.
+            BrokerUnavailable: no broker answers.
+        """
+        if self.delivery == "exactly_once":
+            owners = [self._owner_name(pipeline, sink_id, owner) for owner in range(parallelism)]
+            check_owners(self.servers, self.config, owners, self.marker_topic)
+
+    def exclusive_names(self, pipeline: str, sink_id: str) -> Sequence[str]:
+        if self.delivery != "exactly_once":
+            return ()
+        return [f"Kafka's transactional ids and groups {self.transactional_id_prefix or pipeline}-{sink_id}-<subtask>"]
 
     def create_writer(self, ctx: WriterContext) -> SinkWriter:
         """

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,6 +24,9 @@ _log = logging.getLogger(__name__)
 LOOKUP_TIMEOUT: Final = 15.0
 """Seconds."""
 
+_STALL_TIMEOUT: Final = 3.0
+_CONFIRMED_AFTER: Final = 1.0
+"""Seconds."""
 _UNREACHABLE: Final = frozenset(
     {KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE}
 )
@@ -101,6 +105,37 @@ class TopicCatalog:
             )
             return {}
         return {name: entry.value for name, entry in entries.items() if entry.value is not None}
+
+
+def refuse_missing(servers: str, config: Mapping[str, Any], sink_id: str, topics: Collection[str]) -> None:
+    """For topics that take no records for a while.
+
+    Raises:
+        TopicRefused: one has been deleted. Where brokers don't tell, nothing is raised: they may come back.
+    """
+    missing: set[str] = set(topics)
+    for wait in (0.0, _CONFIRMED_AFTER):  # a broker that has just started may not know a topic yet
+        time.sleep(wait)
+        missing = _missing(servers, config, missing)
+        if not missing:
+            return
+    raise TopicRefused(
+        f"sink {sink_id!r}: topic {', '.join(map(repr, sorted(missing)))} doesn't exist at {servers} any more, though "
+        "there are records for it. Create it again and start again: what a checkpoint holds for it is written then"
+    )
+
+
+def _missing(servers: str, config: Mapping[str, Any], topics: Collection[str]) -> set[str]:
+    admin = AdminClient(client_config(servers, config))
+    answers = admin.describe_topics(TopicCollection(list(topics)), request_timeout=_STALL_TIMEOUT)
+    missing = set()
+    for topic, answer in answers.items():
+        try:
+            answer.result()
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                missing.add(topic)
+    return missing
 
 
 def _limits(topic: str, partitions: int, settings: Mapping[str, str]) -> TopicLimits:

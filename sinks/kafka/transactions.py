@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
@@ -16,6 +17,7 @@ from sinks.kafka.clients import client_config, producer_config
 from sinks.kafka.marker import Marker
 from sinks.kafka.rows import Rows
 from sinks.kafka.sender import Sender
+from sinks.kafka.topics import refuse_missing
 
 _log = logging.getLogger(__name__)
 
@@ -30,6 +32,8 @@ _SLOW_COMMIT: Final = 5.0
 """A commit that took longer was perhaps sent twice, so the producer isn't used again."""
 _DELIVERY_TIMEOUT: Final = 60.0
 _MAX_OUTSTANDING: Final = 16 * 1024 * 1024
+_PROBED: Final = 500
+"""Rows that are sent one by one before the next look whether one was refused."""
 
 _LOG_LEVEL: Final = 6
 """Syslog's "info": that a connection was lost."""
@@ -154,7 +158,7 @@ class TransactionalProducer:
             "log_level": max(_LOG_LEVEL, int(config.get("log_level", 0))),
             "log.connection.close": True,
         }
-        self._sender = Sender(sink_id, settings, _MAX_OUTSTANDING)
+        self._sender = Sender(sink_id, settings, _MAX_OUTSTANDING, partial(refuse_missing, servers, config, sink_id))
         self._open = False
         self._stuck = False
         self._slow = False
@@ -204,6 +208,7 @@ class TransactionalProducer:
 
         Raises:
             RecordRefused: Kafka refused a record for good.
+            TopicRefused: a record's topic has been deleted.
             KafkaException: anything else that it or a client reported.
         """
         sender, producer = self._sender, self._sender.producer
@@ -228,6 +233,19 @@ class TransactionalProducer:
         self._within(STEP_TIMEOUT, producer.commit_transaction)
         self._slow = time.monotonic() - started > _SLOW_COMMIT
         self._open = False
+
+    def probe(self, pieces: Iterable[Rows]) -> None:
+        """Send rows in a transaction that is left open, to be aborted by `discard`.
+
+        Raises:
+            RecordRefused, KafkaException: as `transact`.
+        """
+        self._sender.producer.begin_transaction()
+        self._open = True
+        for rows in pieces:
+            for start in range(0, len(rows), _PROBED):
+                self._sender.send(rows.slice(start, start + _PROBED))
+                self._sender.flush(_DELIVERY_TIMEOUT)
 
     def discard(self, abort: bool) -> None:
         """Never to be used again.

@@ -35,12 +35,24 @@ def check_brokers(servers: str, config: Mapping[str, Any], delivery: Delivery) -
     try:
         brokers = admin.describe_cluster(request_timeout=LOOKUP_TIMEOUT).result().nodes
     except KafkaException as error:
-        raise BrokerUnavailable(
-            f"no Kafka broker at {servers} answers: {error.args[0].str()}. Check that it runs, that the address is "
-            "right, and the security settings in config"
-        ) from error
+        raise _unavailable(servers, error) from error
     if delivery == "exactly_once" and "transaction.timeout.ms" in config:
-        _check_transaction_timeout(admin, brokers[0].id, int(config["transaction.timeout.ms"]))
+        timeout_ms, largest = int(config["transaction.timeout.ms"]), _largest_transaction_timeout(admin, brokers[0].id)
+        if largest is not None and timeout_ms > largest:
+            raise ValueError(
+                f"config sets transaction.timeout.ms={timeout_ms}, but the brokers allow at most {largest} "
+                "(transaction.max.timeout.ms). Weir's transactions are short; the default of 60,000 is ample"
+            )
+
+
+def largest_transaction_timeout(servers: str, config: Mapping[str, Any]) -> int | None:
+    """What the brokers allow, ms; `None` if this user may not know."""
+    admin = AdminClient(client_config(servers, config))
+    try:
+        broker = admin.describe_cluster(request_timeout=LOOKUP_TIMEOUT).result().nodes[0].id
+    except KafkaException as error:
+        raise _unavailable(servers, error) from error
+    return _largest_transaction_timeout(admin, broker)
 
 
 def check_topic(servers: str, config: Mapping[str, Any], topic: str) -> None:
@@ -53,18 +65,19 @@ def check_topic(servers: str, config: Mapping[str, Any], topic: str) -> None:
         raise TopicRefused(f"marker_topic {topic!r} doesn't exist at {servers}; create it")
 
 
-def _check_transaction_timeout(admin: AdminClient, broker: int, timeout_ms: int) -> None:
+def _unavailable(servers: str, error: KafkaException) -> BrokerUnavailable:
+    return BrokerUnavailable(
+        f"no Kafka broker at {servers} answers: {error.args[0].str()}. Check that it runs, that the address is "
+        "right, and the security settings in config"
+    )
+
+
+def _largest_transaction_timeout(admin: AdminClient, broker: int) -> int | None:
     resource = ConfigResource(ResourceType.BROKER, str(broker))
     try:
         entries = admin.describe_configs([resource], request_timeout=LOOKUP_TIMEOUT)[resource].result()
     except KafkaException as error:
-        _log.info(
-            "the broker's settings can't be read (%s); transaction.timeout.ms is not checked", error.args[0].str()
-        )
-        return
+        _log.info("the broker's settings can't be read (%s), so transaction.max.timeout.ms isn't known", error.args[0])
+        return None
     largest = entries.get("transaction.max.timeout.ms")
-    if largest is not None and largest.value is not None and timeout_ms > int(largest.value):
-        raise ValueError(
-            f"config sets transaction.timeout.ms={timeout_ms}, but the brokers allow at most {largest.value} "
-            "(transaction.max.timeout.ms). Weir's transactions are short; the default of 60,000 is ample"
-        )
+    return None if largest is None or largest.value is None else int(largest.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from confluent_kafka import KafkaException
@@ -14,6 +15,7 @@ from sinks.kafka.encoding import RecordEncoder
 from sinks.kafka.errors import BrokerUnavailable
 from sinks.kafka.segments import SegmentStager
 from sinks.kafka.sender import Sender
+from sinks.kafka.topics import refuse_missing
 from sinks.kafka.transactions import reason
 from sinks.sink import SinkBatch, SinkWriter, WriterContext
 
@@ -97,7 +99,12 @@ class DirectWriter(SinkWriter):
             if self._sender is not None:
                 self._sender.flush(_FLUSH_SECONDS)
             config = producer_config(self._servers, self._config, self._delivery, message_limit)
-            self._sender = Sender(self._ctx.sink_id, config, _MAX_OUTSTANDING)
+            self._sender = Sender(
+                self._ctx.sink_id,
+                config,
+                _MAX_OUTSTANDING,
+                partial(refuse_missing, self._servers, self._config, self._ctx.sink_id),
+            )
             self._message_limit = message_limit
         return self._sender
 

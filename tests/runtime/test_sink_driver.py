@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import queue
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -68,6 +70,9 @@ class Store:
     """If given, each commit takes a permit first."""
     highest: int = 0
     still_pending: Callable[[Sequence[Committable]], Sequence[Committable]] = lambda restored: restored
+    refresh_interval: float | None = None
+    refreshed: queue.SimpleQueue[int] = field(default_factory=queue.SimpleQueue)
+    """Owners."""
 
 
 class StoreCommitter(Committer):
@@ -82,6 +87,13 @@ class StoreCommitter(Committer):
         if self.store.gate is not None:
             assert self.store.gate.acquire(timeout=WAIT)
         self.store.committed.append((self.owner, checkpoint_id, [one.payload for one in committables]))
+
+    @property
+    def refresh_interval(self) -> float | None:
+        return self.store.refresh_interval
+
+    def refresh(self) -> None:
+        self.store.refreshed.put(self.owner)
 
     def highest_checkpoint(self) -> int:
         return self.store.highest
@@ -499,3 +511,48 @@ def test_closing_before_the_start_closes_the_writer() -> None:
     one.driver.close()
     assert isinstance(one.writer, ListWriter)
     assert one.writer.closed
+
+
+# -- refreshing -----------------------------------------------------------------------------------------------
+
+
+def test_a_committer_without_commits_is_refreshed_and_one_that_commits_is_not(subtask: Any) -> None:
+    """† After rescaling a subtask hosts owners that never commit again, and idle sinks complete no checkpoints."""
+    one = subtask(store=Store(refresh_interval=100.0), states={1: {"committed": 7}})
+    one.start()
+    one.clock.advance(99.0)
+    one.driver.snapshot(1)
+    one.driver.complete(1)
+    one.wait(lambda: len(one.reports) == 1)
+    one.clock.advance(2.0)
+    one.driver.snapshot(2)
+    one.driver.complete(2)
+    assert one.store.refreshed.get(timeout=WAIT) == 1
+    one.wait(lambda: len(one.reports) == 2)
+    one.clock.advance(100.0)
+    one.driver.release_new()  # wakes the committing thread, which the clock of a test doesn't
+    assert {one.store.refreshed.get(timeout=WAIT) for _ in range(2)} == {0, 1}
+    assert one.store.refreshed.empty()
+
+
+def test_waiting_for_a_refresh_ends_by_itself(subtask: Any) -> None:
+    one = subtask(store=Store(refresh_interval=0.05))
+    one.metrics.clock = time.monotonic
+    one.start()
+    assert one.store.refreshed.get(timeout=WAIT) == 0
+    assert one.store.refreshed.get(timeout=WAIT) == 0
+
+
+def test_a_refresh_that_fails_fails_the_subtask(subtask: Any) -> None:
+    class Failing(StoreCommitter):
+        def refresh(self) -> None:
+            raise OSError("no broker")
+
+    store = Store(refresh_interval=100.0)
+    one = subtask(store=store, make_committer=lambda owner: Failing(store, owner))
+    one.start()
+    one.clock.advance(100.0)
+    one.driver.release_new()
+    failure = one.letter()
+    assert isinstance(failure, Failure)
+    assert "no broker" in str(failure.error)

@@ -15,7 +15,13 @@ from typing import Any
 
 import xxhash
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from checkpoint import failpoints
 from checkpoint.committables import Committable, SegmentName
@@ -141,6 +147,12 @@ class Job:
     def delete_marker(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.servers})
         admin.delete_consumer_groups([self.group])[self.group].result(10)
+
+    def alter_topic(self, setting: str, value: str) -> None:
+        entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, self.topic, incremental_configs=[entry])
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        admin.incremental_alter_configs([resource])[resource].result(10)
 
     def delete_topic(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.servers})

@@ -432,6 +432,29 @@ def test_two_jobs_under_one_name_are_found_out_and_neither_retries_for_ever(
     assert output(kafka, job) == list(range(5))
 
 
+def test_of_two_running_jobs_with_one_prefix_and_sink_id_one_ends_and_the_other_loses_nothing(
+    kafka: KafkaBroker, make_job: JobMaker
+) -> None:
+    """Pipelines of other names and folders: nothing but Kafka can tell."""
+    mine = make_job(transactional_id_prefix=make_job().topic)
+    theirs = replace(mine, pipeline="theirs", lineage=Lineage("L2"))
+    first, second = mine.committer(), theirs.committer()
+    first.open([])
+    second.open([])
+    second.commit(1, theirs.write(1, records(0, 5)))
+    with pytest.raises(ForeignMarker, match="Two jobs must not use one transactional_id_prefix and sink id"):
+        first.commit(1, mine.write(1, records(100, 5)))
+    first.close()
+    second.commit(2, theirs.write(2, records(5, 5)))
+    with pytest.raises(EarlierOutput, match="another transactional_id_prefix"):
+        mine.committer().open([])
+    with pytest.raises(MarkerLost, match="lineage L2"):
+        mine.restore(1, first.snapshot(), [])
+    second.commit(3, theirs.write(3, records(10, 5)))
+    second.close()
+    assert output(kafka, mine) == list(range(15))
+
+
 def test_an_owner_fenced_by_a_stalled_older_one_goes_on(kafka: KafkaBroker, make_job: JobMaker) -> None:
     job = make_job()
     committer = job.committer()
@@ -567,11 +590,11 @@ def test_a_record_that_the_broker_refuses_is_named_and_nothing_of_its_epoch_is_o
     job = make_job()
     state = run(job, {1: records(0, 5)})
     second = job.write(2, [*records(5, 5), {"k": "large", "id": 10, "x": "x" * 20_000}])
-    _alter(job, "max.message.bytes", "2000")
+    job.alter_topic("max.message.bytes", "2000")
     with pytest.raises(RecordRefused, match=rf"topic '{job.topic}'.*MSG_SIZE_TOO_LARGE.*start again"):
         job.restore(2, state, second)
     assert output(kafka, job) == list(range(5))
-    _alter(job, "max.message.bytes", "100000")
+    job.alter_topic("max.message.bytes", "100000")
     assert job.restore(2, state, second) == second
     assert output(kafka, job) == list(range(11))
 
@@ -679,18 +702,3 @@ def _with_failpoint(job: Job, step: str, call: Callable[[], None]) -> None:
         call()
     finally:
         failpoints.install([])
-
-
-def _alter(job: Job, setting: str, value: str) -> None:
-    from confluent_kafka.admin import (  # type: ignore[attr-defined]
-        AdminClient,
-        AlterConfigOpType,
-        ConfigEntry,
-        ConfigResource,
-        ResourceType,
-    )
-
-    entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, job.topic, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": job.servers})
-    admin.incremental_alter_configs([resource])[resource].result(10)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
 from confluent_kafka.admin import AdminClient
 from deadlines import eventually
-from kafka_sink_helpers import Job
+from kafka_sink_helpers import Job, batch
 
 from pipeline.testing import KafkaBroker
-from sinks.kafka import committer as committer_module
-from sinks.kafka.errors import CommitFailed, MarkerLost, RecordRefused
+from sinks.kafka.errors import MarkerLost, RecordRefused, TopicRefused
 
 JobMaker = Callable[..., Job]
 
@@ -21,23 +21,20 @@ def ids(kafka: KafkaBroker, topic: str) -> list[int]:
 
 
 def test_a_topic_that_is_deleted_before_the_commit_fails_it_and_one_created_anew_asks_for_a_choice(
-    kafka: KafkaBroker, make_job: JobMaker, monkeypatch: pytest.MonkeyPatch
+    kafka: KafkaBroker, make_job: JobMaker
 ) -> None:
     """Kafka deletes the offsets at a topic with it, the marker too. It must neither hang nor write a part again."""
-    monkeypatch.setattr(committer_module, "RETRY_SECONDS", 1.0)
-    monkeypatch.setattr("sinks.kafka.transactions._DELIVERY_TIMEOUT", 5.0)
-    job = make_job(config={"topic.metadata.propagation.max.ms": 500})
+    job = make_job()
     committer = job.committer()
     committer.open([])
     committer.commit(1, job.write(1, [{"k": "a", "id": 0}]))
     state = committer.snapshot()
     second = job.write(2, [{"k": "a", "id": 1}])
-    kafka.delete_topic(job.topic)
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    eventually(lambda: job.topic not in admin.list_topics(timeout=10).topics)
-
-    with pytest.raises((RecordRefused, CommitFailed), match=f"commit checkpoint 2|{job.topic}"):
+    _delete(kafka, job.topic)
+    started = time.monotonic()
+    with pytest.raises((TopicRefused, RecordRefused), match=job.topic):
         committer.commit(2, second)
+    assert time.monotonic() - started < 20  # of the minute that a delivery is waited for
     committer.close()
     kafka.create_topic(job.topic)
     with pytest.raises(MarkerLost, match="on_marker_lost"):
@@ -84,3 +81,44 @@ def test_ids_and_groups_may_be_long_and_keys_of_any_letters(kafka: KafkaBroker, 
     job.restore(2, state, job.write(2, [{"k": "ключ", "id": 1}]))
     assert ids(kafka, job.topic) == [0, 1]
     assert {record.key for record in kafka.consume(job.topic)} == {"ключ".encode()}
+
+
+@pytest.mark.parametrize("new_producer", [False, True])
+def test_a_topic_deleted_before_a_commit_is_named_within_seconds(
+    kafka: KafkaBroker, make_job: JobMaker, make_topic: Callable[..., str], new_producer: bool
+) -> None:
+    other = make_topic("other")
+    job = make_job(marker_topic=other)
+    committer = job.committer()
+    committer.open([])
+    if not new_producer:
+        committer.commit(1, job.write(1, [{"k": "a", "id": 0}]))
+    epoch = job.write(2, [{"k": "a", "id": 1}])
+    _delete(kafka, job.topic)
+    started = time.monotonic()
+    with pytest.raises(TopicRefused, match=f"sink 'out': topic '{job.topic}' doesn't exist .* Create it again"):
+        committer.commit(2, epoch)
+    assert time.monotonic() - started < 20
+    committer.close()
+    kafka.create_topic(job.topic)
+    job.restore(2, committer.snapshot(), epoch)
+    assert ids(kafka, job.topic) == [1]
+
+
+def test_a_topic_deleted_under_an_at_least_once_sink_is_named_within_seconds(
+    kafka: KafkaBroker, make_job: JobMaker
+) -> None:
+    job = make_job(delivery="at_least_once")
+    writer = job.writer()
+    _delete(kafka, job.topic)
+    writer.write_batch(batch([{"k": "a", "id": 1}]))
+    with pytest.raises(TopicRefused, match=f"topic '{job.topic}' doesn't exist"):
+        writer.prepare_commit(1)
+    writer._sender.producer.purge()
+    writer.close()
+
+
+def _delete(kafka: KafkaBroker, topic: str) -> None:
+    kafka.delete_topic(topic)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    eventually(lambda: topic not in admin.list_topics(timeout=10).topics)

@@ -43,6 +43,7 @@ from pipeline.runtime.driver.start_checks import (
     invisible_output,
     open_gates,
     restore_point,
+    shared_names,
     unclaimed_output,
 )
 from pipeline.runtime.driver.start_positions import StartPositions, uncommitted_output
@@ -158,7 +159,7 @@ class JobMaster:
     def _prepare(self) -> tuple[CheckpointStorage, CheckpointConfig | None]:
         """Check what can be checked before anything starts."""
         o, config = self._o, self._o.checkpoints
-        for wrong in invalid_steps(o.plan):
+        for wrong in (*shared_names(o.plan, o.name), *invalid_steps(o.plan, o.name)):
             raise PipelineError(wrong)
         if config is None:
             for wrong in invisible_output(o.plan):

@@ -36,13 +36,29 @@ def check_arguments(restore: str, claim: bool | None, ignore_in_flight: int | No
 # -- the pipeline -----------------------------------------------------------------------------------------------
 
 
-def invalid_steps(plan: Plan) -> Iterator[str]:
+def shared_names(plan: Plan, pipeline: str) -> Iterator[str]:
+    """Sinks that would get in each other's way outside."""
+    users: dict[str, str] = {}
+    for vertex in plan.vertices:
+        for step in vertex.steps:
+            if step.kind is StepKind.SINK:
+                for name in step.payload.exclusive_names(pipeline, step.id):
+                    if users.setdefault(name, step.id) != step.id:
+                        yield (
+                            f"sinks {users[name]!r} and {step.id!r} would both use {name}, and so fence each other: "
+                            "give one of them another id, or another prefix"
+                        )
+
+
+def invalid_steps(plan: Plan, pipeline: str) -> Iterator[str]:
     """What sources and sinks find wrong with themselves, such as a topic that doesn't exist. Asks the brokers."""
     for vertex in plan.vertices:
         for step in vertex.steps:
             if step.kind in (StepKind.SOURCE, StepKind.SINK):
                 try:
                     step.payload.validate()
+                    if step.kind is StepKind.SINK:
+                        step.payload.validate_as(pipeline, step.id, vertex.parallelism)
                 except Exception as error:
                     yield f"step {step.id!r}: {error}"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from checkpoint import failpoints
 from checkpoint.committables import Committable, SegmentName, SinkState
-from checkpoint.committing import CommitLog
+from checkpoint.committing import CommitLog, CommitOrder
 from checkpoint.storage.handles import FileHandle
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.letters import CommittersOpened, Failure
@@ -60,6 +60,8 @@ class SinkDriver:
         self._released: int | None = None
         """Restored epoch that is released and not reported as out."""
         self._committers: dict[int, Committer] = {}
+        self._written: dict[int, float] = {}
+        """When owners have last committed or refreshed."""
         self._log: CommitLog | None = None
         self._change = threading.Condition()
         self._closing = False
@@ -171,14 +173,7 @@ class SinkDriver:
         try:
             self._open_committers()
             while True:
-                with self._change:
-                    order = None
-                    while not self._closing:
-                        assert self._log is not None
-                        order = self._log.next_commit()
-                        if order is not None:
-                            break
-                        self._change.wait()
+                order = self._next_order()
                 if order is None:
                     break
                 committer = self._committers.get(order.owner)
@@ -194,6 +189,7 @@ class SinkDriver:
                     assert self._log is not None
                     self._log.committed(order)
                     waiting = self._log.waiting
+                self._written[order.owner] = self._metrics.clock()
                 self._metrics.gauge("pendingCommits", waiting)
                 self._on_committed(self.step, order.checkpoint_id, waiting, bool(order.committables))
                 self._report_epoch()
@@ -207,6 +203,32 @@ class SinkDriver:
                 except Exception:
                     _LOG.exception("closing a committer of sink %r failed", self.step)
 
+    def _next_order(self) -> CommitOrder | None:
+        """Waits for it, and refreshes committers that have none for long; `None` at the end."""
+        while True:
+            for owner, seconds in self._until_refresh().items():
+                if seconds <= 0:
+                    self._committers[owner].refresh()
+                    self._written[owner] = self._metrics.clock()
+            with self._change:
+                if self._closing:
+                    return None
+                assert self._log is not None
+                order = self._log.next_commit()
+                if order is not None:
+                    return order
+                self._change.wait(min(self._until_refresh().values(), default=None))
+
+    def _until_refresh(self) -> dict[int, float]:
+        """Seconds until a committer must be refreshed, by owner."""
+        now = self._metrics.clock()
+        intervals = {owner: committer.refresh_interval for owner, committer in self._committers.items()}
+        return {
+            owner: self._written[owner] + interval - now
+            for owner, interval in intervals.items()
+            if interval is not None
+        }
+
     def _open_committers(self) -> None:
         owners = sorted({self._own, *self._restored.owners})
         still_pending: dict[int, Sequence[Committable]] = {}
@@ -218,6 +240,7 @@ class SinkDriver:
                 continue
             self._committers[owner] = committer
             still_pending[owner] = committer.open(pending)
+            self._written[owner] = self._metrics.clock()
             highest = max(highest, committer.highest_checkpoint())
         with self._change:
             self._log = CommitLog(self._own, still_pending)

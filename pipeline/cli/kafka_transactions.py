@@ -1,0 +1,113 @@
+"""Transactions that are open in a cluster, by Kafka's own tool: librdkafka can't list them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pipeline.broker.java_tool import run_java_tool
+
+_TOOL: Final = "org.apache.kafka.tools.TransactionsCommand"
+_OVER: Final = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
+"""States of a transactional id without an open transaction."""
+
+
+class NotListed(Exception):
+    """The tool has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    state: str
+    """As Kafka says it: Ongoing, PrepareCommit, PrepareAbort, …"""
+    seconds: float
+    """How long it has been open."""
+    timeout: float
+    """Seconds after which the broker ends it."""
+    partitions: tuple[str, ...]
+    """`topic-0`, …"""
+
+
+@dataclass(frozen=True, slots=True)
+class HangingTransaction:
+    """One that no coordinator will end: it holds readers up for ever."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    epoch: int
+    start_offset: int
+    minutes: float
+
+
+def open_transactions(servers: str, config: Path | None, prefix: str) -> list[OpenTransaction]:
+    """Of transactional ids that begin with `prefix`, the oldest first.
+
+    Args:
+        config: properties file with settings of Kafka's Java admin client.
+
+    Raises:
+        NotListed: the tool has failed; says with what.
+        JavaMissing, FetchFailed, TimeoutExpired: as `run_java_tool`.
+    """
+    listed = _table(_run(servers, config, "list"))
+    described = (
+        one
+        for row in listed
+        if row["TransactionState"] not in _OVER and row["TransactionalId"].startswith(prefix)
+        for one in _table(_run(servers, config, "describe", "--transactional-id", row["TransactionalId"]))
+    )
+    # One may have ended meanwhile.
+    found = [_open(one) for one in described if one["TransactionState"] not in _OVER]
+    return sorted(found, key=lambda one: -one.seconds)
+
+
+def _open(row: dict[str, str]) -> OpenTransaction:
+    duration = row["TransactionDurationMs"]
+    return OpenTransaction(
+        row["TransactionalId"],
+        int(row["ProducerId"]),
+        int(row["ProducerEpoch"]),
+        row["TransactionState"],
+        int(duration) / 1000 if duration.isdigit() else 0.0,
+        int(row["TransactionTimeoutMs"]) / 1000,
+        tuple(sorted(filter(None, row["TopicPartitions"].split(",")))),
+    )
+
+
+def hanging_transactions(servers: str, config: Path | None, topics: Sequence[str]) -> list[HangingTransaction]:
+    """Of the topics; else as `open_transactions`."""
+    return [
+        HangingTransaction(
+            row["Topic"],
+            int(row["Partition"]),
+            int(row["ProducerId"]),
+            int(row["ProducerEpoch"]),
+            int(row["StartOffset"]),
+            float(row["Duration(min)"]),
+        )
+        for topic in topics
+        for row in _table(_run(servers, config, "find-hanging", "--topic", topic))
+    ]
+
+
+def _run(servers: str, config: Path | None, *arguments: str) -> str:
+    security = ("--command-config", str(config)) if config is not None else ()
+    done = run_java_tool(_TOOL, "--bootstrap-server", servers, *security, *arguments)
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
+        raise NotListed(
+            f"Kafka's tool could not {arguments[0]} transactions at {servers}: {said.rstrip('.')}. Check that the "
+            "brokers run, that the address is right, and the settings in --command-config"
+        )
+    return done.stdout
+
+
+def _table(text: str) -> list[dict[str, str]]:
+    lines = [[cell.strip() for cell in line.split("\t")] for line in text.splitlines() if "\t" in line]
+    return [dict(zip(lines[0], cells, strict=True)) for cells in lines[1:]]

@@ -1,0 +1,148 @@
+"""What a stopped job's newest checkpoint holds of a Kafka sink, and committing it without some records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from checkpoint.committables import Committable, SegmentName, SinkState
+from checkpoint.storage import owners
+from checkpoint.storage.restore import RestorePoint, newest, sink_state
+from checkpoint.storage.staging import SharedStaging
+from checkpoint.storage.storage import CheckpointStorage
+from pipeline.errors import PipelineError
+from pipeline.graph import StepKind
+from pipeline.job import Pipeline
+from pipeline.runtime.running_jobs import running_jobs
+from sinks import CommitterContext, KafkaSink, Lineage
+from sinks.kafka.committer import KafkaCommitter
+from sinks.kafka.skip import StagedRecord, find_segment, skip, staged_records
+
+
+@dataclass(frozen=True)
+class Staged:
+    pipeline: str
+    sink_id: str
+    sink: KafkaSink
+    storage: CheckpointStorage
+    """The job's folder."""
+    point: RestorePoint
+    held: SinkState
+
+    @property
+    def checkpoint(self) -> int:
+        return self.point.metadata.id
+
+    @property
+    def uri(self) -> str:
+        """Of the checkpoint."""
+        return self.point.uri
+
+    @property
+    def owners(self) -> list[int]:
+        return sorted(self.held.pending)
+
+    def waiting(self, owner: int) -> Sequence[Committable]:
+        """What of an owner's is not committed, in order. Asks the brokers.
+
+        Raises:
+            PipelineError: there is no such owner.
+        """
+        if owner not in self.held.pending:
+            there = ", ".join(map(str, self.owners)) or "none"
+            raise PipelineError(f"{self.uri} holds no output of owner {owner}; owners with output: {there}")
+        pending = self.held.pending[owner]
+        return self.sink.uncommitted(self.pipeline, self.sink_id, owner, self.held.committers.get(owner), pending)
+
+    def records(self, owner: int, name: SegmentName, rows: Collection[int]) -> list[StagedRecord]:
+        """
+        Raises:
+            PipelineError, NotSkipped: there are no such records, or they are out.
+            DamagedFile: the segment can't be read.
+        """
+        return staged_records(find_segment(self.waiting(owner), name), self._staging(0), rows)
+
+    def skip(self, owner: int, name: SegmentName, rows: Collection[int], save: Path) -> int:
+        """Claims the job, so that whoever else runs it is fenced, then as `sinks.kafka.skip.skip`.
+
+        Raises:
+            StorageError: the job can't be claimed.
+        """
+        claim = owners.claim(self.storage)
+        owners.record_nothing_given_up(self.storage, claim)
+        committer = self._committer(owner, claim.epoch, lambda: owners.check(self.storage, claim))
+        return skip(committer, self.held.pending[owner], name, rows, save, self._staging(claim.epoch))
+
+    def _staging(self, epoch: int) -> SharedStaging:
+        return SharedStaging(self.point.storage, epoch)
+
+    def _committer(self, owner: int, epoch: int, check_owner: Callable[[], None]) -> KafkaCommitter:
+        metadata = self.point.metadata
+        context = CommitterContext(
+            pipeline=self.pipeline,
+            sink_id=self.sink_id,
+            owner=owner,
+            lineage=Lineage(metadata.lineage, metadata.lineage_parent),
+            restored_checkpoint=metadata.id,
+            restored_state=self.held.committers.get(owner),
+            rewind=False,
+            ignore_earlier_output=False,
+            staging=self._staging(epoch),
+            metrics=_NoMetrics(),
+            check_owner=check_owner,
+        )
+        committer = self.sink.create_committer(context)
+        if not isinstance(committer, KafkaCommitter):
+            raise TypeError(f"sink {self.sink_id!r} has another committer than a KafkaSink: {committer!r}")
+        return committer
+
+
+def find_staged(pipeline: Pipeline, sink_id: str) -> Staged:
+    """
+    Raises:
+        PipelineError: the job runs here, it has no such sink, or nothing that could be committed.
+        DamagedFile, StorageError: as `checkpoint.storage.restore`.
+    """
+    sinks = {
+        step.id: step.payload
+        for vertex in pipeline.plan().vertices
+        for step in vertex.steps
+        if step.kind is StepKind.SINK
+    }
+    sink = sinks.get(sink_id)
+    if not isinstance(sink, KafkaSink) or sink.delivery != "exactly_once":
+        there = ", ".join(
+            id for id, one in sinks.items() if isinstance(one, KafkaSink) and one.delivery == "exactly_once"
+        )
+        raise PipelineError(
+            f"pipeline {pipeline.name!r} has no sink {sink_id!r} that stages output for Kafka; there is: "
+            f"{there or 'none'}"
+        )
+    for job in running_jobs():
+        if job.name == pipeline.name:
+            raise PipelineError(
+                f"job {pipeline.name!r} runs here, in process {job.pid}: end it first, by `weir cancel "
+                f"{pipeline.name}` if it can't stop"
+            )
+    if pipeline.checkpoints is None:
+        raise PipelineError(f"pipeline {pipeline.name!r} has no checkpoints, so it has nothing staged that is left")
+    storage = CheckpointStorage(pipeline.checkpoints.uri, pipeline.name)
+    point = newest(storage, pipeline.checkpoints.on_damaged)
+    if point is None:
+        raise PipelineError(f"{storage.location} has no checkpoint")
+    claimed = point.metadata.pipeline == pipeline.name if point.claimed is None else point.claimed
+    if not claimed:
+        raise PipelineError(
+            f"output that {point.uri} holds is not that of job {pipeline.name!r} to commit: a start from there was "
+            "told to leave it, or it is another pipeline's"
+        )
+    return Staged(pipeline.name, sink_id, sink, storage, point, sink_state(point.storage, point.metadata, sink_id))
+
+
+class _NoMetrics:
+    """Nobody looks at what the command counts."""
+
+    def count(self, name: str, n: float = 1) -> None: ...
+
+    def gauge(self, name: str, value: float | str | None) -> None: ...

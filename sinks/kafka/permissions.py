@@ -1,0 +1,127 @@
+"""What Kafka must permit the user of an exactly-once sink, asked so that nothing changes and nobody is fenced.
+
+A transactional id: it is initialised with a timeout longer than a broker allows. The broker looks at the permission
+first and at the timeout next, and then refuses. A marker's group and topic: an offset is committed to a partition that
+no topic has; the broker looks at the permissions first, and has nowhere to write it to.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from sinks.kafka.clients import client_config, producer_config
+from sinks.kafka.errors import BrokerUnavailable, MissingPermission
+from sinks.kafka.validation import largest_transaction_timeout
+
+TIMEOUT: Final = 15.0
+"""Seconds for all questions about one name."""
+
+_TRY_AGAIN: Final = 0.2
+_AT_ONCE: Final = 8
+"""Names that are asked about at the same time."""
+_LONGEST_TIMEOUT_MS: Final = 2**31 - 1
+_NO_PARTITION: Final = 2**31 - 1
+_MESSAGE_LIMIT: Final = 1_048_588
+
+_TRANSACTIONAL_ID: Final = KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+_GROUP: Final = KafkaError.GROUP_AUTHORIZATION_FAILED
+_TOPIC: Final = KafkaError.TOPIC_AUTHORIZATION_FAILED
+REFUSALS: Final = frozenset({_TRANSACTIONAL_ID, _GROUP, _TOPIC, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
+"""Errors that say that a permission is missing."""
+
+
+def check_owners(servers: str, config: Mapping[str, Any], owners: Iterable[str], marker_topic: str) -> None:
+    """That each of these owners can commit its marker, as far as Kafka tells.
+
+    Args:
+        owners: their names, those of transactional ids and marker groups.
+
+    Raises:
+        MissingPermission: it may not; names what is to be granted.
+        BrokerUnavailable: no answer within `TIMEOUT`.
+    """
+    asks_ids = largest_transaction_timeout(servers, config) != _LONGEST_TIMEOUT_MS
+
+    def check(owner: str) -> None:
+        if asks_ids:
+            _ask(lambda: _transactional_id(servers, config, owner), servers, owner, marker_topic)
+        check_group(servers, config, owner, marker_topic)
+
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="kafka-permissions") as pool:
+        for _ in pool.map(check, owners):
+            pass
+
+
+def check_group(servers: str, config: Mapping[str, Any], owner: str, marker_topic: str) -> None:
+    """That the owner's marker can be committed to its group.
+
+    Raises:
+        MissingPermission, BrokerUnavailable: as `check_owners`.
+    """
+    _ask(lambda: _marker_group(servers, config, owner, marker_topic), servers, owner, marker_topic)
+
+
+def to_grant(code: int, owner: str, marker_topic: str) -> str:
+    """What to grant for an error of `REFUSALS`, as part of a sentence."""
+    if code == _TRANSACTIONAL_ID:
+        return f"grant the sink's user WRITE on transactional id {owner!r}"
+    if code == _GROUP:
+        return f"grant the sink's user READ on group {owner!r}, where its marker is"
+    if code == _TOPIC:
+        return (
+            f"grant the sink's user READ on topic {marker_topic!r}, at which its marker is kept as a committed offset, "
+            "and WRITE on the topics it writes to"
+        )
+    return "grant the sink's user IDEMPOTENT_WRITE on the cluster"
+
+
+class _Silent:
+    def log(self, level: int, message: str, *args: object) -> None:
+        """Called by the client, as a logger's."""
+
+
+def _transactional_id(servers: str, config: Mapping[str, Any], owner: str) -> KafkaError | None:
+    settings = {
+        **producer_config(servers, config, "exactly_once", _MESSAGE_LIMIT),
+        "transactional.id": owner,
+        "transaction.timeout.ms": _LONGEST_TIMEOUT_MS,
+        "logger": _Silent(),  # else it writes to stderr that the timeout is refused
+    }
+    try:
+        Producer(settings).init_transactions(TIMEOUT)
+    except KafkaException as error:
+        cause: KafkaError = error.args[0]
+        return None if cause.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT else cause
+    return None
+
+
+def _marker_group(servers: str, config: Mapping[str, Any], owner: str, marker_topic: str) -> KafkaError | None:
+    admin = AdminClient(client_config(servers, config))
+    nowhere = ConsumerGroupTopicPartitions(owner, [TopicPartition(marker_topic, _NO_PARTITION, 0)])
+    try:
+        answer = admin.alter_consumer_group_offsets([nowhere], request_timeout=TIMEOUT)[owner].result()
+    except KafkaException as error:
+        return error.args[0]  # type: ignore[no-any-return]
+    cause: KafkaError | None = answer.topic_partitions[0].error
+    return None if cause is None or cause.code() == KafkaError.UNKNOWN_TOPIC_OR_PART else cause
+
+
+def _ask(question: Callable[[], KafkaError | None], servers: str, owner: str, marker_topic: str) -> None:
+    """Again while the answer is neither yes nor no: a coordinator may be starting."""
+    deadline = time.monotonic() + TIMEOUT
+    while (cause := question()) is not None:
+        if cause.code() in REFUSALS:
+            advice = to_grant(cause.code(), owner, marker_topic)
+            raise MissingPermission(f"a permission is missing at {servers} ({cause.str()}): {advice}")
+        if time.monotonic() >= deadline:
+            raise BrokerUnavailable(
+                f"the Kafka brokers at {servers} don't tell whether {owner!r} may be used: {cause.str()}. Check that "
+                "they run and can be reached, and the security settings in config"
+            )
+        time.sleep(_TRY_AGAIN)

@@ -1,0 +1,134 @@
+"""A record that Kafka refuses when its checkpoint is committed: where it is staged, and how to go on without it."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final
+
+from confluent_kafka import KafkaError
+
+from sinks.kafka.errors import CommitRefused, RecordRefused, RefusedRecord
+from sinks.kafka.rows import Rows, headers_size
+from sinks.kafka.segments import read_segment
+from sinks.sink import Committable, SegmentName, Staging
+
+LeftOut = Mapping[SegmentName, Collection[int]]
+"""Numbers of rows, from 0, by their segment."""
+
+_OF_THE_TOPIC: Final = frozenset(
+    {
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+    }
+)
+"""Refusals of whatever is written to the topic: once somebody has mended it, a restart succeeds."""
+
+
+def read_rows(segment: Committable, staging: Staging) -> Iterator[Rows]:
+    """
+    Raises:
+        DamagedFile: it can't be read.
+    """
+    for file in segment.files:
+        yield from read_segment(staging.read(file))
+
+
+def without(pieces: Iterator[Rows], numbers: Collection[int]) -> Iterator[Rows]:
+    """What is left of a segment's rows, in order."""
+    first = 0
+    for rows in pieces:
+        start, end = 0, len(rows)
+        for number in sorted(number - first for number in numbers if first <= number < first + end):
+            if start < number:
+                yield rows.slice(start, number)
+            start = number + 1
+        if start < end:
+            yield rows.slice(start)
+        first += end
+
+
+def explained(
+    refused: RecordRefused,
+    sink_id: str,
+    owner: int,
+    segments: Sequence[Committable],
+    staging: Staging,
+    left_out: LeftOut,
+) -> RecordRefused:
+    """The refusal with the place of its record, and the command that leaves it out.
+
+    Args:
+        segments: what was to be committed.
+        left_out: rows that were left out of it.
+    """
+    record = refused.record
+    place = None if record is None else _find(record, segments, staging, left_out)
+    if record is None or place is None:
+        return refused
+    name, blames = place
+    to_blame = [number for number, blame in blames.items() if blame == max(blames.values())]
+    numbers = sorted({*to_blame, *left_out.get(name, ())})
+    rows = " ".join(f"--row {number}" for number in numbers)
+    where = f"segment {name.epoch}/{name.index} of owner {owner}, row {to_blame[0]}"
+    error = record.error
+    message = (
+        f"sink {sink_id!r}: Kafka refused the record in {where} {record}: {error.str()} ({error.name()}). Nothing of "
+        "its transaction is out. Make the topic accept it (limits, permissions, partitions) and start again; or save "
+        f"it in a file and go on without it, by `weir sink skip SCRIPT {shlex.quote(sink_id)} --owner {owner} "
+        f"--segment {name.epoch}/{name.index} {rows} --save FILE --yes`, where SCRIPT is the job's, and start again"
+    )
+    kind = RecordRefused if error.code() in _OF_THE_TOPIC else CommitRefused
+    return kind(message, record)
+
+
+def first_row(
+    refused: RecordRefused, segments: Sequence[Committable], staging: Staging, left_out: LeftOut
+) -> tuple[SegmentName, int] | None:
+    """Where the record is; `None` if it is unknown, or its topic refuses all records alike."""
+    record = refused.record
+    if record is None or record.error.code() in _OF_THE_TOPIC:
+        return None
+    place = _find(record, segments, staging, left_out)
+    return None if place is None else (place[0], min(place[1]))
+
+
+def _find(
+    record: RefusedRecord, segments: Sequence[Committable], staging: Staging, left_out: LeftOut
+) -> tuple[SegmentName, dict[int, int]] | None:
+    """The first segment that has the record, and the numbers of all its rows with this key and value, each with how
+    much it is to blame."""
+    for segment in segments:
+        out = left_out.get(segment.name, ())
+        found: dict[int, int] = {}
+        first = 0
+        for rows in read_rows(segment, staging):
+            for i, value in enumerate(rows.values):
+                if value == record.value and first + i not in out and _is(rows, i, record):
+                    found[first + i] = _to_blame(rows, i, record.error)
+            first += len(rows)
+        if found:
+            return segment.name, found
+    return None
+
+
+def _is(rows: Rows, i: int, record: RefusedRecord) -> bool:
+    partition = rows.partitions[i] if rows.partitions is not None else -1
+    return (
+        (rows.topics[i] if rows.topics is not None else rows.topic) == record.topic
+        and (rows.keys[i] if rows.keys is not None else None) == record.key
+        and partition in (-1, record.partition)
+    )
+
+
+def _to_blame(rows: Rows, i: int, error: KafkaError) -> int:
+    """Tells apart rows of one key and value, by what the client doesn't report: headers and timestamps."""
+    if error.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG_SIZE):
+        return headers_size(rows.headers[i] if rows.headers is not None else None)
+    timestamp = rows.timestamps[i] if rows.timestamps is not None else None
+    if error.code() == KafkaError.INVALID_TIMESTAMP and timestamp is not None:
+        return abs(timestamp - round(time.time() * 1000))
+    return 0
