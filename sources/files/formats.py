@@ -106,6 +106,11 @@ class SplitContent(ABC):
             FolderUnavailable: the file can't be read, or is damaged.
         """
 
+    @property
+    @abstractmethod
+    def whole(self) -> bool:
+        """Once `read` has said that this is the end: whether it is the end of the file as it was found, for certain."""
+
     @abstractmethod
     def close(self) -> None: ...
 
@@ -157,8 +162,10 @@ class JsonLines(SplitContent):
         self._next = 0
         self._tail = b""
         self._ended = False
+        self._size = split.size
+        self._compression = next((c for suffix, c in _COMPRESSIONS.items() if split.path.endswith(suffix)), None)
         with _explained(split.path):
-            self._stream = _open_lines(folder, split)
+            self._stream = _open_lines(folder, split, self._compression)
 
     def read(self, most: int) -> Chunk | None:
         with _explained(self._path):
@@ -172,6 +179,10 @@ class JsonLines(SplitContent):
         chunk = self._decode(lines, unended=last and bool(self._tail))
         self._offset, self._row = chunk.position(len(chunk.rows))
         return chunk
+
+    @property
+    def whole(self) -> bool:
+        return self._compression is None and self._offset >= self._size
 
     def close(self) -> None:
         self._stream.close()
@@ -225,9 +236,8 @@ class JsonLines(SplitContent):
         log.warning("skipped a bad record: %s", text)
 
 
-def _open_lines(folder: Folder, split: Split) -> pa.NativeFile:
+def _open_lines(folder: Folder, split: Split, compression: str | None) -> pa.NativeFile:
     """Standing at the split's offset."""
-    compression = next((c for suffix, c in _COMPRESSIONS.items() if split.path.endswith(suffix)), None)
     if compression is None:
         file = folder.open(split.path)
         file.seek(split.offset)
@@ -293,6 +303,10 @@ class ParquetRows(SplitContent):
         chunk = _Rows(batch, batch.nbytes, range(first, first + len(batch)), self._group, self._row, self._group_rows)
         self._row += len(batch)
         return chunk
+
+    @property
+    def whole(self) -> bool:
+        return True  # its footer says what belongs to it
 
     def close(self) -> None:
         self._held = None

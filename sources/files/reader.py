@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ..rate_limit import RateLimit
 from ..source import END, End, SourceBatch, SourceContext, SourceReader
-from .errors import FileChanged, FileGone
+from .errors import BadRecord, FileChanged, FileGone
 from .folder import Folder, FoundFile
 from .formats import Chunk, FileRows, FormatOptions, SplitContent, open_split
 from .ledger import Ledger, Order, Split
@@ -165,9 +165,19 @@ class FileReader(SourceReader):
         content, split = self._content, self._split
         if content is None or split is None:
             return None  # it wasn't there
-        chunk = content.read(max_records)
+        try:
+            chunk = content.read(max_records)
+        except BadRecord:
+            # A file that was cut off has half a line at its end.
+            now = self._folder.look(split.path)
+            if now is None:
+                self._end(content, split)
+                return None
+            if now != split.file:
+                self._changed(split, now)
+            raise
         if chunk is None:
-            self._end(split)
+            self._end(content, split)
             return None
         self._chunk = chunk
         if not chunk.rows:
@@ -176,13 +186,15 @@ class FileReader(SourceReader):
             self._limit.take(len(chunk.rows))
         return SourceBatch(chunk.values, size=chunk.size, context=FileRows(split.path, chunk.rows))
 
-    def _end(self, split: Split) -> None:
-        if self._content is not None:
-            self._content.close()
+    def _end(self, content: SplitContent, split: Split) -> None:
+        content.close()
         self._content = self._split = None
         now = self._folder.look(split.path)
         if now is not None and now != split.file:
             self._changed(split, now)
+        if now is None and not content.whole:
+            # † One that was emptied and removed looks as if it ended here.
+            self._check(split, None)
         self._ledger.finish(split)
 
     def _settle_chunk(self) -> None:

@@ -68,6 +68,15 @@ def open_splits(
             if warning is not None:
                 log.warning("source %s: %s", place.source_id, warning)
         split.ended = split.ended or (split.end is not None and split.position >= split.end)
+    beyond = [split for split in splits if split.ended and high[split.key] > (split.end or 0)]
+    if place.restored and beyond and all(split.ended for split in splits):
+        log.warning(
+            "source %s: %s had ended at offset %s by the checkpoint, which keeps its ends: what has come since is not "
+            "read. Name new offsets as end to go on, or leave end out and stop the job",
+            place.source_id,
+            beyond[0],
+            beyond[0].end,
+        )
     return splits
 
 

@@ -430,6 +430,35 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> Non
         reader(jsonl(tmp_path), [state])
 
 
+def test_a_file_that_is_emptied_and_removed_while_it_is_read_is_not_taken_as_read(tmp_path: Path) -> None:
+    """† To who has it open it seems to end there."""
+    path = lines(tmp_path, "a", ["x" * 1000] * 3000)  # more than is read at once
+    reading = reader(jsonl(tmp_path))
+    reading.poll(1, 0.0)
+    path.write_bytes(b"")
+    path.unlink()
+    with pytest.raises(FileGone, match=r"a is gone from .*part of it was read"):
+        list(batches(reading))
+
+
+def test_a_file_that_is_removed_while_it_is_read_is_read_to_its_end_if_it_is_whole(tmp_path: Path) -> None:
+    path = lines(tmp_path, "a", [1, 2, 3])
+    reading = reader(jsonl(tmp_path))
+    reading.poll(1, 0.0)
+    path.unlink()
+    assert [value for batch in batches(reading) for value in values_of(batch)] == [2, 3]
+
+
+def test_half_a_line_where_a_file_was_cut_off_is_no_bad_record(tmp_path: Path) -> None:
+    path = lines(tmp_path, "a", ["x" * 1000] * 3000)
+    reading = reader(jsonl(tmp_path))
+    reading.poll(1, 0.0)
+    with path.open("r+b") as file:
+        file.truncate(2_000_000)
+    with pytest.raises(FileChanged, match="has changed while it was being read"):
+        list(batches(reading))
+
+
 def test_a_file_that_nothing_was_read_of_may_still_grow(tmp_path: Path) -> None:
     path = lines(tmp_path, "a", [1])
     state = reader(jsonl(tmp_path)).snapshot(1, 0)

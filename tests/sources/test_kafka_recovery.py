@@ -108,6 +108,22 @@ def test_an_ended_split_stays_ended_and_keeps_its_end(
     assert subtask(topics=[topic], end="latest", restored=stored(reading.reader.snapshot(1, 0))).read_to_end() == []
 
 
+def test_a_job_that_has_ended_says_so_when_more_has_come_since(
+    kafka: KafkaBroker, make_topic: MakeTopic, subtask: OpenSubtask, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = make_topic()
+    kafka.produce(topic, numbered(3))
+    bounded = subtask(topics=[topic], end="latest")
+    bounded.read_to_end()
+    state = stored(bounded.reader.snapshot(1, 0))
+    subtask(topics=[topic], end="latest", restored=state).read_to_end()
+    assert not caplog.records
+    kafka.produce(topic, numbered(3))
+    assert subtask(topics=[topic], end="latest", restored=state).read_to_end() == []
+    assert "what has come since is not read" in caplog.text
+    assert len(subtask(topics=[topic], end={topic: 6}, restored=state).read_to_end()) == 3
+
+
 def test_a_split_is_not_ended_while_its_last_records_are_not_emitted(
     kafka: KafkaBroker, make_topic: MakeTopic, subtask: OpenSubtask
 ) -> None:
