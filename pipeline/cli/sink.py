@@ -126,8 +126,8 @@ def skip(
 ) -> None:
     """Leave records that Kafka refuses out of a stopped job's output, and save them in a file.
 
-    All that waits up to the segment is committed, but for these records. The next start goes on behind it. A driver of
-    the job that runs elsewhere is fenced.
+    All that waits up to the segment is committed, but for these records; of other owners what is of older epochs. The
+    next start goes on behind it. A driver of the job that runs elsewhere is fenced.
     """
     from checkpoint.committables import SegmentName
 
@@ -142,16 +142,16 @@ def skip(
             _print_records(records)
             if save.exists():
                 raise click.ClickException(f"{save} exists; name a new file for the records to be saved in")
-            before = sum(one.name <= name for one in staged.waiting(owner))
+            count = sum(map(len, staged.upto(owner, name).values()))
             click.echo(
-                f"would save these records in {save} and commit {before} segment(s) of owner {owner}, up to and with "
-                f"{segment}, without them. Nothing was changed; add --yes to do it"
+                f"would save these records in {save} and commit {count} segment(s), up to and with {segment} of owner "
+                f"{owner}, without them. Nothing was changed; add --yes to do it"
             )
             return
         done = staged.skip(owner, name, set(rows), save)
         click.echo(
-            f"{len(records)} record(s) are in {save}, and {done} segment(s) of owner {owner} are committed without "
-            "them. Start the job again",
+            f"{len(records)} record(s) are in {save}, and {done} segment(s), up to and with {segment} of owner "
+            f"{owner}, are committed without them. Start the job again",
             err=True,
         )
 

@@ -17,7 +17,7 @@ from pipeline.job import Pipeline
 from pipeline.runtime.running_jobs import running_jobs
 from sinks import CommitterContext, KafkaSink, Lineage
 from sinks.kafka.committer import KafkaCommitter
-from sinks.kafka.skip import StagedRecord, find_segment, skip, staged_records
+from sinks.kafka.skip import StagedRecord, find_segment, skip, staged_records, to_commit
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,14 @@ class Staged:
         """
         return staged_records(find_segment(self.waiting(owner), name), self._staging(0), rows)
 
+    def upto(self, owner: int, name: SegmentName) -> dict[tuple[int, int], list[Committable]]:
+        """By epoch and owner: what goes out with an owner's segment. Asks the brokers.
+
+        Raises:
+            PipelineError: as `waiting`.
+        """
+        return to_commit({each: self.waiting(each) for each in {owner, *self.owners}}, owner, name)
+
     def skip(self, owner: int, name: SegmentName, rows: Collection[int], save: Path) -> int:
         """Claims the job, so that whoever else runs it is fenced, then as `sinks.kafka.skip.skip`.
 
@@ -71,8 +79,11 @@ class Staged:
         """
         claim = owners.claim(self.storage)
         owners.record_nothing_given_up(self.storage, claim)
-        committer = self._committer(owner, claim.epoch, lambda: owners.check(self.storage, claim))
-        return skip(committer, self.held.pending[owner], name, rows, save, self._staging(claim.epoch))
+        committers = {
+            each: self._committer(each, claim.epoch, lambda: owners.check(self.storage, claim))
+            for each in sorted({owner, *(each for _, each in self.upto(owner, name))})
+        }
+        return skip(committers, self.held.pending, owner, name, rows, save, self._staging(claim.epoch))
 
     def _staging(self, epoch: int) -> SharedStaging:
         return SharedStaging(self.point.storage, epoch)

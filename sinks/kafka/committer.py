@@ -195,6 +195,12 @@ class KafkaCommitter(Committer):
                     return False
                 ctx = self._ctx
                 culprit = self._one_by_one(refused, left)
+                if culprit is None:
+                    raise RecordRefused(
+                        f"{refused}. It took each record of that batch alone a moment later, so the topic seems to be "
+                        "mended; the next attempt commits again",
+                        refused.record,
+                    ) from refused
                 raise explained(culprit, ctx.sink_id, ctx.owner, left, ctx.staging, self._left_out) from refused
         return True
 
@@ -210,9 +216,10 @@ class KafkaCommitter(Committer):
         self._lowered_limit = limit
         return True
 
-    def _one_by_one(self, refused: RecordRefused, segments: Sequence[Committable]) -> RecordRefused:
+    def _one_by_one(self, refused: RecordRefused, segments: Sequence[Committable]) -> RecordRefused | None:
         """† The client reports a whole batch as refused. So each record from the first of that batch on is sent in one
-        of its own, in a transaction that is aborted, until one is refused: that is to blame."""
+        of its own, in a transaction that is aborted, until one is refused: that is to blame. `None` if all are taken:
+        no record may be named then, since it would be left out."""
         first = first_row(refused, segments, self._ctx.staging, self._left_out)
         if first is None:
             return refused
@@ -231,7 +238,7 @@ class KafkaCommitter(Committer):
             return culprit
         finally:
             self._discard(abort=True)
-        return refused
+        return None
 
     def _refresh(self) -> None:
         producer = self._ready_producer(_MESSAGE_LIMIT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,8 +84,9 @@ def staged_records(segment: Committable, staging: Staging, rows: Collection[int]
 
 
 def skip(
-    committer: KafkaCommitter,
-    restored: Sequence[Committable],
+    committers: Mapping[int, KafkaCommitter],
+    restored: Mapping[int, Sequence[Committable]],
+    owner: int,
     name: SegmentName,
     rows: Collection[int],
     save: Path,
@@ -93,12 +94,15 @@ def skip(
 ) -> int:
     """Commit all that waits up to the segment, and the segment without these rows, which are saved before.
 
-    It settles as a restore does. The marker then says that the segment is out, so that the checkpoint that holds it can
-    still be restored, and older ones can't.
+    It settles as a restore does, and commits epoch by epoch over all owners: after rescaling a key's older records may
+    lie with another one†. The marker then says that the segment is out, so that the checkpoint that holds it can still
+    be restored, and older ones can't.
 
     Args:
-        committer: of the owner, not opened yet; closed at the end.
-        restored: what the checkpoint has of the owner's.
+        committers: by owner: of the segment's, and of all that have older epochs waiting. Not opened yet; closed at the
+            end.
+        restored: what the checkpoint has of theirs.
+        owner: whose segment it is.
 
     Returns:
         How many segments were committed.
@@ -111,16 +115,29 @@ def skip(
         Fenced: another driver owns the job.
     """
     try:
-        todo = committer.open(restored)
-        records = staged_records(find_segment(todo, name), staging, rows)
+        todo = {each: committer.open(restored.get(each, ())) for each, committer in committers.items()}
+        records = staged_records(find_segment(todo[owner], name), staging, rows)
         save_records(save, records)
-        committer.leave_out(name, rows)
-        upto = [one for one in todo if one.name <= name]
-        for epoch in sorted({one.name.epoch for one in upto}):
-            committer.commit(epoch, [one for one in upto if one.name.epoch == epoch])
-        return len(upto)
+        committers[owner].leave_out(name, rows)
+        upto = to_commit(todo, owner, name)
+        for (epoch, each), segments in sorted(upto.items()):
+            committers[each].commit(epoch, segments)
+        return sum(map(len, upto.values()))
     finally:
-        committer.close()
+        for committer in committers.values():
+            committer.close()
+
+
+def to_commit(
+    waiting: Mapping[int, Sequence[Committable]], owner: int, name: SegmentName
+) -> dict[tuple[int, int], list[Committable]]:
+    """By epoch and owner: what must be committed with an owner's segment, which is the last."""
+    found: dict[tuple[int, int], list[Committable]] = {}
+    for each, committables in waiting.items():
+        for one in committables:
+            if one.name.epoch < name.epoch or (each == owner and one.name <= name):
+                found.setdefault((one.name.epoch, each), []).append(one)
+    return found
 
 
 def save_records(path: Path, records: Sequence[StagedRecord]) -> None:

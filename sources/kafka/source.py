@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaException, Producer
 
 from checkpoint.config import Seconds
 from checkpoint.formats import RegistryFormat
@@ -125,11 +125,12 @@ class KafkaSource(Source):
 
         Raises:
             KafkaUnavailable: no broker answered within 10 s, or it refused.
-            ValueError: a topic or partition doesn't exist.
+            ValueError: a topic or partition doesn't exist, or librdkafka doesn't take a setting.
             MissingPermission: the client may not do something that it will have to do; says what to grant.
             RegistryUnavailable: a format's schema registry doesn't answer, or refuses.
             SchemaRefused: a format's schema is none.
         """
+        self._check_settings()
         with Cluster(self.options, VALIDATE_TIMEOUT_S) as cluster:
             topics = cluster.topics().values()
             cluster.check_group()
@@ -139,6 +140,15 @@ class KafkaSource(Source):
         for name, offsets in (("start", self.options.start), ("end", self.options.end)):
             if isinstance(offsets, Mapping) and timestamp_of(offsets) is None:
                 check_named(name, offsets, existing)
+
+    def _check_settings(self) -> None:
+        o, name = self.options, "weir-validate"
+        try:
+            Consumer({**o.consumer_config(name, name), "log_level": 0}).close()
+            if o.dead_letters is not None:
+                Producer({**o.dead_letter_config(name), "log_level": 0})
+        except KafkaException as error:
+            raise ValueError(f"config is not what librdkafka takes: {error.args[0].str()}") from error
 
     def _check_formats(self) -> None:
         topic = self.options.topics[0] if self.options.topics is not None else None

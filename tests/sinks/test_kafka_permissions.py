@@ -26,7 +26,7 @@ from pipeline import JobFailed, Pipeline
 from pipeline.broker.security import Security
 from pipeline.preview import preview
 from pipeline.testing import KafkaBroker
-from sinks.kafka.errors import CommitFailed, MissingPermission, TopicRefused
+from sinks.kafka.errors import CommitFailed, MissingPermission, RecordRefused, TopicRefused
 from sources import SequenceSource
 
 USER = "job"
@@ -152,6 +152,21 @@ def test_a_topic_chosen_by_the_record_needs_read_where_the_markers_are(secured: 
     assert written(secured, job) == 3
 
 
+def test_a_topic_chosen_by_the_record_is_checked_when_the_first_record_for_it_is_in_hand(
+    secured: KafkaBroker, make_job: MakeJob
+) -> None:
+    job, other = make_job(), make_job().topic
+    topic = job.topic
+    job.options |= {"topic": lambda r: r.get("to", topic), "marker_topic": topic}
+    _grant(secured, _documented(job))
+    start(job)
+    for granted, missing in ((None, "DESCRIBE"), (READ, "WRITE")):
+        if granted is not None:
+            _grant(secured, [(TOPIC, other, granted)])
+        with pytest.raises(RecordRefused, match=f"'id': 1, .*: the permission {missing} on topic '{other}' is missing"):
+            job.write(1, [{"k": "a", "id": 0}, {"k": "a", "id": 1, "to": other}])
+
+
 def test_the_marker_topic_needs_no_more_than_read(secured: KafkaBroker, make_job: MakeJob) -> None:
     job = make_job(marker_topic=make_job().topic)
     _grant(secured, [(TOPIC, job.topic, WRITE), (ID, job.group, WRITE), (GROUP, job.group, READ)])
@@ -185,6 +200,7 @@ def test_the_check_disturbs_no_job_that_runs_and_leaves_nothing_behind(secured: 
     [
         (ID, "could not commit checkpoint 2 .* grant the sink's user WRITE on transactional id"),
         (GROUP, "could not commit checkpoint 2 .* grant the sink's user READ on group"),
+        (TOPIC, "could not commit checkpoint 2 .* grant the sink's user READ on topic .* and WRITE on the topics"),
     ],
 )
 def test_a_permission_that_is_taken_away_is_named_by_the_running_sink(
@@ -196,7 +212,7 @@ def test_a_permission_that_is_taken_away_is_named_by_the_running_sink(
     committer.open([])
     committer.commit(1, job.write(1, records(0, 3)))
     epoch = job.write(2, records(3, 3))
-    _revoke(secured, revoked, job.group)
+    _revoke(secured, revoked, job.topic if revoked == TOPIC else job.group)
     with pytest.raises(CommitFailed, match=message):
         committer.commit(2, epoch)
     committer.close()

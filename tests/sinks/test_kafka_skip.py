@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
@@ -18,10 +18,11 @@ from kafka_sink_helpers import FolderStaging, Job, records
 from checkpoint.committables import Committable, SegmentName
 from checkpoint.errors import PermanentFailure
 from pipeline.testing.kafka import KafkaBroker
-from sinks.kafka.errors import CommitRefused, OutputAhead
+from sinks.kafka.errors import CommitRefused, OutputAhead, RecordRefused
 from sinks.kafka.refusal import read_rows, without
 from sinks.kafka.rows import Rows
 from sinks.kafka.skip import NotSkipped, skip
+from sinks.kafka.transactions import TransactionalProducer
 
 JobMaker = Callable[..., Job]
 Segment = tuple[int, int]
@@ -43,7 +44,8 @@ def skipped(
     save: Path,
 ) -> int:
     restored = replace(job, restored_checkpoint=checkpoint, restored_state=state)
-    return skip(restored.committer(), pending, SegmentName(*segment), rows, save, FolderStaging(job.folder))
+    committers = {0: restored.committer()}
+    return skip(committers, {0: pending}, 0, SegmentName(*segment), rows, save, FolderStaging(job.folder))
 
 
 @pytest.fixture
@@ -198,6 +200,50 @@ def test_the_one_record_of_a_batch_that_a_topic_does_not_take_is_named(kafka: Ka
         committer.commit(1, pending)
     committer.close()
     assert output(kafka, job) == []
+
+
+def test_older_epochs_of_other_owners_go_out_first(kafka: KafkaBroker, make_job: JobMaker, tmp_path: Path) -> None:
+    """Epochs 1 and 3 were written by two subtasks, and epoch 2 by one of them: a key's records are with both."""
+    job = make_job()
+    opened = {owner: job.committer(owner) for owner in (0, 1)}
+    states = {}
+    for owner, committer in opened.items():
+        committer.open([])
+        states[owner] = committer.snapshot()
+        committer.close()
+    parts = [job.write(epoch, records(first, 3)) for epoch, first in ((1, 0), (2, 3), (3, 6), (3, 9), (4, 12))]
+    pending = {0: [*parts[0], *parts[2], *parts[4]], 1: [*parts[1], *parts[3]]}
+    committers = {
+        owner: replace(job, restored_checkpoint=4, restored_state=states[owner]).committer(owner) for owner in (0, 1)
+    }
+    staging = FolderStaging(job.folder)
+    assert skip(committers, pending, 0, SegmentName(3, 0), {1}, tmp_path / "saved.jsonl", staging) == 3
+    assert output(kafka, job) == [0, 1, 2, 3, 4, 5, 6, 8]
+
+
+def test_no_record_is_named_if_the_topic_takes_all_of_them_by_the_time_of_the_look(
+    kafka: KafkaBroker, make_job: JobMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Naming the first one of the batch would have a good record left out."""
+    job = make_job()
+    pending = job.write(1, [*records(0, 5), {"k": None, "id": 5}, *records(6, 5)])
+    probe = TransactionalProducer.probe
+
+    def mended(self: TransactionalProducer, pieces: Iterable[Rows]) -> None:
+        job.alter_topic("cleanup.policy", "delete")
+        probe(self, pieces)
+
+    monkeypatch.setattr(TransactionalProducer, "probe", mended)
+    job.alter_topic("cleanup.policy", "compact")
+    committer = job.committer()
+    committer.open([])
+    with pytest.raises(RecordRefused, match="the topic seems to be mended") as caught:
+        committer.commit(1, pending)
+    assert not isinstance(caught.value, PermanentFailure)
+    assert "weir sink skip" not in str(caught.value)
+    committer.close()
+    job.restore(1, committer.snapshot(), pending)
+    assert output(kafka, job) == list(range(11))
 
 
 @given(st.lists(st.integers(0, 4), max_size=6), st.sets(st.integers(0, 30)))

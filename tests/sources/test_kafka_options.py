@@ -137,3 +137,17 @@ def test_state_is_plain_values() -> None:
         "splits": [["t", 0, "id", 5, None, False]],
         "dead_letters": [],
     }
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"config": {"fetch.mim.bytes": 1}},
+        {"config": {"ssl.foo": "x"}},
+        {"on_bad_record": DeadLetter("letters", config={"lingr.ms": 3})},
+    ],
+)
+def test_a_setting_that_librdkafka_does_not_know_is_named_at_the_start(options: dict[str, Any]) -> None:
+    source = KafkaSource("127.0.0.1:1", topics=["orders"], **options)
+    with pytest.raises(ValueError, match=r'config is not what librdkafka takes: No such configuration property: "'):
+        source.validate()
