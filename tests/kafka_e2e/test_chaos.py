@@ -37,6 +37,8 @@ MINUTES = float(os.environ.get("WEIR_STRESS_MINUTES", 30))
 BROKERS = int(os.environ.get("WEIR_STRESS_BROKERS", 1))
 PATIENCE = 240.0
 """Seconds within which a job that nobody disturbs runs, and its output has come up with its input."""
+LONGEST_READ = 5.0
+"""Seconds."""
 PER_SECOND = 200
 """Records of input."""
 PARTITIONS = 4
@@ -128,7 +130,8 @@ class Output:
             AssertionError: a record is lost, doubled, out of order or corrupted.
         """
         before = -1
-        while before < len(self._reader.records):
+        until = time.monotonic() + LONGEST_READ  # it may never pause
+        while before < len(self._reader.records) and time.monotonic() < until:
             before = len(self._reader.records)
             self._reader.read(before + 1, timeout)
         records, self._reader.records = self._reader.records, []
