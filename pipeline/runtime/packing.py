@@ -6,6 +6,9 @@ import os
 import pickle
 import sys
 import sysconfig
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +18,9 @@ from pipeline.errors import PipelineError
 from pipeline.graph import Plan, PlannedStep
 
 cloudpickle: Any = _cloudpickle  # untyped
+
+_registering = threading.Lock()
+"""The registry is the process's, and several jobs may be starting."""
 
 _INSTALLED = tuple(
     os.path.realpath(path) + os.sep
@@ -27,10 +33,7 @@ def pack_plan(plan: Plan) -> bytes:
     Raises:
         PipelineError: something in a step can't be pickled; names the step and what it is.
     """
-    modules = _users_modules()
-    for module in modules:
-        cloudpickle.register_pickle_by_value(module)
-    try:
+    with _registering, _by_value(_users_modules()):
         for vertex in plan.vertices:
             for step in vertex.steps:
                 _check(step, step.payload)
@@ -39,8 +42,19 @@ def pack_plan(plan: Plan) -> bytes:
                 _check_edge(edge.downstream_step, thing)
         packed: bytes = cloudpickle.dumps(plan)
         return packed
+
+
+@contextmanager
+def _by_value(modules: list[ModuleType]) -> Iterator[None]:
+    """What of these modules is pickled meanwhile goes by value; those that the user has registered stay so."""
+    theirs = cloudpickle.list_registry_pickle_by_value()
+    ours = [module for module in modules if module.__name__ not in theirs]
+    for module in ours:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
     finally:
-        for module in modules:
+        for module in ours:
             cloudpickle.unregister_pickle_by_value(module)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import cloudpickle
 
 from pipeline import KeyedOperator, Operator, Pipeline, PipelineError, ValueState
 from pipeline.runtime.packing import pack_plan, unpack_plan
@@ -141,3 +143,44 @@ def test_installed_code_travels_by_name() -> None:
     p, stream = job()
     stream.sink("out", TestingSink())
     assert len(pack_plan(p.plan())) < 5000
+
+
+class Meets(Holds):
+    """Finds out whether another one is being pickled at the same time."""
+
+    meeting = threading.Barrier(2)
+    met = False
+
+    def __reduce__(self) -> Any:
+        try:
+            self.meeting.wait(1.0)
+            Meets.met = True
+        except threading.BrokenBarrierError:
+            pass
+        return Holds, (1,)
+
+
+def test_jobs_that_start_at_once_do_not_disturb_each_other() -> None:
+    """What is pickled by value is settled for the whole process, so plans are packed one at a time."""
+    plans = []
+    for _ in range(2):
+        p, stream = job()
+        stream.process("meet", Meets(1)).sink("out", TestingSink())
+        plans.append(p.plan())
+    with ThreadPoolExecutor(2) as pool:
+        for packed in pool.map(pack_plan, plans):
+            assert unpack_plan(packed).vertices[0].steps[1].payload.thing == 1
+    assert not Meets.met
+    assert cloudpickle.list_registry_pickle_by_value() == set()
+
+
+def test_what_the_user_has_registered_stays_registered() -> None:
+    module = sys.modules[__name__]
+    p, stream = job()
+    stream.map(lambda v: v).sink("out", TestingSink())
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        pack_plan(p.plan())
+        assert cloudpickle.list_registry_pickle_by_value() == {__name__}
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
