@@ -171,7 +171,7 @@ def test_a_broker_that_restarts_under_the_job_leaves_the_output_exact(
     ("step", "nth", "parallelism"),
     [
         ("committer.after_send_offsets", 7, 2),
-        pytest.param("committer.mid_produce", 4, 3, marks=pytest.mark.matrix),
+        pytest.param("committer.after_produce", 7, 3, marks=pytest.mark.matrix),
         pytest.param("committer.after_owner_check", 7, 1, marks=pytest.mark.full),
     ],
 )
@@ -179,7 +179,7 @@ def test_downtime_beyond_the_transaction_timeout_leaves_the_output_exact(
     make_stage: Callable[..., Stage], own_broker: KafkaBroker, spark: Any, step: str, nth: int, parallelism: int
 ) -> None:
     stage = make_stage(1600, broker=own_broker)
-    sink = stage.sink(config={"transaction.timeout.ms": 1000})
+    sink = stage.sink(config={"transaction.timeout.ms": 5000})
     with failpoints.crash(step, nth=nth), pytest.raises(JobFailed):
         stage.pipeline(sink=sink, restart=NO_RESTART).run(spark=spark, timeout=90)
     open_now = stage.findings().open_transactions
