@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
 _BURST_S: Final = 0.1
@@ -41,6 +42,18 @@ class RateLimit:
     def _fill(self, now: float) -> None:
         self._tokens = min(self._capacity, self._tokens + (now - self._filled_at) * self._rate)
         self._filled_at = now
+
+
+def admit(limit: RateLimit | None, records: int, timeout: float) -> int:
+    """How many of `records` a poll may emit now, `limit` being on `time.monotonic`. Sleeps before it says none: until
+    there may be one, at most for `timeout` seconds."""
+    if limit is None:
+        return records
+    now = time.monotonic()
+    allowed = min(records, limit.allowance(now))
+    if allowed < 1:
+        time.sleep(min(timeout, limit.wait(now)))
+    return allowed
 
 
 def check_rate(rate: object, name: str) -> float | None:

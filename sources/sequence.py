@@ -6,7 +6,7 @@ import time
 from typing import Any, Final
 
 from .position import Position
-from .rate_limit import RateLimit, check_rate
+from .rate_limit import RateLimit, admit, check_rate
 from .source import END, End, Source, SourceBatch, SourceContext, SourceReader
 
 _STATE_VERSION: Final = 1
@@ -74,12 +74,8 @@ class SequenceReader(SourceReader):
         if not self._turn:
             time.sleep(timeout)
             return None
-        if self._limit is not None:
-            now = time.monotonic()
-            max_records = min(max_records, self._limit.allowance(now))
-            if max_records < 1:
-                time.sleep(min(timeout, self._limit.wait(now)))
-                return None
+        if (max_records := admit(self._limit, max_records, timeout)) < 1:
+            return None
         k = self._turn.pop(0)
         self._turn.append(k)
         first = self._next[k]

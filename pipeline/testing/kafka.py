@@ -30,23 +30,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 
 from pipeline.broker.security import Security
 from pipeline.testing.kafka_backends import Backend, BackendKind, start_backend
+from sources.kafka.cluster import NEW_LEADER
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 
 _ADMIN_TIMEOUT_S: Final = 30.0
 _FLUSH_TIMEOUT_S: Final = 60.0
 _RETRY_S: Final = 0.02
-
-_NEW_LEADER: Final = frozenset(
-    {
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.OFFSET_NOT_AVAILABLE,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-    }
-)
-"""What is told of a partition while its leader changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +291,7 @@ class KafkaBroker:
             try:
                 return {at.partition: future.result().offset for at, future in sorted(asked.items(), key=_partition)}
             except KafkaException as error:
-                if error.args[0].code() not in _NEW_LEADER or time.monotonic() >= deadline:
+                if error.args[0].code() not in NEW_LEADER or time.monotonic() >= deadline:
                     raise
             time.sleep(_RETRY_S)
 

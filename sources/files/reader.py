@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ..rate_limit import RateLimit
+from ..rate_limit import RateLimit, admit
 from ..source import END, End, SourceBatch, SourceContext, SourceReader
 from .errors import BadRecord, FileChanged, FileGone
 from .folder import Folder, FoundFile
@@ -70,12 +70,8 @@ class FileReader(SourceReader):
         if self._paused:
             time.sleep(timeout)
             return None
-        if self._limit is not None:
-            now = time.monotonic()
-            max_records = min(max_records, self._limit.allowance(now))
-            if max_records < 1:
-                time.sleep(min(timeout, self._limit.wait(now)))
-                return None
+        if (max_records := admit(self._limit, max_records, timeout)) < 1:
+            return None
         if self._content is None and not self._open_next():
             if self._watch is None:
                 return END

@@ -42,7 +42,7 @@ _COORDINATOR_COMES: Final = frozenset(
         KafkaError.COORDINATOR_NOT_AVAILABLE,
     }
 )
-_NEW_LEADER: Final = frozenset(
+NEW_LEADER: Final = frozenset(
     {
         KafkaError.FENCED_LEADER_EPOCH,
         KafkaError.LEADER_NOT_AVAILABLE,
@@ -231,7 +231,7 @@ class Cluster:
                 try:
                     found[key.topic, key.partition] = future.result().offset
                 except KafkaException as e:
-                    if e.args[0].code() not in _NEW_LEADER or time.monotonic() >= deadline:
+                    if e.args[0].code() not in NEW_LEADER or time.monotonic() >= deadline:
                         raise self._unavailable(f"look up offsets of {key.topic}[{key.partition}]", e) from e
                     continue
                 del left[key]

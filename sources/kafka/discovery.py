@@ -4,11 +4,10 @@ partitions, and are the topics still the same ones?"""
 from __future__ import annotations
 
 import logging
-import queue
-import threading
 from collections.abc import Mapping
 from typing import Final
 
+from ..lookout import Lookout
 from .cluster import Cluster
 from .errors import DataLoss, KafkaUnavailable, MissingPermission
 from .options import KafkaOptions, PartitionKey
@@ -22,8 +21,9 @@ _MISSES: Final = 2
 """A broker that has just started may not know of all topics yet."""
 
 
-class PartitionDiscovery:
-    """Hands over every partition that was not there before, once, standing at its beginning.
+class PartitionDiscovery(Lookout[Split]):
+    """Hands over every partition that was not there before, once, standing at its beginning; those of all subtasks. A
+    cluster that can't be reached is tried again.
 
     † Fails when a topic is another one under an old name. The client doesn't tell: where the position lies in the new
     log, too, it reads on there, and all before it would be left out without a word.
@@ -35,48 +35,27 @@ class PartitionDiscovery:
             interval: seconds between two looks; `None` = new partitions are of no interest.
             known: the partitions so far, with the ids of their topics.
         """
+        super().__init__("kafka-discovery", _WATCH_EVERY_S if interval is None else interval)
         self._options = options
         self._finds = interval is not None
-        self._interval = _WATCH_EVERY_S if interval is None else interval
         self._known = dict(known)
-        self._found: queue.SimpleQueue[list[Split]] = queue.SimpleQueue()
         self._missed = 0
         """How often in a row a topic was not there."""
-        self._failure: Exception | None = None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="kafka-discovery", daemon=True)
-        self._thread.start()
+        self._begin()
 
-    def found(self) -> list[Split]:
-        """Partitions of all subtasks found since the last call; never waits.
-
-        Raises:
-            DataLoss: a topic was deleted, and maybe created again.
-            Exception: what else ended the thread, other than an unreachable cluster, which is tried again.
-        """
-        if self._failure is not None:
-            raise self._failure
-        splits: list[Split] = []
-        while not self._found.empty():
-            splits += self._found.get_nowait()
-        return splits
-
-    def stop(self) -> None:
-        """Ask the thread to end; it is a daemon, so a request under way holds nobody up."""
-        self._stop.set()
-
-    def _run(self) -> None:
-        if self._stop.wait(self._interval):
+    def _watch(self) -> None:
+        if not self._await_next():
             return
-        try:
-            with Cluster(self._options) as cluster:
+        with Cluster(self._options) as cluster:
+            self._look(cluster)
+            while self._await_next():
                 self._look(cluster)
-                while not self._stop.wait(self._interval):
-                    self._look(cluster)
-        except Exception as e:
-            self._failure = e
 
     def _look(self, cluster: Cluster) -> None:
+        """
+        Raises:
+            DataLoss: a topic was deleted, and maybe created again.
+        """
         try:
             topics = cluster.topics().values()
             existing = {(topic.name, number): topic.id for topic in topics for number in range(topic.partitions)}

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from checkpoint import failpoints
 
-from ..rate_limit import RateLimit
+from ..rate_limit import RateLimit, admit
 from ..source import END, End, SourceBatch, SourceContext, SourceReader
 from .bad_records import Letter
 from .cluster import DEFAULT_TIMEOUT, Cluster
@@ -139,11 +139,8 @@ class KafkaReader(SourceReader):
         if at_end or self._bad_records.full:
             time.sleep(timeout)
             return None
-        if self._limit is not None:
-            max_records = min(max_records, self._limit.allowance(now))
-            if max_records < 1:
-                time.sleep(min(timeout, self._limit.wait(now)))
-                return None
+        if (max_records := admit(self._limit, max_records, timeout)) < 1:
+            return None
         self._batch = self._fetch(max_records, timeout)
         if not self._batch:
             return None
