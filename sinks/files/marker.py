@@ -12,38 +12,18 @@ from typing import Any, Final
 
 import orjson
 
-from sinks.sink import Committable, Lineage, SegmentName
+from sinks.settling import OutputMarker
+from sinks.sink import Lineage, SegmentName
 
 _FORMAT: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Marker:
-    lineage: Lineage
-    checkpoint: int
-    """The newest checkpoint of which output is, or may be, visible; of a marker that begins a lineage, the one
-    restored."""
-    last: SegmentName | None = None
-    """Every part up to this one is out; `None` before the first."""
+class Marker(OutputMarker):
     path: str = ""
     """Of the last part: its name, which two writers never give twice."""
     term: int = 0
     """How many committers this owner has had. A marker of an older one that is written late doesn't count."""
-
-    @property
-    def has_output(self) -> bool:
-        """Whether anything can be visible under it."""
-        parent = self.lineage.parent
-        return self.last is not None or self.checkpoint > (parent[1] if parent else 0)
-
-    @property
-    def progress(self) -> tuple[int, int, int]:
-        """Grows with what is out."""
-        return (self.checkpoint, self.last.epoch, self.last.index) if self.last else (self.checkpoint, 0, -1)
-
-    def after(self, committables: Iterable[Committable]) -> list[Committable]:
-        """Those that are not known to be out."""
-        return [one for one in committables if self.last is None or one.name > self.last]
 
     def to_wire(self) -> list[Any]:
         parent = self.lineage.parent

@@ -1,19 +1,16 @@
-"""What is visible and what is not, at a restore: decided from the marker found and the one recorded. Pure.
-
-As for Kafka's markers a checkpoint is (lineage, id), and the lineage that counts is that of the recorded marker.
-"""
+"""What is visible and what is not, at a restore: by the rules that sinks share (`sinks.settling`), from the marker
+found and the one recorded. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import NoReturn
 
 from sinks.files.errors import EarlierOutput, MarkerLost, OutputAhead
 from sinks.files.marker import Marker
-from sinks.sink import Committable, Lineage, SegmentName
-
-_LAST_INDEX: Final = 2**31 - 1
+from sinks.settling import Outcome, judge, up_to
+from sinks.sink import Committable, Lineage
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,57 +41,38 @@ def settle(s: Situation) -> Marker:
         EarlierOutput: visible output that doesn't come from the checkpoint, or no checkpoint.
         MarkerLost: the marker that the checkpoint records is not there, and the user didn't ask to rewind.
     """
-    parent, found, recorded = s.lineage.parent, s.found, s.recorded
-    begins = s.checkpoint > 0 and parent is not None and parent[1] == s.checkpoint
-    if recorded is not None:
-        base = recorded.lineage
-    elif begins and parent is not None:
-        base = Lineage(parent[0])
-    else:
-        base = s.lineage
-    here = (base.id, s.checkpoint)
-    rewinds = s.rewind and begins
-    ours = Lineage(s.lineage.id, here) if begins else base
-
-    if found is not None and begins and found.lineage.id == s.lineage.id:
-        # An earlier attempt began the lineage already; it has no checkpoint yet, so it can't have gone on.
-        if found.checkpoint > s.checkpoint:
-            _ahead(s, found)
-        return found
-    if found is not None and s.fork and found.lineage.parent != here:
-        if found.has_output and not s.rewind:
-            _other_output(s, found)
-        return Marker(ours, s.checkpoint)
-    if found is not None and (found.lineage.id == base.id or (s.checkpoint > 0 and found.lineage.parent == here)):
-        if found.checkpoint > s.checkpoint and not rewinds:
-            _ahead(s, found)
-        if recorded is not None and found.lineage.id == base.id and found.progress < recorded.progress:
-            return _lost(s, ours, rewinds, f"the marker there says {found}: it went back")
-        if found.lineage.id == base.id and not begins and _unknown_here(s, found):
-            _other_branch(s, found)
-        if not begins:
+    found = s.found
+    verdict = judge(s, lambda marker: _unknown_here(s, marker))
+    ours, rewinds = verdict.ours, s.rewind and verdict.begins
+    if found is None:
+        if verdict.outcome is Outcome.ANEW:
+            return Marker(ours, s.checkpoint)
+        return _lost(s, ours, rewinds, "no marker is there")
+    match verdict.outcome:
+        case Outcome.GOES_ON:
             return found
-        if found.last is not None and found.last.epoch > s.checkpoint:
-            # A rewound lineage must not count parts of ids that it may give out again as out.
-            return Marker(ours, s.checkpoint, SegmentName(s.checkpoint, _LAST_INDEX))
-        return Marker(ours, s.checkpoint, found.last, found.path)
-    if recorded is None and not s.restored:
-        # Nothing is recorded: a start without restore, a subtask id new to the lineage, or a fork under another name.
-        if found is not None and found.has_output:
-            if s.checkpoint == 0 and not s.ignore_earlier_output:
-                _earlier(s, found)
-            if begins:
-                return _lost(
-                    s, ours, rewinds, f"the marker there says {found}, the output of another job under the same names"
-                )
-        return Marker(ours, s.checkpoint)
-    return _lost(s, ours, rewinds, f"the marker there says {found}" if found is not None else "no marker is there")
+        case Outcome.BRANCHES:
+            last = up_to(found.last, s.checkpoint)
+            return Marker(ours, s.checkpoint, last, found.path if last == found.last else "")
+        case Outcome.ANEW:
+            return Marker(ours, s.checkpoint)
+        case Outcome.AHEAD:
+            _ahead(s, found)
+        case Outcome.OTHER_BRANCH:
+            _other_branch(s, found)
+        case Outcome.EARLIER_OUTPUT:
+            _earlier(s, found)
+        case Outcome.OTHER_OUTPUT:
+            _other_output(s, found)
+        case Outcome.WENT_BACK:
+            return _lost(s, ours, rewinds, f"the marker there says {found}: it went back")
+        case Outcome.ANOTHER_JOBS:
+            what = f"the marker there says {found}, the output of another job under the same names"
+            return _lost(s, ours, rewinds, what)
+    return _lost(s, ours, rewinds, f"the marker there says {found}")
 
 
 def _unknown_here(s: Situation, found: Marker) -> bool:
-    """† Whether the last part out is none of the checkpoint's history, though its id is older: records were read twice,
-    after a restart from an older checkpoint, and a savepoint of the other reading has been restored and has committed.
-    All that this checkpoint's history has prepared is known to it as out, or is restored."""
     if s.recorded is None or found.last is None or found.path == s.recorded.path:
         return False
     return found.path not in [one.payload["path"] for one in s.restored]

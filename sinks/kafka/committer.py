@@ -93,7 +93,7 @@ class KafkaCommitter(Committer):
         """
         marker = self._retrying(lambda: self._settle(restored), "take over the output of")
         self._hit("committer.after_settle")
-        return _after(marker, restored)
+        return marker.after(restored)
 
     def commit(self, checkpoint_id: int, committables: Sequence[Committable]) -> None:
         """
@@ -107,7 +107,7 @@ class KafkaCommitter(Committer):
             Fenced: another driver owns the job.
         """
         marker = self._known_marker()
-        if checkpoint_id <= marker.checkpoint and not _after(marker, committables):
+        if checkpoint_id <= marker.checkpoint and not marker.after(committables):
             return
         self._hit("committer.before_commit")
         self._retrying(lambda: self._commit(checkpoint_id, committables), f"commit checkpoint {checkpoint_id} of")
@@ -169,7 +169,7 @@ class KafkaCommitter(Committer):
 
     def _commit(self, checkpoint_id: int, committables: Sequence[Committable]) -> None:
         marker = self._known_marker()
-        todo = _after(marker, committables)
+        todo = marker.after(committables)
         checkpoint = max(checkpoint_id, marker.checkpoint)
         groups = list(_transactions(todo, self._options.max_transaction_bytes)) or [[]]
         for number, group in enumerate(groups):
@@ -182,7 +182,7 @@ class KafkaCommitter(Committer):
         """Whether it is committed; else its topic takes smaller batches only, which will be made from now on."""
         producer = self._ready_producer(min(message_limit, self._lowered_limit))
         known = self._known_marker()
-        left = _after(known, group)
+        left = known.after(group)
         if left or known.checkpoint < checkpoint:
             last = left[-1].name if left else known.last
             marker = replace(known, checkpoint=checkpoint, last=last, writer=self._writer)
@@ -251,30 +251,31 @@ class KafkaCommitter(Committer):
         marker: Marker,
         settles: bool = False,
     ) -> None:
-        def after_produce() -> None:
-            if not settles:
-                self._hit("committer.after_produce")
+        """
+        Args:
+            settles: the marker alone, not an epoch: its steps have another name.
+        """
+
+        def hit(step: str, reached: bool = not settles) -> None:
+            if reached:
+                self._hit(step)
 
         def before_commit() -> None:
-            if settles:
-                self._hit("committer.mid_settle")
-            else:
-                self._hit("committer.after_send_offsets")
+            hit("committer.mid_settle", settles)
+            hit("committer.after_send_offsets")
             self._ctx.check_owner()
-            if not settles:
-                self._hit("committer.after_owner_check")
+            hit("committer.after_owner_check")
 
         self._attempted = marker
         producer.transact(
             self._rows(segments),
             self._group.offset(marker),
             self._group_metadata,
-            mid_produce=lambda: self._hit("committer.mid_produce"),
-            after_produce=after_produce,
+            mid_produce=lambda: hit("committer.mid_produce"),
+            after_produce=lambda: hit("committer.after_produce"),
             before_commit=before_commit,
         )
-        if not settles:
-            self._hit("committer.after_transaction")
+        hit("committer.after_transaction")
         self._marker, self._attempted = marker, None
         self._highest = max(self._highest, marker.checkpoint)
 
@@ -402,10 +403,6 @@ class KafkaCommitter(Committer):
                 f"tried for {RETRY_SECONDS:.0f} s. Check that the brokers at {options.servers} run and can be reached"
             )
         return f"sink {self._ctx.sink_id!r} could not {what} owner {self._ctx.owner}: {reason(error)}; {advice}"
-
-
-def _after(marker: Marker, committables: Sequence[Committable]) -> list[Committable]:
-    return [c for c in committables if marker.last is None or c.name > marker.last]
 
 
 def _message_limit(segments: Sequence[Committable]) -> int:

@@ -11,26 +11,16 @@ from typing import Any
 import orjson
 
 from sinks.kafka.errors import ForeignMarker
+from sinks.settling import OutputMarker
 from sinks.sink import Lineage, SegmentName
 
 _FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Marker:
-    lineage: Lineage
-    checkpoint: int
-    """The newest checkpoint of which output is committed; of a marker that begins a lineage, the one restored."""
-    last: SegmentName | None
-    """Every segment up to this one is out; `None` before the first."""
+class Marker(OutputMarker):
     writer: str = ""
     """The committer that wrote it: one of another driver may give the same names to other records."""
-
-    @property
-    def has_output(self) -> bool:
-        """Whether anything can have been committed under it."""
-        parent = self.lineage.parent
-        return self.last is not None or self.checkpoint > (parent[1] if parent else 0)
 
     def to_metadata(self) -> str:
         """The offset's metadata: about 200 bytes of JSON (brokers allow 4,096)."""

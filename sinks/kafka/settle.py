@@ -1,9 +1,5 @@
-"""What is out and what is not, at a restore: decided from the marker found in Kafka and the one recorded. Pure.
-
-A checkpoint is identified by (lineage, id), since ids alone say nothing once a pipeline was rewound, forked or started
-afresh under the same name. The lineage that counts is the one of the *recorded* marker: an owner that went on with a
-child lineage keeps it, whatever the rest of the job calls itself, so that it can still be told from its parent.
-"""
+"""What is out of Kafka and what is not, at a restore: by the rules that sinks share (`sinks.settling`), from the marker
+found in Kafka and the one recorded. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +9,10 @@ from typing import Literal, NoReturn
 
 from sinks.kafka.errors import EarlierOutput, ForeignMarker, MarkerLost, OutputAhead
 from sinks.kafka.marker import Marker
+from sinks.settling import Outcome, judge, up_to
 from sinks.sink import Lineage, SegmentName
 
 OnMarkerLost = Literal["fail", "replay", "skip"]
-
-_LAST_INDEX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,48 +51,35 @@ def settle(s: Situation) -> Settlement:
         ForeignMarker: the names are those of the pipeline that this one is a fork of.
         MarkerLost: by `on_marker_lost`.
     """
-    parent = s.lineage.parent
-    begins = s.checkpoint > 0 and parent is not None and parent[1] == s.checkpoint
-    if s.recorded is not None:
-        base = s.recorded.lineage
-    elif begins and parent is not None:
-        base = Lineage(parent[0])
-    else:
-        base = s.lineage
-    here = (base.id, s.checkpoint)
-    ours = Lineage(s.lineage.id, here) if begins else base
-
     found = s.found
-    if found is not None and begins and found.lineage.id == s.lineage.id:
-        # An earlier attempt began the lineage already; it has no checkpoint yet, so it can't have gone on.
-        if found.checkpoint > s.checkpoint:
-            _ahead(s, found)
-        return Settlement(found)
-    if found is not None and s.fork and found.lineage.parent != here:
+    if found is not None and s.fork:
         refuse_the_originals(s.group, s.lineage, found)
-        if found.has_output and not s.rewind:
-            _other_output(s, found)
-        return Settlement(Marker(ours, s.checkpoint, None))
-    if found is not None and (found.lineage.id == base.id or (s.checkpoint > 0 and found.lineage.parent == here)):
-        if found.checkpoint > s.checkpoint and not (s.rewind and begins):
+    verdict = judge(s, lambda marker: _unknown_here(s, marker))
+    ours = verdict.ours
+    if found is None:
+        if verdict.outcome is Outcome.ANEW:
+            return Settlement(Marker(ours, s.checkpoint, None))
+        return _lost(s, ours, "the group has no committed offset")
+    match verdict.outcome:
+        case Outcome.GOES_ON:
+            return Settlement(found)
+        case Outcome.BRANCHES:
+            return Settlement(Marker(ours, s.checkpoint, up_to(found.last, s.checkpoint)))
+        case Outcome.ANEW:
+            return Settlement(Marker(ours, s.checkpoint, None))
+        case Outcome.AHEAD:
             _ahead(s, found)
-        if s.recorded is not None and found.lineage.id == base.id and _progress(found) < _progress(s.recorded):
-            return _lost(s, ours, f"the group says {found}: it went back")
-        if found.lineage.id == base.id and not begins and _unknown_here(s, found):
+        case Outcome.OTHER_BRANCH:
             _other_branch(s, found)
-        if begins:
-            return Settlement(Marker(ours, s.checkpoint, _up_to(found.last, s.checkpoint)))
-        return Settlement(found)
-
-    if s.recorded is None and not s.restored:
-        # Nothing is recorded: a start without restore, a subtask id new to the lineage, or a fork under another name.
-        if found is not None and found.has_output:
-            if s.checkpoint == 0 and not s.ignore_earlier_output:
-                _earlier(s, found)
-            if begins:
-                return _lost(s, ours, f"the group says {found}, the output of another job under the same names")
-        return Settlement(Marker(ours, s.checkpoint, None))
-    return _lost(s, ours, f"the group says {found}" if found is not None else "the group has no committed offset")
+        case Outcome.EARLIER_OUTPUT:
+            _earlier(s, found)
+        case Outcome.OTHER_OUTPUT:
+            _other_output(s, found)
+        case Outcome.WENT_BACK:
+            return _lost(s, ours, f"the group says {found}: it went back")
+        case Outcome.ANOTHER_JOBS:
+            return _lost(s, ours, f"the group says {found}, the output of another job under the same names")
+    return _lost(s, ours, f"the group says {found}")
 
 
 def refuse_the_originals(group: str, fork: Lineage, found: Marker) -> None:
@@ -113,12 +95,9 @@ def refuse_the_originals(group: str, fork: Lineage, found: Marker) -> None:
 
 
 def _unknown_here(s: Situation, found: Marker) -> bool:
-    """† Whether the last segment out is none of the checkpoint's history, though its id is older: records were read
-    twice, after a restart from an older checkpoint, and a savepoint of the other reading has been restored and has
-    committed. All that this checkpoint's history has prepared is known to it as out, or is restored."""
     if s.recorded is None or found.last is None or found.last == s.recorded.last:
         return False
-    return found.last not in s.restored and _progress(found) > _progress(s.recorded)
+    return found.last not in s.restored and found.progress > s.recorded.progress
 
 
 def _other_branch(s: Situation, found: Marker) -> NoReturn:
@@ -128,16 +107,6 @@ def _other_branch(s: Situation, found: Marker) -> NoReturn:
         "same records, read twice after a restart from an older checkpoint. Restore the checkpoint or savepoint whose "
         "output was committed, or a later one; or start with rewind=True to accept that records are written again."
     )
-
-
-def _progress(marker: Marker) -> tuple[int, int, int]:
-    last = marker.last
-    return (marker.checkpoint, last.epoch, last.index) if last else (marker.checkpoint, 0, -1)
-
-
-def _up_to(last: SegmentName | None, checkpoint: int) -> SegmentName | None:
-    # A rewound lineage must not count segments of ids that it may give out again as out.
-    return SegmentName(checkpoint, _LAST_INDEX) if last is not None and last.epoch > checkpoint else last
 
 
 def _ahead(s: Situation, found: Marker) -> NoReturn:
