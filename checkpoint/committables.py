@@ -37,6 +37,15 @@ class Committable:
     files: tuple[FileHandle, ...] = ()
     """Files in the checkpoint storage that the payload refers to; kept while a checkpoint refers to them."""
 
+    @classmethod
+    def of(cls, name: SegmentName, prepared: Any) -> Committable:
+        """From what `SinkWriter.prepare_commit` returned: a payload, or a pair of it and the files it refers to."""
+        if isinstance(prepared, tuple) and len(prepared) == 2 and isinstance(prepared[1], list):
+            payload, files = prepared
+            if all(isinstance(file, FileHandle) for file in files):
+                return cls(name, payload, tuple(files))
+        return cls(name, prepared)
+
     def to_wire(self) -> list[Any]:
         return [self.name.to_wire(), self.payload, [file.to_wire() for file in self.files]]
 

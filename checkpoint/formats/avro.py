@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from .avro_values import plain, restorer
 from .errors import SchemaRefused
-from .serde import Field, RegistryFormat, Subject
+from .json_text import JsonTextFormat
+from .serde import Field
 
 
-class Avro(RegistryFormat):
+class Avro(JsonTextFormat):
     """Records are dicts (or whatever else the schema describes).
 
     Logical types arrive as values that travel between steps: decimal, date, time, local timestamp and UUID as str
@@ -34,20 +35,8 @@ class Avro(RegistryFormat):
     """
 
     name = "Avro"
+    schema_type = "AVRO"
     modules = ("fastavro", "confluent_kafka.schema_registry.avro")
-
-    def __init__(
-        self,
-        registry: str | Mapping[str, Any],
-        schema: str | Mapping[str, Any] | None = None,
-        subject: Subject | Callable[[str, Field, str | None], str] = "topic",
-        register: bool = True,
-        config: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(registry, subject, register, config)
-        if schema is not None and not isinstance(schema, str | Mapping):
-            raise ValueError(f"schema must be an Avro schema, as JSON text or a dict, not {schema!r}")
-        self.schema = schema if schema is None or isinstance(schema, str) else json.dumps(schema)
 
     def _check_schema(self) -> None:
         if self.schema is None:
@@ -59,13 +48,8 @@ class Avro(RegistryFormat):
         except Exception as error:  # fastavro raises whatever it stumbles over
             raise SchemaRefused(f"the Avro schema is none: {type(error).__name__}: {error}") from error
 
-    def _schema(self) -> Any:
-        from confluent_kafka.schema_registry import Schema
-
-        return None if self.schema is None else Schema(self.schema, "AVRO")
-
     def _record_name(self) -> str | None:
-        parsed = json.loads(self.schema) if self.schema is not None else None
+        parsed = self._parsed
         if not isinstance(parsed, dict) or "name" not in parsed:
             return None
         name, namespace = parsed["name"], parsed.get("namespace")
@@ -80,9 +64,7 @@ class Avro(RegistryFormat):
     def _serializer(self, client: Any, subject: str, field: Field) -> Callable[[Any, Any], bytes]:
         from confluent_kafka.schema_registry.avro import AvroSerializer
 
-        schema, config = self._schema(), self._serializer_config(field)
-        if schema is None:
-            schema, config = self._newest(client, subject), {**config, "auto.register.schemas": False}
+        schema, config = self._schema_to_write(client, subject, field)
         serialize: Callable[[Any, Any], bytes] = AvroSerializer(client, schema, conf=config)
         restore = restorer(json.loads(schema.schema_str))
         if restore is None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import orjson
 
 from .errors import SchemaRefused
-from .serde import Field, RegistryFormat, Subject
+from .json_text import JsonTextFormat
+from .serde import Field
 
 
-class JsonSchema(RegistryFormat):
+class JsonSchema(JsonTextFormat):
     """Values are what JSON has; each is validated against its schema.
 
     Args:
@@ -27,20 +28,8 @@ class JsonSchema(RegistryFormat):
     """
 
     name = "JSON Schema"
+    schema_type = "JSON"
     modules = ("jsonschema", "confluent_kafka.schema_registry.json_schema")
-
-    def __init__(
-        self,
-        registry: str | Mapping[str, Any],
-        schema: str | Mapping[str, Any] | None = None,
-        subject: Subject | Callable[[str, Field, str | None], str] = "topic",
-        register: bool = True,
-        config: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(registry, subject, register, config)
-        if schema is not None and not isinstance(schema, str | Mapping):
-            raise ValueError(f"schema must be a JSON schema, as text or a dict, not {schema!r}")
-        self.schema = schema if schema is None or isinstance(schema, str) else json.dumps(schema)
 
     def _check_schema(self) -> None:
         if self.schema is None:
@@ -54,13 +43,8 @@ class JsonSchema(RegistryFormat):
         except (ValueError, SchemaError) as error:
             raise SchemaRefused(f"the JSON schema is none: {error}") from error
 
-    def _schema(self) -> Any:
-        from confluent_kafka.schema_registry import Schema
-
-        return None if self.schema is None else Schema(self.schema, "JSON")
-
     def _record_name(self) -> str | None:
-        parsed = json.loads(self.schema) if self.schema is not None else None
+        parsed = self._parsed
         return parsed.get("title") if isinstance(parsed, dict) else None
 
     def _deserializer(self, client: Any, field: Field) -> Callable[[bytes, Any], Any]:
@@ -77,8 +61,6 @@ class JsonSchema(RegistryFormat):
     def _serializer(self, client: Any, subject: str, field: Field) -> Callable[[Any, Any], bytes]:
         from confluent_kafka.schema_registry.json_schema import JSONSerializer
 
-        schema, config = self._schema(), self._serializer_config(field)
-        if schema is None:
-            schema, config = self._newest(client, subject), {**config, "auto.register.schemas": False}
+        schema, config = self._schema_to_write(client, subject, field)
         serialize: Callable[[Any, Any], bytes] = JSONSerializer(schema, client, conf=config, json_encode=orjson.dumps)
         return serialize

@@ -39,6 +39,13 @@ class RestorePoint:
     claimed: bool | None = None
     """Whether an earlier attempt that restored it has claimed its output (see `RestoreRecord`); `None` = none has."""
 
+    def claimed_by(self, pipeline: str, claim: bool | None = None) -> bool:
+        """Whether output that was prepared and is not committed is this pipeline's to commit. `claim` counts where no
+        earlier attempt has said so."""
+        if self.claimed is not None:
+            return self.claimed
+        return self.metadata.pipeline == pipeline if claim is None else claim
+
     def ref_in(self, storage: CheckpointStorage) -> CheckpointRef | None:
         """`ref` if the checkpoint lies in `storage` (for `owners.record_restored`)."""
         return self.ref if self.storage.same_folder(storage) else None

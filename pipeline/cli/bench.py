@@ -12,7 +12,7 @@ import click
 from pipeline.cli.common import ending_cleanly, log_to_stderr
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from rich.table import Table
 
@@ -42,6 +42,27 @@ _json_option = click.option(
 )
 
 
+_bootstrap_option = click.option("--bootstrap", metavar="SERVERS", help="Use the Kafka there instead of starting one.")
+
+
+@contextlib.contextmanager
+def _kafka(bootstrap: str | None) -> Iterator[str]:
+    """The addresses of the Kafka to measure with, one of our own unless there is `bootstrap`; what goes wrong inside is
+    said in a line."""
+    from pipeline.bench.errors import BenchFailed
+    from pipeline.broker import BrokerFailed, NativeBroker
+    from pipeline.broker.jars import FetchFailed
+    from pipeline.broker.java import JavaMissing
+    from pipeline.broker.topics import TopicTrouble
+
+    log_to_stderr("WARNING")
+    with ending_cleanly(), contextlib.ExitStack() as stack:
+        try:
+            yield bootstrap or stack.enter_context(NativeBroker.start()).bootstrap_servers
+        except (BenchFailed, BrokerFailed, FetchFailed, JavaMissing, TopicTrouble) as error:
+            raise click.ClickException(str(error)) from error
+
+
 @click.group()
 def bench() -> None:
     """Measurements, in ratios within one run."""
@@ -60,7 +81,7 @@ def bench() -> None:
     type=click.Choice(["unaligned", "aligned"]),
     help="Of the checkpoints' barriers.",
 )
-@click.option("--bootstrap", metavar="SERVERS", help="Use the Kafka there instead of starting one.")
+@_bootstrap_option
 @_json_option
 def throughput(
     records: int,
@@ -76,22 +97,12 @@ def throughput(
     """
     from rich.console import Console
 
-    from pipeline.bench.errors import BenchFailed
     from pipeline.bench.throughput import ThroughputOptions, measure
-    from pipeline.broker import BrokerFailed, NativeBroker
-    from pipeline.broker.jars import FetchFailed
-    from pipeline.broker.java import JavaMissing
-    from pipeline.broker.topics import TopicTrouble
 
-    log_to_stderr("WARNING")
     console = Console()
-    with ending_cleanly(), contextlib.ExitStack() as stack:
-        try:
-            servers = bootstrap or stack.enter_context(NativeBroker.start()).bootstrap_servers
-            options = ThroughputOptions(records, parallelism, interval, alignment)
-            result = measure(servers, options, lambda text: console.print(text, highlight=False))
-        except (BenchFailed, BrokerFailed, FetchFailed, JavaMissing, TopicTrouble) as error:
-            raise click.ClickException(str(error)) from error
+    with _kafka(bootstrap) as servers:
+        options = ThroughputOptions(records, parallelism, interval, alignment)
+        result = measure(servers, options, lambda text: console.print(text, highlight=False))
     console.print(_table(result))
     if json_file is not None:
         json_file.write_text(result.to_json() + "\n")
@@ -110,7 +121,7 @@ def throughput(
 @click.option("--records", default=3_000_000, show_default=True, type=click.IntRange(min=1), help="In each run.")
 @click.option("--parallelism", default=2, show_default=True, type=click.IntRange(1, 128))
 @click.option("--rounds", default=1, show_default=True, type=click.IntRange(min=1), help="Runs of each; medians count.")
-@click.option("--bootstrap", metavar="SERVERS", help="Use the Kafka there instead of starting one.")
+@_bootstrap_option
 @_json_option
 def delivery(
     intervals: tuple[float, ...],
@@ -128,21 +139,11 @@ def delivery(
     from rich.console import Console
 
     from pipeline.bench.delivery import DeliveryOptions, measure
-    from pipeline.bench.errors import BenchFailed
-    from pipeline.broker import BrokerFailed, NativeBroker
-    from pipeline.broker.jars import FetchFailed
-    from pipeline.broker.java import JavaMissing
-    from pipeline.broker.topics import TopicTrouble
 
-    log_to_stderr("WARNING")
     console = Console()
-    with ending_cleanly(), contextlib.ExitStack() as stack:
-        try:
-            servers = bootstrap or stack.enter_context(NativeBroker.start()).bootstrap_servers
-            options = DeliveryOptions(intervals, records, parallelism, rounds)
-            result = measure(servers, options, lambda text: console.print(text, highlight=False))
-        except (BenchFailed, BrokerFailed, FetchFailed, JavaMissing, TopicTrouble) as error:
-            raise click.ClickException(str(error)) from error
+    with _kafka(bootstrap) as servers:
+        options = DeliveryOptions(intervals, records, parallelism, rounds)
+        result = measure(servers, options, lambda text: console.print(text, highlight=False))
     console.print(_delivery_table(result))
     if json_file is not None:
         json_file.write_text(result.to_json() + "\n")

@@ -1,4 +1,4 @@
-"""What `weir run` and `weir plan` are told of a job."""
+"""What commands are told of a job, `weir run` and `weir plan` of its start, too."""
 
 from __future__ import annotations
 
@@ -9,17 +9,8 @@ from typing import Any, Final
 
 import click
 
-_OPTIONS: Final = (
+_PIPELINE: Final = (
     click.argument("target", metavar="FILE[:NAME]"),
-    click.option(
-        "--restore",
-        default="latest",
-        show_default=True,
-        metavar="latest|none|URI",
-        help="Where to begin: the newest retained checkpoint if there is one, nothing, or the checkpoint or savepoint "
-        "in that folder.",
-    ),
-    click.option("--parallelism", type=click.IntRange(min=1), help="Subtasks of each step that doesn't set its own."),
     click.option(
         "--set",
         "assignments",
@@ -32,6 +23,17 @@ _OPTIONS: Final = (
         type=click.Path(dir_okay=False, path_type=Path),
         help="TOML file with options of the pipeline's.  [default: the one that WEIR_CONFIG names]",
     ),
+)
+_START: Final = (
+    click.option(
+        "--restore",
+        default="latest",
+        show_default=True,
+        metavar="latest|none|URI",
+        help="Where to begin: the newest retained checkpoint if there is one, nothing, or the checkpoint or savepoint "
+        "in that folder.",
+    ),
+    click.option("--parallelism", type=click.IntRange(min=1), help="Subtasks of each step that doesn't set its own."),
     click.option(
         "--claim/--no-claim",
         default=None,
@@ -50,11 +52,18 @@ _OPTIONS: Final = (
 )
 
 
-def start_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Which pipeline, with which options of its own, and what it restores."""
-    for option in reversed(_OPTIONS):
+def pipeline_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Which pipeline, with which options of its own."""
+    for option in reversed(_PIPELINE):
         command = option(command)
     return command
+
+
+def start_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Which pipeline, with which options of its own, and what it restores."""
+    for option in reversed(_START):
+        command = option(command)
+    return pipeline_options(command)
 
 
 @contextmanager

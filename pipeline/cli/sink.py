@@ -12,26 +12,13 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from pipeline.cli.common import ending_cleanly, log_to_stderr
-from pipeline.cli.options import overriding_options
+from pipeline.cli.options import overriding_options, pipeline_options
 
 if TYPE_CHECKING:
     from pipeline.cli.sink_staged import Staged
     from sinks.kafka.skip import StagedRecord
 
 _SEGMENT: Final = re.compile(r"(\d+)/(\d+)")
-
-_set = click.option(
-    "--set",
-    "assignments",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Replace an option of the pipeline's, as in checkpoints.uri=file:///data. May be repeated.",
-)
-_config = click.option(
-    "--config",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="TOML file with options of the pipeline's.  [default: the one that WEIR_CONFIG names]",
-)
 
 
 @click.group()
@@ -67,10 +54,8 @@ def _find(target: str, sink_id: str, assignments: tuple[str, ...], config: Path 
 
 
 @sink.command()
-@click.argument("target", metavar="FILE[:NAME]")
+@pipeline_options
 @click.argument("sink_id", metavar="SINK")
-@_set
-@_config
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table; sizes in bytes.")
 def show(target: str, sink_id: str, assignments: tuple[str, ...], config: Path | None, as_json: bool) -> None:
     """List what the newest checkpoint holds of a Kafka sink's output and is not committed. Changes nothing."""
@@ -97,7 +82,7 @@ def show(target: str, sink_id: str, assignments: tuple[str, ...], config: Path |
 
 
 @sink.command()
-@click.argument("target", metavar="FILE[:NAME]")
+@pipeline_options
 @click.argument("sink_id", metavar="SINK")
 @click.option("--owner", required=True, type=click.IntRange(min=0), help="Which of the sink's owners has the segment.")
 @click.option("--segment", required=True, metavar="CHECKPOINT/PLACE", help="Which segment has the records.")
@@ -111,8 +96,6 @@ def show(target: str, sink_id: str, assignments: tuple[str, ...], config: Path |
     help="New file that gets the records, as JSON lines; keys and values in base64.",
 )
 @click.option("--yes", is_flag=True, help="Do it. Otherwise it only shows what it would do.")
-@_set
-@_config
 def skip(
     target: str,
     sink_id: str,

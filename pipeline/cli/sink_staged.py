@@ -142,8 +142,7 @@ def find_staged(pipeline: Pipeline, sink_id: str) -> Staged:
     point = newest(storage, pipeline.checkpoints.on_damaged)
     if point is None:
         raise PipelineError(f"{storage.location} has no checkpoint")
-    claimed = point.metadata.pipeline == pipeline.name if point.claimed is None else point.claimed
-    if not claimed:
+    if not point.claimed_by(pipeline.name):
         raise PipelineError(
             f"output that {point.uri} holds is not that of job {pipeline.name!r} to commit: a start from there was "
             "told to leave it, or it is another pipeline's"

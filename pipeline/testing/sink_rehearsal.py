@@ -204,7 +204,7 @@ class Attempt:
         data = []
         for subtask, writer in enumerate(self.writers):
             committables = [
-                _committable(checkpoint_id, index, one)
+                Committable.of(SegmentName(checkpoint_id, index), one)
                 for index, one in enumerate(writer.prepare_commit(checkpoint_id))
             ]
             if committables and not self.committers[subtask]:
@@ -278,11 +278,3 @@ class Attempt:
     def _forget(self) -> None:
         self.writers, self.committers, self.logs = [], [], []
         gc.collect(1)
-
-
-def _committable(epoch: int, index: int, prepared: Any) -> Committable:
-    if isinstance(prepared, tuple) and len(prepared) == 2 and isinstance(prepared[1], list):
-        payload, files = prepared
-        if all(isinstance(file, FileHandle) for file in files):
-            return Committable(SegmentName(epoch, index), payload, tuple(files))
-    return Committable(SegmentName(epoch, index), prepared)

@@ -184,11 +184,7 @@ def check_sinks(options: JobOptions, point: RestorePoint) -> None:
 
 def claims_output(options: JobOptions, point: RestorePoint | None) -> bool:
     """Whether output that was prepared and is not committed is this job's to commit."""
-    if point is None:
-        return True
-    if point.claimed is not None:
-        return point.claimed
-    return point.metadata.pipeline == options.name if options.claim is None else options.claim
+    return point is None or point.claimed_by(options.name, options.claim)
 
 
 def unclaimed_output(options: JobOptions, point: RestorePoint) -> str | None:

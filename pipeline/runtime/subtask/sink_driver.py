@@ -113,7 +113,7 @@ class SinkDriver:
         """Cut the epoch: the sink's state for the checkpoint, and the files that it refers to."""
         self.write_slice()
         prepared = self.writer.prepare_commit(checkpoint_id)
-        committables = [_committable(checkpoint_id, index, one) for index, one in enumerate(prepared)]
+        committables = [Committable.of(SegmentName(checkpoint_id, index), one) for index, one in enumerate(prepared)]
         with self._change:
             assert self._log is not None, "a checkpoint was triggered before the committers were open"
             self._log.add(checkpoint_id, committables)
@@ -246,11 +246,3 @@ class SinkDriver:
             self._log = CommitLog(self._own, still_pending)
             epochs = tuple(self._log.restored_epochs())
         self._mailbox.post(CommittersOpened(self.step, highest, epochs))
-
-
-def _committable(epoch: int, index: int, prepared: Any) -> Committable:
-    if isinstance(prepared, tuple) and len(prepared) == 2 and isinstance(prepared[1], list):
-        payload, files = prepared
-        if all(isinstance(file, FileHandle) for file in files):
-            return Committable(SegmentName(epoch, index), payload, tuple(files))
-    return Committable(SegmentName(epoch, index), prepared)
