@@ -22,6 +22,9 @@ OWNED: Final[Mapping[str, str]] = {
 }
 """Settings of librdkafka that a Kafka sink must set itself, with the reason."""
 
+DEFAULT_MESSAGE_LIMIT: Final = 1_048_588
+"""Kafka's default of `max.message.bytes`, for whoever knows of no topic (yet)."""
+
 LARGEST_MESSAGE: Final = 1_000_000_000
 """librdkafka's largest `message.max.bytes`: records are checked against the topic's limit, not the client's."""
 

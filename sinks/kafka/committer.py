@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from checkpoint import failpoints
+from sinks.kafka.clients import DEFAULT_MESSAGE_LIMIT
 from sinks.kafka.errors import BrokerUnavailable, CommitFailed, ForeignMarker, MarkerLost, RecordRefused
 from sinks.kafka.marker import Marker
 from sinks.kafka.permissions import REFUSALS, check_group, to_grant
@@ -39,8 +40,6 @@ _MAX_FENCED: Final = 3
 _FIRST_WAIT: Final = 0.05
 _LONGEST_WAIT: Final = 2.0
 """Seconds between two tries."""
-_MESSAGE_LIMIT: Final = 1_048_588
-"""Kafka's default of `max.message.bytes`, as long as no segment says otherwise."""
 _NO_LIMIT: Final = 2**31 - 1
 _ONE_RECORD: Final = 1
 """A limit of batches at which each has one record."""
@@ -241,7 +240,7 @@ class KafkaCommitter(Committer):
         return None
 
     def _refresh(self) -> None:
-        producer = self._ready_producer(_MESSAGE_LIMIT)
+        producer = self._ready_producer(DEFAULT_MESSAGE_LIMIT)
         self._transact(producer, (), replace(self._known_marker(), writer=self._writer), settles=True)
 
     def _transact(
@@ -406,7 +405,7 @@ class KafkaCommitter(Committer):
 
 
 def _message_limit(segments: Sequence[Committable]) -> int:
-    return min((int(segment.payload["message_limit"]) for segment in segments), default=_MESSAGE_LIMIT)
+    return min((int(segment.payload["message_limit"]) for segment in segments), default=DEFAULT_MESSAGE_LIMIT)
 
 
 def _transactions(segments: Sequence[Committable], limit: int) -> Iterator[list[Committable]]:

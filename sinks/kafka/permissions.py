@@ -15,7 +15,7 @@ from typing import Any, Final
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from sinks.kafka.clients import client_config, producer_config
+from sinks.kafka.clients import DEFAULT_MESSAGE_LIMIT, client_config, producer_config
 from sinks.kafka.errors import BrokerUnavailable, MissingPermission
 from sinks.kafka.validation import largest_transaction_timeout
 
@@ -27,7 +27,6 @@ _AT_ONCE: Final = 8
 """Names that are asked about at the same time."""
 _LONGEST_TIMEOUT_MS: Final = 2**31 - 1
 _NO_PARTITION: Final = 2**31 - 1
-_MESSAGE_LIMIT: Final = 1_048_588
 
 _TRANSACTIONAL_ID: Final = KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 _GROUP: Final = KafkaError.GROUP_AUTHORIZATION_FAILED
@@ -46,12 +45,13 @@ def check_owners(servers: str, config: Mapping[str, Any], owners: Iterable[str],
         MissingPermission: it may not; names what is to be granted.
         BrokerUnavailable: no answer within `TIMEOUT`.
     """
-    asks_ids = largest_transaction_timeout(servers, config) != _LONGEST_TIMEOUT_MS
+    admin = AdminClient(client_config(servers, config))
+    asks_ids = largest_transaction_timeout(servers, admin) != _LONGEST_TIMEOUT_MS
 
     def check(owner: str) -> None:
         if asks_ids:
             _ask(lambda: _transactional_id(servers, config, owner), servers, owner, marker_topic)
-        check_group(servers, config, owner, marker_topic)
+        _check_group(servers, admin, owner, marker_topic)
 
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="kafka-permissions") as pool:
         for _ in pool.map(check, owners):
@@ -64,7 +64,11 @@ def check_group(servers: str, config: Mapping[str, Any], owner: str, marker_topi
     Raises:
         MissingPermission, BrokerUnavailable: as `check_owners`.
     """
-    _ask(lambda: _marker_group(servers, config, owner, marker_topic), servers, owner, marker_topic)
+    _check_group(servers, AdminClient(client_config(servers, config)), owner, marker_topic)
+
+
+def _check_group(servers: str, admin: AdminClient, owner: str, marker_topic: str) -> None:
+    _ask(lambda: _marker_group(admin, owner, marker_topic), servers, owner, marker_topic)
 
 
 def to_grant(code: int, owner: str, marker_topic: str) -> str:
@@ -88,7 +92,7 @@ class _Silent:
 
 def _transactional_id(servers: str, config: Mapping[str, Any], owner: str) -> KafkaError | None:
     settings = {
-        **producer_config(servers, config, "exactly_once", _MESSAGE_LIMIT),
+        **producer_config(servers, config, "exactly_once", DEFAULT_MESSAGE_LIMIT),
         "transactional.id": owner,
         "transaction.timeout.ms": _LONGEST_TIMEOUT_MS,
         "logger": _Silent(),  # else it writes to stderr that the timeout is refused
@@ -101,8 +105,7 @@ def _transactional_id(servers: str, config: Mapping[str, Any], owner: str) -> Ka
     return None
 
 
-def _marker_group(servers: str, config: Mapping[str, Any], owner: str, marker_topic: str) -> KafkaError | None:
-    admin = AdminClient(client_config(servers, config))
+def _marker_group(admin: AdminClient, owner: str, marker_topic: str) -> KafkaError | None:
     nowhere = ConsumerGroupTopicPartitions(owner, [TopicPartition(marker_topic, _NO_PARTITION, 0)])
     try:
         answer = admin.alter_consumer_group_offsets([nowhere], request_timeout=TIMEOUT)[owner].result()

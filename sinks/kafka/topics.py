@@ -16,7 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from sinks.kafka.clients import client_config
+from sinks.kafka.clients import DEFAULT_MESSAGE_LIMIT, client_config
 from sinks.kafka.errors import BrokerUnavailable, TopicRefused
 
 _log = logging.getLogger(__name__)
@@ -30,7 +30,6 @@ _CONFIRMED_AFTER: Final = 1.0
 _UNREACHABLE: Final = frozenset(
     {KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE}
 )
-_DEFAULT_MAX_MESSAGE_BYTES: Final = 1_048_588
 _DEFAULT_AFTER_MS: Final = 3_600_000
 _NO_LIMIT: Final = 2**63 - 1
 
@@ -148,7 +147,7 @@ def _limits(topic: str, partitions: int, settings: Mapping[str, str]) -> TopicLi
     return TopicLimits(
         name=topic,
         partitions=partitions,
-        max_message_bytes=int(settings.get("max.message.bytes", _DEFAULT_MAX_MESSAGE_BYTES)),
+        max_message_bytes=int(settings.get("max.message.bytes", DEFAULT_MESSAGE_LIMIT)),
         before_ms=before,
         after_ms=after,
         needs_key="compact" in settings.get("cleanup.policy", ""),

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
-from sinks.kafka.clients import Delivery, client_config, producer_config
+from sinks.kafka.clients import DEFAULT_MESSAGE_LIMIT, Delivery, client_config, producer_config
 from sinks.kafka.errors import BrokerUnavailable, TopicRefused
 from sinks.kafka.topics import LOOKUP_TIMEOUT
 
 _log = logging.getLogger(__name__)
-
-_MESSAGE_LIMIT: Final = 1_048_588
 
 
 def check_brokers(servers: str, config: Mapping[str, Any], delivery: Delivery) -> None:
@@ -24,7 +22,7 @@ def check_brokers(servers: str, config: Mapping[str, Any], delivery: Delivery) -
         ValueError: librdkafka or the brokers don't take a setting.
         BrokerUnavailable: no broker answers.
     """
-    settings = producer_config(servers, config, delivery, _MESSAGE_LIMIT)
+    settings = producer_config(servers, config, delivery, DEFAULT_MESSAGE_LIMIT)
     if delivery == "exactly_once":
         settings["transactional.id"] = "weir-validate"  # makes librdkafka check more; the id is never initialised
     try:
@@ -32,12 +30,9 @@ def check_brokers(servers: str, config: Mapping[str, Any], delivery: Delivery) -
     except KafkaException as error:
         raise ValueError(f"config is not what librdkafka takes: {error.args[0].str()}") from error
     admin = AdminClient(client_config(servers, config))
-    try:
-        brokers = admin.describe_cluster(request_timeout=LOOKUP_TIMEOUT).result().nodes
-    except KafkaException as error:
-        raise _unavailable(servers, error) from error
+    broker = _any_broker(servers, admin)
     if delivery == "exactly_once" and "transaction.timeout.ms" in config:
-        timeout_ms, largest = int(config["transaction.timeout.ms"]), _largest_transaction_timeout(admin, brokers[0].id)
+        timeout_ms, largest = int(config["transaction.timeout.ms"]), _largest_transaction_timeout(admin, broker)
         if largest is not None and timeout_ms > largest:
             raise ValueError(
                 f"config sets transaction.timeout.ms={timeout_ms}, but the brokers allow at most {largest} "
@@ -45,14 +40,9 @@ def check_brokers(servers: str, config: Mapping[str, Any], delivery: Delivery) -
             )
 
 
-def largest_transaction_timeout(servers: str, config: Mapping[str, Any]) -> int | None:
+def largest_transaction_timeout(servers: str, admin: AdminClient) -> int | None:
     """What the brokers allow, ms; `None` if this user may not know."""
-    admin = AdminClient(client_config(servers, config))
-    try:
-        broker = admin.describe_cluster(request_timeout=LOOKUP_TIMEOUT).result().nodes[0].id
-    except KafkaException as error:
-        raise _unavailable(servers, error) from error
-    return _largest_transaction_timeout(admin, broker)
+    return _largest_transaction_timeout(admin, _any_broker(servers, admin))
 
 
 def check_topic(servers: str, config: Mapping[str, Any], topic: str) -> None:
@@ -65,11 +55,20 @@ def check_topic(servers: str, config: Mapping[str, Any], topic: str) -> None:
         raise TopicRefused(f"marker_topic {topic!r} doesn't exist at {servers}; create it")
 
 
-def _unavailable(servers: str, error: KafkaException) -> BrokerUnavailable:
-    return BrokerUnavailable(
-        f"no Kafka broker at {servers} answers: {error.args[0].str()}. Check that it runs, that the address is "
-        "right, and the security settings in config"
-    )
+def _any_broker(servers: str, admin: AdminClient) -> int:
+    """The id of one.
+
+    Raises:
+        BrokerUnavailable: none answers.
+    """
+    try:
+        id: int = admin.describe_cluster(request_timeout=LOOKUP_TIMEOUT).result().nodes[0].id
+    except KafkaException as error:
+        raise BrokerUnavailable(
+            f"no Kafka broker at {servers} answers: {error.args[0].str()}. Check that it runs, that the address is "
+            "right, and the security settings in config"
+        ) from error
+    return id
 
 
 def _largest_transaction_timeout(admin: AdminClient, broker: int) -> int | None:
