@@ -41,7 +41,8 @@ def test_a_reader_never_waits_for_a_slow_checkpoint_only_for_a_commit_under_way(
     job = stage.pipeline(source=source, max_concurrent=2)
     with (
         failpoints.hold("coordinator.before_metadata", times=1000, timeout=WAIT, asleep=True) as checkpoint,
-        failpoints.hold("committer.after_send_offsets", timeout=WAIT, asleep=True) as commit,
+        # A step that an epoch without records doesn't come to: the first one that completes is such a one.
+        failpoints.hold("committer.mid_produce", timeout=WAIT, asleep=True) as commit,
         CommittedReader(stage.broker, stage.out_topic) as reader,
         running(job, spark) as handle,
     ):
