@@ -2,14 +2,12 @@
 
 from pipeline.testing import failpoints
 from pipeline.testing.clock import ManualClock
-from pipeline.testing.contract import ContractBroken
+from pipeline.testing.contracts import ContractBroken, SinkUnderTest, check_sink_contract, check_source_contract
 from pipeline.testing.harness import OperatorHarness
 from pipeline.testing.kafka import KafkaBroker, KafkaRecord
 from pipeline.testing.kafka_cluster import KafkaCluster
 from pipeline.testing.sink import TestingSink
-from pipeline.testing.sink_contract import SinkUnderTest, check_sink_contract
 from pipeline.testing.source import AbortError, TestingSource
-from pipeline.testing.source_contract import check_source_contract
 
 __all__ = [
     "AbortError",

@@ -17,7 +17,7 @@ import pytest
 from example_run import weir_run
 
 from pipeline.testing import check_source_contract
-from pipeline.testing.contract import NoMetrics
+from pipeline.testing.contracts.common import NoMetrics
 from sources import SourceContext
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))

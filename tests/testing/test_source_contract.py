@@ -337,7 +337,7 @@ class Hangs(Reader):
 
 
 def test_a_poll_that_never_returns_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.testing.contract.CALL_SECONDS", 0.5)
+    monkeypatch.setattr("pipeline.testing.contracts.common.CALL_SECONDS", 0.5)
     try:
         with pytest.raises(ContractBroken, match="did not return") as found:
             check_source_contract(lambda: Numbers(Hangs), RECORDS, wait=0.3)

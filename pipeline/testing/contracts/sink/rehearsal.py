@@ -16,7 +16,7 @@ from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.owners import Fenced
 from checkpoint.storage.staging import SharedStaging
 from checkpoint.storage.storage import CheckpointStorage, StagedFile
-from pipeline.testing.contract import ContractBroken, NoMetrics, pickled_copy, wire
+from pipeline.testing.contracts.common import ContractBroken, NoMetrics, pickled_copy, wire
 from sinks.sink import Committer, CommitterContext, Lineage, Sink, SinkBatch, SinkWriter, WriterContext
 
 SINK_ID = "sink"
@@ -84,13 +84,17 @@ class Checkpoint:
 class Rehearsal:
     """A pipeline with one sink, over all its attempts."""
 
-    def __init__(self, sink: Sink, folder: Path, pipeline: str) -> None:
+    def __init__(self, sink: Sink, folder: Path, pipeline: str, attempts: int = 0) -> None:
+        """
+        Args:
+            attempts: that there were before this process.
+        """
         self.pickled, _ = pickled_copy(sink, "the sink")
         self.sink = sink
         self.pipeline = pipeline
         self.folder = folder
         self.lineage = Lineage("lineage-1")
-        self._epochs = itertools.count(1)
+        self._epochs = itertools.count(attempts + 1)
         self.next_id = 1
         """Of the next checkpoint: larger than all before, in whatever attempt."""
 

@@ -9,13 +9,14 @@ from typing import Any, Final
 
 from pyspark import cloudpickle as _cloudpickle
 
-from checkpoint.codec import decode, encode
+from checkpoint.codec import encode
 
 cloudpickle: Any = _cloudpickle  # untyped
 
 CALL_SECONDS: Final = 60.0
 """No call of a connector may take longer: so long that only one that hangs does."""
 _SHOWN: Final = 5
+"""Records told of a list."""
 
 
 class ContractBroken(AssertionError):
@@ -30,6 +31,8 @@ class ContractBroken(AssertionError):
 
 
 class NoMetrics:
+    """Takes what a connector counts, and forgets it."""
+
     def count(self, name: str, n: float = 1) -> None:
         pass
 
@@ -83,11 +86,6 @@ def canonical(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(canonical, value)) + "]"
     return repr(value)
-
-
-def plain(value: Any, rule: str, what: str) -> Any:
-    """The value as it comes out of a checkpoint."""
-    return decode(wire(value, rule, what))
 
 
 def wire(value: Any, rule: str, what: str) -> bytes:
