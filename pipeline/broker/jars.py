@@ -16,20 +16,21 @@ from typing import Final
 
 from pipeline.broker.java import find_java
 
-KAFKA_VERSION: Final = "4.4.0"
+KAFKA_VERSION: Final = "4.2.1"
+"""† Kafka 4.3.0 and 4.4.0 may forget commits that they have acknowledged; see `sinks.kafka.hanging`."""
 _LOG4J_VERSION: Final = "2.25.5"
 _FETCH_TIMEOUT_S: Final = 900.0
 _MARKER: Final = "complete"
 
-_IVY_MODULE: Final = f"""\
+_IVY_MODULE: Final = """\
 <ivy-module version="2.0">
   <info organisation="weir" module="kafka-broker"/>
   <configurations><conf name="default"/></configurations>
   <dependencies>
-    <dependency org="org.apache.kafka" name="kafka_2.13" rev="{KAFKA_VERSION}" conf="default->default"/>
-    <dependency org="org.apache.kafka" name="kafka-tools" rev="{KAFKA_VERSION}" conf="default->default"
+    <dependency org="org.apache.kafka" name="kafka_2.13" rev="{version}" conf="default->default"/>
+    <dependency org="org.apache.kafka" name="kafka-tools" rev="{version}" conf="default->default"
         transitive="false"/>
-    <dependency org="org.apache.logging.log4j" name="log4j-slf4j-impl" rev="{_LOG4J_VERSION}" conf="default->default"/>
+    <dependency org="org.apache.logging.log4j" name="log4j-slf4j-impl" rev="{log4j}" conf="default->default"/>
   </dependencies>
 </ivy-module>
 """
@@ -46,12 +47,16 @@ def cache_dir() -> Path:
     return Path(os.environ.get("WEIR_CACHE") or Path.home() / ".cache" / "weir")
 
 
-def jars_folder(root: Path) -> Path:
+def jars_folder(root: Path, version: str = KAFKA_VERSION) -> Path:
     """Where Kafka's jars are kept below `root`. Another list of jars has another folder, so that it is fetched anew."""
-    return root / f"kafka-{KAFKA_VERSION}-{hashlib.sha256(_IVY_MODULE.encode()).hexdigest()[:8]}"
+    return root / f"kafka-{version}-{hashlib.sha256(_ivy_module(version).encode()).hexdigest()[:8]}"
 
 
-def kafka_jars(root: Path | None = None) -> Path:
+def _ivy_module(version: str) -> str:
+    return _IVY_MODULE.format(version=version, log4j=_LOG4J_VERSION)
+
+
+def kafka_jars(root: Path | None = None, version: str = KAFKA_VERSION) -> Path:
     """The folder with Kafka's jars, fetched at the first call (45 MB from Maven Central, below a minute as a rule).
 
     Several processes may call this at once: one fetches, the others wait. A fetch that was interrupted isn't taken
@@ -61,13 +66,13 @@ def kafka_jars(root: Path | None = None) -> Path:
         FetchFailed: Ivy failed (no network, as a rule).
         JavaMissing: see `pipeline.broker.java.find_java`.
     """
-    folder = jars_folder(cache_dir() if root is None else root)
+    folder = jars_folder(cache_dir() if root is None else root, version)
     if _is_complete(folder):
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _locked(folder.with_name(f"{folder.name}.lock")):
         if not _is_complete(folder):
-            _fetch(folder)
+            _fetch(folder, version)
     return folder
 
 
@@ -105,11 +110,11 @@ def _is_complete(folder: Path) -> bool:
     return bool(lines)
 
 
-def _fetch(folder: Path) -> None:
-    log.info("fetching Kafka %s into %s", KAFKA_VERSION, folder)
+def _fetch(folder: Path, version: str) -> None:
+    log.info("fetching Kafka %s into %s", version, folder)
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}-", dir=folder.parent) as scratch:
         work = Path(scratch)
-        (work / "ivy.xml").write_text(_IVY_MODULE)
+        (work / "ivy.xml").write_text(_ivy_module(version))
         target = work / "jars"
         settings = os.environ.get("WEIR_IVY_SETTINGS")
         command = [
@@ -129,14 +134,14 @@ def _fetch(folder: Path) -> None:
                 timeout=_FETCH_TIMEOUT_S,
             )
         except subprocess.TimeoutExpired as error:
-            raise FetchFailed(f"fetching Kafka {KAFKA_VERSION} took longer than {_FETCH_TIMEOUT_S:g} s") from error
+            raise FetchFailed(f"fetching Kafka {version} took longer than {_FETCH_TIMEOUT_S:g} s") from error
         jars = sorted(target.glob("*.jar"))
         missing = [
             need for need in ("kafka_2.13", "kafka-clients", "kafka-tools", "log4j-slf4j-impl") if not _has(jars, need)
         ]
         if done.returncode != 0 or missing:
             raise FetchFailed(
-                f"Ivy could not fetch Kafka {KAFKA_VERSION} (exit status {done.returncode}"
+                f"Ivy could not fetch Kafka {version} (exit status {done.returncode}"
                 f"{', lacks ' + ', '.join(missing) if missing else ''}). Is Maven Central in reach? A mirror can be "
                 f"named by WEIR_IVY_SETTINGS, a running broker by WEIR_KAFKA_BOOTSTRAP. Ivy said:\n{_tail(done.stdout)}"
             )

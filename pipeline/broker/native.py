@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from pipeline.broker import supervisor
-from pipeline.broker.jars import kafka_jars
+from pipeline.broker.jars import KAFKA_VERSION, kafka_jars
 from pipeline.broker.java import find_java
 from pipeline.broker.java_tool import run_java_tool
 from pipeline.broker.ports import free_ports, is_free
@@ -116,6 +116,7 @@ class NativeBroker:
         port: int | None = None,
         directory: Path | None = None,
         security: Security | None = None,
+        version: str = KAFKA_VERSION,
         timeout: float = _START_TIMEOUT_S,
     ) -> Self:
         """Start a broker and return once it answers. The first call ever fetches Kafka (`pipeline.broker.jars`).
@@ -127,6 +128,7 @@ class NativeBroker:
             directory: data, configuration and log; kept at the end, and used again if it has data from an earlier
                 run. `None` = a temporary one, removed at the end.
             security: what clients must bring; `None` = nothing. See `client_config`.
+            version: of Kafka.
             timeout: seconds until it must answer (fetching not counted).
 
         Raises:
@@ -139,7 +141,7 @@ class NativeBroker:
         check_properties(properties or {})
         if port is not None and not is_free(host, port):
             raise BrokerFailed(f"port {port} of {host} is taken by another server; choose another port")
-        java, jars = find_java(), kafka_jars()
+        java, jars = find_java(), kafka_jars(version=version)
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             free = free_ports(2, host)
             broker = cls(

@@ -20,13 +20,21 @@ from confluent_kafka import KafkaError, KafkaException
 from checkpoint import failpoints
 from sinks.kafka.clients import DEFAULT_MESSAGE_LIMIT
 from sinks.kafka.errors import BrokerUnavailable, CommitFailed, ForeignMarker, MarkerLost, RecordRefused
+from sinks.kafka.hanging import held_up_partitions
 from sinks.kafka.marker import Marker
 from sinks.kafka.permissions import REFUSALS, check_group, to_grant
 from sinks.kafka.refusal import explained, first_row, read_rows, without
 from sinks.kafka.rows import Rows
 from sinks.kafka.settle import OnMarkerLost, Situation, refuse_the_originals, settle
 from sinks.kafka.topics import TopicCatalog
-from sinks.kafka.transactions import MarkerGroup, TransactionalProducer, is_fenced, is_hopeless, reason
+from sinks.kafka.transactions import (
+    HangingTransaction,
+    MarkerGroup,
+    TransactionalProducer,
+    is_fenced,
+    is_hopeless,
+    reason,
+)
 from sinks.sink import Committable, Committer, CommitterContext, SegmentName
 
 _log = logging.getLogger(__name__)
@@ -51,6 +59,8 @@ class CommitterOptions:
     config: Mapping[str, Any]
     name: str
     """Of the owner: its transactional id and the group of its marker."""
+    topic: str | None
+    """What it writes to, unless a function says so."""
     marker_topic: str
     """The marker is at partition 0 of this topic."""
     max_transaction_bytes: int
@@ -68,7 +78,6 @@ class KafkaCommitter(Committer):
             topic, *wire = ctx.restored_state
             self._restored_marker = Marker.from_wire(wire)
         self._group = MarkerGroup(options.servers, options.config, options.name, topic)
-        self._group_metadata = b""
         self._writer = uuid.uuid4().hex
         self._producer: TransactionalProducer | None = None
         self._marker: Marker | None = None
@@ -142,7 +151,7 @@ class KafkaCommitter(Committer):
             # Before anything is fenced, since the original may be running.
             for marker in self._group.everywhere():
                 refuse_the_originals(self._group.group, ctx.lineage, marker)
-        producer, found = self._new_producer(_message_limit(restored))
+        producer, found = self._new_producer(_message_limit(restored), restored)
         settlement = settle(
             Situation(
                 group=self._group.group,
@@ -179,7 +188,7 @@ class KafkaCommitter(Committer):
 
     def _commit_group(self, checkpoint: int, group: Sequence[Committable], message_limit: int) -> bool:
         """Whether it is committed; else its topic takes smaller batches only, which will be made from now on."""
-        producer = self._ready_producer(min(message_limit, self._lowered_limit))
+        producer = self._ready_producer(min(message_limit, self._lowered_limit), group)
         known = self._known_marker()
         left = known.after(group)
         if left or known.checkpoint < checkpoint:
@@ -269,14 +278,24 @@ class KafkaCommitter(Committer):
         producer.transact(
             self._rows(segments),
             self._group.offset(marker),
-            self._group_metadata,
+            self._group.metadata,
             mid_produce=lambda: hit("committer.mid_produce"),
             after_produce=lambda: hit("committer.after_produce"),
             before_commit=before_commit,
         )
+        hit("committer.after_end")
+        self._see(marker)
         hit("committer.after_transaction")
         self._marker, self._attempted = marker, None
         self._highest = max(self._highest, marker.checkpoint)
+
+    def _see(self, marker: Marker) -> None:
+        """† Only what can be seen is out: a broker that crashes after it has acknowledged a commit may forget it."""
+        found = self._group.read()
+        if found != marker:
+            raise KafkaException(
+                KafkaError(KafkaError._STATE, f"the marker is {found} after a transaction that made it {marker}")
+            )
 
     def _hit(self, step: str) -> None:
         failpoints.hit(step, subtask=self._ctx.owner)
@@ -289,15 +308,21 @@ class KafkaCommitter(Committer):
 
     # -- producers -------------------------------------------------------------------------------------------------
 
-    def _ready_producer(self, message_limit: int) -> TransactionalProducer:
+    def _ready_producer(self, message_limit: int, segments: Sequence[Committable] = ()) -> TransactionalProducer:
+        """
+        Args:
+            segments: that it is for; they may be in a transaction of unknown outcome.
+        """
         producer = self._producer
         if producer is not None and producer.healthy() and producer.message_limit <= message_limit:
             return producer
-        producer, found = self._new_producer(message_limit)
+        producer, found = self._new_producer(message_limit, segments)
         self._recover(found)
         return producer
 
-    def _new_producer(self, message_limit: int) -> tuple[TransactionalProducer, Marker | None]:
+    def _new_producer(
+        self, message_limit: int, segments: Sequence[Committable]
+    ) -> tuple[TransactionalProducer, Marker | None]:
         options = self._options
         if self._producer is not None:
             message_limit = min(message_limit, self._producer.message_limit)
@@ -310,19 +335,59 @@ class KafkaCommitter(Committer):
         producer.init()
         self._hit("committer.after_init")
         self._ctx.check_owner()
-        found, self._group_metadata = self._read_marker()
+        try:
+            found = self._read_marker()
+        except HangingTransaction:
+            self._end_hanging(producer, segments)
+            found = self._read_marker()
         self._hit("committer.after_read")
         return producer, found
 
-    def _read_marker(self) -> tuple[Marker | None, bytes]:
+    def _read_marker(self) -> Marker | None:
         try:
             return self._group.read()
         except KafkaException as error:
-            # The client waits for the group's coordinator, though it was told that it may not know it.
-            if error.args[0].code() == KafkaError._TIMED_OUT:
+            if error.args[0].code() in (KafkaError._TIMED_OUT, KafkaError.GROUP_AUTHORIZATION_FAILED):
                 with suppress(BrokerUnavailable):
                     check_group(self._options.servers, self._options.config, self._options.name, self._group.topic)
             raise
+
+    def _end_hanging(self, producer: TransactionalProducer, segments: Sequence[Committable]) -> None:
+        """† Whatever the transaction coordinator knew of has ended when the producer began, so what may still change
+        the marker hangs (see hanging.py): in some partitions committed, in others not, which doesn't matter if it has
+        no records.
+
+        Raises:
+            MarkerLost: it has records, and `on_marker_lost` doesn't say what to do.
+        """
+        options, group = self._options, self._group
+        topics = {topic for rows in self._rows(segments) for topic in rows.topics or [rows.topic or ""]}
+        if topics and options.on_marker_lost == "fail":
+            raise MarkerLost(
+                f"the marker of group {options.name!r} hangs: Kafka has acknowledged the end of a transaction and told "
+                "only some of its partitions. Kafka 4.3 and 4.4 do that when a broker crashes at that moment and has "
+                "the only replica. Whether each record of the last epoch is in the topic can't be told: "
+                'on_marker_lost="replay" commits them again (doubled if they are there), "skip" leaves them out (lost '
+                "if they are not)"
+            )
+        if options.topic is not None:
+            topics.add(options.topic)
+        held_up = held_up_partitions(options.servers, options.config, sorted(topics))
+        _log.warning(
+            "%s: a transaction hangs, which Kafka has ended without telling all its partitions; it is aborted in %s "
+            "and in its group",
+            options.name,
+            ", ".join(f"{one.topic}[{one.partition}]" for one in held_up) or "no partition",
+        )
+        self._hit("committer.before_hanging")
+        nothing = Marker(self._ctx.lineage, 0, None, self._writer)
+        producer.abort_hanging(held_up, group.offset(nothing), group.metadata)
+        self._hit("committer.after_hanging")
+        found = self._read_marker()
+        if segments and found is not None and options.on_marker_lost == "skip":
+            checkpoint = self._attempted.checkpoint if self._attempted else self._ctx.restored_checkpoint
+            skipped = replace(found, checkpoint=max(found.checkpoint, checkpoint), last=segments[-1].name)
+            self._transact(producer, (), self._attempted or skipped, settles=True)
 
     def _recover(self, found: Marker | None) -> None:
         """A new producer has settled what the last one left open: was it committed?"""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from confluent_kafka import KafkaException
 
@@ -11,9 +11,6 @@ from sinks.kafka.marker import Marker
 from sinks.kafka.settle import OnMarkerLost, Situation, settle
 from sinks.kafka.transactions import MarkerGroup
 from sinks.sink import Committable, OwnerRestore
-
-_LOOK: Final = 5.0
-"""Seconds to wait for a marker that a pending transaction may still change."""
 
 
 def not_out(
@@ -28,7 +25,7 @@ def not_out(
     """
     topic, *recorded = state
     try:
-        found, _ = MarkerGroup(servers, config, owner, topic).read()
+        found = MarkerGroup(servers, config, owner, topic).read()
     except KafkaException:
         return committables
     if found is None or found.lineage.id != Marker.from_wire(recorded).lineage.id:
@@ -58,7 +55,7 @@ def check_restore(
         topic, *wire = restore.state
         recorded = Marker.from_wire(wire)
     try:
-        found, _ = MarkerGroup(servers, config, owner, topic).read(_LOOK)
+        found = MarkerGroup(servers, config, owner, topic).read()
     except KafkaException:
         return
     settle(

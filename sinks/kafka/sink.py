@@ -173,6 +173,7 @@ class KafkaSink(Sink):
             servers=self.servers,
             config=self.config,
             name=self._owner_name(ctx.pipeline, ctx.sink_id, ctx.owner),
+            topic=None if callable(self.topic) else self.topic,
             marker_topic=self.marker_topic,
             max_transaction_bytes=self.max_transaction_bytes,
             on_marker_lost=self.on_marker_lost,

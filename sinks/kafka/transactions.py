@@ -7,7 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
@@ -27,11 +27,25 @@ _OFFSETS_TIMEOUT: Final = 10.0
 """Seconds for the marker. The client keeps asking the group coordinator that it knows, even if another took over, so
 waiting is less use than a new producer, which looks for it."""
 _ABORT_TIMEOUT: Final = 5.0
+_SETTLED_WITHIN: Final = 5.0
+"""Seconds in which the coordinator that has acknowledged the end of a transaction tells the partitions, usually."""
+_LOOK_AGAIN: Final = 0.002
+_ANSWER_TIMEOUT: Final = 10.0
+_TRY_AGAIN: Final = 0.1
+_COORDINATOR_COMES: Final = frozenset(
+    {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    }
+)
 _GRACE: Final = 2.0
 _SLOW_COMMIT: Final = 5.0
 """A commit that took longer was perhaps sent twice, so the producer isn't used again."""
 _DELIVERY_TIMEOUT: Final = 60.0
 _MAX_OUTSTANDING: Final = 16 * 1024 * 1024
+_ABORTED_KEY: Final = b"weir: aborted"
+"""Of tombstones that nobody is to see; compacted topics take no record without a key."""
 _PROBED: Final = 500
 """Rows that are sent one by one before the next look whether one was refused."""
 
@@ -62,36 +76,50 @@ _HOPELESS: Final = frozenset(
 """What trying again doesn't mend."""
 
 
+class HangingTransaction(KafkaException):
+    """Kafka counts the marker as one that a transaction may still change, and it has no such transaction."""
+
+
 class MarkerGroup:
     """Where an owner's marker is: a group of its own, one partition."""
 
     def __init__(self, servers: str, config: Mapping[str, Any], group: str, topic: str) -> None:
         self.group = group
         self.topic = topic
-        self._config = {
-            **client_config(servers, config),
-            "group.id": group,
-            "enable.auto.commit": False,
-            # Makes the broker answer with stable offsets only: none that a pending transaction may still change.
-            "isolation.level": "read_committed",
-        }
+        self._config = client_config(servers, config)
+        self._admin: AdminClient | None = None  # one for all questions; it must be there when an answer comes
 
-    def read(self, timeout: float = STEP_TIMEOUT) -> tuple[Marker | None, bytes]:
-        """The committed marker, and the group's metadata for `send_offsets_to_transaction`.
+    @cached_property
+    def metadata(self) -> bytes:
+        """The group's, for `send_offsets_to_transaction`."""
+        consumer = Consumer({**self._config, "group.id": self.group, "enable.auto.commit": False})
+        try:
+            metadata: bytes = consumer.consumer_group_metadata()
+            return metadata
+        finally:
+            consumer.close()
+
+    def read(self, settled_within: float = _SETTLED_WITHIN) -> Marker | None:
+        """The committed marker, once no pending transaction may change it any more.
+
+        Args:
+            settled_within: seconds to wait for that.
 
         Raises:
             ForeignMarker: the offset is not Weir's.
+            HangingTransaction: it still may.
             KafkaException: no answer.
         """
-        consumer = Consumer(self._config)
-        try:
-            found = consumer.committed([TopicPartition(self.topic, 0)], timeout=timeout)[0]
-            if found.error is not None:
+        deadline = time.monotonic() + settled_within
+        while True:
+            found = self._ask([TopicPartition(self.topic, 0)])[0]
+            if found.error is None:
+                return Marker.from_metadata(self.group, found.offset, found.metadata) if found.offset >= 0 else None
+            if found.error.code() != KafkaError.UNSTABLE_OFFSET_COMMIT:
                 raise KafkaException(found.error)
-            metadata = consumer.consumer_group_metadata()
-        finally:
-            consumer.close()
-        return (Marker.from_metadata(self.group, found.offset, found.metadata) if found.offset >= 0 else None), metadata
+            if time.monotonic() >= deadline:
+                raise HangingTransaction(found.error)
+            time.sleep(_LOOK_AGAIN)
 
     def everywhere(self) -> list[Marker]:
         """The committed markers at whatever topics, without a look at what is pending.
@@ -100,14 +128,27 @@ class MarkerGroup:
             ForeignMarker: an offset is not Weir's.
             KafkaException: no answer.
         """
-        config = {
-            k: v for k, v in self._config.items() if k not in ("group.id", "enable.auto.commit", "isolation.level")
-        }
-        admin = AdminClient(config)  # kept until it has answered
-        asked = [ConsumerGroupTopicPartitions(self.group)]
-        answers = admin.list_consumer_group_offsets(asked, request_timeout=STEP_TIMEOUT)
-        offsets = answers[self.group].result().topic_partitions
+        offsets = self._ask(None, require_stable=False)
         return [Marker.from_metadata(self.group, one.offset, one.metadata) for one in offsets if one.offset >= 0]
+
+    def _ask(self, partitions: list[TopicPartition] | None, require_stable: bool = True) -> list[TopicPartition]:
+        deadline = time.monotonic() + STEP_TIMEOUT
+        while True:
+            if self._admin is None:
+                self._admin = AdminClient(self._config)
+            asked = [ConsumerGroupTopicPartitions(self.group, partitions)]
+            answers = self._admin.list_consumer_group_offsets(
+                asked, require_stable=require_stable, request_timeout=_ANSWER_TIMEOUT
+            )
+            try:
+                found: list[TopicPartition] = answers[self.group].result().topic_partitions
+            except KafkaException as error:
+                self._admin = None  # one that has lost its broker may wait for it for ever
+                if error.args[0].code() not in _COORDINATOR_COMES or time.monotonic() >= deadline:
+                    raise
+                time.sleep(_TRY_AGAIN)
+            else:
+                return found
 
     def offset(self, marker: Marker) -> TopicPartition:
         return TopicPartition(self.topic, 0, marker.checkpoint, metadata=marker.to_metadata())
@@ -199,7 +240,7 @@ class TransactionalProducer:
         after_produce: Callable[[], None],
         before_commit: Callable[[], None],
     ) -> None:
-        """One transaction: rows and marker. If it raises, the outcome is open.
+        """One transaction: rows and marker. If it raises, the outcome is open; if not, Kafka has promised to commit.
 
         Args:
             mid_produce: called once, when part of the rows are produced.
@@ -246,6 +287,29 @@ class TransactionalProducer:
             for start in range(0, len(rows), _PROBED):
                 self._sender.send(rows.slice(start, start + _PROBED))
                 self._sender.flush(_DELIVERY_TIMEOUT)
+
+    def abort_hanging(
+        self, partitions: Iterable[TopicPartition], offset: TopicPartition, group_metadata: bytes
+    ) -> None:
+        """† End what hangs (see hanging.py): the end of a later transaction of the same id counts for it, too, in the
+        group and in each partition that it touches.
+
+        Args:
+            partitions: that have open records.
+            offset: any one at the marker's place.
+
+        Raises:
+            KafkaException
+        """
+        sender, producer = self._sender, self._sender.producer
+        producer.begin_transaction()
+        self._open = True
+        for partition in partitions:
+            producer.produce(partition.topic, None, _ABORTED_KEY, partition=partition.partition)
+        sender.flush(_DELIVERY_TIMEOUT)
+        self._within(_OFFSETS_TIMEOUT, lambda t: producer.send_offsets_to_transaction([offset], group_metadata, t))
+        self._within(STEP_TIMEOUT, producer.abort_transaction)
+        self._open = False
 
     def discard(self, abort: bool) -> None:
         """Never to be used again.

@@ -53,6 +53,7 @@ COMMITTER = (
     Step("committer.after_produce"),
     Step("committer.after_send_offsets"),
     Step("committer.after_owner_check"),
+    Step("committer.after_end"),
     Step("committer.after_transaction"),
     Step("committer.between_transactions"),
     Step("committer.after_commit"),

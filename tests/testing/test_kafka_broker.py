@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from pipeline.broker import BrokerFailed, NativeBroker
-from pipeline.broker.jars import FetchFailed, _is_complete, jars_folder, kafka_jars
+from pipeline.broker.jars import KAFKA_VERSION, FetchFailed, _is_complete, jars_folder, kafka_jars
 from pipeline.broker.java import JavaMissing, find_java, java_version
 from pipeline.broker.ports import free_ports
 from pipeline.broker.readiness import await_broker
@@ -314,7 +314,8 @@ def test_of_several_at_once_one_fetches_and_the_others_wait(tmp_path: Path, monk
     fetched: list[Path] = []
     everybody_came = threading.Barrier(3)
 
-    def fetch(folder: Path) -> None:
+    def fetch(folder: Path, version: str) -> None:
+        assert version == KAFKA_VERSION
         fetched.append(folder)
         folder.mkdir()
         (folder / "a.jar").write_bytes(b"1234")
