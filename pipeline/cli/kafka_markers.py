@@ -50,13 +50,13 @@ def find_markers(settings: Mapping[str, Any], prefix: str) -> list[FoundMarker]:
         settings: of librdkafka; how to reach the brokers.
 
     Raises:
-        NotListed: the brokers don't answer or refuse, or a setting is none of librdkafka's.
+        NotListed: the brokers (or one of them) don't answer or refuse, or a setting is none of librdkafka's.
     """
     try:
         admin = AdminClient({"log_level": 0, **settings})
         listed = admin.list_consumer_groups(request_timeout=_TIMEOUT).result()
         for error in listed.errors or ():
-            raise error
+            raise KafkaException(error)
         groups = sorted(one.group_id for one in listed.valid or () if one.group_id.startswith(prefix))
         found: list[FoundMarker] = []
         for start in range(0, len(groups), _AT_ONCE):
@@ -65,7 +65,7 @@ def find_markers(settings: Mapping[str, Any], prefix: str) -> list[FoundMarker]:
         raise NotListed(
             f"the groups at {settings['bootstrap.servers']} can't be listed: {error.args[0].str()}. Check that the "
             "brokers run, that the address is right, and the security settings (--config, --set); the user needs "
-            "DESCRIBE on the groups"
+            "DESCRIBE on the groups and on the markers' topics"
         ) from error
     return found
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +14,14 @@ from pipeline.broker.java_tool import run_java_tool
 _TOOL: Final = "org.apache.kafka.tools.TransactionsCommand"
 _OVER: Final = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
 """States of a transactional id without an open transaction."""
+_JAVAS_NAMES: Final = (
+    "--command-config takes the names of Kafka's Java client (security.protocol, sasl.mechanism, sasl.jaas.config, "
+    "ssl.truststore.location), not librdkafka's (sasl.username, ssl.ca.location)"
+)
+_EXCEPTION: Final = re.compile(r'^(?:Exception in thread "[^"]*" |Caused by: )(?:[\w$]+\.)*', re.MULTILINE)
+"""What stands before an exception's name."""
+_HINT: Final = " Enable debug logging for additional detail."
+"""The tool says so behind what it has to say; there is no such option here."""
 
 
 class NotListed(Exception):
@@ -55,12 +65,15 @@ def open_transactions(servers: str, config: Path | None, prefix: str) -> list[Op
         NotListed: the tool has failed; says with what.
         JavaMissing, FetchFailed, TimeoutExpired: as `run_java_tool`.
     """
-    listed = _table(_run(servers, config, "list"))
+    listed = _table(_run(servers, config, "list transactions", "list"))
+    ids = [row["TransactionalId"] for row in listed if row["TransactionState"] not in _OVER]
     described = (
         one
-        for row in listed
-        if row["TransactionState"] not in _OVER and row["TransactionalId"].startswith(prefix)
-        for one in _table(_run(servers, config, "describe", "--transactional-id", row["TransactionalId"]))
+        for id_ in ids
+        if id_.startswith(prefix)
+        for one in _table(
+            _run(servers, config, f"describe the transaction of {id_!r}", "describe", "--transactional-id", id_)
+        )
     )
     # One may have ended meanwhile.
     found = [_open(one) for one in described if one["TransactionState"] not in _OVER]
@@ -92,20 +105,38 @@ def hanging_transactions(servers: str, config: Path | None, topics: Sequence[str
             float(row["Duration(min)"]),
         )
         for topic in topics
-        for row in _table(_run(servers, config, "find-hanging", "--topic", topic))
+        for row in _table(
+            _run(servers, config, f"find hanging transactions of topic {topic!r}", "find-hanging", "--topic", topic)
+        )
     ]
 
 
-def _run(servers: str, config: Path | None, *arguments: str) -> str:
+def _run(servers: str, config: Path | None, what: str, *arguments: str) -> str:
+    """
+    Args:
+        what: this is to do, for messages.
+    """
     security = ("--command-config", str(config)) if config is not None else ()
     done = run_java_tool(_TOOL, "--bootstrap-server", servers, *security, *arguments)
     if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
+        said = _root_cause(done.stderr.strip() or done.stdout.strip() or "it said nothing")
         raise NotListed(
-            f"Kafka's tool could not {arguments[0]} transactions at {servers}: {said.rstrip('.')}. Check that the "
-            "brokers run, that the address is right, and the settings in --command-config"
+            f"Kafka's tool could not {what} at {servers}: {said.rstrip('.')}. Check that the "
+            f"brokers run, that the address is right, and the security settings. {_JAVAS_NAMES}"
         )
     return done.stdout
+
+
+def _root_cause(said: str) -> str:
+    """Of a Java stack trace the message of its innermost exception; else the last line, which is the tool's message."""
+    *_, last = said.splitlines()
+    last = last.removesuffix(_HINT)
+    traces = list(_EXCEPTION.finditer(said))
+    if not traces:
+        return last
+    lines = said[traces[-1].end() :].splitlines()
+    message = takewhile(lambda line: not line.startswith(("\tat ", "\t... ")), lines)
+    return " ".join(line.strip() for line in message) or last
 
 
 def _table(text: str) -> list[dict[str, str]]:

@@ -105,7 +105,19 @@ class RecordEncoder:
     def _field(self, field: Field, values: list[Any], what: str) -> list[Any]:
         if callable(field):
             return self._each(field, values, values, what, skip_none=False)
-        return self._each(lambda value: value[field], values, values, f"{what}={field!r}", skip_none=False)
+
+        def item(value: Any) -> Any:
+            try:
+                return value[field]
+            except TypeError as error:
+                if value is not None:
+                    raise
+                raise TypeError(
+                    f"a tombstone, a record that is None, has no fields. Give {what} as a function of the record, "
+                    "which gets None then; or leave such records out in front of the sink"
+                ) from error
+
+        return self._each(item, values, values, f"{what}={field!r}", skip_none=False)
 
     def _encoded(
         self, encode: _Encode, column: list[Any], values: list[Any], topics: list[str] | None, what: str

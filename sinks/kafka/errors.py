@@ -65,7 +65,8 @@ class EarlierOutput(KafkaSinkError, PermanentFailure):
 
 
 class MarkerLost(KafkaSinkError, PermanentFailure):
-    """What says how far the output is committed is recorded in the checkpoint, but not (or no longer) in Kafka."""
+    """What says how far the output is committed is recorded in the checkpoint, but not (or no longer) in Kafka; another
+    run's may be there."""
 
 
 class ForeignMarker(KafkaSinkError, PermanentFailure):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NoReturn
+from typing import Final, Literal, NoReturn
 
 from sinks.kafka.errors import EarlierOutput, ForeignMarker, MarkerLost, OutputAhead
 from sinks.kafka.marker import Marker
@@ -13,6 +13,13 @@ from sinks.settling import Outcome, judge, up_to
 from sinks.sink import Lineage, SegmentName
 
 OnMarkerLost = Literal["fail", "replay", "skip"]
+
+_FORGOTTEN: Final = (
+    "Kafka forgets the offsets of a group without members after offsets.retention.minutes (7 days by default); a new "
+    "transactional_id_prefix begins without any."
+)
+_RESET: Final = "Somebody has reset the group's offsets, or the brokers have lost some."
+_SHARED: Final = "Two jobs must not share a transactional_id_prefix and sink id."
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +66,7 @@ def settle(s: Situation) -> Settlement:
     if found is None:
         if verdict.outcome is Outcome.ANEW:
             return Settlement(Marker(ours, s.checkpoint, None))
-        return _lost(s, ours, "the group has no committed offset")
+        return _lost(s, ours, "is lost", "has no committed offset", _FORGOTTEN)
     match verdict.outcome:
         case Outcome.GOES_ON:
             return Settlement(found)
@@ -76,10 +83,10 @@ def settle(s: Situation) -> Settlement:
         case Outcome.OTHER_OUTPUT:
             _other_output(s, found)
         case Outcome.WENT_BACK:
-            return _lost(s, ours, f"the group says {found}: it went back")
+            return _lost(s, ours, "is lost", f"says {found}: it went back", _RESET)
         case Outcome.ANOTHER_JOBS:
-            return _lost(s, ours, f"the group says {found}, the output of another job under the same names")
-    return _lost(s, ours, f"the group says {found}")
+            return _lost(s, ours, "is another job's", f"says {found}", _SHARED)
+    return _lost(s, ours, "is another run's", f"says {found}", _taken_over(found))
 
 
 def refuse_the_originals(group: str, fork: Lineage, found: Marker) -> None:
@@ -135,16 +142,31 @@ def _other_output(s: Situation, found: Marker) -> NoReturn:
     )
 
 
-def _lost(s: Situation, ours: Lineage, what: str) -> Settlement:
+def _taken_over(found: Marker) -> str:
+    lineage = found.lineage
+    begun = f" at checkpoint {lineage.parent[1]} of lineage {lineage.parent[0]}" if lineage.parent else " from nothing"
+    if found.has_output:
+        go_on = (
+            f"To go on from its output, restore checkpoint {found.checkpoint} or a later one from that run's folder. "
+        )
+    else:
+        go_on = "It has committed nothing. "
+    return (
+        "Kafka has forgotten nothing: a run with another checkpoint folder or another history has taken these names "
+        f"over since. Its lineage, {lineage.id}, began{begun}. {go_on}To go on from this checkpoint all the same, set "
+        "a transactional_id_prefix that was not used before, and on_marker_lost."
+    )
+
+
+def _lost(s: Situation, ours: Lineage, state: str, says: str, why: str) -> Settlement:
     recorded = s.recorded.last if s.recorded else None
     if s.on_marker_lost == "replay":
         return Settlement(Marker(ours, s.checkpoint, recorded))
     if s.on_marker_lost == "skip":
         return Settlement(Marker(ours, s.checkpoint, s.restored[-1] if s.restored else recorded))
     raise MarkerLost(
-        f"the marker of group {s.group!r} is lost: checkpoint {s.checkpoint} records {s.recorded or 'none'}, and "
-        f"{what}. Kafka forgets the offsets of a group without members after offsets.retention.minutes (7 days by "
-        f"default). Whether the {len(s.restored)} segment(s) that the checkpoint holds are in the topic can't be told: "
-        'on_marker_lost="replay" commits them (doubled if they are there), "skip" leaves them out (lost if they are '
-        "not)."
+        f"the marker of group {s.group!r} {state}: checkpoint {s.checkpoint} records {s.recorded or 'none'}, and the "
+        f"group {says}. {why} Whether the {len(s.restored)} segment(s) that checkpoint {s.checkpoint} holds are in the "
+        'topic can\'t be told: on_marker_lost="replay" commits them (doubled if they are there), "skip" leaves them '
+        "out (lost if they are not)."
     )

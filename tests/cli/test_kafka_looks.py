@@ -70,6 +70,13 @@ def test_a_setting_that_is_none_is_refused(options: tuple[str, ...], status: int
     assert (result.exit_code, message in result.output) == (status, True), result.output
 
 
+def test_brokers_that_do_not_answer_are_reported_with_what_to_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.cli.kafka_markers._TIMEOUT", 1.0)
+    result = weir("kafka", "markers", "x", "--bootstrap", "127.0.0.1:1")
+    assert (result.exit_code, type(result.exception)) == (1, SystemExit), result.output
+    assert "the groups at 127.0.0.1:1 can't be listed: Local: Timed out. Check that" in result.output
+
+
 def test_options_of_the_broker_do_not_go_with_a_look_into_a_cluster() -> None:
     result = weir("kafka", "--port", "0", "markers")
     assert (result.exit_code, "don't go with 'markers'" in result.output) == (2, True), result.output
@@ -118,9 +125,39 @@ def test_a_transaction_that_its_coordinator_will_end_does_not_hang(
 
 
 @pytest.mark.slow
-def test_what_kafkas_tool_says_is_passed_on(kafka: KafkaBroker, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("settings", "root_cause"),
+    [
+        (
+            "security.protocol=NONE_SUCH\n",
+            "ConfigException: Invalid value NONE_SUCH for configuration security.protocol",
+        ),
+        (
+            "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.username=me\nsasl.password=s3cret\n",
+            "IllegalArgumentException: Could not find a 'KafkaClient' entry in the JAAS configuration",
+        ),
+        (
+            "security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location=/no/such.pem\n",
+            "NoSuchFileException: /no/such.pem",
+        ),
+    ],
+    ids=["outermost exception", "settings of librdkafka", "cause of a cause"],
+)
+def test_the_root_cause_of_what_kafkas_tool_says_is_passed_on(tmp_path: Path, settings: str, root_cause: str) -> None:
     config = tmp_path / "admin.properties"
-    config.write_text("security.protocol=NONE_SUCH\n")
-    result = weir("kafka", "transactions", "--bootstrap", kafka.bootstrap_servers, "--command-config", str(config))
+    config.write_text(settings)
+    result = weir("kafka", "transactions", "--bootstrap", "127.0.0.1:1", "--command-config", str(config))
     assert result.exit_code == 1
-    assert "could not list transactions" in result.output
+    assert f"could not list transactions at 127.0.0.1:1: {root_cause}" in result.output
+    assert "sasl.jaas.config" in result.output
+    assert "\tat " not in result.output
+    assert "s3cret" not in result.output
+
+
+@pytest.mark.slow
+def test_what_kafkas_tool_says_without_a_stack_trace_is_passed_on(kafka: KafkaBroker) -> None:
+    result = weir("kafka", "transactions", "--bootstrap", kafka.bootstrap_servers, "--hanging", "no-such-topic")
+    assert result.exit_code == 1
+    told = f"could not find hanging transactions of topic 'no-such-topic' at {kafka.bootstrap_servers}: Failed to"
+    assert told in result.output
+    assert "debug logging" not in result.output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -104,9 +105,29 @@ def test_an_owner_that_went_on_with_the_child_keeps_to_it() -> None:
         settle(replace(later, found=marker(L1, 9, seg(9))))
 
 
-def test_a_second_driver_that_started_afresh_meanwhile_counts_as_marker_lost() -> None:
-    with pytest.raises(MarkerLost, match=r"checkpoint 6 records checkpoint 5.*lineage L9"):
-        settle(replace(RESTORE_6, found=marker(Lineage("L9"), 1, seg(1))))
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (
+            marker(Lineage("L9"), 1, seg(1)),
+            r"L9, began from nothing.*restore checkpoint 1 or a later one from that run",
+        ),
+        (marker(Lineage("L9", ("L1", 3)), 8, seg(8)), r"L9, began at checkpoint 3 of lineage L1.*restore checkpoint 8"),
+        (marker(Lineage("L9"), 0), r"It has committed nothing\."),
+    ],
+    ids=["afresh", "from an older checkpoint", "without output"],
+)
+def test_a_run_that_took_the_names_over_meanwhile_counts_as_marker_lost_and_is_told(found: Marker, told: str) -> None:
+    with pytest.raises(MarkerLost) as caught:
+        settle(replace(RESTORE_6, found=found))
+    message = str(caught.value)
+    whose = (
+        r"is another run's: checkpoint 6 records checkpoint 5 of lineage L1.*the group says checkpoint \d of lineage L9"
+    )
+    assert re.search(whose, message), message
+    assert re.search(told, message), message
+    assert re.search(r"another checkpoint folder.*transactional_id_prefix.*on_marker_lost", message), message
+    assert "retention" not in message, "Kafka has forgotten nothing"
 
 
 @pytest.mark.parametrize(("policy", "last"), [("replay", seg(5)), ("skip", seg(6, 1))])
@@ -123,7 +144,7 @@ def test_a_marker_that_expired_before_anything_but_the_first_was_recorded_is_los
 
 
 def test_a_marker_older_than_the_one_recorded_is_lost() -> None:
-    with pytest.raises(MarkerLost, match="went back"):
+    with pytest.raises(MarkerLost, match=r"went back\. Somebody has reset.* 2 segment.*\"replay\".*\"skip\""):
         settle(replace(RESTORE_6, found=marker(L1, 4, seg(4))))
 
 

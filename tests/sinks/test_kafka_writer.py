@@ -248,6 +248,9 @@ def test_a_record_without_key_for_a_compacted_topic_is_refused(make_job: JobMake
         ({"value_format": "bytes", "key": None}, "text", "takes bytes, not str"),
         ({"headers": lambda r: {"h": r["k"]}}, {"k": 5}, "header 'h' is bytes, str or None"),
         ({"key": lambda r: 1 // r["k"]}, {"k": 0}, "ZeroDivisionError"),
+        ({"key": "k"}, None, r"record None .*key='k': .*a tombstone.* has no fields\. Give key as a function"),
+        ({"timestamp": "t", "key": None}, None, r"timestamp='t': .*a tombstone.*Give timestamp as a function"),
+        ({"key": "k"}, 5, "key='k': TypeError: 'int' object is not subscriptable"),
     ],
 )
 def test_a_record_that_cannot_be_encoded_is_refused(
