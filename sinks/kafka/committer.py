@@ -22,14 +22,13 @@ from sinks.kafka.clients import DEFAULT_MESSAGE_LIMIT
 from sinks.kafka.errors import BrokerUnavailable, CommitFailed, ForeignMarker, MarkerLost, RecordRefused
 from sinks.kafka.hanging import held_up_partitions
 from sinks.kafka.marker import Marker
+from sinks.kafka.marker_group import HangingTransaction, MarkerGroup
 from sinks.kafka.permissions import REFUSALS, check_group, to_grant
 from sinks.kafka.refusal import explained, first_row, read_rows, without
 from sinks.kafka.rows import Rows
 from sinks.kafka.settle import OnMarkerLost, Situation, refuse_the_originals, settle
 from sinks.kafka.topics import TopicCatalog
 from sinks.kafka.transactions import (
-    HangingTransaction,
-    MarkerGroup,
     TransactionalProducer,
     is_fenced,
     is_hopeless,

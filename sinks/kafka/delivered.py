@@ -8,8 +8,8 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from sinks.kafka.marker import Marker
+from sinks.kafka.marker_group import MarkerGroup
 from sinks.kafka.settle import OnMarkerLost, Situation, settle
-from sinks.kafka.transactions import MarkerGroup
 from sinks.sink import Committable, OwnerRestore
 
 

@@ -18,8 +18,9 @@ from pipeline.testing.kafka import KafkaBroker
 from sinks.kafka.errors import MarkerLost
 from sinks.kafka.hanging import held_up_partitions
 from sinks.kafka.marker import Marker
+from sinks.kafka.marker_group import HangingTransaction, MarkerGroup
 from sinks.kafka.refusal import read_rows
-from sinks.kafka.transactions import HangingTransaction, MarkerGroup, TransactionalProducer
+from sinks.kafka.transactions import TransactionalProducer
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -221,7 +221,7 @@ def test_a_permission_that_is_taken_away_is_named_by_the_running_sink(
 def test_a_group_that_may_not_be_seen_is_named_by_a_committer_without_retries(
     secured: KafkaBroker, make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sinks.kafka.transactions.MarkerGroup.read.__defaults__", (3.0,))
+    monkeypatch.setattr("sinks.kafka.marker_group.MarkerGroup.read.__defaults__", (3.0,))
     job = make_job()
     _grant(secured, [acl for acl in _documented(job) if acl[0] != GROUP])
     started = time.monotonic()
