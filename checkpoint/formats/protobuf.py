@@ -54,7 +54,7 @@ class Protobuf(RegistryFormat):
             super().check_sink(topic, field)
         else:
             # What it imports is registered first and referred to by version, so there is nothing to compare yet.
-            self.check_source(topic, field)
+            super().check_sink(None, field)
 
     def _check_schema(self) -> None:
         return  # protoc has

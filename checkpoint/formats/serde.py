@@ -68,14 +68,12 @@ class RegistryFormat(ABC):
         Raises:
             RegistryUnavailable: it doesn't.
             SchemaRefused: the schema in hand is no schema.
+            ValueError: `config` has a setting that the deserializer doesn't take.
         """
         self._check_schema()
         with self.registry.client() as client:
-            try:
-                self.registry.ask(lambda: client.get_latest_version(f"{topic or 'weir'}-{field}"))
-            except Exception as error:
-                if not unknown(error):  # no schema yet, or another subject
-                    raise
+            self._check_config("deserializer", lambda: self._deserializer(client, field))
+            self._check_answers(client, topic, field)
 
     def decoder(self, field: Field) -> Decoder:
         """For one thread.
@@ -118,17 +116,19 @@ class RegistryFormat(ABC):
         Raises:
             RegistryUnavailable: the registry doesn't answer.
             SchemaRefused: it doesn't have the schema, or won't take it beside the subject's others.
-            ValueError: options that don't go together.
+            ValueError: options that don't go together, or a setting in `config` that the serializer doesn't take.
         """
-        if topic is None:
-            self.check_source(None, field)
-            return
         self._check_schema()
-        subject = self.subject_of(topic, field, self._record_name())
         schema = self._schema()
         with self.registry.client() as client:
+            if schema is not None:
+                self._check_config("serializer", lambda: self._serializer(client, "", field))
+            if topic is None:
+                self._check_answers(client, None, field)
+                return
+            subject = self.subject_of(topic, field, self._record_name())
             if schema is None:
-                self._newest(client, subject)
+                self._check_config("serializer", lambda: self._serializer(client, subject, field))
             elif self.register:
                 self._check_compatible(client, subject, schema)
             else:
@@ -163,6 +163,23 @@ class RegistryFormat(ABC):
                 raise NotInFormat(f"it doesn't fit the schema: {type(error).__name__}: {error}") from error
 
         return encoder
+
+    # -- checks -------------------------------------------------------------------------------------------------
+
+    def _check_config(self, taker: str, make: Callable[[], object]) -> None:
+        try:
+            make()
+        except SchemaRefused:
+            raise
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"config of {self.name} is not what confluent-kafka's {taker} takes: {error}") from error
+
+    def _check_answers(self, client: Any, topic: str | None, field: Field) -> None:
+        try:
+            self.registry.ask(lambda: client.get_latest_version(f"{topic or 'weir'}-{field}"))
+        except Exception as error:
+            if not unknown(error):  # no schema yet, or another subject
+                raise
 
     # -- schemas ------------------------------------------------------------------------------------------------
 

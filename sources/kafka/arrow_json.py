@@ -2,19 +2,22 @@
 
 pyarrow's own JSON reader is as fast, but takes invalid UTF-8 for strings and ends the process on some malformed
 input. Strictness is wanted, too: `pyarrow.array` would cut 1.5 to an integer, and take a string for a list of its
-letters.
+letters; and its dates and times may lie beyond those of Python, which a step that wants rows would find too late.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import time
 from itertools import accumulate, chain
+from math import inf
 from typing import Any, Final
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types
 
 Build = Callable[[list[Any]], Any]
@@ -98,14 +101,18 @@ def _of_kind(kind: pa.DataType, path: str) -> Build:
         return _plain(kind, frozenset({bool}), path)
     if types.is_integer(kind):
         return _plain(kind, _INT, path)
-    if types.is_float32(kind) or types.is_float64(kind):
+    if types.is_float64(kind):
         return _plain(kind, _NUMBER, path)
+    if types.is_float32(kind):
+        return _float32(kind, path)
     if _is_text(kind) or types.is_binary(kind) or types.is_large_binary(kind):
         return _plain(kind, _STR, path)
     if types.is_dictionary(kind) and _is_text(kind.value_type):
         return _plain(kind, _STR, path)
     if types.is_decimal(kind):
         return _decimal(kind, path)
+    if types.is_timestamp(kind):
+        _check_zone(kind, path)
     if types.is_timestamp(kind) or types.is_date(kind) or types.is_time(kind):
         return _temporal(kind, path)
     if types.is_list(kind) or types.is_large_list(kind):
@@ -161,6 +168,18 @@ def _cast(values: Any, kind: pa.DataType, path: str) -> Any:
         raise ValueError(f"the field {path!r} is no {kind}: {error}") from error
 
 
+def _float32(kind: pa.DataType, path: str) -> Build:
+    plain = _plain(kind, _NUMBER, path)
+
+    def build(values: list[Any]) -> Any:
+        array = plain(values)
+        if inf in (abs(one.as_py() or 0.0) for one in pc.min_max(array).values()):  # JSON itself has no infinity
+            raise ValueError(f"the field {path!r} is no {kind}: its number is too large")
+        return array
+
+    return build
+
+
 def _decimal(kind: pa.DataType, path: str) -> Build:
     def build(values: list[Any]) -> Any:
         _check(values, _STR | _NUMBER, kind, path)
@@ -169,20 +188,78 @@ def _decimal(kind: pa.DataType, path: str) -> Build:
     return build
 
 
+_FINER_THAN_PYTHON: Final = re.compile(r"[.,][0-9]{7}")
+
+
 def _temporal(kind: pa.DataType, path: str) -> Build:
     """Strings in ISO 8601, or numbers in the type's unit since 1970 (midnight, of times)."""
     number = pa.int32() if kind.bit_width == 32 else pa.int64()
+    check = _check_bounds if types.is_time(kind) else _check_instants
 
     def build(values: list[Any]) -> Any:
         found = _check(values, _STR | _INT, kind, path)
         if len(found) > 1:
             raise ValueError(f"the field {path!r} has a string in one record and a number in another")
         if found == _STR and types.is_time(kind):  # which Arrow doesn't read
-            values = [None if one is None else time.fromisoformat(one) for one in values]
-            return _cast(pa.array(values, pa.time64("us")), kind, path)
-        return _cast(_array(values, pa.string() if found == _STR else number, path), kind, path)
+            times = pa.array([None if one is None else _time(one, path) for one in values], pa.time64("us"))
+            return _cast(times, kind, path)
+        array = _cast(_array(values, pa.string() if found == _STR else number, path), kind, path)
+        check(array, kind, path)
+        return array
 
     return build
+
+
+def _check_zone(kind: pa.DataType, path: str) -> None:
+    try:
+        pa.scalar(0, kind).as_py()
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"the field {path!r} of the schema has a time zone that isn't known: {kind.tz!r}") from error
+
+
+def _time(text: str, path: str) -> time:
+    try:
+        parsed = time.fromisoformat(text)
+    except ValueError as error:
+        raise ValueError(f"the field {path!r} is no time: {error}") from error
+    if parsed.tzinfo is not None:
+        raise ValueError(f"the field {path!r} is {text!r}, a time with an offset, which the schema's type can't keep")
+    if _FINER_THAN_PYTHON.search(text):
+        raise ValueError(f"the field {path!r} is {text!r}, which is finer than microseconds")
+    return parsed
+
+
+def _check_bounds(array: Any, kind: pa.DataType, path: str) -> None:
+    """
+    Raises:
+        ValueError: a time lies outside of the day, where Python would wrap it around, or a date64 inside of one.
+    """
+    try:
+        array.validate(full=True)
+    except pa.ArrowException as error:
+        raise ValueError(f"the field {path!r} is no {kind}: {error}") from error
+
+
+def _check_instants(array: Any, kind: pa.DataType, path: str) -> None:
+    """
+    Raises:
+        ValueError: a date or timestamp lies outside of Python's years, or a date64 inside of a day.
+    """
+    if types.is_date64(kind):
+        _check_bounds(array, kind, path)
+    for one in pc.min_max(array).values():  # if the first and the last are fine, all are
+        if one.is_valid and not _is_in_python(one):
+            raise ValueError(f"the field {path!r} is {one.value}, a {kind} outside of the years 1 to 9999 of Python")
+
+
+def _is_in_python(instant: Any) -> bool:
+    if types.is_timestamp(instant.type) and instant.type.unit == "ns":
+        return bool(instant.value > -(2**63))  # which pandas takes for a null; all others are
+    try:
+        instant.as_py()
+    except OverflowError:
+        return False
+    return True
 
 
 def _list(kind: pa.DataType, path: str) -> Build:

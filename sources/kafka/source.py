@@ -18,7 +18,7 @@ from .formats import Format
 from .group import committed_offsets
 from .options import KafkaOptions, PartitionKey, timestamp_of
 from .reader import KafkaReader
-from .splits import check_named, to_state
+from .splits import check_ends, check_named, to_state
 from .start import Place, open_splits
 
 VALIDATE_TIMEOUT_S: Final = 10.0
@@ -121,11 +121,13 @@ class KafkaSource(Source):
         return f"KafkaSource({self.options.servers!r}, {read})"
 
     def validate(self) -> None:
-        """Check that a broker answers, that the topics exist, that named partitions do, and what this client may do.
+        """Check that a broker answers, that the topics exist, that named partitions do, that an explicit end names all,
+        and what this client may do.
 
         Raises:
             KafkaUnavailable: no broker answered within 10 s, or it refused.
-            ValueError: a topic or partition doesn't exist, or librdkafka doesn't take a setting.
+            ValueError: a topic or partition doesn't exist, `end` leaves one out, or librdkafka or what reads a format
+                doesn't take a setting.
             MissingPermission: the client may not do something that it will have to do; says what to grant.
             RegistryUnavailable: a format's schema registry doesn't answer, or refuses.
             SchemaRefused: a format's schema is none.
@@ -137,9 +139,11 @@ class KafkaSource(Source):
             cluster.check_dead_letters()
         self._check_formats()
         existing = [(topic.name, number) for topic in topics for number in range(topic.partitions)]
-        for name, offsets in (("start", self.options.start), ("end", self.options.end)):
-            if isinstance(offsets, Mapping) and timestamp_of(offsets) is None:
-                check_named(name, offsets, existing)
+        start, end = self.options.start, self.options.end
+        if isinstance(start, Mapping) and timestamp_of(start) is None:
+            check_named("start", start, existing)
+        if isinstance(end, Mapping) and timestamp_of(end) is None:
+            check_ends(end, existing)
 
     def _check_settings(self) -> None:
         o, name = self.options, "weir-validate"

@@ -14,6 +14,8 @@ from .errors import DataLoss
 from .options import PartitionKey
 
 _STATE_VERSION: Final = 1
+_SHOWN: Final = 5
+"""Partitions in a message."""
 
 
 @dataclass(slots=True)
@@ -110,6 +112,21 @@ def check_named(name: str, offsets: Mapping[Any, int], existing: Iterable[Partit
     for key in offsets:
         if key not in (existing if isinstance(key, tuple) else topics):
             raise ValueError(f"{name} names {key!r}, which doesn't exist or is not read by this source")
+
+
+def check_ends(end: Mapping[Any, int], existing: Iterable[PartitionKey]) -> None:
+    """Raises:
+    ValueError: an explicit mapping names a partition that doesn't exist, or leaves one out.
+    """
+    existing = sorted(existing)
+    check_named("end", end, existing)
+    missing = [f"{topic}[{number}]" for topic, number in existing if named_offset(end, (topic, number)) is None]
+    if missing:
+        more = f" and {len(missing) - _SHOWN} more partitions" if len(missing) > _SHOWN else ""
+        raise ValueError(
+            f"end names no offset for {', '.join(missing[:_SHOWN])}{more}, which would never end. Name each partition, "
+            'or its topic for all that are not named; an offset of 0 reads nothing of it. Or use end="latest"'
+        )
 
 
 def check_position(split: Split, low: int, high: int, origin: str, on_data_loss: str) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 from .cluster import Cluster, Topic
 from .errors import DataLoss
 from .options import KafkaOptions, PartitionKey, timestamp_of
-from .splits import Split, check_named, check_position, from_states, named_offset, owner
+from .splits import Split, check_ends, check_named, check_position, from_states, named_offset, owner
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ def open_splits(
 
     Raises:
         DataLoss: a checkpointed or explicit offset is not in the log (`on_data_loss`).
-        ValueError: the options name partitions that don't exist.
+        ValueError: the options name partitions that don't exist, or `end` leaves one out.
         RuntimeError: the restored state isn't whole.
         KafkaUnavailable: the cluster doesn't answer.
     """
@@ -141,11 +141,9 @@ def _set_ends(
     timestamp = timestamp_of(end)
     if end is None or (isinstance(end, Mapping) and timestamp is None):
         if end is not None:
-            check_named("end", end, existing)
+            check_ends(end, existing)
         for split in splits:
             new_end = named_offset(end, split.key) if isinstance(end, Mapping) else None
-            if isinstance(end, Mapping) and new_end is None:
-                raise ValueError(f"end names no offset for {split}: name each partition, or its topic, or use 'latest'")
             split.ended = split.ended and split.end == new_end
             split.end = new_end
         return

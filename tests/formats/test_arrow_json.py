@@ -53,6 +53,12 @@ STOP = pa.struct([("city", pa.string()), ("day", pa.date32())])
         (pa.timestamp("us", "UTC"), "2026-01-02T03:04:05Z", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
         (pa.timestamp("ms", "UTC"), "2026-01-02T03:04:05+01:00", datetime(2026, 1, 2, 2, 4, 5, tzinfo=UTC)),
         (pa.timestamp("ms"), "2026-01-02T03:04:05", datetime(2026, 1, 2, 3, 4, 5)),
+        (pa.timestamp("s"), "9999-12-31T23:59:59", datetime(9999, 12, 31, 23, 59, 59)),
+        (pa.timestamp("s", "UTC"), -62135596800, datetime(1, 1, 1, tzinfo=UTC)),
+        (pa.date32(), 2932896, date(9999, 12, 31)),
+        (pa.date64(), 86_400_000, date(1970, 1, 2)),
+        (pa.time32("s"), 86_399, time(23, 59, 59)),
+        (pa.float32(), -3.0e38, pytest.approx(-3.0e38)),
         (pa.timestamp("ms", "UTC"), 1500, datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=UTC)),
         (pa.list_(pa.int32()), [1, None, 2], [1, None, 2]),
         (pa.list_(pa.list_(pa.string())), [["a"], [], None], [["a"], [], None]),
@@ -92,6 +98,27 @@ def test_values_get_the_type_of_the_schema(kind: pa.DataType, sent: Any, expecte
         (pa.timestamp("us", "UTC"), "2026-01-02T03:04:05"),
         (pa.timestamp("us"), "2026-01-02T03:04:05Z"),
         (pa.timestamp("s"), "2026-01-02T03:04:05.5"),
+        (pa.timestamp("ms", "UTC"), 1_700_000_000_000_000),
+        (pa.timestamp("s", "UTC"), 2**62),
+        (pa.timestamp("us"), -(2**63)),
+        (pa.timestamp("ns"), -(2**63)),
+        (pa.timestamp("ms"), "0000-12-31T00:00:00"),
+        (pa.timestamp("s", "Europe/Berlin"), "9999-12-31T23:30:00Z"),
+        (pa.date32(), 2_932_897),
+        (pa.date32(), "0000-12-31"),
+        (pa.date64(), 86_400_000 * 2_932_897),
+        (pa.date64(), 1),
+        (pa.time32("s"), 86_400),
+        (pa.time32("ms"), -1),
+        (pa.time64("us"), 2**62),
+        (pa.time64("us"), "3 o'clock"),
+        (pa.time64("us"), "03:04:05+01:00"),
+        (pa.time64("us"), "03:04:05.1234567"),
+        (pa.float32(), 1e300),
+        (pa.float32(), -1e300),
+        (pa.list_(pa.timestamp("ms")), [0, 2**62]),
+        (pa.struct([("at", pa.date32())]), {"at": 2**31 - 1}),
+        (pa.map_(pa.string(), pa.time32("s")), {"a": 86_400}),
         (pa.list_(pa.string()), "abc"),
         (pa.list_(pa.int32()), [1, "2"]),
         (pa.list_(pa.int32()), {"a": 1}),
@@ -105,6 +132,35 @@ def test_values_get_the_type_of_the_schema(kind: pa.DataType, sent: Any, expecte
 def test_values_of_another_type_are_refused_never_bent(kind: pa.DataType, sent: Any) -> None:
     with pytest.raises(ValueError, match=r"'x"):
         column(kind, sent)
+
+
+def python_value(number: int, kind: pa.DataType) -> Any:
+    array = pa.array([number], pa.int32() if kind.bit_width == 32 else pa.int64()).cast(kind)
+    array.validate(full=True)
+    return array[0].as_py()
+
+
+@given(
+    kind=st.sampled_from(
+        [
+            *(pa.timestamp(unit, zone) for unit in ("s", "ms", "us") for zone in (None, "UTC", "America/New_York")),
+            *(pa.date32(), pa.date64(), pa.time32("s"), pa.time32("ms"), pa.time64("us")),
+        ]
+    ),
+    number=st.integers(-(2**63), 2**63 - 1)
+    | st.integers(-(2**31), 2**31 - 1)
+    | st.builds(int.__mul__, st.sampled_from([-62135596800, 253402300800]), st.sampled_from([1, 1000, 10**6])).flatmap(
+        lambda edge: st.integers(edge - 5, edge + 5)
+    ),
+)
+def test_numbers_are_refused_or_what_python_has_for_them(kind: pa.DataType, number: int) -> None:
+    try:
+        found = parse(pa.schema([("x", kind)]), {"x": number}, {})
+    except ValueError:
+        with pytest.raises((OverflowError, pa.ArrowException)):
+            python_value(number, kind)
+    else:
+        assert found.to_pylist() == [{"x": python_value(number, kind)}, {"x": None}]
 
 
 @pytest.mark.parametrize(
@@ -192,6 +248,7 @@ def test_the_definition_travels() -> None:
         (pa.schema([]), "at least one field"),
         (pa.schema([("x", pa.int8()), ("x", pa.int8())]), "each name once"),
         (pa.schema([("x", pa.list_(pa.duration("s")))]), r"'x\[\]'.*duration"),
+        (pa.schema([("x", pa.timestamp("s", "Mars/Utopia"))]), "'x'.*time zone.*Mars/Utopia"),
     ],
 )
 def test_schemas_that_json_is_not_turned_into_are_refused(schema: Any, match: str) -> None:

@@ -246,6 +246,37 @@ def test_settings_that_the_client_does_not_know_are_refused_at_the_start(registr
         Avro({"url": registry.url, "colour": "red"}).check_source("t", "value")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_settings_that_the_serializers_do_not_know_are_refused_at_the_start(
+    registry: SchemaRegistry, kind: str
+) -> None:
+    one, _ = of_kind(kind, registry.url, config={"colour": "red"})
+    says = f"config of {one} is not what confluent-kafka's %s takes: Unrecognized properties: colour"
+    for topic in ("orders", None):
+        with pytest.raises(ValueError, match=says % "serializer"):
+            one.check_sink(topic, "value")
+    if kind != "protobuf":  # whose deserializer takes anything
+        with pytest.raises(ValueError, match=says % "deserializer"):
+            one.check_source("orders", "value")
+
+
+def test_settings_of_a_sink_that_takes_the_newest_schema_are_checked_once_it_is_there(registry: SchemaRegistry) -> None:
+    one = Avro(registry.url, config={"colour": "red"})
+    with pytest.raises(SchemaRefused, match="has no subject 'orders-value'"):
+        one.check_sink("orders", "value")
+    registry.register("orders-value", ORDER)
+    with pytest.raises(ValueError, match="Unrecognized properties: colour"):
+        one.check_sink("orders", "value")
+
+
+def test_settings_of_a_serializer_only_are_a_sinks(registry: SchemaRegistry) -> None:
+    one = Avro(registry.url, ORDER, config={"normalize.schemas": True})
+    one.check_sink("orders", "value")
+    one.check_sink(None, "value")
+    with pytest.raises(ValueError, match=r"normalize\.schemas"):
+        one.check_source("orders", "value")
+
+
 @pytest.mark.parametrize(
     ("kind", "package"), [("avro", "fastavro"), ("json", "jsonschema"), ("protobuf", "google.protobuf")]
 )

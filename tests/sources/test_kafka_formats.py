@@ -17,6 +17,7 @@ MakeTopic = Callable[..., str]
 OpenSubtask = Callable[..., Any]
 
 IDS = ArrowJson(pa.schema([("id", pa.int64())]))
+TIMED = ArrowJson(pa.schema([("id", pa.int64()), ("at", pa.timestamp("ms", "UTC"))]))
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
 
 
@@ -68,23 +69,35 @@ def test_a_barrier_in_the_middle_of_a_batch_stands_behind_the_rows_emitted(
         assert reread == values_of(batches)[4 - back :]
 
 
-@pytest.mark.parametrize("bad", [b"{bad", b"[1]", b'{"id": "1"}', b'{"id": 1.5}', b'{"id": "\xff"}', b"", None])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"{bad",
+        b"[1]",
+        b'{"id": "1"}',
+        b'{"id": 1.5}',
+        b'{"id": "\xff"}',
+        b"",
+        None,
+        b'{"id": 1, "at": 1700000000000000}',
+    ],
+)
 def test_bad_rows_are_found_one_by_one(
     kafka: KafkaBroker, make_topic: MakeTopic, subtask: OpenSubtask, bad: bytes | None
 ) -> None:
     topic, dead = make_topic("in"), make_topic("dead")
     good = [b'{"id": %d}' % i for i in range(20)]
     kafka.produce(topic, [bad, *good[:7], bad, bad, *good[7:], bad])
-    reading = subtask(topics=[topic], value_format=IDS, on_bad_record=dead, end="latest", start={(topic, 0): 0})
+    reading = subtask(topics=[topic], value_format=TIMED, on_bad_record=dead, end="latest", start={(topic, 0): 0})
     rows = []
     while (batch := reading.poll()) is None or hasattr(batch, "values"):
         rows += [] if batch is None else batch.values.to_pylist()
-    assert rows == [{"id": i} for i in range(20)]
+    assert rows == [{"id": i, "at": None} for i in range(20)]
     written = kafka.consume(dead)
     assert [record.value for record in written] == [bad] * 4
     assert [dict(record.headers)["weir.source.offset"] for record in written] == [b"0", b"8", b"9", b"23"]
 
-    failing = subtask(topics=[topic], value_format=IDS)
+    failing = subtask(topics=[topic], value_format=TIMED)
     with pytest.raises(BadRecord, match=rf"{topic}\[0\] offset 0: the value is not ArrowJson"):
         failing.next_batch()
 
@@ -100,6 +113,10 @@ def test_avro_values_and_keys_are_decoded_with_the_registry(
         kafka.produce(topic, [None, b"\x00\x00\x00\x00\x63x", b"plain"])
         options: dict[str, Any] = {"topics": [topic], "value_format": Avro(registry.url), "key_format": avro}
         KafkaSource(kafka.bootstrap_servers, **options).validate()
+        with pytest.raises(ValueError, match="config of Avro is not what"):
+            KafkaSource(
+                kafka.bootstrap_servers, **options | {"key_format": Avro(registry.url, config={"no": 1})}
+            ).validate()
         reading = subtask(**options, on_bad_record="skip", end="latest")
         assert reading.read_to_end() == [{"id": 0}, {"id": 1}, {"id": 2}, None]
         assert reading.metrics.counters["recordsSkipped"] == 2

@@ -308,11 +308,17 @@ def test_offsets_of_partitions_that_do_not_exist_are_refused(
         subtask(topics=[topic], **offsets)
 
 
-def test_an_explicit_end_must_name_every_partition(make_topic: MakeTopic, subtask: OpenSubtask) -> None:
-    topic = make_topic(partitions=2)
+def test_an_explicit_end_must_name_every_partition(
+    kafka: KafkaBroker, make_topic: MakeTopic, subtask: OpenSubtask
+) -> None:
+    topic = make_topic(partitions=3)
+    says = rf"end names no offset for {topic}\[1\], {topic}\[2\], which would never end"
 
-    with pytest.raises(ValueError, match=rf"end names no offset for {topic}\[1\]"):
-        subtask(topics=[topic], end={(topic, 0): 3})
+    with pytest.raises(ValueError, match=says):
+        KafkaSource(kafka.bootstrap_servers, topics=[topic], end={(topic, 0): 3}).validate()
+    with pytest.raises(ValueError, match=says):
+        subtask(topics=[topic], end={(topic, 0): 3})  # as a partition may come between the two looks
+    KafkaSource(kafka.bootstrap_servers, topics=[topic], end={(topic, 0): 3, topic: 0}).validate()
 
 
 # -- formats ---------------------------------------------------------------------------------------------------------
