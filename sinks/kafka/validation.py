@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
 from sinks.kafka.clients import DEFAULT_MESSAGE_LIMIT, Delivery, client_config, producer_config
@@ -15,12 +15,16 @@ from sinks.kafka.topics import LOOKUP_TIMEOUT
 
 _log = logging.getLogger(__name__)
 
+_LOOK: Final = 0.2
+"""Seconds between two looks whether the client was refused, which no broker changes its mind about."""
+_FOR_GOOD: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
+
 
 def check_brokers(servers: str, config: Mapping[str, Any], delivery: Delivery) -> None:
     """
     Raises:
         ValueError: librdkafka or the brokers don't take a setting.
-        BrokerUnavailable: no broker answers.
+        BrokerUnavailable: no broker answers, or they refuse the client.
     """
     settings = producer_config(servers, config, delivery, DEFAULT_MESSAGE_LIMIT)
     if delivery == "exactly_once":
@@ -29,8 +33,10 @@ def check_brokers(servers: str, config: Mapping[str, Any], delivery: Delivery) -
         Producer(settings)
     except KafkaException as error:
         raise ValueError(f"config is not what librdkafka takes: {error.args[0].str()}") from error
-    admin = AdminClient(client_config(servers, config))
-    broker = _any_broker(servers, admin)
+    said: list[KafkaError] = []
+    settings = {**client_config(servers, config), "error_cb": said.append}
+    admin = AdminClient(settings)
+    broker = _any_broker(servers, admin, said)
     if delivery == "exactly_once" and "transaction.timeout.ms" in config:
         timeout_ms, largest = int(config["transaction.timeout.ms"]), _largest_transaction_timeout(admin, broker)
         if largest is not None and timeout_ms > largest:
@@ -55,14 +61,29 @@ def check_topic(servers: str, config: Mapping[str, Any], topic: str) -> None:
         raise TopicRefused(f"marker_topic {topic!r} doesn't exist at {servers}; create it")
 
 
-def _any_broker(servers: str, admin: AdminClient) -> int:
+def _any_broker(servers: str, admin: AdminClient, said: Sequence[KafkaError] = ()) -> int:
     """The id of one.
 
+    Args:
+        said: what the client's error callback was told, and is being told.
+
     Raises:
-        BrokerUnavailable: none answers.
+        BrokerUnavailable: none answers, or they refuse the client.
     """
+    answer = admin.describe_cluster(request_timeout=LOOKUP_TIMEOUT)
     try:
-        id: int = admin.describe_cluster(request_timeout=LOOKUP_TIMEOUT).result().nodes[0].id
+        while True:
+            try:
+                id: int = answer.result(_LOOK).nodes[0].id
+                break
+            except TimeoutError:
+                admin.poll(0)
+                refusal = next((error for error in said if error.code() in _FOR_GOOD), None)
+                if refusal is not None:
+                    raise BrokerUnavailable(
+                        f"the Kafka brokers at {servers} refuse this client: {refusal.str()}. Check the security "
+                        "settings in config: user, password, mechanism, certificates"
+                    ) from None
     except KafkaException as error:
         raise BrokerUnavailable(
             f"no Kafka broker at {servers} answers: {error.args[0].str()}. Check that it runs, that the address is "

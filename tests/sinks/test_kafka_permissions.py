@@ -26,7 +26,8 @@ from pipeline import JobFailed, Pipeline
 from pipeline.broker.security import Security
 from pipeline.preview import preview
 from pipeline.testing import KafkaBroker
-from sinks.kafka.errors import CommitFailed, MissingPermission, RecordRefused, TopicRefused
+from sinks import KafkaSink
+from sinks.kafka.errors import BrokerUnavailable, CommitFailed, MissingPermission, RecordRefused, TopicRefused
 from sources import SequenceSource
 
 USER = "job"
@@ -216,6 +217,15 @@ def test_a_permission_that_is_taken_away_is_named_by_the_running_sink(
     with pytest.raises(CommitFailed, match=message):
         committer.commit(2, epoch)
     committer.close()
+
+
+def test_a_wrong_password_is_named_and_not_taken_for_brokers_that_are_down(
+    secured: KafkaBroker, make_job: MakeJob
+) -> None:
+    job = make_job()
+    config = {**secured.client_config(USER), "sasl.password": "another"}
+    with pytest.raises(BrokerUnavailable, match=r"refuse this client: .*[Aa]uthentication.*password"):
+        KafkaSink(job.servers, job.topic, config=config).validate()
 
 
 def test_a_group_that_may_not_be_seen_is_named_by_a_committer_without_retries(
