@@ -141,6 +141,7 @@ class KafkaCommitter(Committer):
 
     def close(self) -> None:
         self._discard(abort=True)
+        self._group.close()
 
     # -- the steps, each of which may be repeated from its start -----------------------------------------------------
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from contextlib import closing
+from typing import Any, Final
 
 from confluent_kafka import KafkaException
 
@@ -11,6 +12,9 @@ from sinks.kafka.marker import Marker
 from sinks.kafka.marker_group import MarkerGroup
 from sinks.kafka.settle import OnMarkerLost, Situation, settle
 from sinks.sink import Committable, OwnerRestore
+
+_LOOK: Final = 5.0
+"""Seconds to wait for a marker that a pending transaction may still change."""
 
 
 def not_out(
@@ -25,7 +29,8 @@ def not_out(
     """
     topic, *recorded = state
     try:
-        found = MarkerGroup(servers, config, owner, topic).read()
+        with closing(MarkerGroup(servers, config, owner, topic)) as group:
+            found = group.read()
     except KafkaException:
         return committables
     if found is None or found.lineage.id != Marker.from_wire(recorded).lineage.id:
@@ -55,7 +60,8 @@ def check_restore(
         topic, *wire = restore.state
         recorded = Marker.from_wire(wire)
     try:
-        found = MarkerGroup(servers, config, owner, topic).read()
+        with closing(MarkerGroup(servers, config, owner, topic)) as group:
+            found = group.read(_LOOK)
     except KafkaException:
         return
     settle(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Final
@@ -13,20 +12,11 @@ from confluent_kafka.admin import AdminClient
 from sinks.kafka.clients import client_config
 from sinks.kafka.marker import Marker
 
-_TIMEOUT: Final = 30.0
-"""Seconds in which a coordinator has to be there."""
-_SETTLED_WITHIN: Final = 5.0
-"""Seconds in which the coordinator that has acknowledged the end of a transaction tells the partitions, usually."""
-_LOOK_AGAIN: Final = 0.002
-_ANSWER_TIMEOUT: Final = 10.0
-_TRY_AGAIN: Final = 0.1
-_COORDINATOR_COMES: Final = frozenset(
-    {
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.NOT_COORDINATOR,
-    }
-)
+_TIMEOUT: Final = 10.0
+"""Seconds in which a coordinator has to be there, and to have told the group's partition how a transaction ended."""
+_LOOK_TIMEOUT: Final = 5.0
+_RETRY_MS: Final = 10
+"""Right after a commit the group's partition is mostly being told, which takes a few milliseconds."""
 
 
 class HangingTransaction(KafkaException):
@@ -40,39 +30,35 @@ class MarkerGroup:
         self.group = group
         self.topic = topic
         self._config = client_config(servers, config)
-        self._admin: AdminClient | None = None  # one for all questions; it must be there when an answer comes
+        self._consumer: Consumer | None = None
 
     @cached_property
     def metadata(self) -> bytes:
         """The group's, for `send_offsets_to_transaction`."""
-        consumer = Consumer({**self._config, "group.id": self.group, "enable.auto.commit": False})
-        try:
-            metadata: bytes = consumer.consumer_group_metadata()
-            return metadata
-        finally:
-            consumer.close()
+        metadata: bytes = self._connected().consumer_group_metadata()
+        return metadata
 
-    def read(self, settled_within: float = _SETTLED_WITHIN) -> Marker | None:
+    def read(self, timeout: float = _TIMEOUT) -> Marker | None:
         """The committed marker, once no pending transaction may change it any more.
 
         Args:
-            settled_within: seconds to wait for that.
+            timeout: seconds to wait for that.
 
         Raises:
             ForeignMarker: the offset is not Weir's.
             HangingTransaction: it still may.
             KafkaException: no answer.
         """
-        deadline = time.monotonic() + settled_within
-        while True:
-            found = self._ask([TopicPartition(self.topic, 0)])[0]
-            if found.error is None:
-                return Marker.from_metadata(self.group, found.offset, found.metadata) if found.offset >= 0 else None
-            if found.error.code() != KafkaError.UNSTABLE_OFFSET_COMMIT:
+        try:
+            found = self._connected().committed([TopicPartition(self.topic, 0)], timeout=timeout)[0]
+            if found.error is not None:
                 raise KafkaException(found.error)
-            if time.monotonic() >= deadline:
-                raise HangingTransaction(found.error)
-            time.sleep(_LOOK_AGAIN)
+        except KafkaException as error:
+            self.close()  # one that has lost its coordinator may wait for it for ever
+            if error.args[0].code() == KafkaError._TIMED_OUT and (cause := self._unstable()) is not None:
+                raise HangingTransaction(cause) from error
+            raise
+        return Marker.from_metadata(self.group, found.offset, found.metadata) if found.offset >= 0 else None
 
     def everywhere(self) -> list[Marker]:
         """The committed markers at whatever topics, without a look at what is pending.
@@ -84,24 +70,40 @@ class MarkerGroup:
         offsets = self._ask(None, require_stable=False)
         return [Marker.from_metadata(self.group, one.offset, one.metadata) for one in offsets if one.offset >= 0]
 
-    def _ask(self, partitions: list[TopicPartition] | None, require_stable: bool = True) -> list[TopicPartition]:
-        deadline = time.monotonic() + _TIMEOUT
-        while True:
-            if self._admin is None:
-                self._admin = AdminClient(self._config)
-            asked = [ConsumerGroupTopicPartitions(self.group, partitions)]
-            answers = self._admin.list_consumer_group_offsets(
-                asked, require_stable=require_stable, request_timeout=_ANSWER_TIMEOUT
+    def close(self) -> None:
+        """May be used again."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close()
+
+    def _connected(self) -> Consumer:
+        if self._consumer is None:
+            self._consumer = Consumer(
+                {
+                    **self._config,
+                    "group.id": self.group,
+                    "enable.auto.commit": False,
+                    # Makes the broker answer with stable offsets only, that no pending transaction may still change.
+                    "isolation.level": "read_committed",
+                    "retry.backoff.ms": _RETRY_MS,
+                }
             )
-            try:
-                found: list[TopicPartition] = answers[self.group].result().topic_partitions
-            except KafkaException as error:
-                self._admin = None  # one that has lost its broker may wait for it for ever
-                if error.args[0].code() not in _COORDINATOR_COMES or time.monotonic() >= deadline:
-                    raise
-                time.sleep(_TRY_AGAIN)
-            else:
-                return found
+        return self._consumer
+
+    def _unstable(self) -> KafkaError | None:
+        """What a consumer hears and doesn't pass on."""
+        try:
+            error: KafkaError | None = self._ask([TopicPartition(self.topic, 0)], require_stable=True)[0].error
+        except KafkaException:
+            return None
+        return error if error is not None and error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT else None
+
+    def _ask(self, partitions: list[TopicPartition] | None, require_stable: bool) -> list[TopicPartition]:
+        admin = AdminClient(self._config)  # kept until it has answered
+        asked = [ConsumerGroupTopicPartitions(self.group, partitions)]
+        answers = admin.list_consumer_group_offsets(asked, require_stable=require_stable, request_timeout=_LOOK_TIMEOUT)
+        found: list[TopicPartition] = answers[self.group].result().topic_partitions
+        return found
 
     def offset(self, marker: Marker) -> TopicPartition:
         return TopicPartition(self.topic, 0, marker.checkpoint, metadata=marker.to_metadata())

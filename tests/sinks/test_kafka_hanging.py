@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -91,14 +92,16 @@ def commit_and_crash(broker: KafkaBroker, job: Job, marker: Marker, epoch: list[
     broker.kill()
     broker.restart()
     producer.discard(abort=False)
+    group.close()
 
 
 def hangs(job: Job) -> bool:
-    try:
-        MarkerGroup(job.servers, {}, job.group, job.topic).read()
-    except HangingTransaction:
-        return True
-    return False
+    with closing(MarkerGroup(job.servers, {}, job.group, job.topic)) as group:
+        try:
+            group.read()
+        except HangingTransaction:
+            return True
+        return False
 
 
 def output(broker: KafkaBroker, job: Job) -> list[int]:
