@@ -49,16 +49,13 @@ class MarkerGroup:
             HangingTransaction: it still may.
             KafkaException: no answer.
         """
-        try:
-            found = self._connected().committed([TopicPartition(self.topic, 0)], timeout=timeout)[0]
-            if found.error is not None:
-                raise KafkaException(found.error)
-        except KafkaException as error:
-            self.close()  # one that has lost its coordinator may wait for it for ever
-            if error.args[0].code() == KafkaError._TIMED_OUT and (cause := self._unstable()) is not None:
-                raise HangingTransaction(cause) from error
-            raise
-        return Marker.from_metadata(self.group, found.offset, found.metadata) if found.offset >= 0 else None
+        for patience in (timeout, _LOOK_TIMEOUT):
+            try:
+                return self._committed(patience)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._TIMED_OUT or not self._coordinator_answers():
+                    raise
+        raise HangingTransaction(KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT, "the marker stays pending"))
 
     def everywhere(self) -> list[Marker]:
         """The committed markers at whatever topics, without a look at what is pending.
@@ -67,7 +64,10 @@ class MarkerGroup:
             ForeignMarker: an offset is not Weir's.
             KafkaException: no answer.
         """
-        offsets = self._ask(None, require_stable=False)
+        admin = AdminClient(self._config)  # kept until it has answered
+        asked = [ConsumerGroupTopicPartitions(self.group)]
+        answers = admin.list_consumer_group_offsets(asked, request_timeout=_TIMEOUT)
+        offsets = answers[self.group].result().topic_partitions
         return [Marker.from_metadata(self.group, one.offset, one.metadata) for one in offsets if one.offset >= 0]
 
     def close(self) -> None:
@@ -76,34 +76,42 @@ class MarkerGroup:
         if consumer is not None:
             consumer.close()
 
+    def _committed(self, timeout: float) -> Marker | None:
+        try:
+            found = self._connected().committed([TopicPartition(self.topic, 0)], timeout=timeout)[0]
+            if found.error is not None:
+                raise KafkaException(found.error)
+        except KafkaException:
+            self.close()  # one that has lost its coordinator may wait for it for ever
+            raise
+        return Marker.from_metadata(self.group, found.offset, found.metadata) if found.offset >= 0 else None
+
+    def _coordinator_answers(self) -> bool:
+        """Whether it is there. A consumer that waits doesn't tell for what."""
+        consumer = self._consumer_with("read_uncommitted")
+        try:
+            return consumer.committed([TopicPartition(self.topic, 0)], timeout=_LOOK_TIMEOUT)[0].error is None
+        except KafkaException:
+            return False
+        finally:
+            consumer.close()
+
     def _connected(self) -> Consumer:
         if self._consumer is None:
-            self._consumer = Consumer(
-                {
-                    **self._config,
-                    "group.id": self.group,
-                    "enable.auto.commit": False,
-                    # Makes the broker answer with stable offsets only, that no pending transaction may still change.
-                    "isolation.level": "read_committed",
-                    "retry.backoff.ms": _RETRY_MS,
-                }
-            )
+            # Makes the broker answer with stable offsets only, that no pending transaction may still change.
+            self._consumer = self._consumer_with("read_committed")
         return self._consumer
 
-    def _unstable(self) -> KafkaError | None:
-        """What a consumer hears and doesn't pass on."""
-        try:
-            error: KafkaError | None = self._ask([TopicPartition(self.topic, 0)], require_stable=True)[0].error
-        except KafkaException:
-            return None
-        return error if error is not None and error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT else None
-
-    def _ask(self, partitions: list[TopicPartition] | None, require_stable: bool) -> list[TopicPartition]:
-        admin = AdminClient(self._config)  # kept until it has answered
-        asked = [ConsumerGroupTopicPartitions(self.group, partitions)]
-        answers = admin.list_consumer_group_offsets(asked, require_stable=require_stable, request_timeout=_LOOK_TIMEOUT)
-        found: list[TopicPartition] = answers[self.group].result().topic_partitions
-        return found
+    def _consumer_with(self, isolation: str) -> Consumer:
+        return Consumer(
+            {
+                **self._config,
+                "group.id": self.group,
+                "enable.auto.commit": False,
+                "isolation.level": isolation,
+                "retry.backoff.ms": _RETRY_MS,
+            }
+        )
 
     def offset(self, marker: Marker) -> TopicPartition:
         return TopicPartition(self.topic, 0, marker.checkpoint, metadata=marker.to_metadata())
