@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Final
@@ -17,6 +18,15 @@ _TIMEOUT: Final = 10.0
 _LOOK_TIMEOUT: Final = 5.0
 _RETRY_MS: Final = 10
 """Right after a commit the group's partition is mostly being told, which takes a few milliseconds."""
+_COORDINATOR_COMES: Final = frozenset(
+    {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    }
+)
+"""What a broker says that has just started. The client gives up after a few tries, which are over soon at that pace."""
+_TRY_AGAIN: Final = 0.1
 
 
 class HangingTransaction(KafkaException):
@@ -77,14 +87,20 @@ class MarkerGroup:
             consumer.close()
 
     def _committed(self, timeout: float) -> Marker | None:
-        try:
-            found = self._connected().committed([TopicPartition(self.topic, 0)], timeout=timeout)[0]
-            if found.error is not None:
-                raise KafkaException(found.error)
-        except KafkaException:
-            self.close()  # one that has lost its coordinator may wait for it for ever
-            raise
-        return Marker.from_metadata(self.group, found.offset, found.metadata) if found.offset >= 0 else None
+        deadline = time.monotonic() + timeout
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            try:
+                found = self._connected().committed([TopicPartition(self.topic, 0)], timeout=left)[0]
+                if found.error is not None:
+                    raise KafkaException(found.error)
+            except KafkaException as error:
+                self.close()  # one that has lost its coordinator may wait for it for ever
+                if error.args[0].code() not in _COORDINATOR_COMES or time.monotonic() >= deadline:
+                    raise
+                time.sleep(_TRY_AGAIN)
+            else:
+                return Marker.from_metadata(self.group, found.offset, found.metadata) if found.offset >= 0 else None
 
     def _coordinator_answers(self) -> bool:
         """Whether it is there. A consumer that waits doesn't tell for what."""
