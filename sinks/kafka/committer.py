@@ -28,12 +28,7 @@ from sinks.kafka.refusal import explained, first_row, read_rows, without
 from sinks.kafka.rows import Rows
 from sinks.kafka.settle import OnMarkerLost, Situation, refuse_the_originals, settle
 from sinks.kafka.topics import TopicCatalog
-from sinks.kafka.transactions import (
-    TransactionalProducer,
-    is_fenced,
-    is_hopeless,
-    reason,
-)
+from sinks.kafka.transactions import TransactionalProducer, is_fenced, is_hopeless, reason
 from sinks.sink import Committable, Committer, CommitterContext, SegmentName
 
 _log = logging.getLogger(__name__)
@@ -338,8 +333,7 @@ class KafkaCommitter(Committer):
         try:
             found = self._read_marker()
         except HangingTransaction:
-            self._end_hanging(producer, segments)
-            found = self._read_marker()
+            found = self._end_hanging(producer, segments)
         self._hit("committer.after_read")
         return producer, found
 
@@ -347,15 +341,19 @@ class KafkaCommitter(Committer):
         try:
             return self._group.read()
         except KafkaException as error:
-            if error.args[0].code() in (KafkaError._TIMED_OUT, KafkaError.GROUP_AUTHORIZATION_FAILED):
+            # The client waits for the group's coordinator, though it was told that it may not know it.
+            if error.args[0].code() == KafkaError._TIMED_OUT:
                 with suppress(BrokerUnavailable):
                     check_group(self._options.servers, self._options.config, self._options.name, self._group.topic)
             raise
 
-    def _end_hanging(self, producer: TransactionalProducer, segments: Sequence[Committable]) -> None:
+    def _end_hanging(self, producer: TransactionalProducer, segments: Sequence[Committable]) -> Marker | None:
         """† Whatever the transaction coordinator knew of has ended when the producer began, so what may still change
         the marker hangs (see hanging.py): in some partitions committed, in others not, which doesn't matter if it has
         no records.
+
+        Returns:
+            The marker that is there then.
 
         Raises:
             MarkerLost: it has records, and `on_marker_lost` doesn't say what to do.
@@ -384,10 +382,12 @@ class KafkaCommitter(Committer):
         producer.abort_hanging(held_up, group.offset(nothing), group.metadata)
         self._hit("committer.after_hanging")
         found = self._read_marker()
-        if segments and found is not None and options.on_marker_lost == "skip":
-            checkpoint = self._attempted.checkpoint if self._attempted else self._ctx.restored_checkpoint
-            skipped = replace(found, checkpoint=max(found.checkpoint, checkpoint), last=segments[-1].name)
-            self._transact(producer, (), self._attempted or skipped, settles=True)
+        if not segments or found is None or options.on_marker_lost != "skip":
+            return found
+        checkpoint = max(found.checkpoint, self._ctx.restored_checkpoint)
+        skipped = self._attempted or replace(found, checkpoint=checkpoint, last=segments[-1].name)
+        self._transact(producer, (), skipped, settles=True)
+        return skipped
 
     def _recover(self, found: Marker | None) -> None:
         """A new producer has settled what the last one left open: was it committed?"""
