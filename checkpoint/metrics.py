@@ -37,6 +37,13 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
     Metric("estimatedTimeToConsumeMs", "gauge", "ms", "How long the queued input takes at the measured rate."),
     Metric("bufferBudgetBytes", "gauge", "bytes", "Current input budget of the subtask, set by debloating."),
+    Metric(
+        "waitingMs",
+        "gauge",
+        "ms",
+        "How long the subtask's source or sinks have waited for something outside of the job, such as brokers that are "
+        "down; 0 when they don't. `waits` beside it, and in `handle.metrics()`, says for what.",
+    ),
     Metric("pendingCommits", "gauge", "epochs", "Completed checkpoints whose output is not committed yet."),
     Metric("recordsSkipped", "counter", "records", "Bad records left out by a source's on_bad_record option."),
     Metric(

@@ -176,16 +176,20 @@ class JobHandle:
         return self._master.history.rows()
 
     def metrics(self) -> dict[str, Any]:
-        """The current attempt's metrics: `{"subtasks": {name: {metric: value}}, "totals": {metric: value}}`.
+        """The current attempt's metrics:
+        `{"subtasks": {name: {metric: value}}, "totals": {metric: value}, "waits": [{"what", "who", "since"}]}`.
 
-        Names and units are those of `checkpoint.metrics.METRICS`; totals are sums over subtasks of counters.
+        Names and units are those of `checkpoint.metrics.METRICS`; totals are sums over subtasks of counters. Waits are
+        for what lies outside of the job, such as brokers that are down: for what, in which subtask, since when (seconds
+        since 1970), the longest first.
         """
         subtasks = {name: dict(values) for name, values in dict(self._master.progress.metrics).items()}
         totals = {
             name: sum(values.get(name) or 0 for values in subtasks.values())
             for name in ("recordsIn", "recordsOut", "bytesIn", "inFlightBytes", "sourceGateClosedMs")
         }
-        return {"subtasks": subtasks, "totals": totals}
+        waits = [{"what": wait.what, "who": wait.who, "since": wait.since} for wait in self._master.waits.now()]
+        return {"subtasks": subtasks, "totals": totals, "waits": waits}
 
     def recoveries(self) -> list[Recovery]:
         """Where the time of each restart went."""

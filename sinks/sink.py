@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from checkpoint.committables import Committable as Committable
@@ -18,6 +18,7 @@ from checkpoint.committables import SegmentName as SegmentName
 from checkpoint.errors import PermanentFailure as PermanentFailure
 from checkpoint.metrics import MetricSink
 from checkpoint.storage.handles import FileHandle
+from checkpoint.waiting import Waiting
 
 
 class RecordContext(Protocol):
@@ -80,6 +81,8 @@ class WriterContext:
     parallelism: int
     staging: Staging
     metrics: MetricSink
+    waiting: Waiting = field(default_factory=Waiting)
+    """Where a writer says what it waits for that lies outside of the job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,8 @@ class CommitterContext:
     fences or commits."""
     fork: bool = False
     """The checkpoint restored is another pipeline's, whose output and names this job must leave alone."""
+    waiting: Waiting = field(default_factory=Waiting)
+    """Where a committer says what it waits for that lies outside of the job, such as brokers that are down."""
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 
 from checkpoint.metrics import MetricSink
+from checkpoint.waiting import Waiting
 
 
 class End:
@@ -66,6 +67,8 @@ class SourceContext:
     """The most that one `poll` is asked for."""
     track_splits: bool = False
     """Watermarks are made split by split, so batches must say what splits their records are from."""
+    waiting: Waiting = field(default_factory=Waiting)
+    """Where a reader says what it waits for that lies outside of the job, such as brokers that are down."""
 
 
 class SourceReader(ABC):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any, Final
 
 from rich.table import Table
 
 from pipeline.cli.drawing import human_size, human_time, open_console, say, table_of, time_of
+from pipeline.runtime.driver.waits import Wait, by_what, names
 
 _PHASES: Final = ("cancel", "wait", "start", "restore", "catch_up")
 
@@ -61,6 +63,10 @@ def print_status(job: dict[str, Any]) -> None:
         ("checkpoints", f"{completed} completed, {failed} failed since the start"),
     ):
         say(console, f"{name + ':':13}{value}")
+    for what, waits in by_what(Wait(**wait) for wait in job["waits"]).items():
+        since = waits[0].since
+        lasts = human_time(max(0.0, time.time() - since))
+        say(console, f"{'waits for:':13}{what}, for {lasts}, since {time_of(since)} UTC: {names(waits)}")
     if job["failure"] is not None:
         say(console, f"{'failure:':13}{job['failure']}")
     for table in (_vertices(job), _checkpoints(job), _recoveries(job)):

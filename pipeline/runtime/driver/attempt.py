@@ -204,6 +204,7 @@ class Attempt:
         self._await_end(job)
         self._server.close()
         self._checkpoints.close()
+        self._c.waits.forget(map(self._peers.name, self._peers))
 
     def _await_end(self, job: SparkJob) -> None:
         """Subtasks leave on their own; Spark is asked at once, too, since one of them may be gone, not up yet, or held
@@ -327,10 +328,14 @@ class Attempt:
             case "epoch_committed":
                 self._release(self._commits.done(message["step"], peer.subtask, message["epoch"]))
             case "metrics":
-                self._progress.metrics[self._peers.name(peer)] = message["metrics"]
+                name = self._peers.name(peer)
+                self._progress.metrics[name] = message["metrics"]
+                self._c.waits.report(name, message["metrics"]["waits"])
             case "closed":
+                name = self._peers.name(peer)
                 peer.closed = True
-                self._progress.metrics[self._peers.name(peer)] = message["metrics"]
+                self._progress.metrics[name] = message["metrics"]
+                self._c.waits.forget([name])
             case _:
                 raise AssertionError(f"unknown control message {kind!r}")
 

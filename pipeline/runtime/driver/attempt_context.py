@@ -19,6 +19,7 @@ from pipeline.graph import Plan
 from pipeline.runtime.deployment import JobSpec
 from pipeline.runtime.driver.checkpoint_stats import CheckpointHistory
 from pipeline.runtime.driver.cleanup import Cleanup
+from pipeline.runtime.driver.waits import Waits
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class AttemptContext:
     history: CheckpointHistory
     host: str
     metadata_options: dict[str, Any]
+    waits: Waits
+    """The job's, over all attempts."""
 
 
 class NotTriggered(RuntimeError):

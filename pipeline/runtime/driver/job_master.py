@@ -47,6 +47,7 @@ from pipeline.runtime.driver.start_checks import (
     unclaimed_output,
 )
 from pipeline.runtime.driver.start_positions import StartPositions, uncommitted_output
+from pipeline.runtime.driver.waits import Waits
 from pipeline.runtime.in_flight import describe
 from pipeline.runtime.packing import pack_plan
 from pipeline.runtime.versions import versions
@@ -64,6 +65,7 @@ class JobMaster:
         self.failure: str | None = None
         self.history = CheckpointHistory()
         self.progress = Progress()
+        self.waits = Waits(options.name)
         self._restarted: list[tuple[float, float, float, Progress]] = []
         """Of each restart when the attempt before failed and ended, when the new one began, and how far it came."""
         self.ended = threading.Event()
@@ -325,6 +327,7 @@ class JobMaster:
             history=self.history,
             host=_driver_host(spark),
             metadata_options={"weir": version("weir"), "interval": options.interval, "retained": options.retained},
+            waits=self.waits,
         )
         self.status = "running"
         _LOG.info("job %s: attempt %d begins %s", o.name, number + 1, f"with {point.uri}" if point else "from nothing")

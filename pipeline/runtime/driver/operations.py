@@ -197,7 +197,11 @@ def _records(metrics: dict[str, Any]) -> dict[str, Any]:
         vertex["subtasks"] += 1
         for metric in ("recordsIn", "recordsOut", "inFlightBytes", "sourceGateClosedMs"):
             vertex[metric] += values.get(metric) or 0
-    return {"vertices": {name: dict(sums) for name, sums in vertices.items()}, "totals": metrics["totals"]}
+    return {
+        "vertices": {name: dict(sums) for name, sums in vertices.items()},
+        "totals": metrics["totals"],
+        "waits": metrics["waits"],
+    }
 
 
 # -- the asking side --------------------------------------------------------------------------------------------

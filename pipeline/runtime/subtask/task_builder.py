@@ -286,6 +286,7 @@ class TaskBuilder:
                 self._metrics,
                 self._deployment.restore.sources.get(step.id),
                 track_splits=reads_by_split(self._vertex),
+                waiting=self._metrics.waiting,
             )
         )
         return reader
@@ -337,12 +338,21 @@ class TaskBuilder:
                     self._metrics,
                     lambda: owners.check(self._storage, self._claim),
                     deployment.fork,
+                    self._metrics.waiting,
                 )
             )
             return committer
 
         writer = sink.create_writer(
-            WriterContext(spec.pipeline, id, self._index, self._vertex.parallelism, staging, self._metrics)
+            WriterContext(
+                spec.pipeline,
+                id,
+                self._index,
+                self._vertex.parallelism,
+                staging,
+                self._metrics,
+                self._metrics.waiting,
+            )
         )
         return SinkDriver(
             id,

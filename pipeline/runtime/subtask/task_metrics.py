@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from checkpoint.elements import ChannelName
+from checkpoint.waiting import Waiting
 
 
 class TaskMetrics:
@@ -37,6 +38,8 @@ class TaskMetrics:
         """Bytes queued; asked for at each report, since the task thread may be held."""
         self.gc_seconds: Callable[[], float] = lambda: 0.0
         """Time that Python's garbage collector has held the process."""
+        self.waiting = Waiting(clock)
+        """What the source and the sinks in the subtask say that they wait for."""
         self._counters: dict[str, float] = {}
         self._gauges: dict[str, float | str | None] = {}
         self._last: tuple[float, float, float, float] = (self._started, 0.0, 0.0, 0.0)
@@ -59,6 +62,7 @@ class TaskMetrics:
             for delta in (now_idle - idle, now_backpressured - backpressured, now_closed - closed)
         ]
         pending = {n: waiting() for n, waiting in list(self.pending.items())}
+        waits = self.waiting.report()
         return {
             **dict(self._counters),
             **dict(self._gauges),
@@ -68,6 +72,8 @@ class TaskMetrics:
                 n: [[c.edge.downstream, c.downstream] for c in outs] for n, (outs, _) in pending.items() if outs
             },
             "uncaptured": {n: [[c.edge.upstream, c.upstream] for c in ins] for n, (_, ins) in pending.items() if ins},
+            "waits": waits,
+            "waitingMs": 1000 * max((seconds for _, seconds in waits), default=0.0),
             "recordsIn": self.records_in,
             "recordsOut": self.records_out,
             "bytesIn": self.bytes_in,

@@ -1,0 +1,104 @@
+"""Who waits for what, and since when: what subtasks report, and what the driver itself waits for, in one place."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_LOG = logging.getLogger(__name__)
+_STEADY = 2.0
+"""Seconds by which two reports may differ about when one wait began."""
+_NAMED = 3
+"""Subtasks that a line names."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Wait:
+    since: float
+    """Seconds since 1970."""
+    what: str
+    """Reads on from "waits for"."""
+    who: str
+    """A subtask's name, or "the driver"."""
+
+
+class Waits:
+    """Thread-safe. The first one to wait for something, and the last one, are logged."""
+
+    def __init__(self, job: str, clock: Callable[[], float] = time.time):
+        self._job = job
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._waits: dict[tuple[str, str], Wait] = {}
+        """By who and what."""
+
+    def report(self, who: str, waiting: Iterable[Sequence[Any]]) -> None:
+        """All that one subtask waits for now.
+
+        Args:
+            waiting: what, and for how many seconds (`checkpoint.waiting.Waiting.report`).
+        """
+        now = self._clock()
+        found = {(who, what): Wait(now - seconds, what, who) for what, seconds in waiting}
+        with self._lock:
+            mine = {key: wait for key, wait in self._waits.items() if key[0] == who}
+            if not mine and not found:
+                return
+            for key, wait in found.items():
+                before = mine.get(key)
+                # Reports take a moment to come, so that a wait would seem to begin at ever other times.
+                if before is not None and abs(before.since - wait.since) < _STEADY:
+                    found[key] = before
+            self._replace({key: wait for key, wait in self._waits.items() if key[0] != who} | found, now)
+
+    def begin(self, who: str, what: str) -> None:
+        """Somebody on the driver begins to wait; changes nothing if it does already."""
+        now = self._clock()
+        with self._lock:
+            self._replace(self._waits | {(who, what): self._waits.get((who, what), Wait(now, what, who))}, now)
+
+    def end(self, who: str, what: str) -> None:
+        """Fine if it didn't wait."""
+        with self._lock:
+            self._replace({key: wait for key, wait in self._waits.items() if key != (who, what)}, self._clock())
+
+    def forget(self, names: Iterable[str]) -> None:
+        """These subtasks have gone. Whether what they waited for has come isn't known, so nothing is logged."""
+        gone = set(names)
+        with self._lock:
+            self._waits = {key: wait for key, wait in self._waits.items() if key[0] not in gone}
+
+    def now(self) -> list[Wait]:
+        """Those that last longest first."""
+        with self._lock:
+            return sorted(self._waits.values())
+
+    def _replace(self, waits: dict[tuple[str, str], Wait], now: float) -> None:
+        before, after = by_what(self._waits.values()), by_what(waits.values())
+        self._waits = waits
+        for what, those in after.items():
+            if what not in before:
+                _LOG.warning("job %s: waits for %s: %s", self._job, what, names(those))
+        for what, those in before.items():
+            if what not in after:
+                seconds = now - min(wait.since for wait in those)
+                _LOG.warning("job %s: no longer waits for %s, after %.0f s", self._job, what, seconds)
+
+
+def by_what(waits: Iterable[Wait]) -> dict[str, list[Wait]]:
+    """The longest first."""
+    groups: dict[str, list[Wait]] = {}
+    for wait in sorted(waits):
+        groups.setdefault(wait.what, []).append(wait)
+    return groups
+
+
+def names(waits: Sequence[Wait]) -> str:
+    """Who waits, for a line of text: the first few."""
+    who = sorted(wait.who for wait in waits)
+    more = f" and {len(who) - _NAMED} more" if len(who) > _NAMED else ""
+    return ", ".join(who[:_NAMED]) + more
