@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from checkpoint.elements import EdgeName
 from pipeline.errors import PipelineError
@@ -71,8 +72,7 @@ class Graph:
         named = id is not None
         if id is None:
             id = f"{kind.value}-{self._numbers[kind]}"
-        if not isinstance(id, str) or not id.strip():
-            raise PipelineError(f"the id of a {kind.value} step must be a non-empty string, not {id!r}")
+        _check_id(id, f"a {kind.value} step")
         if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
             raise PipelineError(f"step {id!r}: parallelism must be a whole number of at least 1, not {parallelism!r}")
         self._refuse_duplicate(id)
@@ -82,8 +82,7 @@ class Graph:
 
     def rename(self, step: Step, id: str) -> None:
         """Give a step an id of the user's."""
-        if not isinstance(id, str) or not id.strip():
-            raise PipelineError(f"the id of {step} must be a non-empty string, not {id!r}")
+        _check_id(id, str(step))
         if id != step.id:
             self._refuse_duplicate(id)
         step.id, step.named = id, True
@@ -99,6 +98,17 @@ class Graph:
                     f"two steps have the id {id!r} (a {other.kind.value} step has it already); ids name state in "
                     "checkpoints, so each must be unique in its pipeline"
                 )
+
+
+def _check_id(id: Any, whose: str) -> None:
+    if not isinstance(id, str) or not id.strip():
+        raise PipelineError(f"the id of {whose} must be a non-empty string, not {id!r}")
+    try:
+        id.encode()
+    except UnicodeEncodeError:
+        raise PipelineError(
+            f"the id of {whose} is {id!r}, which holds lone surrogates and so can't be written into a checkpoint"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -167,6 +177,7 @@ class Vertex:
 
     index: int
     name: str
+    """From `vertex_name`: no other vertex of the plan has it. Checkpoints, metrics and errors go by it."""
     parallelism: int
     first_subtask: int
     """Global number of its subtask 0; the others follow."""
@@ -252,7 +263,7 @@ def plan(graph: Graph, max_parallelism: int) -> Plan:
     for head, steps in members.items():
         place[head] = len(vertices)
         parallelism = graph.steps[head].parallelism
-        name = " → ".join(step.id for step in steps)
+        name = vertex_name([step.id for step in steps])
         vertices.append(Vertex(len(vertices), name, parallelism, first, tuple(steps)))
         first += parallelism
     edges: list[PlannedEdge] = []
@@ -290,6 +301,15 @@ def plan(graph: Graph, max_parallelism: int) -> Plan:
         if any(edge.carries_keys for edge in edges[known:]):
             keyed.add(vertex)
     return Plan(tuple(vertices), tuple(edges))
+
+
+_ARROW: Final = " → "
+
+
+def vertex_name(ids: Sequence[str]) -> str:
+    """The ids of a chain's steps, joined so that other ids never give the same name: `count → out`, and of a step with
+    the id `count → out` it is `'count → out'`."""
+    return _ARROW.join(repr(id) if "→" in id or id[0] in "'\"" else id for id in ids)
 
 
 def _broadcast_inputs(feeds: list[Input]) -> frozenset[int]:

@@ -47,6 +47,8 @@ class Pipeline:
     ):
         if not isinstance(name, str) or not name or any(c in name for c in "/\\\0") or name.startswith("."):
             raise PipelineError(f"a pipeline's name must be non-empty and work as a folder name, not {name!r}")
+        if any("\ud800" <= c <= "\udfff" for c in name):
+            raise PipelineError(f"a pipeline's name can't hold lone surrogates, which no encoding has: {name!r}")
         given = settings.current()
         parallelism = given.value("parallelism", parallelism)
         max_parallelism = given.value("max_parallelism", max_parallelism)

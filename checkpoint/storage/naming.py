@@ -82,8 +82,12 @@ def encode(part: str) -> str:
 
 
 def subtask_name(step_id: str, subtask: int) -> str:
-    """A subtask in file names: `totals-1`."""
-    return f"{encode(step_id)}-{subtask}"
+    """A subtask in file names: `totals-1`. Some file systems ignore case, so step `Totals` is `Totals~<hash>-1`: the
+    files of both lie in one folder."""
+    encoded = encode(step_id)
+    if "~" not in encoded and step_id != step_id.lower():
+        encoded += f"~{xxhash.xxh3_64(step_id.encode('utf-8', 'surrogatepass')).hexdigest()}"
+    return f"{encoded}-{subtask}"
 
 
 def private_path(ref: CheckpointRef, subtask: str, kind: str, extension: str = "arrow") -> str:

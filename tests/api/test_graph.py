@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipeline import (
     BroadcastState,
@@ -17,7 +19,7 @@ from pipeline import (
     PipelineError,
     ValueState,
 )
-from pipeline.graph import Plan
+from pipeline.graph import Plan, vertex_name
 from pipeline.partitioners import Distribution
 from pipeline.testing import TestingSink, TestingSource
 
@@ -385,6 +387,31 @@ def test_steps_without_an_id_get_one_from_their_place_among_those_of_their_kind(
     assert [step.id for step in p.plan().vertices[0].steps] == ["in", "map-1", "filter-1", "map-2", "last"]
 
 
+_IDS = st.lists(
+    st.one_of(
+        st.sampled_from(["a", "b", "a → b", "→", " → ", "'a'", '"', "a → 'b'", "'a", "b'", "ä", "a\u0308"]),
+        st.text(st.sampled_from("ab→ '\"\\"), min_size=1).filter(str.strip),
+    ),
+    min_size=1,
+)
+
+
+@given(_IDS, _IDS)
+def test_chains_of_different_steps_have_different_names(one: list[str], other: list[str]) -> None:
+    assert (vertex_name(one) == vertex_name(other)) == (one == other)
+
+
+def test_a_chain_and_a_step_with_a_joined_id_are_two_vertices() -> None:
+    p = pipeline()
+    keyed = p.source("in", TestingSource()).key_by("k")
+    keyed.process("totals", Count()).sink("all", TestingSink())
+    keyed.process("totals → all", Count()).rebalance().sink("out", TestingSink())
+    plan = p.plan()
+    assert vertices(plan) == ["in", "totals → all", "'totals → all'", "out"]
+    names = [plan.subtask_name(i) for i in range(plan.subtasks)]
+    assert len(set(names)) == len(names)
+
+
 def test_planning_twice_gives_the_same() -> None:
     p = pipeline()
     p.source("in", TestingSource()).key_by("k").process("count", Count()).sink("out", TestingSink())
@@ -411,6 +438,7 @@ def refused(build: Any) -> str:
         (lambda p, s: s.map(str, id="in"), "two steps have the id 'in'", "must be unique"),
         (lambda p, s: s.map(str).with_id("in"), "two steps have the id 'in'", "must be unique"),
         (lambda p, s: s.sink("", TestingSink()), "id of a sink step", "non-empty string"),
+        (lambda p, s: s.map(str, id="\ud800"), "id of a map step is '\\ud800'", "can't be written into a checkpoint"),
         (lambda p, s: s.map(str).with_id(" "), "id of step 'map-1'", "non-empty string"),
         (lambda p, s: s.map(str, parallelism=0), "step 'map-1': parallelism", "at least 1, not 0"),
         (lambda p, s: s.map(str, parallelism=True), "step 'map-1': parallelism", "whole number"),

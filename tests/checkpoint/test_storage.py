@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import unicodedata
 from pathlib import Path
 
 import pyarrow as pa
@@ -411,6 +412,15 @@ def test_a_private_file_belongs_to_one_subtask(step: str, subtask: int, other: s
     assert len(name) < 200
     assert belongs_to(name, mine)
     assert belongs_to(name, others) == ((step, subtask) == (other, index))
+
+
+@given(_ANY_NAME, _ANY_NAME, st.data())
+def test_steps_keep_files_of_their_own_where_case_or_the_form_of_accents_is_ignored(
+    step: str, other: str, data: st.DataObject
+) -> None:
+    other = data.draw(st.sampled_from([other, step.swapcase(), step.upper(), unicodedata.normalize("NFD", step)]))
+    mine, others = subtask_name(step, 0), subtask_name(other, 0)
+    assert (mine.casefold() == others.casefold()) == (step == other)
 
 
 def test_ordinary_names_stay_readable() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from socket import socketpair
 from typing import Any
 
@@ -290,3 +291,24 @@ def test_watermarks_that_no_step_takes_any_more_are_nobodys_loss() -> None:
     checkpoint = metadata({"out": OperatorSnapshot({"watermarks": 1, "event_time": 2})})
     (mine,) = restored(checkpoint, plan(1), 2)
     assert mine.sinks["out"] == SinkState()
+
+
+def test_a_chain_and_a_step_with_a_joined_id_each_find_their_own_state() -> None:
+    """As the coordinator puts a checkpoint together: by the names of vertices."""
+    p = Pipeline("job", parallelism=1, max_parallelism=GROUPS)
+    stream = p.source("in", TestingSource())
+    stream.rebalance().process("totals", Same()).sink("all", TestingSink())
+    stream.rebalance().process("totals → all", Same()).rebalance().sink("out", TestingSink())
+    made = p.plan()
+    taken = {
+        vertex.name: VertexSnapshot(
+            (SubtaskSnapshot({step.id: OperatorSnapshot({"operator": step.id}) for step in vertex.steps}),)
+        )
+        for vertex in made.vertices
+    }
+    old = replace(metadata(), vertices=taken)
+    old = CheckpointMetadata.from_bytes(old.to_bytes())
+    found = {}
+    for vertex in made.vertices:
+        found |= restored_for(vertex, 0, old, GROUPS, lambda snapshot: snapshot.state, allow_unclaimed=True).operators
+    assert found == {"totals": ["totals"], "totals → all": ["totals → all"]}

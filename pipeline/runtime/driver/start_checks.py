@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -112,6 +113,8 @@ def find_restore_point(
     if restarted or o.restore == "latest":
         # For restarts, too: ids never repeat, so this is the checkpoint that the first attempt restored.
         point = newest(storage, o.checkpoints.on_damaged if o.checkpoints else "fail", damaged, ignore)
+        if point is not None and point.storage.same_folder(storage):
+            _refuse_other_spelling(o.name, point)
         if point is not None and point.claimed is None:
             # One of the job's own: `claim` is only about the one that was named.
             point = replace(point, claimed=point.metadata.pipeline == o.name)
@@ -132,6 +135,20 @@ def find_restore_point(
             f"then {o.name!r} is a fork, and that output is left to {point.metadata.pipeline!r}"
         )
     return point
+
+
+def _refuse_other_spelling(name: str, point: RestorePoint) -> None:
+    """Some file systems ignore case, or how accents are encoded: there two pipelines have one folder."""
+    theirs = point.metadata.pipeline
+    if theirs != name and _folded(theirs) == _folded(name):
+        raise PipelineError(
+            f"the checkpoints in {point.storage.location} are those of pipeline {theirs!r}, and this file system takes "
+            f"{name!r} for the same name: give this pipeline another name, or another folder for its checkpoints"
+        )
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
 
 
 def restore_point(
