@@ -87,7 +87,7 @@ _HITS: Final = "hits"
 _RELEASED: Final = "released"
 _POLL_S: Final = 0.01
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(f"weir.{__name__}")
 
 
 class InjectedFailure(RuntimeError):

@@ -13,6 +13,7 @@ from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.storage.savepoints import SavepointFolder, prepare
 from checkpoint.storage.storage import StorageError
 from pipeline.errors import JobCancelled, JobFailed, PipelineError
+from pipeline.logs import log_by_default
 from pipeline.runtime.driver.attempt_context import CheckpointRequest, NotTriggered
 from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
 from pipeline.runtime.driver.job_master import JobMaster
@@ -20,7 +21,7 @@ from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.operations import OperationsServer
 from pipeline.runtime.driver.recovery import Recovery
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger(f"weir.{__name__}")
 
 
 class JobHandle:
@@ -32,6 +33,7 @@ class JobHandle:
 
     @classmethod
     def _start(cls, options: JobOptions) -> JobHandle:
+        log_by_default()
         master = JobMaster(options)
         handle = cls(master)
         try:
@@ -40,7 +42,7 @@ class JobHandle:
             _LOG.warning("job %s can't be asked from outside: %s", options.name, error)
         else:
             master.on_ended = handle._operations.close
-            _LOG.info("job %s: starting, listening at %s", options.name, handle.address)
+            _LOG.info("job %s: starting at %s", options.name, handle.address)
         master.start()
         return handle
 
@@ -70,6 +72,13 @@ class JobHandle:
         """When all subtasks of the current attempt ran with their state restored, in seconds of `time.monotonic`;
         `None` before."""
         return self._master.progress.running_at
+
+    @property
+    def start_phases(self) -> dict[str, float]:
+        """Seconds that each phase of the current attempt's start took, or has been taking: `checks` (what can be
+        refused is), `Spark` (it runs, with slots for all subtasks), `deploy` (a process is up for each subtask),
+        `restore` (each has its state and has opened its sources and sinks). Phases that haven't begun are left out."""
+        return self._master.progress.start.seconds()
 
     def wait(self, timeout: float | timedelta | None = None) -> None:
         """Wait until the job has ended.

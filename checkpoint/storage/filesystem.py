@@ -21,7 +21,7 @@ from checkpoint.storage.naming import TEMPORARY
 
 Data: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger(f"weir.{__name__}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from checkpoint.storage.metadata import OperatorSnapshot
 from checkpoint.storage.naming import TEMPORARY, CheckpointRef, encode
 from checkpoint.storage.storage import CheckpointStorage, OpenedFile, StagedFile
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger(f"weir.{__name__}")
 _FOLDER: Final = "weir-local"
 _PIECE: Final = 1 << 20
 

@@ -20,7 +20,7 @@ from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.naming import METADATA, CheckpointRef
 from checkpoint.storage.storage import CheckpointStorage, DamagedFile, StorageError
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(f"weir.{__name__}")
 
 
 @dataclass(frozen=True, slots=True)

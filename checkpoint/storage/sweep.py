@@ -14,7 +14,7 @@ from checkpoint.storage.naming import SHARED, CheckpointRef
 from checkpoint.storage.orphans import Listing, Orphan, Scope, find
 from checkpoint.storage.storage import CheckpointStorage, StorageError
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(f"weir.{__name__}")
 
 _LOOKS: Final = 10
 

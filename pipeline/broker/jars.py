@@ -35,7 +35,7 @@ _IVY_MODULE: Final = """\
 </ivy-module>
 """
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(f"weir.{__name__}")
 
 
 class FetchFailed(RuntimeError):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -54,5 +52,15 @@ def _terminate(*_: Any) -> NoReturn:
 
 
 def log_to_stderr(default: str) -> None:
-    """Log from `default` on, or from the level that WEIR_LOG_LEVEL names."""
-    logging.basicConfig(level=os.environ.get("WEIR_LOG_LEVEL", default).upper(), format="%(levelname)s %(message)s")
+    """Log from `default` on, or from the level that WEIR_LOG_LEVEL names.
+
+    Raises:
+        UsageError: it names none.
+    """
+    from pipeline.errors import PipelineError
+    from pipeline.logs import log_everything
+
+    try:
+        log_everything(default)
+    except PipelineError as error:
+        raise click.UsageError(str(error)) from error

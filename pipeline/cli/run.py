@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 @click.command()
 @start_options
 @click.option("--rewind", is_flag=True, help="Accept that output beyond the checkpoint is visible, and make it again.")
+@click.option("-q", "--quiet", is_flag=True, help="Log warnings and errors only.  [WEIR_LOG_LEVEL sets any level]")
 def run(
     target: str,
     restore: str,
@@ -27,6 +28,7 @@ def run(
     rewind: bool,
     allow_unclaimed: bool,
     ignore_in_flight: int | None,
+    quiet: bool,
 ) -> None:
     """Run the Pipeline in FILE: that called NAME, or the only one.
 
@@ -36,7 +38,7 @@ def run(
     from pipeline.cli.script import find_pipeline
     from pipeline.errors import PipelineError
 
-    log_to_stderr("WARNING")
+    log_to_stderr("WARNING" if quiet else "INFO")
     with ending_cleanly():
         with overriding_options(parallelism, assignments, config):
             pipeline = find_pipeline(target)
@@ -50,8 +52,6 @@ def run(
             )
         except PipelineError as error:
             raise click.ClickException(str(error)) from error
-        where = "" if handle.address is None else f" at {handle.address}"
-        click.echo(f"job {pipeline.name!r} started{where}", err=True)
         _follow(handle, pipeline.name)
 
 

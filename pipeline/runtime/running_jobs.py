@@ -18,7 +18,7 @@ from typing import Final
 
 import psutil
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger(f"weir.{__name__}")
 
 FOLDER_VARIABLE: Final = "WEIR_STATE_DIR"
 _SUFFIX: Final = ".json"

@@ -22,7 +22,7 @@ _RUNNING_TIMEOUT_S: Final = 30.0
 _CONTAINER_TIMEOUT_S: Final = 60.0
 _ENGINE_TIMEOUT_S: Final = 120  # an image may have to be pulled
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(f"weir.{__name__}")
 
 
 class Backend(Protocol):

@@ -15,7 +15,7 @@ from sinks.files.settle import Situation, settle
 from sinks.files.target import Target, owner_name
 from sinks.sink import Committable, Committer, CommitterContext, OwnerRestore
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(f"weir.{__name__}")
 
 
 class FileCommitter(Committer):

@@ -31,7 +31,7 @@ from sinks.kafka.topics import TopicCatalog
 from sinks.kafka.transactions import TransactionalProducer, is_fenced, is_hopeless, reason
 from sinks.sink import Committable, Committer, CommitterContext, SegmentName
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger(f"weir.{__name__}")
 _T = TypeVar("_T")
 
 RETRY_SECONDS: Final = 60.0

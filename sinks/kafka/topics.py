@@ -19,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from sinks.kafka.clients import DEFAULT_MESSAGE_LIMIT, client_config
 from sinks.kafka.errors import BrokerUnavailable, TopicRefused
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger(f"weir.{__name__}")
 
 LOOKUP_TIMEOUT: Final = 15.0
 """Seconds."""

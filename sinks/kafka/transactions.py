@@ -17,7 +17,7 @@ from sinks.kafka.rows import Rows
 from sinks.kafka.sender import Sender
 from sinks.kafka.topics import refuse_missing
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger(f"weir.{__name__}")
 
 STEP_TIMEOUT: Final = 30.0
 """Seconds for one request to the transaction coordinator. A producer of which one takes longer is discarded."""

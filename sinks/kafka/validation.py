@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
+from checkpoint.brokers import REFUSES, nobody_listens
 from sinks.kafka.clients import DEFAULT_MESSAGE_LIMIT, Delivery, client_config, producer_config
 from sinks.kafka.errors import BrokerUnavailable, TopicRefused
 from sinks.kafka.topics import LOOKUP_TIMEOUT
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger(f"weir.{__name__}")
 
+_LISTENS: Final = 1.0
+"""Seconds within which a broker that is just coming up should listen."""
 _LOOK: Final = 0.2
 """Seconds between two looks whether the client was refused, which no broker changes its mind about."""
-_FOR_GOOD: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 
 
 def check_brokers(servers: str, config: Mapping[str, Any], delivery: Delivery) -> None:
@@ -30,7 +33,7 @@ def check_brokers(servers: str, config: Mapping[str, Any], delivery: Delivery) -
     if delivery == "exactly_once":
         settings["transactional.id"] = "weir-validate"  # makes librdkafka check more; the id is never initialised
     try:
-        Producer(settings)
+        Producer({**settings, "log_level": 0})
     except KafkaException as error:
         raise ValueError(f"config is not what librdkafka takes: {error.args[0].str()}") from error
     said: list[KafkaError] = []
@@ -70,6 +73,7 @@ def _any_broker(servers: str, admin: AdminClient, said: Sequence[KafkaError] = (
     Raises:
         BrokerUnavailable: none answers, or they refuse the client.
     """
+    begun = time.monotonic()
     answer = admin.describe_cluster(request_timeout=LOOKUP_TIMEOUT)
     try:
         while True:
@@ -78,11 +82,16 @@ def _any_broker(servers: str, admin: AdminClient, said: Sequence[KafkaError] = (
                 break
             except TimeoutError:
                 admin.poll(0)
-                refusal = next((error for error in said if error.code() in _FOR_GOOD), None)
+                refusal = next((error for error in said if error.code() in REFUSES), None)
                 if refusal is not None:
                     raise BrokerUnavailable(
                         f"the Kafka brokers at {servers} refuse this client: {refusal.str()}. Check the security "
                         "settings in config: user, password, mechanism, certificates"
+                    ) from None
+                if time.monotonic() - begun > _LISTENS and nobody_listens(said):
+                    raise BrokerUnavailable(
+                        f"no Kafka broker listens at {servers}: {said[0].str()}. Check that it runs, and that the "
+                        "address is right"
                     ) from None
     except KafkaException as error:
         raise BrokerUnavailable(

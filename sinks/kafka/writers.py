@@ -19,7 +19,7 @@ from sinks.kafka.topics import refuse_missing
 from sinks.kafka.transactions import reason
 from sinks.sink import SinkBatch, SinkWriter, WriterContext
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger(f"weir.{__name__}")
 
 _MAX_OUTSTANDING: Final = 32 * 1024 * 1024
 _FLUSH_SECONDS: Final = 300.0

@@ -21,7 +21,7 @@ from .folder import Folder
 from .ledger import Split
 from .plain_types import plain_schema
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(f"weir.{__name__}")
 
 Format = Literal["parquet", "jsonl"]
 

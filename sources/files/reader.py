@@ -16,7 +16,7 @@ from .formats import Chunk, FileRows, FormatOptions, SplitContent, open_split
 from .ledger import Ledger, Order, Split
 from .watch import FolderWatch
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(f"weir.{__name__}")
 
 
 @dataclass(frozen=True)

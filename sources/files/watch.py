@@ -11,7 +11,7 @@ from .errors import FolderUnavailable
 from .folder import Folder, FoundFile
 from .ledger import Split
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(f"weir.{__name__}")
 
 _STOP_TIMEOUT_S: Final = 3.0
 

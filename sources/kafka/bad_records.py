@@ -16,7 +16,7 @@ from checkpoint.metrics import MetricSink
 
 from .errors import BadRecord
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(f"weir.{__name__}")
 
 _SHOWN: Final = 200
 """Bytes of a bad record in a message."""

@@ -14,6 +14,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented
     OffsetSpec,
 )
 
+from checkpoint.brokers import REFUSES, nobody_listens
+
 from .errors import KafkaUnavailable, MissingPermission
 from .options import KafkaOptions, PartitionKey
 
@@ -32,8 +34,7 @@ class Topic:
     partitions: int
 
 
-_FIRST_TRY_S: Final = 2.0
-_FOR_GOOD: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
+_FIRST_TRY_S: Final = 1.0
 _TRY_AGAIN_S: Final = 0.1
 _COORDINATOR_COMES: Final = frozenset(
     {
@@ -115,16 +116,16 @@ class Cluster:
 
     def _list_topics(self) -> Mapping[str, Any]:
         """All topics, since a request that names an unknown one may create it."""
-        left, slice_s = self._timeout, _FIRST_TRY_S
+        begun, left, slice_s = time.monotonic(), self._timeout, _FIRST_TRY_S
         while True:
             try:
                 return self._admin.list_topics(timeout=min(left, slice_s)).topics
             except KafkaException as e:
                 left, slice_s = left - slice_s, 2 * slice_s
                 self._admin.poll(0)  # hands over what the connections said
-                # No broker is more patient with a wrong password later on.
-                if left <= 0 or any(error.code() in _FOR_GOOD for error in self._errors):
-                    raise self._unavailable("list topics", e) from e
+                refused = any(error.code() in REFUSES for error in self._errors)
+                if left <= 0 or refused or nobody_listens(self._errors):
+                    raise self._unavailable("list topics", e, time.monotonic() - begun) from e
 
     def check_group(self) -> None:
         """That offsets may be committed to the group, if there is one.
@@ -245,12 +246,13 @@ class Cluster:
         except KafkaException as e:
             raise self._unavailable(what, e) from e
 
-    def _unavailable(self, what: str, error: KafkaException) -> KafkaUnavailable:
+    def _unavailable(self, what: str, error: KafkaException, waited: float | None = None) -> KafkaUnavailable:
         self._admin.poll(0)  # hands over what the connections said
         reasons = dict.fromkeys([str(error.args[0].str()), *(e.str() for e in self._errors)])
         self._errors.clear()
+        patience = f"waited up to {self._timeout:g} s" if waited is None else f"waited {waited:.0f} s"
         return KafkaUnavailable(
-            f"cannot {what} at {self._options.servers} (waited up to {self._timeout:g} s): "
+            f"cannot {what} at {self._options.servers} ({patience}): "
             f"{'; '.join(list(reasons)[:4])}. Check that the broker runs, that this machine reaches the address and "
             "the broker's advertised.listeners, and the security settings in config"
         )

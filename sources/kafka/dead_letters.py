@@ -16,7 +16,7 @@ from .bad_records import BadRecords, FailOnBadRecords, Letter, SkipBadRecords, d
 from .events import ErrorLog, client_log
 from .options import KafkaOptions
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(f"weir.{__name__}")
 
 _MOST_PENDING: Final = 10_000
 _LOG_EVERY_S: Final = 1.0

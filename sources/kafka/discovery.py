@@ -13,7 +13,7 @@ from .errors import DataLoss, KafkaUnavailable, MissingPermission
 from .options import KafkaOptions, PartitionKey
 from .splits import Split
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(f"weir.{__name__}")
 
 _WATCH_EVERY_S: Final = 30.0
 """Between two looks where nobody asks for new partitions."""

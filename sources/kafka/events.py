@@ -7,8 +7,8 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
-log = logging.getLogger(__name__)
-client_log: Final = logging.getLogger("sources.kafka.client")
+log = logging.getLogger(f"weir.{__name__}")
+client_log: Final = logging.getLogger("weir.sources.kafka.client")
 """Where the client's own log lines go, but for failed connections, of which its error events tell (`ErrorLog`)."""
 client_log.addFilter(lambda record: not record.getMessage().startswith(("FAIL ", "ERROR ")))
 

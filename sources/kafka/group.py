@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from .errors import KafkaUnavailable
 from .options import KafkaOptions, PartitionKey
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(f"weir.{__name__}")
 
 _WARN_EVERY_S: Final = 10.0
 """While the group can't be reached every checkpoint fails to commit, perhaps many a second."""

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from .options import KafkaOptions, PartitionKey
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(f"weir.{__name__}")
 
 _ASK_EVERY_S: Final = 5.0
 _LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]

@@ -29,7 +29,7 @@ from .splits import Split, check_position, owner, to_state
 from .start import Place, open_splits
 from .statistics import FetchStatistics
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(f"weir.{__name__}")
 
 _START_TIMEOUT_S: Final = 30.0
 """A restart may meet a broker that is restarting, too."""

@@ -12,7 +12,7 @@ from .errors import DataLoss
 from .options import KafkaOptions, PartitionKey, timestamp_of
 from .splits import Split, check_ends, check_named, check_position, from_states, named_offset, owner
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(f"weir.{__name__}")
 
 Committed = Callable[[Sequence[PartitionKey]], Mapping[PartitionKey, int | None]]
 """Looks up what the group has committed; `None` for a partition without."""

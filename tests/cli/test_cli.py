@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -174,6 +175,18 @@ def test_a_pipeline_that_cannot_run_is_an_error_without_traceback(script: Path) 
 
 
 # -- running ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_plain_script_tells_what_its_job_does(script: Path) -> None:
+    script.write_text(ONE + 'if __name__ == "__main__":\n    p.run()\n')
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stderr.splitlines() if " INFO    job one: " in line]
+    wanted = ("starting at 127.0.0.1:", "checking", "all checks passed", "Spark ", "attempt 1 begins from nothing")
+    for line, text in zip(said, (*wanted, "3 subtasks are up", "running from nothing after"), strict=False):
+        assert text in line
+    assert all(phase in said[6] for phase in ("checks", "Spark", "deploy", "restore"))
 
 
 @pytest.mark.slow

@@ -152,8 +152,8 @@ def test_weir_run_tells_its_address_takes_options_from_the_environment_and_ends_
     config.write_text(f'[checkpoints]\nuri = "{tmp_path / "checkpoints"}"\ninterval = 1000\n')
     monkeypatch.setenv("WEIR_CHECKPOINTS_INTERVAL", "0.2")
     with started("run", str(script), "--config", str(config)) as process:
-        line = await_line(process, "job 'endless' started at 127.0.0.1:")
-        address = line.split()[-1]
+        address = await_line(process, "job endless: starting at 127.0.0.1:").split()[-1]
+        assert "from nothing after" in await_line(process, "job endless: running")
         await_line(process, "'id': 10")
         eventually(lambda: json.loads(said("status", address, "--json"))["checkpoints_completed"] > 1)
         said("cancel", "endless")

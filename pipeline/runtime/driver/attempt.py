@@ -41,7 +41,7 @@ from pipeline.runtime.in_flight import ask_custom_partitioners, in_flight_for, m
 from pipeline.runtime.subtask.process import run_subtask
 from pipeline.runtime.wire import ControlConnection, Message
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger(f"weir.{__name__}")
 _HEARTBEAT = 1.0
 _CANCEL_WAIT = 10.0
 _CANCEL_AGAIN = 1.0
@@ -66,6 +66,7 @@ class Attempt:
         self._spilled: dict[FileHandle, Mapping[str, Any]] = {}
         """State of the restored checkpoint that was too large for `_metadata`, by file; until all are deployed."""
         self._restored_id = context.restored.id if context.restored else 0
+        self._from = f"{context.restored.kind.value} {self._restored_id}" if context.restored else "nothing"
         terminal = [
             subtask
             for vertex in self._plan.vertices
@@ -120,12 +121,11 @@ class Attempt:
         c = self._c
         spec = JobSpec(**{**vars(c.spec), "driver": self._server.address, "secret": self._secret})
         self._server.start()
-        started = f"from checkpoint {self._restored_id}" if self._restored_id else "from nothing"
         job = SparkJob(
             c.spark,
             self._plan.subtasks,
             functools.partial(run_subtask, spec),
-            f"Weir: {spec.pipeline}, attempt {c.claim.epoch}, {started}",
+            f"Weir: {spec.pipeline}, attempt {c.claim.epoch}, from {self._from}",
             lambda error: self._inbox.put(("spark", error)),
         )
         job.start()
@@ -404,7 +404,9 @@ class Attempt:
             )
             self._peers.send_to(subtask, "deploy", deployment=deployment.to_wire())
         self._spilled.clear()
-        self._progress.deployed_at = time.monotonic()
+        now = self._progress.deployed_at = time.monotonic()
+        self._progress.start.begin("restore", now)
+        _LOG.info("job %s: %d subtasks are up; they open, and restore %s", c.spec.pipeline, len(restored), self._from)
 
     def _ask_custom_partitioners(self) -> Mapping[Origin, array[int]]:
         c = self._c
@@ -453,7 +455,11 @@ class Attempt:
         for step, epochs in message["restored_epochs"].items():
             self._release(self._commits.opened(step, peer.subtask, epochs))
         if all(p.running for p in self._peers) and self._progress.running_at is None:
-            self._progress.running_at = time.monotonic()
+            now = self._progress.running_at = time.monotonic()
+            self._progress.start.run(now)
+            _LOG.info(
+                "job %s: running from %s after %s", self._c.spec.pipeline, self._from, self._progress.start.in_words()
+            )
             if self._c.commit_only:
                 self._finish_if_settled()
                 return

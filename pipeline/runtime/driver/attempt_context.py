@@ -19,6 +19,7 @@ from pipeline.graph import Plan
 from pipeline.runtime.deployment import JobSpec
 from pipeline.runtime.driver.checkpoint_stats import CheckpointHistory
 from pipeline.runtime.driver.cleanup import Cleanup
+from pipeline.runtime.driver.start_phases import StartPhases
 from pipeline.runtime.driver.waits import Waits
 
 
@@ -81,6 +82,7 @@ class Progress:
     metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By subtask name."""
     pids: dict[str, int] = field(default_factory=dict)
+    start: StartPhases = field(default_factory=StartPhases)
     deployed_at: float | None = None
     running_at: float | None = None
     first_commit_at: float | None = None

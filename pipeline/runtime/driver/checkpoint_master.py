@@ -30,7 +30,7 @@ from pipeline.runtime.in_flight import snapshot_edges
 from pipeline.runtime.subtask.control import heartbeat_to_wire
 from pipeline.runtime.subtask.letters import BarrierOrder
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger(f"weir.{__name__}")
 _WRITE_WAIT = 10.0
 _HELD = 0.3
 """Seconds; a task thread that is left alone looks around at least five times in one."""

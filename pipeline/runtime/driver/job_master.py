@@ -52,7 +52,7 @@ from pipeline.runtime.in_flight import describe
 from pipeline.runtime.packing import pack_plan
 from pipeline.runtime.versions import versions
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger(f"weir.{__name__}")
 
 
 class JobMaster:
@@ -133,11 +133,21 @@ class JobMaster:
     def _run(self) -> None:
         spark, own_spark = None, False
         try:
+            self.progress.start.begin("checks", time.monotonic())
+            _LOG.info("job %s: checking the pipeline, its sources, sinks and checkpoints", self._o.name)
             storage, config = self._prepare()
-            packed = pack_plan(self._o.plan)
+            positions = StartPositions(self._o.plan, pack_plan(self._o.plan))
+            # What must be refused is refused before Spark starts, which takes seconds.
+            self._check_restore(storage, positions, restarted=False)
+            self.progress.start.begin("Spark", time.monotonic())
+            _LOG.info("job %s: all checks passed; Spark comes next", self._o.name)
             spark, own_spark = spark_context(self._o.spark, self._o.plan.subtasks, self._o.name)
             require_slots(spark, self._o.plan)
-            self._attempts(storage, config, StartPositions(self._o.plan, packed), spark)
+            _LOG.info(
+                "job %s: Spark %s at %s has slots for all %d subtasks; their processes start",
+                *(self._o.name, spark.version, spark.master, self._o.plan.subtasks),
+            )
+            self._attempts(storage, config, positions, spark)
         except (PipelineError, NotEnoughSlots, StorageError, owners.Fenced, ValueError, OSError, RuntimeError) as error:
             self._end("failed", f"{type(error).__name__}: {error}")
         except BaseException as error:
@@ -161,11 +171,12 @@ class JobMaster:
     def _prepare(self) -> tuple[CheckpointStorage, CheckpointConfig | None]:
         """Check what can be checked before anything starts."""
         o, config = self._o, self._o.checkpoints
-        for wrong in (*shared_names(o.plan, o.name), *invalid_steps(o.plan, o.name)):
-            raise PipelineError(wrong)
+        wrong = [*shared_names(o.plan, o.name), *invalid_steps(o.plan, o.name)]
+        if wrong:
+            raise PipelineError("\n".join(dict.fromkeys(wrong)))
         if config is None:
-            for wrong in invisible_output(o.plan):
-                raise PipelineError(wrong)
+            for invisible in invisible_output(o.plan):
+                raise PipelineError(invisible)
             self._temporary = tempfile.mkdtemp(prefix="weir-")
             uri = self._temporary
         else:
@@ -175,6 +186,17 @@ class JobMaster:
         storage = CheckpointStorage(uri, o.name)
         storage.prepare()
         return storage, config
+
+    def _check_restore(self, storage: CheckpointStorage, positions: StartPositions, restarted: bool) -> None:
+        """A start that must be refused doesn't end the job that it would have taken over.
+
+        Raises:
+            PipelineError, DamagedFile, StorageError, PermanentFailure: it must be.
+        """
+        point = restore_point(self._o, storage, restarted, self._damaged)
+        positions.plan_for(point.metadata if point else None)
+        if point is not None and self._o.restore != "latest":
+            check_sinks(self._o, point)
 
     def _attempts(
         self, storage: CheckpointStorage, config: CheckpointConfig | None, positions: StartPositions, spark: Any
@@ -244,7 +266,10 @@ class JobMaster:
         spark: Any,
     ) -> None:
         o = self._o
-        progress = self.progress = Progress()
+        if number:
+            self.progress = Progress()
+            self.progress.start.begin("checks", time.monotonic())
+        progress = self.progress
         if number:
             self._restarted.append((self._failed_at, self._ended_at, time.monotonic(), progress))
         try:
@@ -254,12 +279,8 @@ class JobMaster:
             if self._claim is not None:
                 # A driver whose job was taken over meanwhile must not take it back, as a restart's claim would.
                 owners.check(storage, self._claim)
-            else:
-                # A start that must be refused doesn't end the job that it would have taken over.
-                point = restore_point(o, storage, number > 0, self._damaged)
-                positions.plan_for(point.metadata if point else None)
-                if point is not None and o.restore != "latest":
-                    check_sinks(o, point)
+            elif number:
+                self._check_restore(storage, positions, restarted=True)
             claim = self._claim = owners.claim(storage)
             point = restore_point(o, storage, number > 0, self._damaged)
             plan = positions.plan_for(point.metadata if point else None)
@@ -330,7 +351,9 @@ class JobMaster:
             waits=self.waits,
         )
         self.status = "running"
-        _LOG.info("job %s: attempt %d begins %s", o.name, number + 1, f"with {point.uri}" if point else "from nothing")
+        progress.start.begin("deploy", time.monotonic())
+        origin_told = f"{metadata.kind.value} {point.ref.id} at {point.uri}" if point and metadata else "nothing"
+        _LOG.info("job %s: attempt %d begins from %s", o.name, number + 1, origin_told)
         attempt = Attempt(context, progress)
         with self._lock:
             self._current = attempt

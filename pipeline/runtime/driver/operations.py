@@ -25,7 +25,7 @@ from pipeline.runtime.wire import ConnectionLost, ControlConnection, Message, sh
 if TYPE_CHECKING:
     from pipeline.handle import JobHandle
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger(f"weir.{__name__}")
 
 SECRET_VARIABLE: Final = "WEIR_JOB_SECRET"
 LEAST_SECRET: Final = 16

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pipeline.runtime.auth import AuthenticationError, authenticate_server
 from pipeline.runtime.wire import ConnectionLost, ControlConnection, Message, shut_down
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger(f"weir.{__name__}")
 _HANDSHAKE = 10.0
 
 

@@ -19,7 +19,7 @@ from pipeline.runtime.versions import versions
 
 cloudpickle: Any = _cloudpickle  # untyped
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger(f"weir.{__name__}")
 _WORKER_SAID, _ITS_PATH = "Error from python worker:", "PYTHONPATH was:"
 """What Spark puts around the output of a Python that doesn't start."""
 _BOOKED_MS = 1000

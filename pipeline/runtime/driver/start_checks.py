@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Final
 
 from checkpoint.committables import SinkState
 from checkpoint.config import CheckpointConfig
@@ -13,11 +15,14 @@ from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.restore import RestorePoint, from_uri, newest, sink_state
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.errors import PipelineError
-from pipeline.graph import Plan, StepKind
+from pipeline.graph import Plan, PlannedStep, StepKind
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.restore_plan import check_restorable
 from pipeline.runtime.driver.start_positions import refuse_to_skip, uncommitted_output
 from sinks.sink import Lineage, OwnerRestore
+
+_AT_ONCE: Final = 16
+"""Sources and sinks whose brokers are asked at the same time; most of it is waiting."""
 
 
 def check_arguments(restore: str, claim: bool | None, ignore_in_flight: int | None) -> None:
@@ -53,15 +58,25 @@ def shared_names(plan: Plan, pipeline: str) -> Iterator[str]:
 
 def invalid_steps(plan: Plan, pipeline: str) -> Iterator[str]:
     """What sources and sinks find wrong with themselves, such as a topic that doesn't exist. Asks the brokers."""
-    for vertex in plan.vertices:
-        for step in vertex.steps:
-            if step.kind in (StepKind.SOURCE, StepKind.SINK):
-                try:
-                    step.payload.validate()
-                    if step.kind is StepKind.SINK:
-                        step.payload.validate_as(pipeline, step.id, vertex.parallelism)
-                except Exception as error:
-                    yield f"step {step.id!r}: {error}"
+    steps = [
+        (step, vertex.parallelism)
+        for vertex in plan.vertices
+        for step in vertex.steps
+        if step.kind in (StepKind.SOURCE, StepKind.SINK)
+    ]
+
+    def wrong(step: PlannedStep, parallelism: int) -> str | None:
+        try:
+            step.payload.validate()
+            if step.kind is StepKind.SINK:
+                step.payload.validate_as(pipeline, step.id, parallelism)
+        except Exception as error:
+            return f"step {step.id!r}: {error}"
+        return None
+
+    if steps:
+        with ThreadPoolExecutor(min(len(steps), _AT_ONCE), thread_name_prefix="weir-check") as pool:
+            yield from filter(None, pool.map(wrong, *zip(*steps, strict=True)))
 
 
 def invisible_output(plan: Plan) -> Iterator[str]:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from pipeline.runtime.auth import AuthenticationError, ClientHandshake, Handshake, ServerHandshake
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger(f"weir.{__name__}")
 
 _MAX_PENDING: Final = 256
 """Accepted connections that may be in a handshake at once; beyond it the oldest is dropped (and tries again)."""

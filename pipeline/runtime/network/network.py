@@ -27,7 +27,7 @@ from pipeline.runtime.network.input_gate import InputChannel, InputGate
 from pipeline.runtime.network.output_channel import OutputChannel
 from pipeline.runtime.network.vanished import notice_vanished
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger(f"weir.{__name__}")
 
 _ROLE_PREFIX: Final = "data "
 _BACKLOG: Final = 128

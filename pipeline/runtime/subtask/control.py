@@ -19,7 +19,7 @@ from pipeline.runtime.subtask.task import Cancelled
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
 from pipeline.runtime.wire import ConnectionLost, ControlConnection, Message
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger(f"weir.{__name__}")
 _TICK = 0.02
 """Pace at which the record loop looks at the clock (linger, gate)."""
 _REPORT_PERIOD = 0.5

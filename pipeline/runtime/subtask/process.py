@@ -12,6 +12,7 @@ from checkpoint import failpoints
 from checkpoint.storage.local_copies import LocalCopies
 from checkpoint.storage.probe import Probe, answer_probe
 from checkpoint.storage.storage import CheckpointStorage
+from pipeline.logs import log_everything
 from pipeline.runtime.auth import authenticate_client
 from pipeline.runtime.deployment import Deployment, JobSpec
 from pipeline.runtime.network.network import Network
@@ -26,7 +27,7 @@ from pipeline.runtime.subtask.task_metrics import TaskMetrics
 from pipeline.runtime.versions import versions
 from pipeline.runtime.wire import ControlConnection
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger(f"weir.{__name__}")
 _CONNECT_TIMEOUT = 20.0
 _DEPLOY_TIMEOUT = 120.0
 SWITCH_INTERVAL = 0.001
@@ -40,7 +41,7 @@ def run_subtask(spec: JobSpec) -> None:
 
     # The driver alone restarts: should Spark try this task again, the driver of an attempt that is over is gone.
     context = BarrierTaskContext.get()
-    logging.basicConfig(level=os.environ.get("WEIR_LOG_LEVEL", "WARNING"))
+    log_everything("WARNING")
     # Spark may use this process again, for somebody else's job.
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL)

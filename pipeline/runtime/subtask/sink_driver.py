@@ -18,7 +18,7 @@ from pipeline.runtime.subtask.slices import SliceSize
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
 from sinks.sink import Committer, SinkBatch, SinkWriter
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger(f"weir.{__name__}")
 
 
 class SinkDriver:

@@ -27,7 +27,7 @@ from pipeline.runtime.subtask.sink_driver import SinkDriver
 from pipeline.runtime.subtask.task_checkpoints import Acknowledger, TaskCheckpoints
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger(f"weir.{__name__}")
 _GAUGE_PERIOD = 0.25
 _IDLE_WAIT = 0.2
 """Upper bound of a wait; whatever happens wakes the task thread before, but for the clock."""
