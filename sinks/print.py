@@ -31,7 +31,10 @@ class _PrintWriter(SinkWriter):
 
     def write_batch(self, batch: SinkBatch) -> None:
         # One write, so that the lines of several subtasks don't mix.
-        sys.stdout.write("".join(f"{self._prefix}{value}\n" for value in batch.values))
+        text = "".join(f"{self._prefix}{value}\n" for value in batch.values)
+        encoding = sys.stdout.encoding or "utf-8"
+        # What the terminal can't show is shown as an escape; it is no reason to fail.
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
         sys.stdout.flush()
 
     def prepare_commit(self, checkpoint_id: int) -> Sequence[Any]:

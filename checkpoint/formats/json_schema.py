@@ -6,10 +6,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import orjson
-
 from .errors import SchemaRefused
 from .json_text import JsonTextFormat
+from .json_values import dumps, loads
 from .serde import Field
 
 
@@ -54,7 +53,7 @@ class JsonSchema(JsonTextFormat):
             self.schema,
             schema_registry_client=client,
             conf=self._deserializer_config(field),
-            json_decode=orjson.loads,
+            json_decode=loads,
         )
         return deserialize
 
@@ -62,5 +61,5 @@ class JsonSchema(JsonTextFormat):
         from confluent_kafka.schema_registry.json_schema import JSONSerializer
 
         schema, config = self._schema_to_write(client, subject, field)
-        serialize: Callable[[Any, Any], bytes] = JSONSerializer(schema, client, conf=config, json_encode=orjson.dumps)
+        serialize: Callable[[Any, Any], bytes] = JSONSerializer(schema, client, conf=config, json_encode=dumps)
         return serialize

@@ -6,10 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Final, Literal, TypeAlias
 
-import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from checkpoint.formats import NotInFormat
+from checkpoint.formats.json_values import dumps, dumps_all
 from sinks.files.errors import RecordRefused
 from sinks.files.staged import StagedPart
 from sinks.kafka.errors import shorten
@@ -128,18 +129,16 @@ def pick(rows: Rows, indices: Sequence[int]) -> Rows:
 def json_lines(values: Sequence[Any]) -> Rows:
     """
     Raises:
-        RecordRefused: a record is no JSON.
+        RecordRefused: a record has no JSON that would be read as an equal value.
     """
     try:
-        return list(map(orjson.dumps, values))
-    except TypeError:
+        return dumps_all(values)
+    except NotInFormat:
         for value in values:  # once more, to find out which one it was
             try:
-                orjson.dumps(value)
-            except TypeError as error:
-                raise RecordRefused(
-                    f"a record can't be written as JSON: {error}: {shorten(value)}. Convert it before the sink"
-                ) from error
+                dumps(value)
+            except NotInFormat as error:
+                raise RecordRefused(f"a record can't be written: {error}. The record is {shorten(value)}") from error
         raise
 
 

@@ -44,7 +44,7 @@ class FileSink(Sink):
         Args:
             uri: the folder: an absolute local path, or a URI that pyarrow knows (`file:///data`, `s3://bucket/data`).
                 Local ones must be mounted on every host.
-            format: "parquet" or "jsonl" (a JSON value a line, by orjson: NaN is written as null).
+            format: "parquet" or "jsonl" (a JSON value a line; what JSON does not have, NaN say, is refused).
             schema: of the Parquet files, needed there. Fields that a record doesn't have are null; a record with a
                 field that the schema doesn't have, or of another type, is refused.
             partition_by: a field's name, or several, or a function of the record that returns a dict: records go into

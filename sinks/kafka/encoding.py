@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-import orjson
-
-from checkpoint.formats import Encoder, RegistryFormat, RegistryUnavailable
+from checkpoint.formats import Encoder, NotInFormat, RegistryFormat, RegistryUnavailable
+from checkpoint.formats.json_values import dumps, dumps_all
 from sinks.kafka.errors import RecordRefused, TopicRefused, shorten
 from sinks.kafka.rows import Headers, Rows
 from sinks.kafka.topics import TopicCatalog, TopicLimits
@@ -122,6 +121,11 @@ class RecordEncoder:
     def _encoded(
         self, encode: _Encode, column: list[Any], values: list[Any], topics: list[str] | None, what: str
     ) -> list[Any]:
+        if encode is dumps:
+            try:
+                return [None if item is None else text for item, text in zip(column, dumps_all(column), strict=True)]
+            except NotInFormat:
+                pass  # which record it was is found out next
         if not isinstance(encode, _PerTopic):
             return self._each(encode, column, values, what)
         to = encode.encoder
@@ -292,7 +296,7 @@ def _encoder(name: Format, option: Literal["key_format", "value_format"]) -> _En
     if isinstance(name, RegistryFormat):
         return _PerTopic(name.encoder("key" if option == "key_format" else "value"))
     if name == "json":
-        return orjson.dumps
+        return dumps
     if name == "str":
         return lambda item: _str(item, option)
     return lambda item: _bytes(item, option)
@@ -315,7 +319,7 @@ def _key_as_it_is(item: Any) -> bytes:
         return item.encode()
     if isinstance(item, bytes):
         return item
-    return orjson.dumps(item)
+    return dumps(item)
 
 
 def _headers(found: Any) -> Headers:

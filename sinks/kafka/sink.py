@@ -57,8 +57,8 @@ class KafkaSink(Sink):
             servers: addresses of brokers, `host:port[,host:port…]`.
             topic: name, or a function of the record that returns one. Topics must exist.
             key: the message's key: a field's name, an index, or a function of the record. Without, messages have none.
-            value_format: "json" (orjson: NaN is written as null), "str", "bytes", `Avro(…)`, `JsonSchema(…)` or
-                `Protobuf(…)`. A record that is `None` is written as a tombstone.
+            value_format: "json" (what JSON doesn't have, NaN for instance, is refused), "str", "bytes", `Avro(…)`,
+                `JsonSchema(…)` or `Protobuf(…)`. A record that is `None` is written as a tombstone.
             key_format: as `value_format`; by default str and bytes as they are and everything else as JSON.
             headers: function of the record that returns names and values (str, bytes or None).
             timestamp: milliseconds since the epoch: a field's name, an index, a function of the record, or "record" for

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, overload
 from urllib.parse import unquote
 
-import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from checkpoint.formats.json_values import loads, loads_all
 from checkpoint.metrics import MetricSink
 
 from .errors import BadRecord, FolderUnavailable
@@ -205,7 +205,7 @@ class JsonLines(SplitContent):
     def _decode(self, lines: list[bytes], unended: bool) -> _Lines:
         size = sum(map(len, lines))
         try:
-            values = list(map(orjson.loads, lines))
+            values = loads_all(lines)
             rows: Sequence[int] = range(self._row, self._row + len(lines))
         except ValueError:  # a bad line, or a blank one
             values, rows = self._decode_each(lines)
@@ -218,7 +218,7 @@ class JsonLines(SplitContent):
             if not line or line.isspace():
                 continue
             try:
-                values.append(orjson.loads(line))
+                values.append(loads(line))
             except ValueError as error:
                 self._bad(row, line, error)
                 continue

@@ -15,10 +15,11 @@ from itertools import accumulate, chain
 from math import inf
 from typing import Any, Final
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
+
+from checkpoint.formats.json_values import loads_all
 
 Build = Callable[[list[Any]], Any]
 """Makes an array of JSON values.
@@ -67,7 +68,7 @@ class ArrowJson:
         fields = [(field.name, _builder(field, field.name)) for field in schema]
 
         def parse(raw: Sequence[bytes]) -> pa.RecordBatch:
-            objects = list(map(orjson.loads, raw))
+            objects = loads_all(raw)
             if set(map(type, objects)) != {dict}:
                 raise ValueError("it is not a JSON object")
             arrays = [build([one.get(name) for one in objects]) for name, build in fields]

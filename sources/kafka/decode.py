@@ -13,7 +13,7 @@ from checkpoint.formats import Decoder
 from .arrow_json import ArrowJson
 from .bad_records import BadRecords, shortened
 from .errors import BadRecord
-from .formats import PLAIN, Format, decoder
+from .formats import Format, decoder, whole_batches
 from .options import PartitionKey
 
 Decoded = tuple[list[Message], list[Any] | pa.RecordBatch]
@@ -33,9 +33,9 @@ class RecordDecoder:
             self._parse = value_format.parser()
             self._values = self._decode_columns
         else:
-            self._plain = PLAIN.get(value_format) if isinstance(value_format, str) else None
+            self._decode_whole = whole_batches(value_format)
             self._decode = decoder(value_format, "value")
-            self._values = self._decode_rows if self._plain is None else self._decode_plain
+            self._values = self._decode_rows if self._decode_whole is None else self._decode_plain
 
     def decode(self, messages: list[Message], raw: list[bytes]) -> Decoded:
         """The values of `raw`, and the messages that they come from (all but the bad ones).
@@ -73,9 +73,9 @@ class RecordDecoder:
     # -- rows ---------------------------------------------------------------------------------------------------
 
     def _decode_plain(self, messages: list[Message], raw: list[bytes]) -> Decoded:
-        assert self._plain is not None
+        assert self._decode_whole is not None
         try:
-            return messages, list(map(self._plain, raw))
+            return messages, self._decode_whole(raw)
         except (ValueError, TypeError):  # a bad value, or a tombstone
             return self._decode_rows(messages, raw)
 

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
-import orjson
-
 from checkpoint.formats import Decoder, Field, RegistryFormat
+from checkpoint.formats.json_values import loads, loads_all
 
 from .arrow_json import ArrowJson
 
 Format = Literal["bytes", "str", "json"] | RegistryFormat | ArrowJson
 
-PLAIN: Final[dict[Any, Callable[[bytes], Any]]] = {"bytes": bytes, "str": bytes.decode, "json": orjson.loads}
+PLAIN: Final[dict[Any, Callable[[bytes], Any]]] = {"bytes": bytes, "str": bytes.decode, "json": loads}
 """Those that need no topic. Their functions raise ValueError on bad content."""
+
+
+def whole_batches(kind: object) -> Callable[[Sequence[bytes]], list[Any]] | None:
+    """Of a format that needs no topic; the function raises ValueError or TypeError if one can't be decoded."""
+    if kind == "json":
+        return loads_all
+    plain = PLAIN.get(kind) if isinstance(kind, str) else None
+    return None if plain is None else lambda raw: list(map(plain, raw))
 
 
 def check(option: str, value: object) -> None:

@@ -16,6 +16,12 @@ def test_each_record_is_a_line(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert capsys.readouterr().out == "> {'a': 1}\n> text\n> 2\n"
 
 
+def test_what_can_not_be_shown_is_escaped(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    writer = PrintSink().create_writer(WriterContext("p", "out", 0, 1, FolderStaging(tmp_path), NoMetrics()))
+    writer.write_batch(batch(["a\ud800", "é"]))
+    assert capfd.readouterr().out == "a\\ud800\né\n"
+
+
 def test_a_prefix_that_is_no_text_is_refused() -> None:
     with pytest.raises(TypeError, match="prefix"):
         PrintSink(1)  # type: ignore[arg-type]
