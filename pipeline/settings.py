@@ -27,6 +27,7 @@ from checkpoint.config import CheckpointConfig
 from pipeline.buffers import BufferConfig
 from pipeline.errors import PipelineError
 from pipeline.runtime.driver.restart import STRATEGIES, RestartStrategy
+from pipeline.variables import meant, unknown
 
 T = TypeVar("T", CheckpointConfig, BufferConfig)
 
@@ -141,8 +142,6 @@ _OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "restart": ("strategy", *dict.fromkeys(option for kind in STRATEGIES for option in _restart_options(kind))),
 }
 """By group."""
-_COMMANDS: Final = ("ls", "show", "verify", "gc")
-"""Of `weir checkpoints`: their options' variables (WEIR_CHECKPOINTS_LS_JSON) are no options of a pipeline."""
 
 
 def option_names() -> list[str]:
@@ -204,34 +203,24 @@ def parse(assignments: Iterable[str]) -> Settings:
 
 
 def from_environment(variables: Mapping[str, str]) -> Settings:
-    """Those of variables such as WEIR_CHECKPOINTS_INTERVAL. One that is empty counts as not set; other variables that
-    begin with WEIR_ are left alone.
+    """Those of variables such as WEIR_CHECKPOINTS_INTERVAL. One that is empty counts as not set.
 
     Raises:
-        PipelineError: one begins like a group of options, and there is no such option.
+        PipelineError: one begins with WEIR_, and nothing reads it (see `pipeline.variables`).
     """
     names = {_variable(name): name for name in option_names()}
     given: dict[str, Given] = {}
     for variable, text in variables.items():
-        if variable in names:
-            if text.strip():
-                given[names[variable]] = Given(_value(text.strip()), variable)
-        elif _looks_like_an_option(variable):
-            there = ", ".join(other for other in names if other.split("_")[1] == variable.split("_")[1])
-            raise PipelineError(f"the variable {variable} sets no option; there are {there}. Correct it, or unset it")
+        if variable in names and text.strip():
+            given[names[variable]] = Given(_value(text.strip()), variable)
+    wrong = unknown(variables, names)
+    if wrong is not None:
+        raise PipelineError(wrong)
     return Settings(given)
 
 
 def _variable(name: str) -> str:
     return f"WEIR_{name.replace('.', '_').upper()}"
-
-
-def _looks_like_an_option(variable: str) -> bool:
-    weir, _, rest = variable.partition("_")
-    group, _, option = rest.partition("_")
-    if weir != "WEIR" or group.lower() not in _OPTIONS or not option:
-        return False
-    return group != "CHECKPOINTS" or option.split("_")[0].lower() not in _COMMANDS
 
 
 def from_file(path: Path) -> Settings:
@@ -266,7 +255,8 @@ def from_file(path: Path) -> Settings:
 
 
 def _no_option(name: str, origin: str) -> str:
-    return f"{origin}: there is no option {name!r}; there are {', '.join(option_names())}"
+    there = ", ".join(option_names())
+    return f"{origin}: there is no option {name!r}; there are {there}.{meant(name, (*option_names(), *_OPTIONS))}"
 
 
 def _value(text: str) -> Any:

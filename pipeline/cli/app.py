@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from pipeline.cli.bench import bench
@@ -23,6 +25,14 @@ def main() -> None:
 
     Each option can also be set by a variable named after command and option: WEIR_DEMO_RECORDS=1000.
     """
+    if any(name.startswith("WEIR_") for name in os.environ):
+        from pipeline import settings
+        from pipeline.errors import PipelineError
+
+        try:
+            settings.from_environment(os.environ)
+        except PipelineError as error:
+            raise click.UsageError(str(error)) from error
 
 
 for command in (run, plan, *operate, sink, kafka, demo, bench, checkpoints):

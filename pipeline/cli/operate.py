@@ -130,6 +130,12 @@ def cancel(job: str, secret_file: Path | None) -> None:
         click.echo(f"job {job!r}: {became}", err=True)
 
 
+for _option in checkpoint.params:
+    if isinstance(_option, click.Option):
+        # WEIR_CHECKPOINT_TIMEOUT would be taken for the pipeline's option, which is WEIR_CHECKPOINTS_TIMEOUT.
+        _option.allow_from_autoenv = False
+
+
 commands: Final = (status, checkpoint, savepoint, stop, cancel)
 
 

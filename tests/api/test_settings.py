@@ -6,12 +6,10 @@ import re
 import textwrap
 from pathlib import Path
 
-import click
 import pytest
 
 from checkpoint.config import CheckpointConfig
 from pipeline import BufferConfig, Pipeline, PipelineError, RestartStrategy, settings
-from pipeline.cli import main
 from pipeline.settings import Settings, from_environment, from_file, overriding, parse
 
 
@@ -159,33 +157,6 @@ def test_what_is_wrong_in_a_file_is_named_with_the_file(tmp_path: Path, text: st
 def test_a_missing_file_is_an_error_that_says_who_names_it(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match=r"cannot read the options in .*gone.toml: No such file.*WEIR_CONFIG"):
         from_file(tmp_path / "gone.toml")
-
-
-@pytest.mark.parametrize(
-    ("variable", "there"),
-    [
-        ("WEIR_CHECKPOINTS_INTERVALL", "WEIR_CHECKPOINTS_INTERVAL,"),
-        ("WEIR_BUFFERS_SIZE", "WEIR_BUFFERS_MAX_BYTES"),
-        ("WEIR_RESTART_TIMES", "WEIR_RESTART_ATTEMPTS"),
-    ],
-)
-def test_a_variable_that_begins_like_a_group_of_options_must_be_one(variable: str, there: str) -> None:
-    with pytest.raises(PipelineError, match=f"{variable} sets no option; there are .*{there}"):
-        from_environment({variable: "5"})
-
-
-def test_variables_for_other_things_are_left_alone() -> None:
-    others = ["WEIR_RUN_RESTORE", "WEIR_KAFKA_BOOTSTRAP", "WEIR_CACHE", "WEIR_CHECKPOINT_TIMEOUT", "WEIR_CONFIG"]
-    assert from_environment(dict.fromkeys(others, "x")) == Settings()
-
-
-def test_variables_of_the_command_weir_checkpoints_are_left_alone() -> None:
-    """`weir checkpoints ls --json` can be had by a variable, too, like every option of a command."""
-    group = main.commands["checkpoints"]
-    assert isinstance(group, click.Group)
-    commands = {f"WEIR_CHECKPOINTS_{name.upper()}_JSON": "1" for name in group.commands}
-    assert commands
-    assert from_environment(commands) == Settings()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger(f"weir.{__name__}")
 _STEADY = 2.0
 """Seconds by which two reports may differ about when one wait began."""
 _NAMED = 3
