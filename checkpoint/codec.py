@@ -81,6 +81,38 @@ def decode(data: bytes | memoryview) -> Any:
         raise _damaged(data, error) from error
 
 
+_UNCHANGED: Final = frozenset({type(None), bool, float, bytes})
+_LEAST: Final = -(2**63)
+_MOST: Final = 2**64 - 1
+
+
+def copied(value: Any) -> Any:
+    """`value` as a channel would deliver it, sharing nothing with it that can be changed.
+
+    Raises:
+        EncodingError: the value holds something that can't be encoded.
+    """
+    kind = type(value)
+    if kind is dict:
+        for key, item in value.items():
+            if type(key) is not str or not key.isascii():
+                break
+            kind = type(item)
+            if kind is str:
+                if not item.isascii():
+                    break
+            elif kind is int:
+                if not _LEAST <= item <= _MOST:
+                    break
+            elif kind not in _UNCHANGED:
+                break
+        else:
+            return value.copy()
+    elif kind in _UNCHANGED or (kind is str and value.isascii()) or (kind is int and _LEAST <= value <= _MOST):
+        return value
+    return decode(encode(value))
+
+
 def encode_state(value: Any) -> bytes:
     """`value` as it is kept in snapshots: like `encode`, but tuples stay tuples.
 

@@ -131,6 +131,10 @@ class Source(ABC):
     """Whether a start without restore begins behind what an earlier run has read (the offsets of a consumer group), so
     that whatever that run had read and not delivered would be skipped."""
 
+    fresh_records: bool = False
+    """Whether each record is made anew, of nothing but None, bool, numbers, str, bytes, lists, and dicts with str keys,
+    and kept by nobody: the step behind the source then gets it without a copy."""
+
     def validate(self) -> None:
         """Check on the driver, before anything starts, what can be checked (a broker answers, a topic exists).
 

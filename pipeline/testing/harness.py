@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from checkpoint.codec import decode, encode, encode_key
+from checkpoint.codec import copied, decode, encode, encode_key
 from checkpoint.elements import ChannelName, EdgeName
 from checkpoint.key_groups import key_group
 from checkpoint.state import HeapBackend, read_batches
@@ -138,7 +138,7 @@ class OperatorHarness:
         self._event_time.open()
 
     def _emit(self, output: Any) -> None:
-        self.outputs.append(decode(encode(output)))
+        self.outputs.append(copied(output))
 
     def process(self, value: Any, key: Any = None, timestamp: int | None = None) -> list[Any]:
         """Process one record; returns what it emitted. `timestamp`: milliseconds since the epoch.
@@ -168,7 +168,7 @@ class OperatorHarness:
         before = len(self.outputs)
         push = self._chain.push if method == "process" else self._chain.push_connected
         assert push is not None
-        push(decode(encode(value)))
+        push(copied(value))
         return self.outputs[before:]
 
     def watermark(self, timestamp: int) -> list[Any]:
@@ -244,4 +244,4 @@ class _HarnessContext(Context):
         self._kept = kept
 
     def side_output(self, tag: str, value: Any) -> None:
-        self._kept.setdefault(tag, []).append(decode(encode(value)))
+        self._kept.setdefault(tag, []).append(copied(value))

@@ -116,6 +116,7 @@ class FileSource(Source):
             on_data_loss=on_data_loss,
         )
         self.active_backpressure = active_backpressure
+        self.fresh_records = format == "jsonl"
         self.max_span_records = max_span_records
         self.max_span_bytes = max_span_bytes
         self.bounded = interval is None

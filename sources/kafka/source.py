@@ -109,6 +109,7 @@ class KafkaSource(Source):
             if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
                 raise ValueError(f"{name} must be a whole number of at least 1, or None for no limit; not {limit!r}")
         self.active_backpressure = active_backpressure
+        self.fresh_records = value_format == "json"
         self.max_span_records = max_span_records
         self.max_span_bytes = max_span_bytes
         self.bounded = self.options.bounded

@@ -1,4 +1,4 @@
-"""What was in flight between two steps comes first, also when a restore finds them chained."""
+"""Chaining changes nothing: neither what comes first after a restore, nor what arrives."""
 
 from __future__ import annotations
 
@@ -93,3 +93,24 @@ def test_records_in_flight_between_steps_that_are_chained_now_come_before_timers
     job(chained=True, slow=False).run(spark=spark, timeout=WAIT)
     assert len(sink.records) == 2 * RECORDS + KEYS
     assert not [record for record in sink.records if record["late"] or not record["follows"]]
+
+
+class OneDict(Operator):
+    """Yields one dict again and again, which it goes on changing."""
+
+    def __init__(self) -> None:
+        self.kept = {"count": 0}
+
+    def process(self, value: int, ctx: Any) -> Any:
+        self.kept["count"] += value
+        yield self.kept
+
+
+def test_what_an_operator_goes_on_changing_arrives_as_it_was_chained_or_not(spark: Any) -> None:
+    chained, apart = TestingSink(), TestingSink()
+    p = Pipeline("one dict", parallelism=1)
+    step = p.source("in", TestingSource([1, 1, 1])).process("keeps", OneDict())
+    step.sink("chained", chained)
+    step.rebalance().sink("apart", apart)
+    p.run(spark=spark, timeout=WAIT)
+    assert chained.records == apart.records == [{"count": 1}, {"count": 2}, {"count": 3}]

@@ -7,16 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from checkpoint.state import (
-    OF_SUBTASKS,
-    BroadcastStates,
-    FrozenLists,
-    HeapBackend,
-    OperatorLists,
-    bind,
-    descriptors_of,
-)
-from checkpoint.state.groups import private_copy
+from checkpoint.codec import copied
+from checkpoint.state import BroadcastStates, FrozenLists, HeapBackend, OperatorLists, bind
 from pipeline.graph import PlannedStep, StepKind, Vertex
 from pipeline.operators import KeyedOperator, Operator
 from pipeline.runtime.subtask import record_batches
@@ -33,7 +25,8 @@ class Chain:
     """The steps of a vertex in one subtask.
 
     `push` takes a record of the head step's main input (for a source vertex: a record of the source) through all of
-    them, depth first, so that between two records nothing is in hand, save what `flush_batches` hands over.
+    them, depth first, so that between two records nothing is in hand, save what `flush_batches` hands over. What one
+    step hands to the next is copied as a channel would copy it, so that chaining changes no result.
     """
 
     def __init__(
@@ -90,9 +83,11 @@ class Chain:
         pushes: dict[str, Push],
         backend: HeapBackend | None,
     ) -> Push:
+        fresh = step.kind is StepKind.SOURCE and step.payload.fresh_records
+
         def targets(tag: str | None) -> Push:
             chained = [pushes[s.id] for s in vertex.steps if s.chained_to == step.id and s.tag == tag]
-            return _fan_out(outputs.get((step.id, tag), []), chained)
+            return _fan_out(outputs.get((step.id, tag), []), chained, fresh)
 
         downstream = targets(None)
         payload = step.payload
@@ -131,15 +126,9 @@ class Chain:
                     tag for (id, tag) in outputs if id == step.id
                 }
                 sides = {tag: targets(tag) for tag in tags if tag is not None}
-                if any(s.chained_to == step.id for s in vertex.steps):
-                    if not all(isinstance(state, OF_SUBTASKS) for state in descriptors_of(type(payload)).values()):
-                        # What an operator emits may lie in its state, too, and be changed there by its next record
-                        # while a chained step still holds it. Lists of subtasks only give copies of what they keep.
-                        downstream = _copied(downstream)
-                        sides = {tag: _copied(side) for tag, side in sides.items()}
-                    if isinstance(payload, KeyedOperator):
-                        downstream = _without_timers(self.context, downstream)
-                        sides = {tag: _without_timers(self.context, side) for tag, side in sides.items()}
+                if isinstance(payload, KeyedOperator) and any(s.chained_to == step.id for s in vertex.steps):
+                    downstream = _without_timers(self.context, downstream)
+                    sides = {tag: _without_timers(self.context, side) for tag, side in sides.items()}
                 pushes_of: list[Push] = []
                 for number, name in enumerate(("process", "process_connected")[: 1 + step.connected]):
                     push = _process(payload, name, self.context, downstream, sides)
@@ -262,12 +251,17 @@ class Chain:
                 operator.on_checkpoint_aborted(checkpoint_id)
 
 
-def _fan_out(emitters: list[Push], chained: list[Push]) -> Push:
-    """Hands a record to all. Emitters encode it at once; of the chained steps each but the last gets a copy, since any
-    of them may change it in place."""
-    if len(emitters) + len(chained) == 1:
-        return (emitters or chained)[0]
-    targets = [*emitters, *(_copied(step) for step in chained[:-1]), *chained[-1:]]
+def _fan_out(emitters: list[Push], chained: list[Push], fresh: bool) -> Push:
+    """Hands a record to all. Emitters encode it at once. A chained step gets what a channel would have brought it: the
+    step that emits it, and the others that get it, may keep it and change it.
+
+    Args:
+        fresh: nobody else has the record, so the last step needs no copy.
+    """
+    copies = chained[:-1] if fresh else chained
+    targets = [*emitters, *map(_copied, copies), *chained[len(copies) :]]
+    if len(targets) == 1:
+        return targets[0]
 
     def push(value: Any) -> None:
         for target in targets:
@@ -277,10 +271,8 @@ def _fan_out(emitters: list[Push], chained: list[Push]) -> Push:
 
 
 def _copied(downstream: Push) -> Push:
-    """Hands copies on."""
-
     def push(value: Any) -> None:
-        downstream(private_copy(value))
+        downstream(copied(value))
 
     return push
 

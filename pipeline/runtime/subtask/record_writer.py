@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from checkpoint.batch import NO_KEY, BatchBuilder, to_frame
-from checkpoint.codec import encode, encode_key
+from checkpoint.codec import copied, encode, encode_key
 from checkpoint.elements import BarrierElement, ChannelName, Data
 from checkpoint.in_flight.output_queue import Captured
 from checkpoint.key_groups import key_group, range_of, subtask_of
@@ -98,11 +98,21 @@ class RecordWriter:
         for channel, name in zip(self.channels, self.names, strict=True):
             channel.turn(checkpoint_id, partial(record, name))
 
-    def emitter(self, subtask: int, parallelism: int, max_parallelism: int) -> Callable[[Any], None]:
+    def emitter(
+        self, subtask: int, parallelism: int, max_parallelism: int, shared: bool = False
+    ) -> Callable[[Any], None]:
         """The function that writes one record of this edge, compiled for its partitioner.
 
-        `subtask` and `parallelism` are those of the upstream vertex.
+        Args:
+            subtask, parallelism: those of the upstream vertex.
+            shared: others get the record, too, so that the user's function must not change it.
         """
+        emit = self._emitter(subtask, parallelism, max_parallelism)
+        partitioner = self.edge.partitioner
+        runs_user_code = partitioner.function or (partitioner.key and callable(partitioner.key.field))
+        return (lambda value: emit(copied(value))) if shared and runs_user_code else emit
+
+    def _emitter(self, subtask: int, parallelism: int, max_parallelism: int) -> Callable[[Any], None]:
         partitioner, downstreams = self.edge.partitioner, len(self.channels)
         match partitioner.distribution:
             case Distribution.KEYED:

@@ -10,6 +10,7 @@ from typing import Any
 from checkpoint import failpoints
 from checkpoint.committables import Committable, SegmentName, SinkState
 from checkpoint.committing import CommitLog, CommitOrder
+from checkpoint.state.groups import private_copy
 from checkpoint.storage.handles import FileHandle
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.letters import CommittersOpened, Failure
@@ -113,12 +114,15 @@ class SinkDriver:
         """Cut the epoch: the sink's state for the checkpoint, and the files that it refers to."""
         self.write_slice()
         prepared = self.writer.prepare_commit(checkpoint_id)
-        committables = [Committable.of(SegmentName(checkpoint_id, index), one) for index, one in enumerate(prepared)]
+        # Copies, since writers and committers may go on changing what they returned.
+        committables = [
+            Committable.of(SegmentName(checkpoint_id, index), private_copy(one)) for index, one in enumerate(prepared)
+        ]
         with self._change:
             assert self._log is not None, "a checkpoint was triggered before the committers were open"
             self._log.add(checkpoint_id, committables)
             pending = self._log.snapshot()
-            states = {owner: committer.snapshot() for owner, committer in self._committers.items()}
+            states = {owner: private_copy(committer.snapshot()) for owner, committer in self._committers.items()}
         held = SinkState(pending, states)
         return held.to_wire(), held.files
 

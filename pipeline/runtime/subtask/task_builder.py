@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -98,8 +99,13 @@ class TaskBuilder:
             step.id: self._sink(step.id, step.payload, context) for step in vertex.steps if step.kind is StepKind.SINK
         }
         outputs: dict[tuple[str, str | None], list[Any]] = {}
+        readers = Counter(
+            [(writer.edge.upstream_step, writer.edge.tag) for writer in writers]
+            + [(step.chained_to, step.tag) for step in vertex.steps if step.chained_to is not None]
+        )
         for writer in writers:
-            emit = writer.emitter(self._index, vertex.parallelism, spec.max_parallelism)
+            shared = readers[writer.edge.upstream_step, writer.edge.tag] > 1
+            emit = writer.emitter(self._index, vertex.parallelism, spec.max_parallelism, shared)
             outputs.setdefault((writer.edge.upstream_step, writer.edge.tag), []).append(emit)
         chain = Chain(vertex, context, sinks, outputs, backend)
         self._restore_keyed_state(backend)
