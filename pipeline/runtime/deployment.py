@@ -14,6 +14,7 @@ from checkpoint.in_flight.runs import Origin
 from checkpoint.state.operator_lists import Stored
 from checkpoint.storage.handles import FileHandle
 from pipeline.buffers import BufferConfig
+from pipeline.runtime.liveness import Limits
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class JobSpec:
     probe: list[Any] | None
     """Wire form of a `checkpoint.storage.probe.Probe`: every worker must see the same checkpoint folder."""
     failpoints: list[Any]
+    limits: Limits
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import select
 import socket
 import struct
 import threading
+import time
 from typing import Any
 
 from checkpoint.codec import DecodingError, decode, encode
@@ -13,6 +14,8 @@ from checkpoint.codec import DecodingError, decode, encode
 _LENGTH = struct.Struct("!I")
 _LARGEST = 1 << 30
 _SEND_TIMEOUT = 30.0
+"""Seconds in which a part of a message must go out; all of it may take longer."""
+_SIGN_OF_LIFE = _LENGTH.pack(0)
 
 Message = dict[str, Any]
 
@@ -36,9 +39,13 @@ class ControlConnection:
         self._socket = sock
         # For sends: a peer that takes nothing for so long is as good as gone. Receiving polls instead, since a
         # socket has one timeout for both.
+        self.heard_at = time.monotonic()
+        """When something came last, be it a part of a message."""
         sock.settimeout(_SEND_TIMEOUT)
         self._readable = select.poll()
         self._readable.register(sock, select.POLLIN)
+        self._writable = select.poll()
+        self._writable.register(sock, select.POLLOUT)
         self._sending = threading.Lock()
         self._buffer = bytearray()
 
@@ -61,9 +68,30 @@ class ControlConnection:
             raise ValueError(f"a control message {type!r} of {len(body):,} bytes is larger than {_LARGEST:,}")
         try:
             with self._sending:
-                self._socket.sendall(_LENGTH.pack(len(body)) + body)
+                # Not `sendall`, whose timeout is for all of it: what goes on may take as long as it takes.
+                rest = memoryview(_LENGTH.pack(len(body)) + body)
+                while rest:
+                    rest = rest[self._socket.send(rest) :]
         except OSError as error:
             raise ConnectionLost(f"sending {type!r} failed: {error}") from error
+
+    def send_sign_of_life(self) -> None:
+        """Show that this side is there; the other's `heard_at` changes, and nothing else. Doesn't block: where a
+        message is on its way that is sign enough, and where the other side takes nothing no sign would reach it.
+
+        Raises:
+            ConnectionLost: the other side is gone.
+        """
+        if not self._sending.acquire(blocking=False):
+            return
+        try:
+            # Where the system calls a socket writable there is room for more than these few bytes.
+            if self._writable.poll(0):
+                self._socket.sendall(_SIGN_OF_LIFE)
+        except OSError as error:
+            raise ConnectionLost(str(error)) from error
+        finally:
+            self._sending.release()
 
     def receive(self, timeout: float | None = None) -> Message | None:
         """The next message, or `None` if there is none within `timeout` seconds.
@@ -83,9 +111,12 @@ class ControlConnection:
                 raise ConnectionLost(str(error)) from error
             if not data:
                 raise ConnectionLost("the connection was closed")
+            self.heard_at = time.monotonic()
             self._buffer += data
 
     def _parse(self) -> Message | None:
+        while self._buffer.startswith(_SIGN_OF_LIFE):
+            del self._buffer[: _LENGTH.size]
         if len(self._buffer) < _LENGTH.size:
             return None
         (length,) = _LENGTH.unpack_from(self._buffer)

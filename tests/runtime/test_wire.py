@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -84,7 +86,6 @@ def test_senders_in_many_threads_do_not_mix_their_messages(pair: Pair) -> None:
     "data",
     [
         pytest.param(frame(b"\xc1garbage"), id="no msgpack"),
-        pytest.param(frame(b""), id="empty"),
         pytest.param(frame(encode(["type", "hello"])), id="no map"),
         pytest.param(frame(encode({"kind": "hello"})), id="no type"),
         pytest.param(struct.pack("!I", (1 << 30) + 1), id="too long"),
@@ -135,3 +136,53 @@ def test_a_field_that_cannot_travel_is_refused_and_nothing_of_it_sent(pair: Pair
     with pytest.raises(EncodingError):
         pair.left.send("ack", state={1, 2})
     assert pair.right.receive(0.0) is None
+
+
+def test_a_sign_of_life_is_heard_and_is_no_message(pair: Pair) -> None:
+    before = pair.right.heard_at
+    pair.left.send_sign_of_life()
+    assert pair.right.receive(0.0) is None
+    assert pair.right.heard_at > before
+    pair.left.send_sign_of_life()
+    pair.left.send("news")
+    pair.left.send_sign_of_life()
+    assert pair.right.receive(0.0) == {"type": "news"}
+    assert pair.right.receive(0.0) is None
+
+
+def test_a_sign_of_life_does_not_wait_where_nobody_takes_anything(pair: Pair) -> None:
+    pair.raw.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            pair.raw.send(bytes(1 << 16))
+    pair.left.send_sign_of_life()
+
+
+def test_a_part_of_a_message_is_a_sign_of_life(pair: Pair) -> None:
+    before = pair.right.heard_at
+    pair.raw.sendall(frame(encode({"type": "slow"}))[:3])
+    assert pair.right.receive(0.0) is None
+    assert pair.right.heard_at > before
+
+
+def test_a_large_message_may_take_longer_than_the_timeout_for_a_part_of_it() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        connection = ControlConnection(one)
+        one.settimeout(1.0)
+        body = encode({"type": "deploy", "deployment": bytes(4_000_000)})
+        got = bytearray()
+
+        def read_slowly() -> None:
+            while len(got) < len(body) + 4:
+                time.sleep(0.005)
+                got.extend(other.recv(1 << 14))
+
+        thread = threading.Thread(target=read_slowly)
+        thread.start()
+        began = time.monotonic()
+        connection.send("deploy", deployment=bytes(4_000_000))
+        took = time.monotonic() - began
+        thread.join()
+    assert got == frame(body)
+    assert took > 1.0, "the test proves nothing if it is over within the timeout"

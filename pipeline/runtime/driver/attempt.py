@@ -38,16 +38,17 @@ from pipeline.runtime.driver.restore_plan import restored_for, without_pending
 from pipeline.runtime.driver.server import ControlServer
 from pipeline.runtime.driver.spark_job import SparkJob, SparkJobFailed
 from pipeline.runtime.in_flight import ask_custom_partitioners, in_flight_for, must_drain, same_topology
+from pipeline.runtime.liveness import Liveness
 from pipeline.runtime.subtask.process import run_subtask
 from pipeline.runtime.wire import ControlConnection, Message
 
 _LOG = logging.getLogger(f"weir.{__name__}")
-_HEARTBEAT = 1.0
 _CANCEL_WAIT = 10.0
+_THE_JOB = "the job"
+"""Who waits for what holds up all."""
+_COMMITTING = "commits what was restored"
 _CANCEL_AGAIN = 1.0
 """A cancel that comes before Spark knows the job goes unheard, so it is repeated."""
-_START_TIMEOUT = 120.0
-_SILENCE = 30.0
 
 
 class Attempt:
@@ -63,6 +64,10 @@ class Attempt:
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._progress = progress
         self._peers = Peers(context.plan, self._on_lost)
+        self._arriving: dict[ControlConnection, str] = {}
+        """Processes that have connected and are not ready yet, by how they call themselves."""
+        self._limits = context.spec.limits
+        self._liveness: Liveness[ControlConnection] = Liveness(context.plan.subtasks, self._limits, time.monotonic())
         self._spilled: dict[FileHandle, Mapping[str, Any]] = {}
         """State of the restored checkpoint that was too large for `_metadata`, by file; until all are deployed."""
         self._restored_id = context.restored.id if context.restored else 0
@@ -101,6 +106,8 @@ class Attempt:
         self._server = ControlServer(
             context.host,
             self._secret,
+            self._limits,
+            lambda connection, name: self._inbox.put(("connected", connection, name)),
             lambda connection, message: self._inbox.put(("message", connection, message)),
             lambda connection, reason: self._inbox.put(("lost", connection, reason)),
         )
@@ -140,7 +147,6 @@ class Attempt:
 
     def _loop(self) -> None:
         next_heartbeat = time.monotonic()
-        start_deadline = time.monotonic() + _START_TIMEOUT
         while True:
             now = time.monotonic()
             cause = self._cause.settled(now)
@@ -150,19 +156,12 @@ class Attempt:
             said_goodbye = self._spark_ended and all(peer.closed for peer in self._peers)
             if self._finishing and said_goodbye and self._cause.failure is None:
                 return
-            if self._progress.deployed_at is None and now >= start_deadline:
-                raise AttemptFailed(
-                    f"only {len(self._peers)} of {self._plan.subtasks} subtasks came up within {_START_TIMEOUT:g} s; "
-                    "look into the executors' logs, check that they reach "
-                    f"{self._server.address[0]}:{self._server.address[1]}, and that no other job of this Spark session "
-                    "holds the slots"
-                )
             self._checkpoints.tell(events.Tick())
             if now >= next_heartbeat:
-                next_heartbeat = now + _HEARTBEAT
+                next_heartbeat = now + self._limits.pace
                 self._checkpoints.send_heartbeat()
-                self._look_for_silence(now)
-            wake = [next_heartbeat, start_deadline if self._progress.deployed_at is None else next_heartbeat]
+                self._look_for_life(now)
+            wake = [next_heartbeat]
             wake += [t for t in (self._checkpoints.next_deadline(now), self._cause.due_at) if t is not None]
             try:
                 item = self._inbox.get(timeout=max(0.001, min(wake) - now))
@@ -172,6 +171,10 @@ class Attempt:
 
     def _handle(self, kind: str, *args: Any) -> None:
         match kind:
+            case "connected":
+                connection, name = args
+                self._arriving[connection] = name
+                self._liveness.connected(connection, time.monotonic())
             case "message":
                 connection, message = args
                 self._on_message(connection, message)
@@ -204,7 +207,7 @@ class Attempt:
         self._await_end(job)
         self._server.close()
         self._checkpoints.close()
-        self._c.waits.forget(map(self._peers.name, self._peers))
+        self._c.waits.forget([_THE_JOB, *map(self._peers.name, self._peers)])
 
     def _await_end(self, job: SparkJob) -> None:
         """Subtasks leave on their own; Spark is asked at once, too, since one of them may be gone, not up yet, or held
@@ -263,8 +266,11 @@ class Attempt:
         self._cause.note(AttemptFailed(message, permanent, damaged), sign, time.monotonic())
 
     def _on_lost(self, connection: ControlConnection, reason: str) -> None:
+        self._liveness.left(connection)
         peer = self._peers.get(connection)
         if peer is None:
+            if name := self._arriving.pop(connection, None):
+                self._fail(f"the process {name} is gone before it was ready ({reason})", Sign.LOST)
             return
         peer.gone = True
         if peer.closed:
@@ -272,11 +278,27 @@ class Attempt:
         name = self._peers.name(peer)
         self._fail(f"subtask {name} is gone (process {peer.pid} on {peer.host}: {reason})", Sign.LOST)
 
-    def _look_for_silence(self, now: float) -> None:
-        """A host that vanishes closes no connection, so silence counts as loss."""
-        for peer in self._peers:
-            if peer.subtask >= 0 and not peer.closed and now - peer.heard_at > _SILENCE:
-                self._on_lost(peer.connection, f"not heard of for {_SILENCE:g} s")
+    def _look_for_life(self, now: float) -> None:
+        """Give up who is silent for too long, and who doesn't come; tell of what takes long."""
+        found = self._liveness.look(now, lambda connection: connection.heard_at)
+        for connection in found.silent:
+            self._on_lost(connection, f"not heard of for {self._limits.silent:g} s, though its host answers")
+        here, wanted = len(self._peers), self._plan.subtasks
+        if found.waited >= self._limits.start:
+            raise AttemptFailed(
+                f"only {here} of {wanted} subtasks came up, and none for {found.waited:.0f} s; "
+                "look into the executors' logs, check that they reach "
+                f"{self._server.address[0]}:{self._server.address[1]}, and that no other job of this Spark session "
+                "holds the slots"
+            )
+        waits = [(f"{self._name_of(one.who)}, which {one.what}", now - one.since) for one in found.slow]
+        if found.waited >= self._limits.told:
+            waits.append((f"{wanted - here} of {wanted} processes, which Spark has not brought up", found.waited))
+        self._c.waits.report(_THE_JOB, waits)
+
+    def _name_of(self, connection: ControlConnection) -> str:
+        peer = self._peers.get(connection)
+        return self._peers.name(peer) if peer is not None else f"the process {self._arriving[connection]}"
 
     def _on_spark_end(self, error: SparkJobFailed | None) -> None:
         self._spark_ended = True
@@ -299,8 +321,9 @@ class Attempt:
         if peer is None:
             _LOG.warning("a connection said %r before hello; ignored", kind)
             return
-        peer.heard_at = time.monotonic()
         match kind:
+            case "phase":
+                self._liveness.entered(connection, message["phase"], time.monotonic())
             case "running":
                 self._on_running(peer, message)
             case "ack":
@@ -334,6 +357,7 @@ class Attempt:
             case "closed":
                 name = self._peers.name(peer)
                 peer.closed = True
+                self._liveness.left(connection)
                 self._progress.metrics[name] = message["metrics"]
                 self._c.waits.forget([name])
             case _:
@@ -343,6 +367,7 @@ class Attempt:
         name = message["where"]
         if peer is not None:
             peer.closed = True
+            self._liveness.left(peer.connection)
             name = self._peers.name(peer)
         text = f"subtask {name} failed: {message['message']}"
         if message["traceback"]:
@@ -361,7 +386,9 @@ class Attempt:
             (message["address"][0], message["address"][1]),
             Slot(message["folder"], frozenset((id, epoch, subtask) for id, epoch, subtask in message["copies"])),
         )
+        del self._arriving[connection]
         self._peers.add(peer)
+        self._liveness.ready(connection, time.monotonic())
         if len(self._peers) == self._plan.subtasks:
             self._deploy()
 
@@ -383,7 +410,6 @@ class Attempt:
         for subtask, partition in enumerate(place([peer.slot for peer in peers], [wish(one) for one in restored])):
             peer = peers[partition]
             self._peers.place(peer, subtask)
-            peer.heard_at = time.monotonic()
             self._progress.pids[self._peers.name(peer)] = peer.pid
         addresses = {peer.subtask: peer.address for peer in self._peers}
         unchanged = c.restored is not None and same_topology(c.restored, self._plan)
@@ -450,6 +476,7 @@ class Attempt:
 
     def _on_running(self, peer: Peer, message: Message) -> None:
         peer.running = True
+        self._liveness.entered(peer.connection, None, time.monotonic())
         if message["highest_checkpoint"]:
             self._checkpoints.tell(events.IdSeen(message["highest_checkpoint"]))
         for step, epochs in message["restored_epochs"].items():
@@ -461,6 +488,8 @@ class Attempt:
                 "job %s: running from %s after %s", self._c.spec.pipeline, self._from, self._progress.start.in_words()
             )
             if self._c.commit_only:
+                for peer in self._peers:
+                    self._liveness.entered(peer.connection, _COMMITTING, time.monotonic())
                 self._finish_if_settled()
                 return
             self._checkpoints.send_heartbeat()  # sources begin with it

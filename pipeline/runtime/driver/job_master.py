@@ -49,6 +49,7 @@ from pipeline.runtime.driver.start_checks import (
 from pipeline.runtime.driver.start_positions import StartPositions, uncommitted_output
 from pipeline.runtime.driver.waits import Waits
 from pipeline.runtime.in_flight import describe
+from pipeline.runtime.liveness import LIMITS
 from pipeline.runtime.packing import pack_plan
 from pipeline.runtime.versions import versions
 
@@ -326,6 +327,7 @@ class JobMaster:
                 versions=versions(),
                 probe=probe.to_wire() if probe else None,
                 failpoints=failpoints.active(),
+                limits=LIMITS,
             ),
             plan=o.plan,
             spark=spark,

@@ -32,8 +32,6 @@ class Peer:
     """It processes nothing more, since the job has ended."""
     closed: bool = False
     """It has said its last word."""
-    heard_at: float = 0.0
-    """When it last said something; it reports its metrics twice a second."""
     gone: bool = False
     """Its connection is closed, since its process has left the subtask or died."""
 

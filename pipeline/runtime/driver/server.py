@@ -8,26 +8,36 @@ import threading
 from collections.abc import Callable
 
 from pipeline.runtime.auth import AuthenticationError, authenticate_server
+from pipeline.runtime.liveness import Limits
+from pipeline.runtime.network.vanished import notice_vanished
+from pipeline.runtime.pulse import Pulse
 from pipeline.runtime.wire import ConnectionLost, ControlConnection, Message, shut_down
 
 _LOG = logging.getLogger(f"weir.{__name__}")
-_HANDSHAKE = 10.0
+_HANDSHAKE = 60.0
+"""Nobody waits for it, and a side that is held for a while is no stranger."""
 
 
 class ControlServer:
-    """Listens for the subtasks of one attempt; a thread for each connection hands messages over.
+    """Listens for the subtasks of one attempt; a thread for each connection hands messages over, and another one sends
+    signs of life on all of them, from the first to the last.
 
-    Callbacks come from those threads: `on_message(connection, message)` and `on_lost(connection, reason)`.
+    Callbacks come from those threads: `on_connected(connection, name)`, with how the other side calls itself,
+    `on_message(connection, message)` and `on_lost(connection, reason)`.
     """
 
     def __init__(
         self,
         host: str,
         secret: bytes,
+        limits: Limits,
+        on_connected: Callable[[ControlConnection, str], None],
         on_message: Callable[[ControlConnection, Message], None],
         on_lost: Callable[[ControlConnection, str], None],
     ):
         self._secret = secret
+        self._limits = limits
+        self._on_connected = on_connected
         self._on_message = on_message
         self._on_lost = on_lost
         self._listener = socket.create_server((host, 0))
@@ -35,6 +45,7 @@ class ControlServer:
         self._lock = threading.Lock()
         self._closed = False
         self._thread = threading.Thread(target=self._accept, name="weir-control-server", daemon=True)
+        self._pulse = Pulse(self._there, limits.pace)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -43,6 +54,7 @@ class ControlServer:
 
     def start(self) -> None:
         self._thread.start()
+        self._pulse.start()
 
     def stop_listening(self) -> None:
         """Refuse new connections; those there are stay."""
@@ -54,8 +66,13 @@ class ControlServer:
         with self._lock:
             self._closed = True
             connections = list(self._connections)
+        self._pulse.stop()
         for connection in connections:
             connection.close()
+
+    def _there(self) -> list[ControlConnection]:
+        with self._lock:
+            return list(self._connections)
 
     def _accept(self) -> None:
         while True:
@@ -67,7 +84,8 @@ class ControlServer:
 
     def _serve(self, sock: socket.socket) -> None:
         try:
-            authenticate_server(sock, self._secret, _HANDSHAKE)
+            notice_vanished(sock, self._limits.vanished)
+            name = authenticate_server(sock, self._secret, _HANDSHAKE)
         except (AuthenticationError, OSError) as error:
             _LOG.warning("refused a control connection: %s", error)
             sock.close()
@@ -78,10 +96,15 @@ class ControlServer:
                 connection.close()
                 return
             self._connections.append(connection)
+        self._on_connected(connection, name)
         try:
             while True:
                 message = connection.receive()
                 assert message is not None
                 self._on_message(connection, message)
         except (ConnectionLost, ValueError) as error:
+            with self._lock:
+                if connection in self._connections:
+                    self._connections.remove(connection)
+            connection.close()
             self._on_lost(connection, str(error))

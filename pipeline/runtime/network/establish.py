@@ -46,6 +46,8 @@ class _Dial:
 
     peer: int
     endpoint: Endpoint
+    patience: float
+    """Seconds in which it must be reached; how long it takes to answer then is not for this side to judge."""
     give_up_at: float
     delay: float = _FIRST_DELAY
     retry_at: float | None = None
@@ -105,8 +107,8 @@ class Establisher:
         self._add(_Attempt(sock, f"{address[0]}:{address[1]}", handshake, time.monotonic() + self._timeout))
 
     def dial(self, peer: int, endpoint: Endpoint, timeout: float) -> None:
-        """Connect to a peer, again and again for `timeout` seconds."""
-        dial = self._dials[peer] = _Dial(peer, endpoint, time.monotonic() + timeout)
+        """Connect to a peer, again and again until it could not be reached for `timeout` seconds."""
+        dial = self._dials[peer] = _Dial(peer, endpoint, timeout, time.monotonic() + timeout)
         self._try(dial)
 
     @property
@@ -209,6 +211,9 @@ class Establisher:
             _log.warning("dropped a connection from %s: %s", attempt.address, error)
             return
         now = time.monotonic()
+        if not attempt.connecting and now >= attempt.deadline:
+            # Its host is there, and the process is busy (code in it may hold Python's lock); the driver watches it.
+            dial.give_up_at = now + dial.patience
         # a peer that is slow or not there yet may come; one that can't prove itself never will
         if (isinstance(error, AuthenticationError) and now < attempt.deadline) or now + dial.delay > dial.give_up_at:
             del self._dials[dial.peer]

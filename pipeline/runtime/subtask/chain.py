@@ -190,10 +190,11 @@ class Chain:
             driver.flush()
         context.watermark = kept
 
-    def open(self) -> None:
-        """Open the operators, last first, so that each finds those behind it ready."""
+    def open(self, on_step: Callable[[str], None] = lambda step: None) -> None:
+        """Open the operators, last first, so that each finds those behind it ready. `on_step`: told before each."""
         for id, operator in self.operators.items():
             self._opened.append(id)
+            on_step(id)
             operator.open(self.context)
 
     def close(self) -> None:

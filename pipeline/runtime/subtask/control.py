@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import queue
 import threading
 import time
 import traceback
@@ -13,6 +14,9 @@ from checkpoint.coordination.coordinator_events import CheckpointKind, Heartbeat
 from checkpoint.errors import PermanentFailure
 from checkpoint.storage.metadata import SubtaskSnapshot
 from checkpoint.storage.storage import DamagedFile
+from pipeline.runtime.deployment import Deployment
+from pipeline.runtime.liveness import Limits, Patience
+from pipeline.runtime.pulse import Pulse
 from pipeline.runtime.subtask import letters
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.task import Cancelled
@@ -23,37 +27,61 @@ _LOG = logging.getLogger(f"weir.{__name__}")
 _TICK = 0.02
 """Pace at which the record loop looks at the clock (linger, gate)."""
 _REPORT_PERIOD = 0.5
-_SILENCE = 180.0
-"""Heartbeats come every second once all subtasks run. Starting may take its time, so this is longer than that."""
 _CANCEL_GRACE = 3.0
 """How long user code may go on after a cancel before the process is ended."""
 
 
 class Control:
-    """Implements `pipeline.runtime.subtask.task.Coordinator` over a control connection."""
+    """Implements `pipeline.runtime.subtask.task.Coordinator` over a control connection, whose two sides hear of each
+    other from its first moment to its last, whatever the task does."""
 
-    def __init__(self, connection: ControlConnection, mailbox: Mailbox, metrics: TaskMetrics, where: str):
+    def __init__(
+        self, connection: ControlConnection, mailbox: Mailbox, metrics: TaskMetrics, where: str, limits: Limits
+    ):
         """`where`: names the process until it has a subtask's name."""
         self._connection = connection
         self._mailbox = mailbox
         self._metrics = metrics
         self._where = where
+        self._limits = limits
         self.job_over = False
         """The driver ended the attempt, and there will be no other."""
         self._has_failed = False
+        self._deployments: queue.SimpleQueue[Deployment | None] = queue.SimpleQueue()
+        """`None`: none will come."""
+        self._deployed = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="weir-control", daemon=True)
+        self._pulse = Pulse(lambda: [connection], limits.pace)
 
     def start(self) -> None:
         self._thread.start()
+        self._pulse.start()
+
+    def await_deployment(self) -> Deployment:
+        """Wait until all processes are up and this one is given its place, which takes as long as it takes.
+
+        Raises:
+            Cancelled: the attempt ended before.
+        """
+        deployment = self._deployments.get()
+        if deployment is None:
+            raise Cancelled("cancelled")
+        return deployment
 
     def close(self) -> None:
         self._stop.set()
+        self._pulse.stop()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(5)
         self._connection.close()
 
     # -- reports ------------------------------------------------------------------------------------------------
+
+    def entered(self, phase: str | None) -> None:
+        """What the task does from now on, for whoever wonders why it takes so long: "is in open() of 'model'"; `None`
+        once it only runs."""
+        self._send("phase", phase=phase)
 
     def running(self, highest_checkpoint: int, restored_epochs: dict[str, list[int]]) -> None:
         self._send("running", highest_checkpoint=highest_checkpoint, restored_epochs=restored_epochs)
@@ -113,18 +141,18 @@ class Control:
 
     def _loop(self) -> None:
         next_report = time.monotonic() + _REPORT_PERIOD
-        heard_at = time.monotonic()
+        silence = Patience(self._limits, time.monotonic())
         try:
             while not self._stop.is_set():
                 message = self._connection.receive(_TICK)
                 self._mailbox.tick()
                 if message is not None:
-                    heard_at = time.monotonic()
                     self._deliver(message)
-                elif time.monotonic() - heard_at > _SILENCE:
-                    raise ConnectionLost(f"not heard of for {_SILENCE:g} s")
-                if time.monotonic() >= next_report:
-                    next_report = time.monotonic() + _REPORT_PERIOD
+                now = time.monotonic()
+                if silence.look(now, self._connection.heard_at) >= self._limits.silent:
+                    raise ConnectionLost(f"not heard of for {self._limits.silent:g} s")
+                if self._deployed and now >= next_report:
+                    next_report = now + _REPORT_PERIOD
                     self._connection.send("metrics", metrics=self._metrics.report())
         except ConnectionLost as error:
             if not self._stop.is_set():
@@ -132,10 +160,14 @@ class Control:
                 _LOG.warning("the driver is gone (%s); ending this subtask", error)
                 self._end_soon()
         except BaseException as error:
+            self._deployments.put(None)
             self._mailbox.post(letters.Failure(error))
 
     def _deliver(self, message: Message) -> None:
         match message["type"]:
+            case "deploy":
+                self._deployed = True
+                self._deployments.put(Deployment.from_wire(message["deployment"]))
             case "trigger":
                 order = letters.BarrierOrder(message["target"], message["stop"])
                 kind = CheckpointKind(message["kind"])
@@ -168,6 +200,7 @@ class Control:
 
     def _end_soon(self) -> None:
         """Ask the task thread to leave; if user code holds it, end the process."""
+        self._deployments.put(None)
         self._mailbox.post(letters.Cancel())
         if not self._stop.wait(_CANCEL_GRACE):
             _LOG.warning("the task thread didn't leave within %g s of the cancel; ending the process", _CANCEL_GRACE)

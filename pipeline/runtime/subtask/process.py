@@ -14,14 +14,14 @@ from checkpoint.storage.probe import Probe, answer_probe
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.logs import log_everything
 from pipeline.runtime.auth import authenticate_client
-from pipeline.runtime.deployment import Deployment, JobSpec
+from pipeline.runtime.deployment import JobSpec
 from pipeline.runtime.network.network import Network
+from pipeline.runtime.network.vanished import notice_vanished
 from pipeline.runtime.subtask import letters
 from pipeline.runtime.subtask.control import Control
 from pipeline.runtime.subtask.gc_pauses import ShortCollections
 from pipeline.runtime.subtask.gc_time import GcTime
 from pipeline.runtime.subtask.mailbox import Mailbox
-from pipeline.runtime.subtask.task import Cancelled
 from pipeline.runtime.subtask.task_builder import TaskBuilder
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
 from pipeline.runtime.versions import versions
@@ -29,7 +29,8 @@ from pipeline.runtime.wire import ControlConnection
 
 _LOG = logging.getLogger(f"weir.{__name__}")
 _CONNECT_TIMEOUT = 20.0
-_DEPLOY_TIMEOUT = 120.0
+_HANDSHAKE = 60.0
+"""The driver may be busy; one that can't be reached is told sooner."""
 SWITCH_INTERVAL = 0.001
 """Python's default of 5 ms would keep frames waiting for so long behind a busy task thread."""
 
@@ -63,9 +64,9 @@ def _run(spec: JobSpec, context: Any, gc_time: GcTime) -> None:
     mailbox = Mailbox()
     metrics = TaskMetrics()
     metrics.gc_seconds = lambda: gc_time.seconds
-    control = Control(
-        connection, mailbox, metrics, f"in partition {context.partitionId()} on host {socket.gethostname()}"
-    )
+    where = f"in partition {context.partitionId()} on host {socket.gethostname()}"
+    control = Control(connection, mailbox, metrics, where, spec.limits)
+    control.start()
     copies = None
     try:
         _check_versions(spec)
@@ -85,11 +86,12 @@ def _run(spec: JobSpec, context: Any, gc_time: GcTime) -> None:
         network.start()
     except BaseException as error:
         control.failed(error, permanent=True)
+        control.close()
         raise
     try:
         _say_hello(connection, context, network, copies)
-        deployment = _await_deployment(connection, control)
-        control.start()
+        deployment = control.await_deployment()
+        control.entered("is loading the pipeline's code")
         TaskBuilder(spec, deployment, mailbox, metrics, control, network, copies).run()
         control.closed()
         job_over = True
@@ -106,7 +108,8 @@ def _run(spec: JobSpec, context: Any, gc_time: GcTime) -> None:
 def _connect(spec: JobSpec, partition: int) -> ControlConnection:
     sock = socket.create_connection(spec.driver, _CONNECT_TIMEOUT)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    authenticate_client(sock, spec.secret, f"subtask {partition}", _CONNECT_TIMEOUT)
+    notice_vanished(sock, spec.limits.vanished)
+    authenticate_client(sock, spec.secret, f"in partition {partition}", _HANDSHAKE)
     return ControlConnection(sock)
 
 
@@ -137,11 +140,3 @@ def _say_hello(connection: ControlConnection, context: Any, network: Network, co
         folder="" if copies is None else f"{name}:{copies.folder}",
         copies=[] if copies is None else copies.held(),
     )
-
-
-def _await_deployment(connection: ControlConnection, control: Control) -> Deployment:
-    message = connection.receive(_DEPLOY_TIMEOUT)
-    if message is None or message["type"] == "cancel":
-        control.job_over = message is not None and message["job_over"]
-        raise Cancelled("cancelled")
-    return Deployment.from_wire(message["deployment"])

@@ -36,6 +36,8 @@ _IDLE_WAIT = 0.2
 class Coordinator(Acknowledger, Protocol):
     """How a task talks to the driver. Thread-safe; never blocks for long."""
 
+    def entered(self, phase: str | None) -> None: ...
+
     def running(self, highest_checkpoint: int, restored_epochs: dict[str, list[int]]) -> None: ...
 
     def ask_for_checkpoint(self, last_barrier: int) -> None: ...
@@ -129,11 +131,13 @@ class Task(ABC):
         """
         self.metrics.in_flight = self._in_flight_bytes
         try:
-            self.chain.open()
+            self.chain.open(lambda step: self.coordinator.entered(f"is in open() of {step!r}"))
             self.event_time.open()
             for sink in self.sinks.values():
                 sink.start()
-            if not self.sinks:
+            if self.sinks:
+                self.coordinator.entered("is opening the committers of " + ", ".join(map(repr, self.sinks)))
+            else:
                 self.coordinator.running(0, {})
             while not self._finished:
                 self._look_around()
@@ -152,6 +156,7 @@ class Task(ABC):
             except Exception:
                 _LOG.exception("%s: closing after a failure failed, too", self.name)
             raise
+        self.coordinator.entered("is closing")
         self._close()
 
     # -- for the two kinds of task ------------------------------------------------------------------------------

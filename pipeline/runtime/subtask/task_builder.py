@@ -90,6 +90,7 @@ class TaskBuilder:
     def run(self) -> None:
         """Build the task and run it to its end."""
         spec, vertex, restore = self._spec, self._vertex, self._deployment.restore
+        self._control.entered("is restoring state" if self._deployment.restored_checkpoint else "is being set up")
         context = Context(self._index, vertex.parallelism)
         backend = self._backend()
         writers = self._writers(context)
