@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 import orjson
@@ -27,6 +28,10 @@ _LARGE: Final = b"0" * 20
 """Integers beyond 64 bits have 20 digits, or 19 and a sign."""
 _SAMPLE: Final = 5
 """Of `_LARGE` every fifth byte is looked at first."""
+_DOUBLE_DIGITS: Final = 15
+"""Of so many digits a double loses none."""
+_DIGITS_AND_POINTS: Final = bytes(0x30 if byte in b"0123456789." else 0x20 for byte in range(256))
+_LONG: Final = b"0" * (_DOUBLE_DIGITS + 1)
 _LARGEST_BITS: Final = 1023
 """Of an integer that a double comes near to; orjson refuses to read larger ones."""
 _AT_ONCE: Final = 512
@@ -61,20 +66,23 @@ def loads(data: bytes | str) -> Any:
     return value if _written(value) == raw else _exact(raw, value)
 
 
-def loads_all(raw: Sequence[bytes]) -> list[Any]:
+def loads_all(raw: Sequence[bytes], long_fractions: bool = False) -> list[Any]:
     """The values of several JSON texts.
+
+    Args:
+        long_fractions: whether numbers with a fraction and more digits than a double holds are to be Decimals.
 
     Raises:
         ValueError: `loads` would refuse one of them.
         TypeError: one is `None`.
     """
     if len(raw) <= _AT_ONCE:
-        return _loads_some(raw)
+        return _loads_some(raw, long_fractions)
     pieces = (raw[start : start + _AT_ONCE] for start in range(0, len(raw), _AT_ONCE))
-    return [value for piece in pieces for value in _loads_some(piece)]
+    return [value for piece in pieces for value in _loads_some(piece, long_fractions)]
 
 
-def _loads_some(raw: Sequence[bytes]) -> list[Any]:
+def _loads_some(raw: Sequence[bytes], long_fractions: bool) -> list[Any]:
     values = list(map(orjson.loads, raw))
     joined = b",".join(raw)
     try:
@@ -82,7 +90,11 @@ def _loads_some(raw: Sequence[bytes]) -> list[Any]:
     except TypeError:  # one nests too deep
         return list(map(loads, raw))
     # What is written as it came has lost nothing; most programs write JSON in this one way.
-    if written[1:-1] == joined or not _suspect(joined, written):
+    if written[1:-1] == joined:
+        return values
+    if long_fractions and _LONG in joined.translate(_DIGITS_AND_POINTS):
+        return [json.loads(one, object_pairs_hook=_object, parse_float=_fraction) for one in raw]
+    if not _suspect(joined, written):
         return values
     return [_exact(one, value) for one, value in zip(raw, values, strict=True)]
 
@@ -110,6 +122,11 @@ def _exact(raw: bytes, value: Any) -> Any:
         return json.loads(raw.decode(), object_pairs_hook=_object)
     except RecursionError as error:
         raise NotInFormat(f"it nests deeper than {MAX_DEPTH} levels") from error
+
+
+def _fraction(text: str) -> float | Decimal:
+    digits = sum(map(str.isdigit, text.partition("e")[0].partition("E")[0]))
+    return float(text) if digits <= _DOUBLE_DIGITS else Decimal(text)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

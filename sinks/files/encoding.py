@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from checkpoint.formats import NotInFormat
 from checkpoint.formats.json_values import dumps, dumps_all
+from checkpoint.formats.python_columns import PythonColumns
 from sinks.files.errors import RecordRefused
 from sinks.files.staged import StagedPart
 from sinks.kafka.errors import shorten
@@ -27,6 +28,7 @@ COMPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
 _SUFFIXES: Final = {"none": "", "gzip": ".gz", "zstd": ".zst"}
 
 _ROWS_AT_ONCE: Final = 1024
+_DICT: Final = frozenset({dict})
 _ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
 """Of values in memory; compressed they are a fraction of it."""
 
@@ -142,45 +144,52 @@ def json_lines(values: Sequence[Any]) -> Rows:
         raise
 
 
-def record_batch(values: Sequence[Any], schema: pa.Schema, elsewhere: frozenset[str]) -> Rows:
-    """
-    Args:
-        elsewhere: fields of the records that are in the folders' names, and not in the files.
+class ParquetRows:
+    """Makes record batches of records, strictly (see `checkpoint.formats.python_columns`)."""
 
-    Raises:
-        RecordRefused: a record doesn't fit the schema.
-    """
-    fields = elsewhere.union(schema.names)
-    try:
-        if all(value.keys() <= fields for value in values):
-            batch = pa.RecordBatch.from_pylist(values, schema=schema)
-            if not _missing(batch, schema):
-                return batch
-    except (AttributeError, TypeError, ValueError, OverflowError, pa.ArrowException):
-        pass  # which record it was is found out next
-    for value in values:
-        _check_record(value, schema, fields)
-    raise RuntimeError(f"{len(values)} records fit the schema one by one, but not together: {schema}")
+    def __init__(self, schema: pa.Schema, elsewhere: Sequence[str] = (), round_floats: bool = False) -> None:
+        """
+        Args:
+            elsewhere: fields of the records that are in the folders' names, and not in the files; those that the
+                schema has are checked by it.
 
+        Raises:
+            ValueError: the schema has a type that records aren't turned into.
+        """
+        columns = PythonColumns(round_floats)
+        self.schema = pa.schema([field for field in schema if field.name not in elsewhere], metadata=schema.metadata)
+        """Of the files."""
+        self._fields = frozenset((*schema.names, *elsewhere))
+        self._builders = [(field.name, columns.builder(field, field.name)) for field in schema]
 
-def _missing(batch: pa.RecordBatch, schema: pa.Schema) -> list[str]:
-    """Fields without a value that have to have one."""
-    return [f.name for f, column in zip(schema, batch.columns, strict=True) if not f.nullable and column.null_count]
+    def __call__(self, values: Sequence[Any]) -> pa.RecordBatch:
+        """
+        Raises:
+            RecordRefused: a record doesn't fit the schema.
+        """
+        try:
+            if set(map(type, values)) <= _DICT and all(value.keys() <= self._fields for value in values):
+                return self._batch(values)
+        except (TypeError, ValueError, OverflowError, pa.ArrowException):
+            pass  # which record it was is found out next
+        for value in values:
+            self._check(value)
+        raise RuntimeError(f"{len(values)} records fit the schema one by one, but not together: {self.schema}")
 
+    def _batch(self, values: Sequence[Any]) -> pa.RecordBatch:
+        arrays = {name: build([value.get(name) for value in values]) for name, build in self._builders}
+        return pa.RecordBatch.from_arrays([arrays[name] for name in self.schema.names], schema=self.schema)
 
-def _check_record(value: Any, schema: pa.Schema, fields: frozenset[str]) -> None:
-    if not isinstance(value, dict):
-        raise _refused(value, "it is no dict")
-    extra = value.keys() - fields
-    if extra:
-        raise _refused(value, f"the schema has no field {', '.join(sorted(map(repr, extra)))}")
-    try:
-        batch = pa.RecordBatch.from_pylist([value], schema=schema)
-    except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
-        raise _refused(value, str(error)) from error
-    missing = _missing(batch, schema)
-    if missing:
-        raise _refused(value, f"{', '.join(missing)} must not be null")
+    def _check(self, value: Any) -> None:
+        if type(value) is not dict:
+            raise _refused(value, "it is no dict")
+        extra = value.keys() - self._fields
+        if extra:
+            raise _refused(value, f"the schema has no field {', '.join(sorted(map(repr, extra)))}")
+        try:
+            self._batch([value])
+        except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
+            raise _refused(value, str(error)) from error
 
 
 def _refused(value: Any, why: str) -> RecordRefused:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from checkpoint.config import Seconds, seconds
 from sinks.files.committer import FileCommitter, check_restore, not_visible
-from sinks.files.encoding import COMPRESSIONS, Format
+from sinks.files.encoding import COMPRESSIONS, Format, ParquetRows
 from sinks.files.partitions import PartitionBy
 from sinks.files.target import Target
 from sinks.files.writer import FileWriter, PartOptions
@@ -39,6 +39,7 @@ class FileSink(Sink):
         roll_bytes: int = 128 * _MIB,
         roll_seconds: Seconds | None = None,
         max_open_parts: int = 100,
+        round_floats: bool = False,
     ) -> None:
         """
         Args:
@@ -46,7 +47,8 @@ class FileSink(Sink):
                 Local ones must be mounted on every host.
             format: "parquet" or "jsonl" (a JSON value a line; what JSON does not have, NaN say, is refused).
             schema: of the Parquet files, needed there. Fields that a record doesn't have are null; a record with a
-                field that the schema doesn't have, or of another type, is refused.
+                field that the schema doesn't have, at any depth, or with a value that would not be read back equal, is
+                refused.
             partition_by: a field's name, or several, or a function of the record that returns a dict: records go into
                 sub-folders `name=value/`. Parquet files leave these fields out, since readers take them from the
                 folders' names; JSON lines keep them.
@@ -55,6 +57,8 @@ class FileSink(Sink):
             roll_bytes: a file that has reached this size is ended. So is every file at each checkpoint.
             roll_seconds: a file that is older than this is ended when records come; `None` = not by age.
             max_open_parts: so many files (of several sub-folders) of one subtask are written at once.
+            round_floats: whether columns of float16 and float32 take floats that they hold only rounded, such as 0.1;
+                those that are too large for them are refused in any case.
 
         Raises:
             ValueError, TypeError: an option has a value that it can't have.
@@ -76,6 +80,10 @@ class FileSink(Sink):
             if isinstance(number, bool) or not isinstance(number, int) or number < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, not {number!r}")
         _check_partition_by(partition_by, schema)
+        if not isinstance(round_floats, bool):
+            raise TypeError(f"round_floats must be True or False, not {round_floats!r}")
+        if schema is not None:
+            ParquetRows(schema)  # which checks its types
         self.uri = uri
         self.format: Format = format
         self.needs_checkpoints = True
@@ -87,6 +95,7 @@ class FileSink(Sink):
             roll_bytes=roll_bytes,
             roll_seconds=None if roll_seconds is None else seconds(roll_seconds, "roll_seconds", 0.001),
             max_open_parts=max_open_parts,
+            round_floats=round_floats,
         )
 
     def __repr__(self) -> str:

@@ -16,11 +16,11 @@ from sinks.files.encoding import (
     Format,
     JsonLines,
     Parquet,
+    ParquetRows,
     PartEncoder,
     Rows,
     json_lines,
     pick,
-    record_batch,
     suffix,
 )
 from sinks.files.errors import RecordRefused
@@ -44,6 +44,7 @@ class PartOptions:
     roll_bytes: int
     roll_seconds: float | None
     max_open_parts: int
+    round_floats: bool = False
 
 
 @dataclass
@@ -63,12 +64,11 @@ class FileWriter(SinkWriter):
         self._clock = clock
         partition_by = options.partition_by
         self._folder = folder_of(partition_by) if partition_by is not None else None
-        self._in_folders = frozenset(() if partition_by is None or callable(partition_by) else fields_of(partition_by))
-        """What is in the folders' names is left out of Parquet files, as readers expect it (Hive, Spark, Arrow)."""
-        self._schema = options.schema
-        if self._in_folders and options.schema is not None:
-            left = [field for field in options.schema if field.name not in self._in_folders]
-            self._schema = pa.schema(left, metadata=options.schema.metadata)
+        self._rows: ParquetRows | None = None
+        if options.schema is not None:
+            # What is in the folders' names is left out of Parquet files, as readers expect it (Hive, Spark, Arrow).
+            in_folders = () if partition_by is None or callable(partition_by) else fields_of(partition_by)
+            self._rows = ParquetRows(options.schema, in_folders, options.round_floats)
         self._open: dict[str, _OpenPart] = {}
         """By folder, the one written to last at the end."""
         self._sealed: list[tuple[str, dict[str, int], list[FileHandle]]] = []
@@ -112,9 +112,7 @@ class FileWriter(SinkWriter):
         self._open.clear()
 
     def _encode(self, values: Sequence[Any]) -> Rows:
-        if self._options.format == "jsonl":
-            return json_lines(values)
-        return record_batch(values, self._schema, self._in_folders)
+        return json_lines(values) if self._rows is None else self._rows(values)
 
     def _append(self, folder: str, rows: Rows) -> None:
         taken = 0
@@ -130,15 +128,15 @@ class FileWriter(SinkWriter):
         options = self._options
         staged = StagedPart(self._ctx.staging, f"{self._ctx.sink_id}-{self._ctx.subtask}")
         encoder: PartEncoder
-        if options.format == "parquet":
-            self._check_names(folder)
-            encoder = Parquet(staged, options.compression, self._schema)
+        if self._rows is not None:
+            self._check_names(folder, self._rows.schema)
+            encoder = Parquet(staged, options.compression, self._rows.schema)
         else:
             encoder = JsonLines(staged, options.compression)
         return _OpenPart(folder, staged, encoder, self._clock())
 
-    def _check_names(self, folder: str) -> None:
-        there = [name for name in names_in(folder) if name in self._schema.names]
+    def _check_names(self, folder: str, schema: pa.Schema) -> None:
+        there = [name for name in names_in(folder) if name in schema.names]
         if there:
             raise RecordRefused(
                 f"partition_by gives folders for {', '.join(there)}, which the schema has as a field, too: readers "

@@ -259,3 +259,15 @@ def test_schemas_that_json_is_not_turned_into_are_refused(schema: Any, match: st
 def test_keys_are_no_columns() -> None:
     with pytest.raises(ValueError, match="key_format can't be ArrowJson"):
         KafkaSource("localhost:1", topics=["t"], key_format=ArrowJson(pa.schema([("x", pa.int8())])))
+
+
+@pytest.mark.parametrize("around", [b'{"v":%s}', b'{"f": 0.1000000000000000055, "v" : %s }', b'{"s":"\\u003a","v":%s}'])
+def test_decimals_are_those_of_the_text_however_long(around: bytes) -> None:
+    parse = ArrowJson(pa.schema([("v", pa.decimal128(38, 20)), ("f", pa.float64())])).parser()
+    for text in ("0.1", "1.10000000000000000001", "123456789012345678.12345678901234567890", "1e-20", "12"):
+        (row,) = parse([around % text.encode()]).to_pylist()
+        assert row["v"] == Decimal(text)
+        assert row["f"] in (None, 0.1)
+    for text in ("1.000000000000000000001", "1e-21", "true", "1e19"):
+        with pytest.raises((ValueError, pa.ArrowException)):
+            parse([around % text.encode()])

@@ -65,8 +65,8 @@ def test_parquet_files_have_the_schema_and_nulls_for_fields_that_a_record_lacks(
     ("value", "why"),
     [
         ({"user": "b", "amount": 1.0, "colour": "red"}, "no field 'colour'"),
-        ({"user": "b", "amount": "much"}, "Could not convert|could not convert|must be real number"),
-        ({"user": "b"}, "amount must not be null"),
+        ({"user": "b", "amount": "much"}, "'amount' has the str 'much' where the schema says double"),
+        ({"user": "b"}, "'amount' must not be null"),
         ({"user": "b", "amount": Decimal("1.5"), "at": "now"}, "now"),
         ("text", "it is no dict"),
         (None, "it is no dict"),
