@@ -7,6 +7,8 @@ from typing import Any
 
 import ormsgpack
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from checkpoint.codec import encode_key
 from checkpoint.elements import ChannelName, EdgeName, IdleStatus, Watermark
@@ -717,6 +719,72 @@ def test_after_rescaling_what_broadcast_channels_had_reached_holds_the_watermark
     one.open()
     one.fire()
     assert one.context.watermark == 10
+
+
+class TellsWatermarks(Operator):
+    def process(self, value: Any, ctx: Any) -> Any:
+        yield value
+
+    def process_connected(self, value: Any, ctx: Any) -> Any:
+        yield value
+
+    def on_watermark(self, timestamp: int, ctx: Any) -> Any:
+        yield ["told", timestamp]
+
+
+def only_broadcast(stream: Stream) -> Any:
+    return stream.broadcast().process("op", TellsWatermarks()).rebalance().map(lambda value: value)
+
+
+def both_broadcast(stream: Stream) -> Any:
+    both = stream.broadcast().connect(stream.broadcast())
+    return both.process("op", TellsWatermarks()).rebalance().map(lambda value: value)
+
+
+def forward(stream: Stream) -> Any:
+    return stream.rebalance().process("op", TellsWatermarks()).rebalance().map(lambda value: value)
+
+
+@pytest.mark.parametrize("build", [only_broadcast, both_broadcast, forward, keyed])
+@pytest.mark.parametrize("edges", ["nothing in flight", "all new"])
+@given(old_parallelism=st.integers(1, 4), parallelism=st.integers(1, 4), data=st.data())
+def test_what_was_told_is_not_told_again_where_nothing_can_be_in_flight(
+    build: Callable[[Stream], Any], edges: str, old_parallelism: int, parallelism: int, data: st.DataObject
+) -> None:
+    olds = [Subtask(build, 1, subtask=i, parallelism=old_parallelism).open() for i in range(old_parallelism)]
+    for old in olds:
+        old.watermark(2999)
+        old.fire()
+    states = packed([old.time.snapshot() for old in olds])
+    if edges == "all new":  # the step reads from another one than then
+        for state in states:
+            state["channels"] = [[[["gone", "op", "0.0"], *id[1:]], *rest] for id, *rest in state["channels"]]
+    one = Subtask(build, 1, subtask=data.draw(st.integers(0, parallelism - 1)), parallelism=parallelism)
+    changed = edges == "all new" or parallelism != old_parallelism
+    one.time.restore(states, {} if edges == "all new" else holders(one), not changed)
+    one.open()
+    assert one.context.watermark == 2999
+    one.time.end_restored()
+    one.watermark(2999)
+    one.fire()
+    assert one.sent == []
+    one.watermark(3999)
+    one.fire()
+    assert one.sent[-1] == Watermark(3999)
+
+
+def test_a_subtask_goes_on_for_those_whose_state_it_gets_where_some_were_ahead() -> None:
+    olds = [Subtask(only_broadcast, 1, subtask=i, parallelism=2).open() for i in range(2)]
+    for old, at in zip(olds, (2999, 1999), strict=True):
+        old.watermark(at)
+        old.fire()
+    states = packed([old.time.snapshot() for old in olds])
+    reached = []
+    for subtask in range(3):
+        one = Subtask(only_broadcast, 1, subtask=subtask, parallelism=3)
+        one.time.restore(states, holders(one), False)
+        reached.append(one.open().context.watermark)
+    assert reached == [2999, 1999, 2999]
 
 
 def test_watermarks_in_flight_to_a_step_that_was_chained_wait_for_those_of_the_new_channels() -> None:

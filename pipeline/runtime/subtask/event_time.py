@@ -314,7 +314,7 @@ class EventTime:
             self._combiner.restore([own], True, ())
             self._head.idle = own["idle"]
         else:
-            old = set().union(*holders.values())
+            old = set().union(*holders.values()) or self._heirs(decoded)
             told = [state for state in decoded if self._is_source or state["subtask"] in old]
             channels = [id for state in told for id, *_ in state["channels"]]
             # A broadcast edge has nothing in flight, but what its channels had reached holds back as well.
@@ -349,6 +349,17 @@ class EventTime:
         """The state of this very subtask, if the parallelism is the same."""
         place = self._place().items()
         return next((state for state in states if place <= state.items()), None)
+
+    def _heirs(self, states: Sequence[Mapping[str, Any]]) -> set[int]:
+        """Old subtasks that this one goes on for where no rows can be in flight: all inputs are broadcast, or new.
+
+        It is those whose operator state comes here; keyed state may come from any.
+        """
+        if self._backend is not None:
+            return {state["subtask"] for state in states}
+        mine, parallelism = self._context.subtask, self._context.parallelism
+        heirs = {state["subtask"] for state in states if state["subtask"] % parallelism == mine}
+        return heirs or {mine % state["parallelism"] for state in states}
 
     def end_restored(self) -> None:
         """All restored in-flight data of this subtask is processed; nothing may be due any more from before."""
