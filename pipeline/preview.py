@@ -23,7 +23,8 @@ from pipeline.runtime.driver.start_checks import (
     open_gates,
     shared_names,
 )
-from pipeline.runtime.driver.start_positions import uncommitted_parts
+from pipeline.runtime.driver.start_positions import fresh_sources, how_to_begin, recorded_starts
+from pipeline.runtime.driver.uncommitted import uncommitted_parts
 from pipeline.runtime.in_flight import drain_reasons, in_flight_misfits
 from pipeline.runtime.packing import pack_plan
 from pipeline.runtime.running_jobs import running_jobs
@@ -145,9 +146,12 @@ def preview(
     plan = options.plan
     refusals = list(_unfit(options, offline))
     restored: dict[str, Any] = {}
+    said: list[str] = []
     try:
         storage = None if options.checkpoints is None else CheckpointStorage(options.checkpoints.uri, options.name)
         point = _point(options, storage, offline)
+        if storage is not None:
+            said += _beginnings(options, storage, point)
         if point is not None:
             found = _Restore(options, point, offline)
             refusals += found.refusals()
@@ -160,7 +164,7 @@ def preview(
         options.max_parallelism,
         None if options.checkpoints is None else options.checkpoints.uri,
         tuple(_vertices(pipeline, plan)),
-        warnings=tuple(_warnings(pipeline, plan)),
+        warnings=(*_warnings(pipeline, plan), *said),
         refusals=tuple(refusals),
         **restored,
     )
@@ -186,6 +190,16 @@ def _point(options: JobOptions, storage: CheckpointStorage | None, offline: bool
             return None
         storage = CheckpointStorage("/", None)  # not looked at
     return find_restore_point(options, storage, False, {})
+
+
+def _beginnings(options: JobOptions, storage: CheckpointStorage, point: RestorePoint | None) -> list[str]:
+    """Where sources begin that no checkpoint has state of, if an earlier start has settled it."""
+    recorded, said = recorded_starts(storage, point, options.restore)
+    begins = [
+        how_to_begin(step, recorded.get(step.id))
+        for step in fresh_sources(options.plan, point.metadata if point else None)
+    ]
+    return [*said, *(begin.text for begin in begins if begin.text is not None)]
 
 
 def _warnings(pipeline: Pipeline, plan: Plan) -> Iterator[str]:

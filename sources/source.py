@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -147,13 +148,56 @@ class Source(ABC):
         that says so, or itself. Called once on the driver, at a start for which no checkpoint has state of the source.
 
         Until the first checkpoint every attempt starts from nothing. Would each look for "latest" itself, what the
-        last one had read and not delivered would be skipped.
+        last one had read and not delivered would be skipped. For the same reason what it has settled is recorded in the
+        job's folder before the first record is read: a later start that finds no checkpoint with the source calls
+        `with_resolution` in place of this.
 
         Raises:
             ValueError | RuntimeError: with what to do about it.
         """
         return self
 
+    def resolution(self, resolved: Source) -> Any:
+        """What `resolve` has settled: a value that state can hold (see docs/state.md), from which `with_resolution`
+        makes `resolved` again, perhaps in another process. By default all attributes of it that aren't this
+        definition's own.
+
+        Raises:
+            TypeError: it can't be told. The job runs, but a start after one that had no checkpoint begins anew.
+        """
+        if type(resolved) is not type(self):
+            raise TypeError(f"resolve() has made a {type(resolved).__name__} of a {type(self).__name__}")
+        mine = vars(self)
+        return {
+            name: value for name, value in vars(resolved).items() if name not in mine or not _same(value, mine[name])
+        }
+
+    def with_resolution(self, resolution: Any) -> Source:
+        """A copy of the definition that begins and ends where an earlier start has settled it.
+
+        Args:
+            resolution: what `resolution` has returned then.
+
+        Raises:
+            ValueError | RuntimeError: that can't be gone on from, with what to do about it.
+        """
+        resolved = copy.copy(self)
+        vars(resolved).update(resolution)
+        return resolved
+
+    def start_settings(self) -> Mapping[str, Any]:
+        """The settings that `resolve` depends on, by name: if one is another at a later start, the source begins anew
+        there, and the job's log says so. Only salted hashes of them are kept. By default all attributes."""
+        return vars(self)
+
     @abstractmethod
     def create_reader(self, ctx: SourceContext) -> SourceReader:
         """Called in the subtask, after the fork; create clients here."""
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether an attribute is still what it was; of what can't be compared only the same object is."""
+    try:
+        return one is other or (type(one) is type(other) and bool(one == other))
+    except Exception:
+        return False

@@ -3,7 +3,8 @@
 Every attempt *claims* the job: `owner-<epoch>-<uuid>`. Before it starts a subtask it also records, in
 `owner-<epoch>-<uuid>.restored`, which older checkpoint it restored and which ones it builds on: that one and those
 listed before it. All other checkpoints of older owners are *void*: an owner that was stalled, or one that was given up
-for an older restore, wrote them, and no output follows from them.
+for an older restore, wrote them, and no output follows from them. And it says where the sources begin that the restored
+checkpoint doesn't know (`checkpoint.storage.source_starts`).
 
 The newest record says all of it, so older claims are only history once a newer one has its record.
 Two files and not one that is rewritten: no storage then needs an atomic overwrite.
@@ -12,12 +13,13 @@ Two files and not one that is rewritten: no storage then needs an atomic overwri
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.sealed import seal, unseal
+from checkpoint.storage.source_starts import SourceStart
 
 _CLAIM: Final = re.compile(r"owner-([1-9]\d*)-([0-9a-f]{32})")
 RECORD_SUFFIX: Final = ".restored"
@@ -71,6 +73,8 @@ class RestoreRecord:
     """Of `origin` (`CheckpointMetadata.identity`): something else may lie there by now."""
     claimed: bool = True
     """Whether output that what it restored holds and that is not committed is this job's to commit."""
+    starts: Mapping[str, SourceStart] = field(default_factory=dict)
+    """By id, where those sources begin that what it restored has no state of."""
 
     def voids(self, ref: CheckpointRef) -> bool:
         """Whether no output may follow from the checkpoint any more."""
@@ -84,6 +88,7 @@ class RestoreRecord:
             "origin": self.origin,
             "identity": self.identity,
             "claimed": self.claimed,
+            "starts": {id: start.to_wire() for id, start in self.starts.items()},
         }
         return seal(wire)
 
@@ -97,7 +102,8 @@ class RestoreRecord:
             wire = unseal(data)
             restored = None if wire["restored"] is None else CheckpointRef(*wire["restored"])
             kept = frozenset(CheckpointRef(*ref) for ref in wire["kept"])
-            return cls(wire["epoch"], restored, kept, wire["origin"], wire["identity"], wire["claimed"])
+            starts = {id: SourceStart.from_wire(start) for id, start in wire.get("starts", {}).items()}
+            return cls(wire["epoch"], restored, kept, wire["origin"], wire["identity"], wire["claimed"], starts)
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a record of what an owner restored: {error!r}") from error
 
@@ -109,6 +115,7 @@ def restore_record(
     origin: str | None = None,
     identity: str | None = None,
     claimed: bool = True,
+    starts: Mapping[str, SourceStart] | None = None,
 ) -> RestoreRecord:
     """The record of `claim`.
 
@@ -118,6 +125,7 @@ def restore_record(
         origin: see `RestoreRecord`.
         identity: see `RestoreRecord`.
         claimed: see `RestoreRecord`.
+        starts: see `RestoreRecord`.
     """
     good = frozenset(good)
     if restored is None:
@@ -126,7 +134,7 @@ def restore_record(
         kept = frozenset(ref for ref in good if ref <= restored)
     else:  # a void one, named by the user: the good ones aren't its ancestors
         kept = frozenset({restored})
-    return RestoreRecord(claim.epoch, restored, kept, origin, identity, claimed)
+    return RestoreRecord(claim.epoch, restored, kept, origin, identity, claimed, starts or {})
 
 
 def carried_record(
@@ -146,7 +154,7 @@ def carried_record(
     kept = frozenset([*good, *stops])
     if before is None:
         return RestoreRecord(claim.epoch, restored, kept)
-    return RestoreRecord(claim.epoch, restored, kept, before.origin, before.identity, before.claimed)
+    return RestoreRecord(claim.epoch, restored, kept, before.origin, before.identity, before.claimed, before.starts)
 
 
 def next_epoch(claims: Iterable[Claim], checkpoints: Iterable[CheckpointRef]) -> int:

@@ -18,7 +18,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -27,6 +27,7 @@ from checkpoint.storage import savepoints
 from checkpoint.storage.claims import Claim, RestoreRecord, carried_record, newer, next_epoch, restore_record, rivals
 from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.sealed import BrokenSeal, seal, unseal
+from checkpoint.storage.source_starts import SourceStart
 from checkpoint.storage.storage import CheckpointStorage, StorageError
 
 __all__ = ["Claim", "Fenced", "check", "claim", "claiming", "record_nothing_given_up", "record_restored", "who"]
@@ -93,6 +94,7 @@ def record_restored(
     origin: str | None = None,
     identity: str | None = None,
     claimed: bool = True,
+    starts: Mapping[str, SourceStart] | None = None,
 ) -> RestoreRecord:
     """Record what this owner restored, before any of its subtasks starts; once only.
 
@@ -103,13 +105,14 @@ def record_restored(
         origin: URI of what was restored, if it lies elsewhere.
         identity: `CheckpointMetadata.identity` of that.
         claimed: whether output that the checkpoint holds is this job's to commit.
+        starts: where sources begin that what was restored has no state of, by id.
 
     Raises:
         Fenced: a newer owner has claimed the job.
         StorageError: it can't be written.
     """
     check(storage, mine)
-    record = restore_record(mine, restored, storage.list_checkpoints(), origin, identity, claimed)
+    record = restore_record(mine, restored, storage.list_checkpoints(), origin, identity, claimed, starts)
     _write(storage, mine, record)
     return record
 

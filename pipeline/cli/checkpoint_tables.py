@@ -47,6 +47,8 @@ def print_list(jobs: Sequence[Job], others: Sequence[Summary]) -> None:
             state = {True: "", False: ", which isn't there any more", None: ", which can't be reached"}[trace.there]
             stopped = "; the job was stopped with it" if trace.stopped else ""
             say(console, f"  savepoint {trace.ref.id}: {trace.uri or 'its trace is damaged'}{state}{stopped}")
+        for source, at in job.starts.items():
+            say(console, f"  source {source!r}: begun by the start of {time_of(at)} UTC, and in no checkpoint yet")
         if job.owner is not None:
             starting = "" if job.owner.recorded else "; it is starting, or has failed to"
             say(console, f"  newest owner: {job.owner.epoch}, {job.owner.description}{starting}")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from typing import Final, Literal, get_args
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, get_args
 
 import pyarrow as pa
 
@@ -142,8 +142,29 @@ class FileSource(Source):
         Raises:
             FolderUnavailable: the folder can't be listed.
         """
+        return self._reading(Folder(self.options.uri, self.options.pattern).files())
+
+    def resolution(self, resolved: Source) -> Any:
+        assert isinstance(resolved, FileSource)
+        return [[file.path, file.size, file.modified] for file in resolved._fixed or ()]
+
+    def with_resolution(self, resolution: Any) -> Source:
+        """Reads what an earlier start has found, and what is new. A file that has gone is missed (`on_data_loss`).
+
+        Raises:
+            FolderUnavailable: the folder can't be listed.
+        """
+        found = {path: FoundFile(path, size, modified) for path, size, modified in resolution}
+        for file in Folder(self.options.uri, self.options.pattern).files():
+            found.setdefault(file.path, file)
+        return self._reading(found.values())
+
+    def start_settings(self) -> Mapping[str, Any]:
+        return {"uri": self.options.uri, "pattern": self.options.pattern}
+
+    def _reading(self, files: Iterable[FoundFile]) -> FileSource:
         resolved = copy.copy(self)
-        resolved._fixed = tuple(Folder(self.options.uri, self.options.pattern).files())
+        resolved._fixed = tuple(files)
         return resolved
 
     def create_reader(self, ctx: SourceContext) -> SourceReader:

@@ -178,6 +178,27 @@ class KafkaSource(Source):
         resolved._fixed = (to_state(splits, 0, 1),)
         return resolved
 
+    def resolution(self, resolved: Source) -> Any:
+        assert isinstance(resolved, KafkaSource)
+        return list(resolved._fixed) or None
+
+    def with_resolution(self, resolution: Any) -> Source:
+        resolved = copy.copy(self)
+        resolved._fixed = tuple(resolution)
+        return resolved
+
+    def start_settings(self) -> Mapping[str, Any]:
+        """Brokers may be reached by other addresses: whether topics are still the same, their ids tell."""
+        o = self.options
+        return {
+            "topics": None if o.topics is None else sorted(o.topics),
+            "pattern": o.pattern,
+            "start": o.start,
+            "end": o.end,
+            "group_id": o.group_id if o.start == "group" else None,
+            "isolation.level": o.config.get("isolation.level", "read_committed"),
+        }
+
     def create_reader(self, ctx: SourceContext) -> SourceReader:
         return KafkaReader(self.options, ctx, self._fixed)
 

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import kafka_driver
 import pytest
 from deadlines import eventually
 from kafka_job import EXACT, Record, RunningSum, Stage, expected
 
+from checkpoint.storage.storage import CheckpointStorage
 from pipeline import JobFailed, RestartStrategy
 from pipeline.testing import KafkaBroker, failpoints
 from sources import KafkaSource, SourceContext
@@ -29,6 +31,35 @@ class FailsOnce(RunningSum):
             self.failed.touch()
             raise RuntimeError("once")
         yield from super().process(record, ctx)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", ["latest", pytest.param("timestamp", marks=pytest.mark.matrix)])
+def test_a_driver_that_dies_before_the_first_checkpoint_is_followed_by_one_with_the_same_start(
+    make_stage: Callable[..., Stage], spark: Any, start: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next start would look for "latest" behind all that the dead one had read and not delivered."""
+    stage = make_stage(100)
+    stage.inputs.clear()
+    options = {"start": start if start == "latest" else {"timestamp": int(time.time() * 1000) + 3_600_000}, "end": None}
+    driver = kafka_driver.start(stage, source=options, pipeline={"interval": 3600})
+    try:
+        storage = CheckpointStorage(stage.folder.as_uri(), stage.name)
+        eventually(lambda: stage.folder.exists() and storage.restore_record() is not None, timeout=90)
+        stage.produce_numbered(100, 200)
+    finally:
+        driver.kill()
+        driver.communicate()
+    stage.produce_numbered(200, 300)
+    handle = stage.pipeline(source=stage.source(**options), interval=60).start(spark=spark)
+    try:
+        eventually(lambda: handle.metrics()["totals"].get("recordsIn", 0) >= 400, timeout=60)
+        handle.checkpoint(timeout=30)
+        eventually(lambda: len(stage.outputs()) >= 200)
+    finally:
+        handle.cancel()
+    assert stage.findings() == EXACT
+    assert "source 'in' begins where the start of" in caplog.text
 
 
 @pytest.mark.parametrize("start", ["latest", "timestamp"])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.storage import owners, restore, savepoints
@@ -97,6 +97,9 @@ class Job:
     incomplete: tuple[CheckpointRef, ...]
     """In progress, failed or half deleted."""
     savepoints: tuple[SavepointTrace, ...]
+    starts: Mapping[str, float] = field(default_factory=dict)
+    """Sources that the newest owner has begun to read and no good checkpoint has state of, with the time (seconds since
+    1970) of the start that settled where they begin. The next start goes on from there."""
 
 
 def describe_job(storage: CheckpointStorage) -> Job:
@@ -114,7 +117,19 @@ def describe_job(storage: CheckpointStorage) -> Job:
         checkpoints=tuple(_summarised(storage, seen, ref) for ref in complete),
         incomplete=tuple(sorted(seen.listing.checkpoints.keys() - set(complete))),
         savepoints=tuple(_traces(storage, seen)),
+        starts=_starts(seen),
     )
+
+
+def _starts(seen: Survey) -> dict[str, float]:
+    if seen.record is None:
+        return {}
+    newest = max((ref for ref in seen.good if ref in seen.known), default=None)
+    return {
+        id: start.at
+        for id, start in seen.record.starts.items()
+        if newest is None or not seen.known[newest].operator(id)
+    }
 
 
 def _owner(storage: CheckpointStorage, seen: Survey) -> Owner | None:

@@ -46,7 +46,8 @@ from pipeline.runtime.driver.start_checks import (
     shared_names,
     unclaimed_output,
 )
-from pipeline.runtime.driver.start_positions import StartPositions, uncommitted_output
+from pipeline.runtime.driver.start_positions import StartPositions, recorded_starts
+from pipeline.runtime.driver.uncommitted import uncommitted_output
 from pipeline.runtime.driver.waits import Waits
 from pipeline.runtime.in_flight import describe
 from pipeline.runtime.liveness import LIMITS
@@ -137,7 +138,7 @@ class JobMaster:
             self.progress.start.begin("checks", time.monotonic())
             _LOG.info("job %s: checking the pipeline, its sources, sinks and checkpoints", self._o.name)
             storage, config = self._prepare()
-            positions = StartPositions(self._o.plan, pack_plan(self._o.plan))
+            positions = StartPositions(self._o.plan, pack_plan(self._o.plan), self._say)
             # What must be refused is refused before Spark starts, which takes seconds.
             self._check_restore(storage, positions, restarted=False)
             self.progress.start.begin("Spark", time.monotonic())
@@ -164,6 +165,9 @@ class JobMaster:
             for _, answer in self._requests:
                 answer(NotTriggered(f"the job is {self.status}, so no checkpoint is taken any more"))
             self.on_ended()
+
+    def _say(self, text: str) -> None:
+        _LOG.warning("job %s: %s", self._o.name, text)
 
     def _end(self, status: str, failure: str | None = None) -> None:
         self.failure = failure
@@ -195,7 +199,10 @@ class JobMaster:
             PipelineError, DamagedFile, StorageError, PermanentFailure: it must be.
         """
         point = restore_point(self._o, storage, restarted, self._damaged)
-        positions.plan_for(point.metadata if point else None)
+        recorded, said = recorded_starts(storage, point, "latest" if restarted else self._o.restore)
+        for text in said:
+            self._say(text)
+        positions.plan_for(point.metadata if point else None, recorded)
         if point is not None and self._o.restore != "latest":
             check_sinks(self._o, point)
 
@@ -284,14 +291,15 @@ class JobMaster:
                 self._check_restore(storage, positions, restarted=True)
             claim = self._claim = owners.claim(storage)
             point = restore_point(o, storage, number > 0, self._damaged)
-            plan = positions.plan_for(point.metadata if point else None)
+            recorded, _ = recorded_starts(storage, point, "latest" if number else o.restore)
+            plan = positions.plan_for(point.metadata if point else None, recorded)
             self._restored = point
             claimed = self._claims(point)
             self._note_left_out(point)
             own = point.ref_in(storage) if point else None
             origin = point.uri if point and own is None else None
             identity = point.metadata.identity if point else None
-            owners.record_restored(storage, claim, own, origin, identity, claimed)
+            owners.record_restored(storage, claim, own, origin, identity, claimed, positions.starts)
             retained = tuple(storage.list_checkpoints())
             loaded, unreadable = _load(storage, retained)
             probe = write_probe(storage) if self._may_be_local(storage) else None

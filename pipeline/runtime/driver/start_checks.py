@@ -18,7 +18,7 @@ from pipeline.errors import PipelineError
 from pipeline.graph import Plan, PlannedStep, StepKind
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.restore_plan import check_restorable
-from pipeline.runtime.driver.start_positions import refuse_to_skip, uncommitted_output
+from pipeline.runtime.driver.uncommitted import refuse_to_skip, uncommitted_output
 from sinks.sink import Lineage, OwnerRestore
 
 _AT_ONCE: Final = 16
