@@ -288,7 +288,7 @@ class Crashing(CheckpointStorage):
         self._step(lambda: CheckpointStorage.remove(self, paths))
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(st.lists(st.tuples(st.integers(0, 14), st.sampled_from(["latest", "latest", "none"])), min_size=1, max_size=4))
 def test_crashes_at_any_step_leave_what_was_settled_before_the_first_record(
     tmp_path_factory: pytest.TempPathFactory, starts: list[tuple[int, str]]

@@ -95,6 +95,48 @@ class ResolvesAnew(Numbers):
         return reader
 
 
+class SettlesWhatIsNotKept(Numbers):
+    """Pickles, but isn't a plain value."""
+
+    def resolve(self) -> Source:
+        resolved = SettlesWhatIsNotKept(self.reader)
+        resolved.begin = threading.Barrier  # type: ignore[attr-defined]
+        return resolved
+
+
+class KeepsAnother(Numbers):
+    """Begins elsewhere at a later start."""
+
+    begin = 0
+
+    def resolve(self) -> Source:
+        return KeepsAnother(self.reader)
+
+    def resolution(self, resolved: Source) -> Any:
+        return 2
+
+    def with_resolution(self, resolution: Any) -> Source:
+        resolved = KeepsAnother(self.reader)
+        resolved.begin = resolution
+        return resolved
+
+    def create_reader(self, ctx: SourceContext) -> SourceReader:
+        reader = Reader(ctx)
+        if not ctx.restored:
+            reader.positions = dict.fromkeys(reader.positions, self.begin)
+        return reader
+
+
+class DefinedEverAnew(Numbers):
+    """A setting is another at every start, so that each one would begin anew."""
+
+    made = 0
+
+    def start_settings(self) -> Any:
+        DefinedEverAnew.made += 1
+        return {"made": DefinedEverAnew.made}
+
+
 class SaysUnbounded(Numbers):
     bounded = False
 
@@ -291,6 +333,9 @@ class CloseCommits(Numbers):
         ("definition-pickles", HoldsLock),
         ("validate-changes-nothing", ValidateConnects),
         ("resolve-is-stable", ResolvesAnew),
+        ("resolution-is-kept", SettlesWhatIsNotKept),
+        ("resolution-is-kept", KeepsAnother),
+        ("resolution-is-kept", DefinedEverAnew),
         ("bounded-tells-the-truth", SaysUnbounded),
         ("poll-keeps-max-records", TooMany),
         ("batch-is-well-formed", Tuples),

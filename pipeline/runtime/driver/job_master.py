@@ -444,6 +444,10 @@ class JobMaster:
                 storage.delete_checkpoint(ref)
                 for handle in shared.discard(ref.id):
                     storage.delete_file(handle)
+            if (record := storage.restore_record()) is not None and record.starts:
+                # Where its sources had begun is forgotten, too.
+                owners.check(storage, self._claim)
+                owners.record_restored(storage, owners.claim(storage), None)
         except (StorageError, owners.Fenced):
             _LOG.exception("the checkpoints of cancelled job %s could not all be deleted", self._o.name)
 

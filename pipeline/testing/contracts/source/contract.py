@@ -18,6 +18,7 @@ CHECKS: Final[tuple[Callable[[Stage], None], ...]] = (
     definition.definition_stays_as_it_is,  # definition-pickles, validate-changes-nothing, resolve-is-stable
     reading.one_reader_reads_all,  # every-record-once
     reading.every_attempt_reads_the_same,  # every-record-once, resolve-is-stable
+    reading.later_starts_read_the_same,  # resolution-is-kept
     reading.nothing_to_restore_is_the_start,  # every-record-once
     snapshots.restore_gives_the_rest,  # snapshot-changes-nothing, restore-gives-the-rest
     snapshots.snapshots_stay_as_they_are,  # snapshot-stays-as-it-is

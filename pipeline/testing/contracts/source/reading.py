@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from checkpoint.codec import decode_state, encode_state
+from checkpoint.storage.source_starts import canonical
+from pipeline.testing.contracts.common import ContractBroken, pickled_copy
 from pipeline.testing.contracts.source.stage import Stage
+from sources.source import Source
 
 _FEWEST: Final = 12
 
@@ -41,6 +45,43 @@ def every_attempt_reads_the_same(stage: Stage) -> None:
             '"latest" is) must be fixed by resolve()',
             [run.tape for run in runs],
         )
+
+
+def later_starts_read_the_same(stage: Stage) -> None:
+    """A driver that dies before the first checkpoint is followed by another one, which only has what was recorded."""
+    rule, definition = "resolution-is-kept", stage.factory()
+    resolved = stage.resolve(definition)
+    again: Source = pickled_copy(definition, "the source")[1]  # as another process has it
+    kept = {name: canonical(value) for name, value in definition.start_settings().items()}
+    others = {name: canonical(value) for name, value in again.start_settings().items()}
+    if kept != others:
+        changed = ", ".join(sorted(name for name in {*kept, *others} if kept.get(name) != others.get(name)))
+        raise ContractBroken(
+            rule,
+            f"start_settings() differs between the definition and a copy of it: {changed}",
+            "return only what says where the source begins and ends, and is the same whenever it is defined",
+        )
+    if resolved is not definition:
+        try:
+            resolution = definition.resolution(resolved)
+            data = None if resolution is None else encode_state(resolution)
+        except TypeError as error:
+            raise ContractBroken(
+                rule,
+                f"what resolve() has settled can't be recorded: {error}",
+                "implement resolution() and with_resolution(), or keep it in attributes of plain values",
+            ) from error
+        again = again.resolve() if data is None else again.with_resolution(decode_state(data))
+    else:
+        again = again.resolve()
+    runs = stage.readers(pickled_copy(again, "the source")[1], 2)
+    stage.finish_and_close(*runs)
+    stage.compare(
+        rule,
+        "two readers read from the start, by what the resolution() of an earlier definition says",
+        "let with_resolution() begin where the resolved definition did",
+        [run.tape for run in runs],
+    )
 
 
 def nothing_to_restore_is_the_start(stage: Stage) -> None:
