@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from checkpoint.waiting import Waiting
 from pipeline.cli import operate_tables
+from pipeline.runtime.driver import waits as waits_module
 from pipeline.runtime.driver.waits import Wait, Waits, by_what
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
 
@@ -92,7 +93,7 @@ def test_what_is_shown_is_what_was_reported_last_and_every_wait_is_logged_once(
     lines: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("pipeline.runtime.driver.waits")
+    logger = waits_module._LOG
     logger.addHandler(handler)
     try:
         clock = Clock()
