@@ -21,6 +21,7 @@ from checkpoint.gate_events import (
     Event,
     HeartbeatReceived,
     OpenGate,
+    ReadingBegins,
     TakeBarrier,
     Tick,
 )
@@ -204,6 +205,8 @@ class SourceGate:
                     self._resolved_untaken.add(checkpoint_id)
             case HeartbeatReceived(heartbeat):
                 actions += self._heartbeat(heartbeat)
+            case ReadingBegins():
+                actions += self._begin()
             case Tick():
                 pass
         return actions + self._ask() + self._close()
@@ -215,6 +218,21 @@ class SourceGate:
             self._span_time += elapsed
         else:
             self._closed_total += elapsed
+
+    def _begin(self) -> list[Action]:
+        """The first span begins; what was taken and resolved so far stays known."""
+        self._closed_total = 0.0
+        return self._refill()
+
+    def _refill(self) -> list[Action]:
+        self._span_start = self._now
+        self._span_time = 0.0
+        self._span_records = self._span_bytes = 0
+        if self._open:
+            return []
+        self._open = True
+        self._used_up = ""
+        return [OpenGate()]
 
     def _barrier_taken(self, checkpoint_id: int, kind: CheckpointKind) -> list[Action]:
         if checkpoint_id <= self._last_barrier:
@@ -229,14 +247,7 @@ class SourceGate:
             self._in_progress[checkpoint_id] = kind
         if kind is CheckpointKind.SAVEPOINT:
             return []  # a savepoint bounds no checkpoint's span: the next checkpoint still spans all of it
-        self._span_start = self._now
-        self._span_time = 0.0
-        self._span_records = self._span_bytes = 0
-        if self._open:
-            return []
-        self._open = True
-        self._used_up = ""
-        return [OpenGate()]
+        return self._refill()
 
     def _heartbeat(self, heartbeat: Heartbeat) -> list[Action]:
         self._in_progress = dict(heartbeat.in_progress)

@@ -38,11 +38,16 @@ class HeartbeatReceived:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadingBegins:
+    """Every subtask runs, so the source may fetch from now on. Barriers may have been taken before."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed (see `SourceGate.next_deadline`)."""
 
 
-Event = Emitted | BarrierTaken | CheckpointResolved | HeartbeatReceived | Tick
+Event = Emitted | BarrierTaken | CheckpointResolved | HeartbeatReceived | ReadingBegins | Tick
 
 # -- actions --------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from checkpoint.gate_events import (
     Emitted,
     HeartbeatReceived,
     OpenGate,
+    ReadingBegins,
     TakeBarrier,
     Tick,
 )
@@ -425,3 +426,38 @@ def test_between_two_barriers_never_more_than_one_span_and_one_fetch(
         )
         assert gate.is_open or used_up or open_time >= options.span_seconds - 1e-6
         assert (gate.reason is None) == gate.is_open
+
+
+# -- where reading begins -----------------------------------------------------------------------------------------
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.sampled_from(["take", "resolve", "tick", "heartbeat"]), max_size=12),
+    st.lists(st.floats(0, 20), min_size=12, max_size=12),
+)
+def test_where_reading_begins_the_span_is_new_and_all_barriers_stay_known(
+    events: list[str], pauses: list[float]
+) -> None:
+    gate, now, next_id, taken = make(), 0.0, 1, []
+    for event, pause in zip(events, pauses, strict=False):
+        now += pause
+        match event:
+            case "take":
+                gate.handle(BarrierTaken(next_id, CHECKPOINT), now)
+                taken.append(next_id)
+                next_id += 1
+            case "resolve":
+                gate.handle(CheckpointResolved(next_id), now)
+                taken.append(next_id)
+                next_id += 1
+            case "tick":
+                gate.handle(Tick(), now)
+            case "heartbeat":
+                gate.handle(heartbeat(), now)
+    opened = not gate.is_open
+    assert gate.handle(ReadingBegins(), now) == ([OpenGate()] if opened else [])
+    assert gate.is_open
+    assert not any(gate.admits_trigger(n) for n in taken)
+    assert gate.next_deadline(now) == pytest.approx(now + 11.0)
+    assert gate.closed_seconds(now) == 0.0

@@ -104,6 +104,11 @@ def test_a_schedule_that_broke_an_earlier_draft(name: str) -> None:
         Simulation(seed, make(), **(_UNALIGNED | {"lost": 0.0, "storage_failures": 0.0} | overrides)).run()
 
 
+def test_a_source_knows_the_barriers_that_it_took_before_it_began_to_read() -> None:
+    """Its gate was made anew at the first heartbeat, and took an aborted checkpoint's barrier behind a later one's."""
+    Simulation(912346364).run()
+
+
 # -- lineages and markers, step by step -----------------------------------------------------------------------------
 
 

@@ -38,13 +38,12 @@ class SourceTask(Task):
     ):
         """
         Args:
-            make_gate: takes the clock's value at which the first span begins.
+            make_gate: takes the clock's value now.
             alignment_timeout: of the barriers that begin here (see `Barrier`).
             savepoint_alignment_timeout: the same, of those of savepoints.
         """
         super().__init__(**common)
         self._reader = reader
-        self._make_gate = make_gate
         self._gate = make_gate(time.monotonic())
         self._alignment_timeout = alignment_timeout
         self._savepoint_alignment_timeout = savepoint_alignment_timeout
@@ -212,7 +211,7 @@ class SourceTask(Task):
         self._act(self._gate.handle(events.BarrierTaken(checkpoint_id, kind), time.monotonic()))
 
     def _on_start(self) -> None:
-        self._gate = self._make_gate(time.monotonic())
+        self._act(self._gate.handle(events.ReadingBegins(), time.monotonic()))
 
     def _on_restored(self) -> None:
         self._forward_restore_barrier()

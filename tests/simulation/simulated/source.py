@@ -41,8 +41,7 @@ class Source(Subtask):
             options.timeout,
             max_span_records=options.max_span_records,
         )
-        self._last_barrier = attempt.restored_id
-        self.gate = SourceGate(self._gate_options, self.scheduler.now, self._last_barrier)
+        self.gate = SourceGate(self._gate_options, self.scheduler.now, attempt.restored_id)
         self._started = False
         """The first heartbeat has come."""
         self._may_emit = not attempt.drains
@@ -155,7 +154,7 @@ class Source(Subtask):
             case ("heartbeat", heartbeat):
                 if not self._started:
                     self._started = True
-                    self.gate = SourceGate(self._gate_options, now, self._last_barrier)
+                    self._act(self.gate.handle(events.ReadingBegins(), now))
                     self._refilled = (now, 0.0)
                 self._act(self.gate.handle(events.HeartbeatReceived(heartbeat), now))
             case ("complete", n, _):
