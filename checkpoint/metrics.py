@@ -38,11 +38,45 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("estimatedTimeToConsumeMs", "gauge", "ms", "How long the queued input takes at the measured rate."),
     Metric("bufferBudgetBytes", "gauge", "bytes", "Current input budget of the subtask, set by debloating."),
     Metric(
+        "watermark",
+        "gauge",
+        "ms",
+        "The last watermark that the subtask has passed on, since the epoch; none before the first, 2^63 - 1 at the "
+        "end.",
+    ),
+    Metric(
+        "watermarkLagMs",
+        "gauge",
+        "ms",
+        "How far the watermark is behind the clock of the host; below 0 = ahead of it. None before the first one and "
+        "at the end.",
+    ),
+    Metric(
+        "recordsLate",
+        "counter",
+        "records",
+        "Records whose timestamp was not above the watermark where assign_timestamps took it, in this attempt.",
+    ),
+    Metric(
+        "recordsAhead",
+        "counter",
+        "records",
+        "Records that did not move the watermark, since their timestamps were further ahead than max_ahead, in this "
+        "attempt.",
+    ),
+    Metric(
+        "timersDropped",
+        "counter",
+        "timers",
+        "Event timers not set at the end of event time, since timers would have set each other for ever.",
+    ),
+    Metric(
         "waitingMs",
         "gauge",
         "ms",
         "How long the subtask's source or sinks have waited for something outside of the job, such as brokers that are "
-        "down; 0 when they don't. `waits` beside it, and in `handle.metrics()`, says for what.",
+        "down, or its event time for records or watermarks; 0 when they don't. `waits` beside it, and in "
+        "`handle.metrics()`, says for what.",
     ),
     Metric("pendingCommits", "gauge", "epochs", "Completed checkpoints whose output is not committed yet."),
     Metric("recordsSkipped", "counter", "records", "Bad records left out by a source's on_bad_record option."),

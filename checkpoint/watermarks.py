@@ -1,12 +1,13 @@
 """The watermark of a subtask: the minimum of what its input channels said (pure).
 
 A channel whose watermark is `MAX_WATERMARK` has ended: no event time comes there any more, so it holds nothing back.
-A channel that has told no watermark yet holds everything back; an idle one holds nothing back.
+A channel that has told no watermark yet holds everything back; an idle one holds nothing back. Watermarks that a
+channel tells while it is idle follow the clock: they count once nobody else has anything to say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final
 
 MAX_WATERMARK: Final = 2**63 - 1
@@ -16,11 +17,17 @@ _UNKNOWN: Final = -(2**63) - 1
 
 
 class _Channel:
-    __slots__ = ("idle", "value")
+    __slots__ = ("follows_clock", "idle", "last", "value")
 
-    def __init__(self, value: int | None = None, idle: bool = False) -> None:
+    def __init__(
+        self, value: int | None = None, idle: bool = False, follows_clock: bool = False, last: int | None = None
+    ) -> None:
         self.value = value
         self.idle = idle
+        self.follows_clock = follows_clock
+        """It is idle, and has told a watermark since it is."""
+        self.last = last
+        """Its last watermark before it ended."""
 
 
 class WatermarkCombiner:
@@ -36,11 +43,19 @@ class WatermarkCombiner:
     real channels, which begin as unknown.
     """
 
-    def __init__(self, channels: Iterable[Hashable]) -> None:
+    def __init__(self, channels: Iterable[Hashable], counts: Callable[[Hashable], bool] = lambda channel: True) -> None:
+        """
+        Args:
+            counts: whether a channel, real or virtual, is one that watermarks come from. Others are left out, unless
+                there are no others.
+        """
+        self._counts = counts
         self._real = {channel: _Channel() for channel in channels}
         self._virtual: dict[Hashable, _Channel] = {}
         self._draining = False
         """The virtual channels count."""
+        self._end_of_data: int | None = None
+        """The highest watermark of all before the last, once all have ended."""
         self.combined: int | None = None
         """Milliseconds since the epoch; `None` = unknown yet."""
         self.emitted: int | None = None
@@ -59,6 +74,10 @@ class WatermarkCombiner:
         """
         one = self._channel(channel, restored)
         if one.value is None or timestamp > one.value:
+            if timestamp == MAX_WATERMARK:
+                one.last = one.value
+            elif one.idle:
+                one.follows_clock = True
             one.value = timestamp
             self._combine()
 
@@ -70,7 +89,7 @@ class WatermarkCombiner:
         """
         one = self._channel(channel, restored)
         if idle is not one.idle:
-            one.idle = idle
+            one.idle, one.follows_clock = idle, False
             self._combine()
 
     def on_end(self, channel: Hashable) -> None:
@@ -88,11 +107,39 @@ class WatermarkCombiner:
         return combined
 
     @property
+    def reached(self) -> int | None:
+        """Up to where timers are due now, and what is passed on next or was last. Before event time ends, it reaches
+        the end of the data: the highest watermark that a channel had told before it ended."""
+        if self.combined == MAX_WATERMARK:
+            last = self._end_of_data
+            if last is not None and (self.emitted is None or last > self.emitted):
+                return last
+        return self.combined
+
+    @property
     def idle(self) -> bool:
         """Every channel is idle or has ended, and not all have ended."""
-        counting = (self._virtual if self._draining else self._real).values()
-        open_ = [one for one in counting if one.value != MAX_WATERMARK]
+        open_ = self._open()
         return bool(open_) and all(one.idle for one in open_)
+
+    @property
+    def follows_clock(self) -> bool:
+        """Every channel is idle or has ended, and some tell what the clock says."""
+        return self.idle and any(one.follows_clock for one in self._open())
+
+    @property
+    def any_told(self) -> bool:
+        """Whether some channel has told a watermark."""
+        return any(one.value is not None for one in self._counting())
+
+    def holding(self) -> list[tuple[Hashable, int | None]]:
+        """The channels that the watermark waits for, with theirs: those that have told none; else the lowest ones."""
+        channels = self._virtual if self._draining else self._real
+        among = set(self._counting())
+        open_ = [(id, one) for id, one in channels.items() if one in among and one.value != MAX_WATERMARK]
+        active = [(id, one) for id, one in open_ if not one.idle]
+        lowest = min((_value(one) for _, one in active), default=None)
+        return [(id, one.value) for id, one in active if _value(one) == lowest]
 
     def passed(self, timestamp: int) -> None:
         """All timers up to `timestamp` have fired, and it was sent on."""
@@ -105,7 +152,7 @@ class WatermarkCombiner:
         """State that `restore` takes."""
         if self._draining:
             return {"channels": [], "emitted": self.emitted, "draining": True}
-        channels = [[id, one.value, one.idle] for id, one in self._real.items()]
+        channels = [[id, one.value, one.idle, one.follows_clock, one.last] for id, one in self._real.items()]
         return {"channels": channels, "emitted": self.emitted, "draining": False}
 
     def restore(self, states: Iterable[Mapping[str, Any]], same_topology: bool, virtual: Iterable[Hashable]) -> None:
@@ -119,11 +166,11 @@ class WatermarkCombiner:
         states = list(states)
         draining = any(state["draining"] for state in states)
         if same_topology and not draining:
-            for id, value, idle in (one for state in states for one in state["channels"]):
+            for id, *rest in (one for state in states for one in state["channels"]):
                 if id in self._real:
-                    self._real[id] = _Channel(value, idle)
+                    self._real[id] = _Channel(*rest)
         elif not draining:
-            known = {id: _Channel(value, idle) for state in states for id, value, idle in state["channels"]}
+            known = {id: _Channel(*rest) for state in states for id, *rest in state["channels"]}
             self._virtual = {id: known.get(id) or _Channel() for id in virtual}
             self._draining = True
         else:
@@ -149,14 +196,23 @@ class WatermarkCombiner:
             return self._real[channel]
         return self._virtual[channel] if self._virtual else _Channel()
 
+    def _counting(self) -> list[_Channel]:
+        channels = self._virtual if self._draining else self._real
+        return [one for id, one in channels.items() if self._counts(id)] or list(channels.values())
+
+    def _open(self) -> list[_Channel]:
+        return [one for one in self._counting() if one.value != MAX_WATERMARK]
+
     def _combine(self) -> None:
-        counting = (self._virtual if self._draining else self._real).values()
-        open_ = [one for one in counting if one.value != MAX_WATERMARK]
-        if counting and not open_:
+        open_ = self._open()
+        if not open_ and self._counting():
             lowest = MAX_WATERMARK
+            self._end_of_data = max((one.last for one in self._counting() if one.last is not None), default=None)
+        elif active := [one for one in open_ if not one.idle]:
+            lowest = min(map(_value, active))
         else:
-            # While all are idle nothing is known of the time.
-            lowest = min((_value(one) for one in open_ if not one.idle), default=_UNKNOWN)
+            # While all are idle nothing is known of the time but what the clock says, counted from the newest record.
+            lowest = max((_value(one) for one in open_ if one.follows_clock), default=_UNKNOWN)
         if lowest > (_UNKNOWN if self.combined is None else self.combined):
             self.combined = lowest
 

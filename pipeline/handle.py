@@ -16,6 +16,7 @@ from pipeline.errors import JobCancelled, JobFailed, PipelineError
 from pipeline.logs import log_by_default
 from pipeline.runtime.driver.attempt_context import CheckpointRequest, NotTriggered
 from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
+from pipeline.runtime.driver.event_time_status import COUNTED
 from pipeline.runtime.driver.job_master import JobMaster
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.operations import OperationsServer
@@ -195,7 +196,7 @@ class JobHandle:
         subtasks = {name: dict(values) for name, values in dict(self._master.progress.metrics).items()}
         totals = {
             name: sum(values.get(name) or 0 for values in subtasks.values())
-            for name in ("recordsIn", "recordsOut", "bytesIn", "inFlightBytes", "sourceGateClosedMs")
+            for name in ("recordsIn", "recordsOut", "bytesIn", "inFlightBytes", "sourceGateClosedMs", *COUNTED)
         }
         waits = [{"what": wait.what, "who": wait.who, "since": wait.since} for wait in self._master.waits.now()]
         return {"subtasks": subtasks, "totals": totals, "waits": waits}

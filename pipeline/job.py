@@ -10,6 +10,7 @@ from checkpoint.config import CheckpointConfig
 from pipeline import settings
 from pipeline.buffers import BufferConfig
 from pipeline.errors import PipelineError
+from pipeline.event_time_inputs import check_event_time
 from pipeline.graph import Graph, Plan, StepKind, plan
 from pipeline.handle import JobHandle
 from pipeline.runtime.driver.job_options import JobOptions
@@ -79,8 +80,14 @@ class Pipeline:
         return Stream(self, self._graph.add(StepKind.SOURCE, id, source, number, []))
 
     def plan(self) -> Plan:
-        """The vertices and edges that will run (see `pipeline.graph`)."""
-        return plan(self._graph, self.max_parallelism)
+        """The vertices and edges that will run (see `pipeline.graph`).
+
+        Raises:
+            PipelineError: it can't run, or event time would stand still where it is used.
+        """
+        planned = plan(self._graph, self.max_parallelism)
+        check_event_time(planned)
+        return planned
 
     def start(
         self,

@@ -18,12 +18,22 @@ class WatermarkStrategy:
     """A field name (of a dict), an index (of a list) or a function of the record."""
     lateness: int
     """Milliseconds."""
-    idle_after: float | None
+    idle_after: float | None = None
     """Seconds."""
+    quiet_after: float | None = None
+    """Seconds."""
+    max_ahead: int | None = None
+    """Milliseconds."""
 
     @classmethod
     def bounded(
-        cls, field_or_function: str | int | Callable[[Any], int], lateness: Seconds, idle_after: Seconds | None = None
+        cls,
+        field_or_function: str | int | Callable[[Any], int],
+        lateness: Seconds,
+        idle_after: Seconds | None = None,
+        *,
+        quiet_after: Seconds | None = None,
+        max_ahead: Seconds | None = None,
     ) -> WatermarkStrategy:
         """Records may come out of order by `lateness` at most: the watermark is that far behind the largest timestamp.
 
@@ -32,6 +42,13 @@ class WatermarkStrategy:
             lateness: seconds or `timedelta`.
             idle_after: a split (of Kafka: a partition) without records for so long holds the others back no more;
                 `None` = it always does.
+            quiet_after: when no split has had records for so long, the watermark goes on with the clock, counted from
+                the newest record, so that the last timers fire; what comes later with older timestamps is late. A split
+                that is quiet for so long holds the others back no more, as with `idle_after`. `None` = without records
+                event time stands still.
+            max_ahead: a record whose timestamp is further ahead than that does not move the watermark: ahead of the
+                clock of the host, or ahead of all that its split has had, as long as nothing more of that kind comes.
+                Such records are counted and named in the log, and go on like others. `None` = all are believed.
 
         Raises:
             ValueError: an argument has a value that it can't have.
@@ -42,7 +59,22 @@ class WatermarkStrategy:
         late = seconds(lateness, "lateness")
         if late == math.inf:
             raise ValueError("lateness must be finite: no watermark would ever come")
-        idle = None if idle_after is None else seconds(idle_after, "idle_after")
-        if idle == 0:
-            raise ValueError("idle_after must be above 0, or None for never")
-        return cls(field_or_function, round(late * 1000), idle)
+        idle = _longer_than_nothing(idle_after, "idle_after")
+        quiet = _longer_than_nothing(quiet_after, "quiet_after")
+        ahead = _longer_than_nothing(max_ahead, "max_ahead")
+        return cls(
+            field_or_function,
+            round(late * 1000),
+            idle,
+            quiet,
+            None if ahead is None or ahead == math.inf else max(1, round(ahead * 1000)),
+        )
+
+
+def _longer_than_nothing(value: Seconds | None, name: str) -> float | None:
+    if value is None:
+        return None
+    given = seconds(value, name)
+    if given == 0:
+        raise ValueError(f"{name} must be above 0, or None for never")
+    return given

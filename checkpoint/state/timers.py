@@ -17,6 +17,8 @@ from checkpoint.state.groups import KeyContext, KeyGroupMap
 EVENT_TIMERS: Final = "event timers"
 PROCESSING_TIMERS: Final = "processing timers"
 """Names of the internal states. No attribute of a class has a space in its name."""
+AT_END: Final = 10
+"""How many timers of a key may be set by timers that fire at the end of time."""
 TIMER_STATES: Final = frozenset({EVENT_TIMERS, PROCESSING_TIMERS})
 
 _LOWEST: Final = -(2**63)
@@ -52,9 +54,16 @@ class Timers:
         self._index: list[bytes] = []
         self._live = 0
         self._sorted = True
+        self.ending = False
+        """A timer fires because the clock has ended. Were it to set the next one for ever, there would be no end."""
+        self.dropped = 0
+        """How many were not set, because time had ended."""
+        self._set_at_end: dict[bytes, int] = {}
+        """By key, how many timers were set by others that fired at the end."""
 
     def register(self, at: int) -> None:
-        """Set a timer for the current key; does nothing if it is set already.
+        """Set a timer for the current key; does nothing if it is set already. What timers set that fire at the
+        end of time is dropped and counted behind the first `AT_END` of a key.
 
         Args:
             at: milliseconds since the epoch; may lie in the past.
@@ -64,8 +73,17 @@ class Timers:
             TypeError: `at` is no int.
             ValueError: `at` is outside of 64 bits.
         """
+        if self.ending and type(at) is int and at > _HIGHEST:
+            self.dropped += 1
+            return
         entry, group = self._entry(at)
         if entry not in group.data:
+            if self.ending:
+                key = self._context.key
+                if self._set_at_end.get(key, 0) >= AT_END:
+                    self.dropped += 1
+                    return
+                self._set_at_end[key] = self._set_at_end.get(key, 0) + 1
             group.put(entry, None)
             self._live += 1
             if self._sorted:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from rich.table import Table
 
 from pipeline.cli.drawing import human_size, human_time, open_console, say, table_of, time_of
+from pipeline.runtime.driver.event_time_status import sentence
 from pipeline.runtime.driver.waits import Wait, by_what, names
 
 _PHASES: Final = ("cancel", "wait", "start", "restore", "catch_up")
@@ -67,6 +68,8 @@ def print_status(job: dict[str, Any]) -> None:
         since = waits[0].since
         lasts = human_time(max(0.0, time.time() - since))
         say(console, f"{'waits for:':13}{what}, for {lasts}, since {time_of(since)} UTC: {names(waits)}")
+    for row in job["event_time"]:
+        say(console, f"{'event time:':13}{row['vertex']}: {sentence(row)}")
     if job["failure"] is not None:
         say(console, f"{'failure:':13}{job['failure']}")
     for table in (_vertices(job), _checkpoints(job), _recoveries(job)):

@@ -190,6 +190,21 @@ class OperatorHarness:
         self._event_time.on_clock(self.clock.advance(seconds))
         return self._fire()
 
+    def end_of_input(self) -> list[Any]:
+        """All input has ended: event time ends as with `watermark(2**63 - 1)`, and processing timers that are not due
+        never fire.
+
+        Returns:
+            What was emitted.
+        """
+        self._event_time.end_of_input()
+        return self._fire()
+
+    @property
+    def timers_dropped(self) -> int:
+        """Event timers that were not set, since timers would have set each other for ever at the end of event time."""
+        return 0 if self._backend is None else self._backend.event_timers.dropped
+
     def _fire(self) -> list[Any]:
         before = len(self.outputs)
         self._event_time.fire()

@@ -135,15 +135,18 @@ def test_the_combined_watermark_is_the_highest_minimum_so_far_over_any_restarts(
     one = WatermarkCombiner(CHANNELS)
     value: dict[str, int | None] = dict.fromkeys(CHANNELS)
     idle = dict.fromkeys(CHANNELS, False)
+    by_clock = dict.fromkeys(CHANNELS, False)
     highest: int | None = None
     for event, channel, argument in events:
         before = (one.combined, one.emitted)
         match event:
             case "watermark":
                 one.on_watermark(channel, argument)
-                value[channel] = max(argument, -1 if value[channel] is None else value[channel])
+                if value[channel] is None or argument > value[channel]:
+                    value[channel], by_clock[channel] = argument, idle[channel]
             case "idle":
                 one.on_idle(channel, argument)
+                by_clock[channel] &= argument
                 idle[channel] = argument
             case "end":
                 one.on_end(channel)
@@ -160,6 +163,9 @@ def test_the_combined_watermark_is_the_highest_minimum_so_far_over_any_restarts(
             highest = MAX_WATERMARK
         elif active and None not in active:
             highest = max(min(v for v in active if v is not None), -1 if highest is None else highest)
+        elif not active:
+            told = [v for c in open_ if by_clock[c] and (v := value[c]) is not None]
+            highest = max([*told, *([] if highest is None else [highest])], default=None)
         assert one.combined == highest
         assert one.idle == (bool(open_) and not active)
         for earlier, now in zip(before, (one.combined, one.emitted), strict=True):

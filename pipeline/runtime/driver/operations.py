@@ -20,6 +20,7 @@ from pipeline.errors import PipelineError
 from pipeline.runtime import running_jobs
 from pipeline.runtime.auth import AuthenticationError, authenticate_client, authenticate_server, new_secret
 from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
+from pipeline.runtime.driver.event_time_status import event_time_of
 from pipeline.runtime.wire import ConnectionLost, ControlConnection, Message, shut_down
 
 if TYPE_CHECKING:
@@ -201,6 +202,7 @@ def _records(metrics: dict[str, Any]) -> dict[str, Any]:
         "vertices": {name: dict(sums) for name, sums in vertices.items()},
         "totals": metrics["totals"],
         "waits": metrics["waits"],
+        "event_time": event_time_of(metrics["subtasks"]),
     }
 
 

@@ -15,7 +15,9 @@ from pipeline.runtime.subtask.chain import Chain
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.record_writer import RecordWriter
+from pipeline.runtime.subtask.task_metrics import TaskMetrics
 from pipeline.runtime.subtask.time_domain import TimeDomain
+from pipeline.runtime.subtask.time_report import TimeReport
 
 _READER: Final = "reader"
 """The input of a source: it tells no watermark but the last."""
@@ -38,6 +40,7 @@ class EventTime:
         mailbox: Mailbox,
         channels: Iterable[ChannelName] | None,
         splits: Callable[[], Sequence[Any] | None] = lambda: None,
+        left_out: Collection[EdgeName] = (),
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
@@ -45,6 +48,7 @@ class EventTime:
         Args:
             backend: of the chain's head, if it is a keyed operator.
             channels: the inputs; `None` = a source.
+            left_out: input edges that the watermark doesn't wait for (`TimedInputs.left_out`).
             splits: of a source, `SourceReader.splits`.
             clock: seconds, monotonic; the one that `on_clock` is called with.
             wall_clock: seconds since the epoch, for processing timers.
@@ -54,13 +58,19 @@ class EventTime:
         self._backend = backend
         self._mailbox = mailbox
         self._is_source = channels is None
-        self._combiner = WatermarkCombiner([_READER] if channels is None else channels)
+        self._combiner = (
+            WatermarkCombiner([_READER])
+            if channels is None
+            else WatermarkCombiner(channels, lambda channel: channel.edge not in left_out)  # type: ignore[attr-defined]
+        )
         self._channels = [_READER] if channels is None else list(channels)
         self._splits = splits
         self._next_splits = 0.0
         self._clock = clock
         self._wall_clock = wall_clock
         self._wall_ms = self._read_wall_clock()
+        self._ended = False
+        """The input has: processing time goes on no more."""
         self._head = chain.time.head
         self._generated = chain.time.generated
         self._pending: dict[str, int] = {}
@@ -73,6 +83,18 @@ class EventTime:
             self._writers.setdefault(self._name(chain.time.of[writer.edge.upstream_step]), []).append(writer)
         for domain in self._generated:
             domain.wake = lambda domain=domain: self._tell_idle(domain, False)  # type: ignore[misc]
+            assert domain.generator is not None
+            domain.generator.wall_clock = wall_clock
+        for domain in (self._head, *self._generated):
+            domain.since = clock()
+        self._report = TimeReport(
+            self._head.step,
+            self._head,
+            self._generated,
+            self._combiner,
+            None if backend is None else backend.event_timers,
+            wall_clock,
+        )
 
     def open(self) -> None:
         """Called once, after `restore` and before anything else."""
@@ -104,7 +126,8 @@ class EventTime:
 
     def end_of_input(self) -> None:
         """All input has ended, or the source has: event time ends, too. `EndOfInput` may be sent on once nothing is due
-        any more; that all event timers fire may take its time."""
+        any more; that all event timers fire may take its time. Processing timers that are not due yet never fire."""
+        self._ended = True
         for channel in self._channels:
             self._combiner.on_end(channel)
         self._to_do = True
@@ -116,7 +139,8 @@ class EventTime:
             held_up: input was not looked at since the last call, for want of room or because the source's gate is
                 closed, so that no split counts as idle for that.
         """
-        self._wall_ms = self._read_wall_clock()
+        if not self._ended:
+            self._wall_ms = self._read_wall_clock()
         if not self._generated:
             return
         if now >= self._next_splits:
@@ -132,9 +156,18 @@ class EventTime:
     def seconds_to_next(self, now: float) -> float:
         """How long the task may wait for input before `on_clock` has something to do."""
         times = [generator.seconds_to_next(now) for _, generator in self._running()]
-        if self._backend is not None and (at := self._backend.processing_timers.next) is not None:
+        if self._backend is not None and not self._ended and (at := self._backend.processing_timers.next) is not None:
             times.append(max(0.0, at / 1000 - self._wall_clock()))
         return min(times, default=float("inf"))
+
+    def report(self, metrics: TaskMetrics, waits: bool) -> None:
+        """Tell how far event time is, and with `waits` whom it waits for."""
+        now = self._clock()
+        for name, value in self._report.gauges().items():
+            metrics.gauge(name, value)
+        self._report.log(now)
+        if waits:
+            self._report.tell(metrics.waiting, now)
 
     # -- what follows -------------------------------------------------------------------------------------------
 
@@ -146,8 +179,8 @@ class EventTime:
         backend = self._backend
         if backend is None:
             return False
-        combined = self._combiner.combined
-        return (combined is not None and backend.event_timers.due(combined)) or backend.processing_timers.due(
+        reached = self._combiner.reached
+        return (reached is not None and backend.event_timers.due(reached)) or backend.processing_timers.due(
             self._wall_ms
         )
 
@@ -177,16 +210,21 @@ class EventTime:
         combiner, backend = self._combiner, self._backend
         if self._head.idle and not combiner.idle:
             self._tell_idle(self._head, False)
-        combined = combiner.combined
-        if backend is not None and combined is not None:
-            timer = backend.event_timers.pop(combined)
+        reached = combiner.reached
+        if backend is not None and reached is not None:
+            timer = backend.event_timers.pop(reached)
             if timer is not None:
-                self._fire_timer(backend, timer, timer.at, combined)
+                backend.event_timers.ending = reached == MAX_WATERMARK
+                try:
+                    self._fire_timer(backend, timer, timer.at, reached)
+                finally:
+                    backend.event_timers.ending = False
                 return True
         if self._to_do:
-            if (pending := combiner.pending) is not None:
-                self._pass_on(self._head, pending)
-                combiner.passed(pending)
+            if combiner.pending is not None:
+                assert reached is not None
+                self._pass_on(self._head, reached)
+                combiner.passed(reached)
                 return True
             if self._pending:
                 for domain in self._generated:
@@ -218,14 +256,20 @@ class EventTime:
             return
         context, flush = self._context, self._chain.flush_batches
         self._leave_key()
-        if domain.idle:
-            self._tell_idle(domain, False)
+        if timestamp == MAX_WATERMARK and domain.generator is not None:
+            newest = domain.generator.newest
+            if newest is not None:
+                self._pass_on(domain, newest)  # the end of the data comes before the end of time
+        # A watermark behind an idle status is one that follows the clock.
+        told_by = self._combiner if domain.generator is None else domain.generator
+        self._tell_idle(domain, timestamp != MAX_WATERMARK and told_by.follows_clock)
         flush()
         for on_watermark in domain.on_watermark:
             context.watermark = timestamp
             on_watermark(timestamp)
             flush()
         domain.watermark = timestamp
+        domain.since = self._clock()
         self._send(domain, Watermark(timestamp))
         if domain.generator is not None:
             domain.generator.passed(timestamp, self._clock())
@@ -337,7 +381,11 @@ class EventTime:
         own = self._own(states) if same_topology or domain.by_split else None
         told = states if own is None or domain.by_split else [own]
         domain.generator.restore(
-            [{**one, "splits": [(_hashable(id), at) for id, at in one["splits"]]} for one in told], own
+            [
+                {**one, **{part: [(_hashable(id), n) for id, n in one.get(part, ())] for part in ("splits", "quiet")}}
+                for one in told
+            ],
+            own,
         )
         domain.watermark = domain.generator.emitted
         domain.idle = own is not None and own["idle"]

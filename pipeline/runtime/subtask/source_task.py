@@ -22,6 +22,8 @@ _POLL_SECONDS = 0.01
 """A source can't be woken by mail while it polls, so it never waits for longer."""
 _GUESSED_BYTES = 100
 """Size of a record whose source doesn't tell."""
+_HELD_UP_SECONDS = 1.0
+"""Without a poll for so long a source counts as held up, by what its records go through."""
 
 
 class SourceTask(Task):
@@ -61,6 +63,7 @@ class SourceTask(Task):
         """How many rows of a record batch are pushed at once."""
         self._bytes_per_record = 0.0
         self._paused = False
+        self._polled_at = time.monotonic()
 
     def _step(self) -> None:
         if not self._may_process():
@@ -88,8 +91,10 @@ class SourceTask(Task):
         allowance = self._gate.record_allowance()
         most = _MOST_RECORDS if allowance is None else max(1, min(_MOST_RECORDS, allowance))
         started = time.monotonic()
-        if not self._take(self._reader.poll(most, _POLL_SECONDS)):
-            self.metrics.idle_s += time.monotonic() - started
+        taken = self._take(self._reader.poll(most, _POLL_SECONDS))
+        self._polled_at = time.monotonic()
+        if not taken:
+            self.metrics.idle_s += self._polled_at - started
 
     def _take(self, polled: SourceBatch | list[Any] | pa.RecordBatch | End | None) -> bool:
         """Put what was polled in hand; whether there was anything."""
@@ -219,7 +224,7 @@ class SourceTask(Task):
     def _on_clock(self, now: float) -> None:
         # A source that may not read, or finds no room, is not idle.
         waits = self._restoring or self._awaits_drain or self._stopped_by is not None
-        reads = self._gate.is_open and not waits and self._may_process()
+        reads = self._gate.is_open and not waits and self._may_process() and now - self._polled_at < _HELD_UP_SECONDS
         self.event_time.on_clock(now, held_up=not reads)
         if self._started:
             self._act(self._gate.handle(events.Tick(), now))

@@ -146,7 +146,7 @@ class Task(ABC):
                 if self._started and not self._quiet:
                     self._step()
                 else:
-                    self._wait_for_work()
+                    self._wait_for_mail()
             self._set_gauges()
         except BaseException as error:
             # Closing may take its time (a commit under way), and recovery needn't wait for it.
@@ -188,6 +188,7 @@ class Task(ABC):
         metrics.bytes_out = sum(writer.sent_bytes for writer in writers)
         metrics.records_out = sum(writer.records for writer in writers) + sum(s.records for s in self.sinks.values())
         metrics.gauge("overdraftBytes", max((writer.overdraft_bytes for writer in writers), default=0))
+        self.event_time.report(metrics, waits=self._started and not self._quiet)
 
     def _in_flight_bytes(self) -> int:
         """Bytes queued; from any thread."""
@@ -281,6 +282,12 @@ class Task(ABC):
         if unsent:
             timeout = min(timeout, max(0.0, self._next_flush - started))
         self.mailbox.wait(timeout)
+        self.metrics.idle_s += time.monotonic() - started
+
+    def _wait_for_mail(self) -> None:
+        """While nothing may be processed, whatever is due."""
+        started = time.monotonic()
+        self.mailbox.wait(self._longest_wait(started))
         self.metrics.idle_s += time.monotonic() - started
 
     def _longest_wait(self, now: float) -> float:

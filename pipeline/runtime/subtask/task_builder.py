@@ -24,6 +24,7 @@ from checkpoint.storage.local_copies import LocalCopies, StorageWithCopies
 from checkpoint.storage.naming import shared_path
 from checkpoint.storage.staging import SharedStaging
 from checkpoint.storage.storage import CheckpointStorage
+from pipeline.event_time_inputs import TimedInputs
 from pipeline.graph import Plan, StepKind, Vertex
 from pipeline.operators import KeyedOperator
 from pipeline.partitioners import Distribution
@@ -227,6 +228,7 @@ class TaskBuilder:
             mailbox=self._mailbox,
             channels=channels if reader is None else None,
             splits=reader.splits if reader is not None else lambda: None,
+            left_out=TimedInputs(self._plan).left_out(self._vertex),
         )
         restore, vertex, same = self._deployment.restore, self._vertex, self._deployment.same_topology
         if self._deployment.restored_checkpoint:

@@ -28,6 +28,10 @@ class TimeDomain:
         """The last one passed on."""
         self.idle = False
         """What was told downstream."""
+        self.since = 0.0
+        """When the last watermark was passed on, or the subtask began, by the task's clock."""
+        self.late = 0
+        """Records that an `assign_timestamps` step has found at or below its watermark."""
         self.children: list[TimeDomain] = []
         """Domains that begin with a step of this one."""
         self.on_watermark: list[Push] = []
@@ -51,7 +55,9 @@ class TimeDomains:
             domain = self.head if step.chained_to is None else self.of[step.chained_to]
             if step.kind is StepKind.ASSIGN_TIMESTAMPS:
                 strategy: WatermarkStrategy = step.payload
-                generator = WatermarkGenerator(strategy.lateness, strategy.idle_after, clock())
+                generator = WatermarkGenerator(
+                    strategy.lateness, strategy.idle_after, clock(), strategy.quiet_after, strategy.max_ahead
+                )
                 child = TimeDomain(step.id, generator, _sees_splits(step, steps))
                 domain.children.append(child)
                 self.generated.append(child)
@@ -83,6 +89,7 @@ def assigner(step: str, strategy: WatermarkStrategy, context: Context, domain: T
     """Hands records on with their timestamps, and shows those to the domain's generator."""
     timestamp_of, generator, by_split = _extractor(step, strategy), domain.generator, domain.by_split
     assert generator is not None
+    max_ahead = generator.max_ahead
     last: Any = None
     split = generator.split(None) if not by_split else None
 
@@ -100,14 +107,21 @@ def assigner(step: str, strategy: WatermarkStrategy, context: Context, domain: T
             if split is None or id is not last:
                 last, split = id, generator.split(id)
         assert split is not None
-        if at > split.largest:
-            split.largest = at
         if not split.touched:
-            generator.touch(split)
+            generator.touch(split, at)
             if domain.idle:
                 domain.wake()
+        largest = split.largest
+        if at > largest:
+            if at - largest <= max_ahead and at <= generator.horizon:
+                split.largest = at
+            else:
+                generator.jump(split, at)
+        watermark = domain.watermark
+        if watermark is not None and at <= watermark:
+            domain.late += 1
         outer_timestamp, outer_watermark = context.timestamp, context.watermark
-        context.timestamp, context.watermark = at, domain.watermark
+        context.timestamp, context.watermark = at, watermark
         downstream(value)
         context.timestamp, context.watermark = outer_timestamp, outer_watermark
 

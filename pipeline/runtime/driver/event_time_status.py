@@ -1,0 +1,56 @@
+"""How far event time is in each vertex, from what its subtasks report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from checkpoint.watermarks import MAX_WATERMARK
+
+_WORDS: Final = {
+    "recordsLate": "records late",
+    "recordsAhead": "records too far ahead",
+    "timersDropped": "timers dropped at the end",
+}
+COUNTED: Final = tuple(_WORDS)
+"""Counters of event time, by metric."""
+
+
+def event_time_of(subtasks: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Of every vertex that has had a watermark or counts something: its lowest watermark and the largest lag.
+
+    Args:
+        subtasks: metrics by subtask, as in `JobHandle.metrics()["subtasks"]`.
+    """
+    vertices: dict[str, list[Mapping[str, Any]]] = {}
+    for name, values in subtasks.items():
+        vertices.setdefault(name.rpartition("[")[0], []).append(values)
+    rows = []
+    for vertex, all_ in vertices.items():
+        watermarks = [values.get("watermark") for values in all_]
+        told = [one for one in watermarks if one is not None]
+        counts = {name: sum(values.get(name) or 0 for values in all_) for name in COUNTED}
+        if told or any(counts.values()):
+            lags = [lag for values in all_ if (lag := values.get("watermarkLagMs")) is not None]
+            lowest = min(told, default=None) if len(told) == len(watermarks) else None
+            rows.append({"vertex": vertex, "watermark": lowest, "watermarkLagMs": max(lags, default=None), **counts})
+    return rows
+
+
+def sentence(row: Mapping[str, Any]) -> str:
+    """One row in words, without the vertex."""
+    watermark, lag = row["watermark"], row["watermarkLagMs"]
+    if watermark is None:
+        parts = ["no watermark in some subtasks yet"]
+    elif watermark == MAX_WATERMARK:
+        parts = ["ended"]
+    else:
+        parts = [f"watermark {watermark}"]
+        if lag is not None:
+            parts.append(f"{abs(lag) / 1000:,.1f} s {'behind' if lag >= 0 else 'ahead of'} the clock")
+    for name, words in zip(
+        COUNTED, ("records late", "records too far ahead", "timers dropped at the end"), strict=True
+    ):
+        if row[name]:
+            parts.append(f"{row[name]:,.0f} {words}")
+    return ", ".join(parts)

@@ -1,0 +1,158 @@
+"""What a subtask tells of its event time: how far it is, what comes late, who holds it back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from checkpoint.elements import ChannelName
+from checkpoint.state.timers import Timers
+from checkpoint.waiting import Waiting
+from checkpoint.watermarks import MAX_WATERMARK, WatermarkCombiner
+from pipeline.runtime.subtask.time_domain import TimeDomain
+
+_LOG = logging.getLogger(__name__)
+STANDS_STILL: Final = 10.0
+"""Seconds without a new watermark after which the subtask says whom it waits for."""
+FAR_AHEAD: Final = 60_000
+"""Milliseconds by which a watermark may be ahead of the host's clock without a word."""
+_BETWEEN_LINES: Final = 30.0
+"""Seconds between two log lines about one thing."""
+_NAMED: Final = 3
+"""Splits or channels that a text names."""
+
+
+class TimeReport:
+    """Asked by the task thread a few times a second."""
+
+    def __init__(
+        self,
+        name: str,
+        head: TimeDomain,
+        generated: Sequence[TimeDomain],
+        combiner: WatermarkCombiner,
+        timers: Timers | None,
+        wall_clock: Callable[[], float],
+    ) -> None:
+        """
+        Args:
+            name: of the subtask's head step.
+            timers: event timers, if there are any.
+        """
+        self._name = name
+        self._head = head
+        self._generated = generated
+        self._combiner = combiner
+        self._timers = timers
+        self._wall_clock = wall_clock
+        self._told: set[str] = set()
+        """What `waiting` was told."""
+        self._logged: dict[str, tuple[float, int]] = {}
+        """By subject, when and what number was logged last."""
+
+    def gauges(self) -> dict[str, int | None]:
+        """By metric. The watermark is the one that goes downstream, the lowest if there are several."""
+        domains = self._generated or [self._head]
+        told = [domain.watermark for domain in domains]
+        watermark = None if None in told else min(one for one in told if one is not None)
+        live = watermark is not None and watermark != MAX_WATERMARK
+        return {
+            "watermark": watermark,
+            "watermarkLagMs": int(self._wall_clock() * 1000) - watermark if live and watermark is not None else None,
+            "recordsLate": sum(domain.late for domain in self._generated),
+            "recordsAhead": sum(one.generator.ahead for one in self._generated if one.generator is not None),
+            "timersDropped": 0 if self._timers is None else self._timers.dropped,
+        }
+
+    def log(self, now: float) -> None:
+        """Warn of records ahead and of timers dropped, if there are more of them."""
+        for domain in self._generated:
+            generator = domain.generator
+            if generator is not None and generator.last_ahead is not None:
+                split, at = generator.last_ahead
+                self._log(
+                    f"ahead {domain.step}",
+                    generator.ahead,
+                    now,
+                    f"assign_timestamps {domain.step!r}: %d records so far were further ahead than max_ahead and did "
+                    f"not move the watermark; the last one from {_split(split)} with timestamp {at}",
+                )
+        if self._timers is not None:
+            self._log(
+                "timers",
+                self._timers.dropped,
+                now,
+                f"step {self._name!r}: %d timers were dropped: they were set by timers that fired since event time has "
+                "ended, and would have set each other for ever",
+            )
+
+    def _log(self, subject: str, number: int, now: float, text: str) -> None:
+        when, before = self._logged.get(subject, (now - _BETWEEN_LINES, 0))
+        if number > before and now - when >= _BETWEEN_LINES:
+            self._logged[subject] = (now, number)
+            _LOG.warning(text, number)
+
+    def tell(self, waiting: Waiting, now: float) -> None:
+        """Say whom event time waits for."""
+        found = dict(self.waits(now))
+        for what in self._told - found.keys():
+            waiting.end(what)
+        for what, since in found.items():
+            waiting.begin(what, since)
+        self._told = set(found)
+
+    def waits(self, now: float) -> Iterable[tuple[str, float]]:
+        """What to tell, and since when by the task's clock."""
+        for domain in self._generated:
+            yield from self._generator_waits(domain, now)
+        if not self._generated or self._timers is not None or self._head.on_watermark:
+            yield from self._channel_waits(now)
+
+    def _generator_waits(self, domain: TimeDomain, now: float) -> Iterable[tuple[str, float]]:
+        generator, watermark = domain.generator, domain.watermark
+        if generator is None or watermark == MAX_WATERMARK:
+            return
+        if watermark is not None and watermark > int(self._wall_clock() * 1000) + FAR_AHEAD:
+            yield (
+                f"the clock to reach the watermark of {domain.step!r}, which is ahead of it: a record had a timestamp "
+                f"of {generator.newest} (max_ahead leaves such records out)",
+                domain.since,
+            )
+        elif now - domain.since >= STANDS_STILL and not generator.idle:
+            holding = generator.holding()
+            quiet = min((seconds for *_, seconds in holding), default=0.0)
+            splits = _list(_split(id) for id, *_ in holding)
+            if any(largest is None for _, largest, _ in holding):
+                yield f"a first record of {splits}, without which {domain.step!r} makes no watermark", domain.since
+            elif quiet >= STANDS_STILL:
+                yield f"records of {splits}, which hold the watermark of {domain.step!r} back", now - quiet
+
+    def _channel_waits(self, now: float) -> Iterable[tuple[str, float]]:
+        combiner, since = self._combiner, self._head.since
+        if now - since < STANDS_STILL or self._head.watermark == MAX_WATERMARK:
+            return
+        if combiner.idle:
+            if not combiner.follows_clock and combiner.combined is not None:
+                yield (
+                    f"records: all inputs of {self._name!r} are idle, so its event time stands still (quiet_after lets "
+                    "it go on)",
+                    since,
+                )
+            return
+        holding = [(id, value) for id, value in combiner.holding() if isinstance(id, ChannelName)]
+        upstream = _list(dict.fromkeys(f"{id.edge.upstream!r} (subtask {id.upstream})" for id, _ in holding))
+        if holding and holding[0][1] is not None:
+            yield f"a watermark of {upstream}, which is the furthest behind for {self._name!r}", since
+        elif holding and combiner.any_told:
+            yield f"a watermark of {upstream}, which has made none, for {self._name!r}", since
+
+
+def _split(id: Any) -> str:
+    return "the input" if id is None else f"split {id!r}"
+
+
+def _list(texts: Iterable[str]) -> str:
+    all_ = list(texts)
+    more = f" and {len(all_) - _NAMED} more" if len(all_) > _NAMED else ""
+    return ", ".join(all_[:_NAMED]) + more
