@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
+
+import pyarrow as pa
 
 from checkpoint.elements import EdgeName
 from pipeline.errors import PipelineError
@@ -53,6 +55,18 @@ class Step:
 
     def __str__(self) -> str:
         return f"step {self.id!r}"
+
+
+@dataclass(frozen=True)
+class BatchFunction:
+    """The payload of a `map_batches` step that has a schema."""
+
+    function: Callable[[Any], Any]
+    schema: pa.Schema
+    """Of the batches that are made of records."""
+
+    def __call__(self, batch: Any) -> Any:
+        return self.function(batch)
 
 
 class Graph:

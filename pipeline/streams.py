@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from checkpoint.formats.python_columns import PythonColumns
 from checkpoint.state import OF_SUBTASKS, BroadcastState, StateDescriptor, descriptors_of
 from pipeline.errors import PipelineError
-from pipeline.graph import Input, Step, StepKind
+from pipeline.graph import BatchFunction, Input, Step, StepKind
 from pipeline.operators import KeyedOperator, Operator
 from pipeline.partitioners import BROADCAST, FORWARD, REBALANCE, RESCALE, Distribution, KeySelector, Partitioner
 from pipeline.watermarks import WatermarkStrategy
@@ -45,14 +46,34 @@ class Stream:
         return self._functional(StepKind.FLAT_MAP, function, id, parallelism)
 
     def map_batches(
-        self, function: Callable[[pa.RecordBatch], Any], id: str | None = None, parallelism: int | None = None
+        self,
+        function: Callable[[pa.RecordBatch], Any],
+        id: str | None = None,
+        parallelism: int | None = None,
+        schema: pa.Schema | None = None,
     ) -> Stream:
         """Arrow in, Arrow out: `function` takes a record batch and returns a record batch, a table, or `None`.
 
-        Records are dicts; each field is a column, null where a record lacks it. How many rows a batch has depends on
-        how long the function takes, so no result may depend on it. If as many rows come out as went in, each
-        keeps its record's timestamp; else all get the batch's latest. There is no `ctx.key` behind it.
+        Records are dicts; each field is a column, null where a record lacks it. Without a `schema` all values of a
+        field in a batch must be of one type, which becomes the column's; with one they must fit it exactly. What would
+        be changed by becoming a column, or a record again, fails the step with field, row and value.
+
+        How many rows a batch has depends on how long the function takes, so no result may depend on it. If as many rows
+        come out as went in, each keeps its record's timestamp; else all get the batch's latest. There is no `ctx.key`
+        behind it.
         """
+        if schema is not None:
+            if not isinstance(schema, pa.Schema) or not schema.names or len(set(schema.names)) < len(schema.names):
+                raise PipelineError(f"the schema of map_batches is a pyarrow.Schema with fields, not {schema!r}")
+            if not callable(function):
+                raise PipelineError(f"map_batches takes the function first, an id as option; got {function!r}")
+            try:
+                columns = PythonColumns()
+                for field in schema:
+                    columns.builder(field, field.name)
+            except ValueError as error:
+                raise PipelineError(f"the schema of map_batches: {error}") from error
+            function = BatchFunction(function, schema)
         return self._functional(StepKind.MAP_BATCHES, function, id, parallelism)
 
     def assign_timestamps(

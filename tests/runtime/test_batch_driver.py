@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from edge_values import EVERYTHING, anything, same
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipeline.runtime.subtask.batch_driver import BatchDriver
 from pipeline.runtime.subtask.context import Context
@@ -39,6 +45,11 @@ class Step:
         for i, value in enumerate(values):
             self.context.timestamp = None if timestamps is None else timestamps[i]
             self.driver.push(value)
+
+    def push_as_one(self, values: list[Any]) -> None:
+        """In one batch."""
+        self.driver._values, self.driver._timestamps = list(values), [None] * len(values)
+        self.driver.flush()
 
     def sizes(self) -> list[int]:
         return [batch.num_rows for batch in self.batches]
@@ -78,6 +89,98 @@ def test_a_table_or_nothing_may_come_back() -> None:
     assert as_one_batch([{"a": 1}], table).rows == [{"a": 1}, {"a": 1}]
     assert as_one_batch([{"a": 1}], lambda batch: None).rows == []
     assert as_one_batch([{"a": 1}], lambda batch: batch.slice(0, 0)).rows == []
+
+
+# -- values ---------------------------------------------------------------------------------------------------
+
+
+INDIA = timezone(timedelta(hours=5, minutes=30))
+ODD = [
+    datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=INDIA), datetime(2026, 7, 2, tzinfo=ZoneInfo("Europe/Berlin")),
+    datetime(2026, 1, 2, tzinfo=timezone(timedelta(seconds=1))), [1, None], [1, 2.5], [[1], []], [[1], ["a"]],
+    {"x": 1, "y": {}}, {"x": {"y": 1.5}}, {"x": [{"y": 1}, {"z": 1}]}, Decimal("1.50"),
+]  # fmt: skip
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("ab"), anything | st.sampled_from(ODD), min_size=1), min_size=1))
+def test_values_come_out_of_a_batch_as_they_went_in_or_are_refused(values: list[Any]) -> None:
+    step = Step()
+    try:
+        step.push_as_one(values)
+    except TypeError as error:
+        assert "map_batches 'step'" in str(error)  # noqa: PT017
+        return
+    names = dict.fromkeys(name for value in values for name in value)
+    assert same(step.rows, [{name: value.get(name) for name in names} for value in values])
+
+
+@pytest.mark.parametrize("value", [*EVERYTHING, *ODD], ids=repr)
+def test_every_value_comes_out_of_a_batch_as_it_went_in_or_is_refused(value: Any) -> None:
+    for beside in (None, value, 1, 1.5, "a", b"a", {"x": 1}, [1]):
+        values = [{"v": beside}, {"v": value}]
+        step = Step()
+        try:
+            step.push_as_one(values)
+        except TypeError as error:
+            assert "the field 'v" in str(error) or "'v" in str(error)  # noqa: PT017
+            continue
+        assert same(step.rows, values)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "message"),
+    [
+        (1, 1.5, r"field 'v' is the int 1 in row 0 and the float 1.5 in row 2. Give a schema"),
+        ("a", b"a", r"the str 'a' in row 0 and the bytes b'a' in row 2"),
+        (True, 1, r"the bool True in row 0 and the int 1 in row 2"),
+        ({"a": 1}, {"b": 1}, r"dict with the fields 'a' .* dict with the fields 'b'"),
+        ([1], ["a"], r"field 'v\[\]' is the int 1"),
+        ({"a": 1}, {"a": "x"}, r"field 'v.a' is the int 1"),
+        (-1, 2**63, r"integers from -1 to 9223372036854775808"),
+        (datetime(2026, 1, 2), datetime(2026, 1, 2, tzinfo=UTC), r"time zone None .* time zone UTC"),
+    ],
+)
+def test_values_of_two_types_are_refused_with_both_rows(one: Any, other: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        Step().push_as_one([{"v": one}, {"v": None}, {"v": other}])
+
+
+def test_with_a_schema_values_must_fit_it_and_batches_have_its_types() -> None:
+    schema = pa.schema([("n", pa.float64()), ("s", pa.string())])
+    step = Step()
+    step.driver = BatchDriver("step", step.driver._function, step._emitted, step.context, ManualClock(), None, schema)
+    step.push_as_one([{"n": 1}, {"n": 1.5, "s": "a"}, {}])
+    assert step.batches[0].schema == schema
+    assert step.rows == [{"n": 1.0, "s": None}, {"n": 1.5, "s": "a"}, {"n": None, "s": None}]
+    for bad in ({"n": "1"}, {"n": 2**53 + 1}, {"s": b"a"}, {"other": 1}):
+        with pytest.raises(TypeError, match="map_batches 'step'"):
+            step.push_as_one([bad])
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([1], pa.timestamp("ns")),
+        pa.array([1], pa.time64("ns")),
+        pa.array([1], pa.duration("ns")),
+        pa.array([90_000], pa.time32("s")),
+        pa.array([2**60], pa.timestamp("s")),
+        pa.array([[1]], pa.list_(pa.timestamp("ns", "UTC"))),
+        pa.array([b"\xff"]).view(pa.string()),
+        pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_what_python_does_not_have_is_refused_when_it_becomes_a_record(column: Any) -> None:
+    with pytest.raises(TypeError, match=r"what the function returned can't become records.*Cast it in the function"):
+        Step(lambda batch: pa.table({"v": column})).push([{"a": 1}])
+
+
+def test_whole_microseconds_become_records_whatever_the_unit() -> None:
+    column = pa.array([1_000], pa.timestamp("ns", "UTC"))
+    step = Step(lambda batch: pa.table({"v": column, "h": pa.array([1.5]).cast(pa.float16())}))
+    step.push([{"a": 1}])
+    assert same(step.rows, [{"v": datetime(1970, 1, 1, microsecond=1, tzinfo=UTC), "h": 1.5}])
 
 
 # -- when -----------------------------------------------------------------------------------------------------

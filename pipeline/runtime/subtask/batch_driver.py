@@ -7,6 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from checkpoint.formats.arrow_rows import rows
+from checkpoint.formats.columns import Build
+from checkpoint.formats.inferred_columns import infer
+from checkpoint.formats.python_columns import PythonColumns
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.record_batches import PushBatch, Timestamps
 from pipeline.runtime.subtask.slices import SliceSize
@@ -24,9 +28,11 @@ class BatchDriver:
         context: Context,
         clock: Callable[[], float],
         downstream_batch: PushBatch | None = None,
+        schema: pa.Schema | None = None,
     ):
         """
         Args:
+            schema: of the batches that are made of records; `None` = inferred from each.
             downstream_batch: takes what `downstream` would as a whole; `None` if no step behind does.
         """
         self._step = step
@@ -36,6 +42,11 @@ class BatchDriver:
         self._context = context
         self._clock = clock
         self._slice = SliceSize()
+        self._schema = schema
+        self._columns = PythonColumns()
+        self._builders: list[tuple[str, Build]] | None = None
+        if schema is not None:
+            self._builders = [(field.name, self._columns.builder(field, field.name)) for field in schema]
         self._values: list[Any] = []
         self._timestamps: list[int | None] = []
 
@@ -82,7 +93,7 @@ class BatchDriver:
             if self._downstream_batch is not None:
                 self._emit_batches(result, timestamps, self._downstream_batch)
             else:
-                self._emit_rows(result.to_pylist(), timestamps)
+                self._emit_rows(self._rows(result), timestamps)
         finally:
             context.timestamp, context.key_bytes, context.source_rows, context.side_outputs = kept
 
@@ -91,6 +102,15 @@ class BatchDriver:
         for row, timestamp in zip(rows, timestamps or [None] * len(rows), strict=True):
             context.timestamp = timestamp
             downstream(row)
+
+    def _rows(self, result: Any) -> list[Any]:
+        try:
+            return rows(result)
+        except ValueError as error:
+            raise TypeError(
+                f"map_batches {self._step!r}: what the function returned can't become records: {error}. Cast it in the "
+                "function"
+            ) from error
 
     def _emit_batches(self, result: Any, timestamps: Timestamps, push: PushBatch) -> None:
         at = 0
@@ -101,29 +121,42 @@ class BatchDriver:
             at = end
 
     def _batch(self, values: list[Any]) -> Any:
-        names: dict[str, None] = {}
+        fields: dict[str, None] = {}
         for value in values:
             if type(value) is not dict:
                 raise TypeError(
                     f"map_batches {self._step!r} got a {type(value).__name__}: its records must be dicts, whose fields "
                     "become columns; put a map in front that makes them"
                 )
-            names.update(dict.fromkeys(value))
-        if not names:
+            fields.update(dict.fromkeys(value))
+        if self._builders is not None:
+            return self._of_schema(fields, values, self._builders)
+        if not fields:
             raise TypeError(f"map_batches {self._step!r} got records without fields, which give no columns")
-        return pa.RecordBatch.from_arrays([self._column(name, values) for name in names], names=list(names))
+        return pa.RecordBatch.from_arrays([self._column(name, values) for name in fields], names=list(fields))
+
+    def _of_schema(self, fields: dict[str, None], values: list[Any], builders: list[tuple[str, Build]]) -> Any:
+        others = fields.keys() - {name for name, _ in builders}
+        if others:
+            raise TypeError(f"map_batches {self._step!r}: the schema has no field {', '.join(map(repr, others))}")
+        try:
+            arrays = [build([value.get(name) for value in values]) for name, build in builders]
+            return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
+            raise TypeError(f"map_batches {self._step!r}: a record doesn't fit the schema: {error}") from error
 
     def _column(self, name: Any, values: list[Any]) -> Any:
         if type(name) is not str:
             raise TypeError(
                 f"map_batches {self._step!r}: a record has the field {name!r}, but names of columns must be str"
             )
+        column = [value.get(name) for value in values]
         try:
-            return pa.array([value.get(name) for value in values])
-        except (pa.ArrowException, OverflowError) as error:
+            return self._columns.builder(pa.field(name, infer(column, name)), name)(column)
+        except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
             raise TypeError(
-                f"map_batches {self._step!r}: the field {name!r} can't be a column, since its values in one batch of "
-                f"{len(values)} records don't fit one Arrow type: {error}"
+                f"map_batches {self._step!r}: the field {name!r} can't be a column, of a batch of {len(values)} "
+                f"records: {error}"
             ) from error
 
     def _check(self, result: Any) -> None:

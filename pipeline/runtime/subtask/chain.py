@@ -9,7 +9,7 @@ from typing import Any
 
 from checkpoint.codec import copied
 from checkpoint.state import BroadcastStates, FrozenLists, HeapBackend, OperatorLists, bind
-from pipeline.graph import PlannedStep, StepKind, Vertex
+from pipeline.graph import BatchFunction, PlannedStep, StepKind, Vertex
 from pipeline.operators import KeyedOperator, Operator
 from pipeline.runtime.subtask import record_batches
 from pipeline.runtime.subtask.batch_driver import BatchDriver
@@ -108,7 +108,8 @@ class Chain:
             case StepKind.SINK:
                 return sinks[step.id].push
             case StepKind.MAP_BATCHES:
-                driver = BatchDriver(step.id, payload, downstream, self.context, self._clock, downstream_batch)
+                schema = payload.schema if isinstance(payload, BatchFunction) else None
+                driver = BatchDriver(step.id, payload, downstream, self.context, self._clock, downstream_batch, schema)
                 self._batches.append((driver, self.time.of[step.id]))
                 self._push_batches[step.id] = driver.push_batch
                 return driver.push

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from checkpoint.formats.arrow_rows import rows
 from pipeline.runtime.subtask.context import Context
 
 Push = Callable[[Any], None]
@@ -32,7 +33,7 @@ def fan_out(context: Context, whole: list[PushBatch], by_row: list[Push]) -> Pus
 def _by_row(context: Context, push: Push) -> PushBatch:
     def push_rows(batch: pa.RecordBatch, timestamps: Timestamps) -> None:
         first, kept = context.row, context.timestamp
-        for i, row in enumerate(batch.to_pylist()):
+        for i, row in enumerate(rows(batch)):
             context.row = first + i
             context.timestamp = None if timestamps is None else timestamps[i]
             push(row)
