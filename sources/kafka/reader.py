@@ -387,6 +387,9 @@ class KafkaReader(SourceReader):
         warning = check_position(split, low, high, "the next offset to read", self._options.on_data_loss)
         if warning is not None:
             log.warning("source %s: %s", self._ctx.source_id, warning)
+        if split.end is not None and split.position >= split.end:
+            self._finish(split)
+            return
         self._consumer.incremental_unassign(_topic_partitions([split.key]))
         self._assign([split])
 

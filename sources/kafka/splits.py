@@ -129,28 +129,58 @@ def check_ends(end: Mapping[Any, int], existing: Iterable[PartitionKey]) -> None
         )
 
 
+def lost_range(position: int, low: int, end: int | None) -> range:
+    """The offsets that were to be read and are in front of the log's beginning.
+
+    Args:
+        position: the next one to read.
+        low: the log's beginning.
+        end: the first one that was not to be read; `None` = no end.
+    """
+    return range(position, low if end is None else min(low, end))
+
+
 def check_position(split: Split, low: int, high: int, origin: str, on_data_loss: str) -> str | None:
-    """Check that a split's position lies in its log, `low` to `high`.
+    """Check that a split's position lies in its log, `low` to `high`. One that has nothing left to read is fine.
 
     Returns:
-        A warning for the log, after moving the position to `low` as `on_data_loss="earliest"` wants; else `None`.
+        A warning for the log, after moving the position to `low`, or to the split's end if that comes first, as
+        `on_data_loss="earliest"` wants; else `None`.
 
     Raises:
         DataLoss: the position is gone, or not there yet.
     """
-    if split.position > high:
+    position, end = split.position, split.end
+    if end is not None and position >= end:
+        return None
+    if position > high:
         raise DataLoss(
-            f"{split}: {origin} is {split.position}, but the topic ends at {high}. It was deleted and created again, "
+            f"{split}: {origin} is {position}, but the topic ends at {high}. It was deleted and created again, "
             "or lost records when a replica without them took over. Restore an older checkpoint that the topic still "
             'covers, or start without restoring (restore="none") and an explicit start'
         )
-    if split.position >= low:
+    lost = lost_range(position, low, end)
+    if not lost:
         return None
-    gone = f"offsets {split.position} to {low - 1} ({low - split.position} offsets)"
+    gone = f"offsets {lost.start} to {lost.stop - 1} ({len(lost)} offsets)"
+    to_its_end = end is not None and lost.stop == end
     if on_data_loss == "fail":
+        rest = f", which is all that was to be read up to its end, {end}" if to_its_end else ""
+        how = "end it" if to_its_end else "go on at the beginning"
         raise DataLoss(
-            f"{split}: {origin} is {split.position}, but the topic begins at {low}: {gone} are gone, as a rule through "
-            'its retention. Start with on_data_loss="earliest" to go on at the beginning without them'
+            f"{split}: {origin} is {position}, but the topic begins at {low}: {gone} are gone{rest}, as a rule through "
+            f'its retention. Start with on_data_loss="earliest" to {how} without them'
         )
-    split.position = low
-    return f"{split}: {origin}: {gone} are gone; going on at {low}, as on_data_loss says"
+    split.position = lost.stop
+    on = f"nothing is left to be read up to its end, {end}" if to_its_end else f"going on at {low}"
+    return f"{split}: {origin} is {position}, but {gone} are gone; {on}, as on_data_loss says"
+
+
+def lost_with_topic(split: Split) -> str | None:
+    """What of a split was to be read and is lost when its topic is deleted; `None`: nothing, it was read to its end."""
+    if split.end is None:
+        return f"what was not read by then, from offset {split.position} on, is lost"
+    left = split.end - split.position
+    if split.ended or left <= 0:
+        return None
+    return f"offsets {split.position} to {split.end - 1} ({left} offsets) are lost"

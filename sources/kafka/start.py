@@ -10,7 +10,7 @@ from typing import Any
 from .cluster import Cluster, Topic
 from .errors import DataLoss
 from .options import KafkaOptions, PartitionKey, timestamp_of
-from .splits import Split, check_ends, check_named, check_position, from_states, named_offset, owner
+from .splits import Split, check_ends, check_named, check_position, from_states, lost_with_topic, named_offset, owner
 
 log = logging.getLogger(f"weir.{__name__}")
 
@@ -62,13 +62,14 @@ def open_splits(
         if _came_later(split, old, options):
             split.end = split.position
     _set_ends(options, cluster, splits, high, existing)
+    had_ended = [split for split in splits if split.ended]
     for split in splits:
         if not split.ended:
             warning = check_position(split, low[split.key], high[split.key], origin, options.on_data_loss)
             if warning is not None:
                 log.warning("source %s: %s", place.source_id, warning)
         split.ended = split.ended or (split.end is not None and split.position >= split.end)
-    beyond = [split for split in splits if split.ended and high[split.key] > (split.end or 0)]
+    beyond = [split for split in had_ended if high[split.key] > (split.end or 0)]
     if place.restored and beyond and all(split.ended for split in splits):
         log.warning(
             "source %s: %s had ended at offset %s by the checkpoint, which keeps its ends: what has come since is not "
@@ -96,13 +97,26 @@ def _still_there(split: Split, existing: Mapping[PartitionKey, str], options: Ka
         log.warning("%s is in the %s at offset %d, but not read any more", split, since, split.position)
         return False
     happened = "was deleted and created again" if split.key in existing else "is gone: its topic was deleted"
+    lost = lost_with_topic(split)
+    if lost is None and _end_stays(split, options) and options.on_data_loss == "fail":
+        log.warning("%s %s since the %s, by which it had been read to its end: nothing is lost", split, happened, since)
+        return split.key in existing  # what is there now lies beyond that end
+    lost = lost or "it had been read to its end"
     if options.on_data_loss == "fail":
         raise DataLoss(
-            f"{split} {happened} since the {since}, which stands at offset {split.position}: what was not read by "
-            'then is lost. Start with on_data_loss="earliest" to go on with what is there now'
+            f"{split} {happened} since the {since}, which stands at offset {split.position}: "
+            f'{lost}. Start with on_data_loss="earliest" to go on with what is there now'
         )
-    log.warning("%s %s since the %s at offset %d", split, happened, since, split.position)
+    log.warning("%s %s since the %s at offset %d: %s", split, happened, since, split.position, lost)
     return False
+
+
+def _end_stays(split: Split, options: KafkaOptions) -> bool:
+    """Whether the options still say the end that the split has."""
+    end = options.end
+    if isinstance(end, Mapping) and timestamp_of(end) is None:
+        return named_offset(end, split.key) == split.end
+    return end is not None
 
 
 def _starts(

@@ -21,7 +21,7 @@ from pipeline.graph import Plan, PlannedStep
 from pipeline.runtime.packing import pack_plan
 from sources.source import Source
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger(f"weir.{__name__}")
 _SALT_BYTES = 16
 
 
