@@ -20,9 +20,8 @@ from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-from ormsgpack import unpackb
 
-from checkpoint.codec import UNPACK_OPTIONS, DecodingError, decode, encode_key
+from checkpoint.codec import DecodingError, decode, decode_joined, encode_key
 
 _PLAIN: Final = pa.schema([pa.field("value", pa.binary(), nullable=False), pa.field("timestamp", pa.int64())])
 _KEYED: Final = pa.schema(
@@ -149,7 +148,7 @@ def _decode_all(column: Any) -> list[Any]:
     begin, end = offsets[column.offset], offsets[column.offset + n]
     joined = b"".join((b"\xdd", n.to_bytes(4, "big"), memoryview(data)[begin:end]))
     try:
-        values: list[Any] = unpackb(joined, option=UNPACK_OPTIONS)
+        values: list[Any] = decode_joined(joined)
     except ValueError:
         for i, value in enumerate(column.to_pylist()):
             try:

@@ -1,72 +1,95 @@
 """How values and keys become bytes: msgpack, in channels, in snapshots and in savepoints alike.
 
-| Python value               | arrives as                                                              |
-|----------------------------|-------------------------------------------------------------------------|
-| None, bool, str, float     | itself                                                                  |
-| int                        | itself, from -2**63 to 2**64 - 1; larger ones are refused               |
-| bytes, bytearray           | bytes                                                                   |
-| list                       | list                                                                    |
-| tuple                      | list in channels (`encode`); tuple in state (`encode_state`)            |
-| dict                       | dict; keys may be None, bool, int, float, str, bytes and tuples of them |
-| datetime with a time zone  | the same instant in UTC                                                 |
+A value comes back equal, with its type, at every depth, or it is refused with an error that says where it sits:
 
-Everything else is refused with an error that says where it sits, since a value that a channel silently changed (an
-enum into its value, a naive datetime into a string) would show only after a restore or at another parallelism. One
-exception: enums, dates and UUIDs used as *keys of a dict* arrive as their plain value or string.
+| carried                           |                                                                                 |
+|-----------------------------------|---------------------------------------------------------------------------------|
+| None, bool, int, float, str       | integers of any size; NaN, infinities and -0.0; str with lone surrogates        |
+| bytes, bytearray                  |                                                                                 |
+| list, tuple, set, frozenset, dict | keys and members may be of any carried type that Python can hash                |
+| datetime, date, time, timedelta   | naive, or with a `datetime.timezone` or `zoneinfo.ZoneInfo`, which is kept; fold |
+| Decimal, UUID                     |                                                                                 |
+
+Exactly these types: what a subclass adds (an enum, a named tuple, a `defaultdict`) would be lost.
 
 Keys have an encoding of their own (`encode_key`): it is the identity of the key, in routing and in state.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import math
-from collections.abc import Iterator
-from datetime import UTC, date, datetime, time
+import threading
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from enum import Enum
 from typing import Any, Final
 from uuid import UUID
 
 import ormsgpack
-from ormsgpack import packb, unpackb
+from ormsgpack import Ext, Fragment, packb, unpackb
+
+from checkpoint.codec_errors import DecodingError, EncodingError, UnknownTimeZone, advice, explained
+from checkpoint.extensions import CONTAINERS, LEAVES, Extension, leaf, unpack_leaf
+
+__all__ = [
+    "MAX_DEPTH",
+    "SCALARS",
+    "DecodingError",
+    "EncodingError",
+    "UnknownTimeZone",
+    "check",
+    "copied",
+    "decode",
+    "decode_joined",
+    "decode_key",
+    "encode",
+    "encode_key",
+]
 
 MAX_DEPTH: Final = 255
 """How deep lists and dicts may nest."""
+MAX_EXTENSIONS: Final = 64
+"""How many levels of those may be tuples, sets, or dicts with keys that msgpack has no type for."""
 
 _PACK: Final = (
-    ormsgpack.OPT_NON_STR_KEYS
-    | ormsgpack.OPT_PASSTHROUGH_DATACLASS
+    ormsgpack.OPT_PASSTHROUGH_DATACLASS
     | ormsgpack.OPT_PASSTHROUGH_DATETIME
     | ormsgpack.OPT_PASSTHROUGH_ENUM
     | ormsgpack.OPT_PASSTHROUGH_SUBCLASS
+    | ormsgpack.OPT_PASSTHROUGH_TUPLE
     | ormsgpack.OPT_PASSTHROUGH_UUID
 )
-_PACK_STATE: Final = _PACK | ormsgpack.OPT_PASSTHROUGH_TUPLE
-UNPACK_OPTIONS: Final = ormsgpack.OPT_NON_STR_KEYS | ormsgpack.OPT_DATETIME_AS_TIMESTAMP_EXT
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_TUPLE: Final = 1
-"""Extension type of a tuple in state: its items as a msgpack array."""
+"""Dicts whose keys aren't all str are an error in this form: msgpack would make strings of enums, dates and UUIDs."""
+_ANY_KEYS: Final = _PACK | ormsgpack.OPT_NON_STR_KEYS
+_UNPACK: Final = ormsgpack.OPT_NON_STR_KEYS | ormsgpack.OPT_DATETIME_AS_TIMESTAMP_EXT
 
-
-class EncodingError(TypeError):
-    """A value that can't travel or be kept; the message names its type, the path to it and what to do."""
-
-
-class DecodingError(ValueError):
-    """Bytes that no version of this codec wrote."""
+SCALARS: Final = frozenset({type(None), bool, int, float, str, bytes, Decimal, UUID, date, timedelta})
+"""Types whose values never change, and are all carried."""
+_NATIVE: Final = frozenset({type(None), bool, int, float, str, bytes})
+"""Scalars that msgpack has, apart from integers and strings at the edges."""
+_PLAIN_KEYS: Final = _NATIVE - {float}
+_MAP_KEYS: Final = _NATIVE | {tuple}
+_BUFFERS: Final = frozenset({bytearray, memoryview})
+_SHORT: Final = 258
+"""Bytes of msgpack that have no room for a binary of more than 255 bytes."""
+_failure: Final = threading.local()
+"""`error`: why the innermost extension could not be decoded, which ormsgpack doesn't pass on."""
 
 
 def encode(value: Any) -> bytes:
-    """`value` as it travels in channels; tuples arrive as lists.
+    """`value` as it travels in channels and lies in snapshots.
 
     Raises:
         EncodingError: the value holds something that can't be encoded.
     """
     try:
-        return packb(value, _pack_datetime, _PACK)
-    except TypeError as error:
-        raise _explained(value, "value", error) from None
+        if type(value) is tuple and _NATIVE.issuperset(map(type, value)):
+            return packb(Ext(Extension.TUPLE, packb(list(value))))
+        data = packb(value, _pack_other, _PACK)
+    except TypeError:
+        return _encode_step_by_step(value)
+    # ormsgpack takes a bytearray for bytes. Where its output holds no header of a binary, the value holds none.
+    if (0xC4 in data or (len(data) > _SHORT and (0xC5 in data or 0xC6 in data))) and _holds_buffer(value):
+        return _encode_step_by_step(value)
+    return data
 
 
 def decode(data: bytes | memoryview) -> Any:
@@ -74,214 +97,299 @@ def decode(data: bytes | memoryview) -> Any:
 
     Raises:
         DecodingError: the bytes are damaged.
+        UnknownTimeZone: they hold a time in a zone that this machine doesn't know.
     """
     try:
-        return unpackb(data, option=UNPACK_OPTIONS)
+        return unpackb(data, ext_hook=_unpack, option=_UNPACK)
     except ValueError as error:
         raise _damaged(data, error) from error
 
 
-_UNCHANGED: Final = frozenset({type(None), bool, float, bytes})
-_LEAST: Final = -(2**63)
-_MOST: Final = 2**64 - 1
-
-
 def copied(value: Any) -> Any:
-    """`value` as a channel would deliver it, sharing nothing with it that can be changed.
+    """`value` as a channel would deliver it: equal, and sharing nothing with it that can be changed.
 
     Raises:
         EncodingError: the value holds something that can't be encoded.
     """
     kind = type(value)
-    if kind is dict:
-        for key, item in value.items():
-            if type(key) is not str or not key.isascii():
-                break
-            kind = type(item)
-            if kind is str:
-                if not item.isascii():
-                    break
-            elif kind is int:
-                if not _LEAST <= item <= _MOST:
-                    break
-            elif kind not in _UNCHANGED:
-                break
-        else:
-            return value.copy()
-    elif kind in _UNCHANGED or (kind is str and value.isascii()) or (kind is int and _LEAST <= value <= _MOST):
+    if kind in SCALARS:
         return value
+    if kind is dict:
+        if SCALARS.issuperset(map(type, value.values())) and SCALARS.issuperset(map(type, value)):
+            return value.copy()
+    elif (kind is list or kind is tuple) and SCALARS.issuperset(map(type, value)):
+        return value.copy() if kind is list else value
     return decode(encode(value))
 
 
-def encode_state(value: Any) -> bytes:
-    """`value` as it is kept in snapshots: like `encode`, but tuples stay tuples.
-
-    An operator that compares what it stored with what it receives must see no difference after a restore.
+def check(value: Any) -> None:
+    """Make sure that a checkpoint could hold `value`. Costs next to nothing for scalars.
 
     Raises:
         EncodingError: the value holds something that can't be encoded.
     """
-    try:
-        return packb(value, _pack_state, _PACK_STATE)
-    except TypeError as error:
-        raise _explained(value, "value", error) from None
+    kind = type(value)
+    if kind not in SCALARS and not (kind is tuple and SCALARS.issuperset(map(type, value))):
+        encode(value)
 
 
-def decode_state(data: bytes | memoryview) -> Any:
-    """The value that `encode_state` was given.
+def decode_joined(data: bytes) -> Any:
+    """Like `decode`, for what was put together of encoded values.
 
     Raises:
-        DecodingError: the bytes are damaged.
+        ValueError: it is damaged.
     """
-    try:
-        return unpackb(data, ext_hook=_unpack_state, option=UNPACK_OPTIONS)
-    except ValueError as error:
-        raise _damaged(data, error) from error
+    return unpackb(data, ext_hook=_unpack, option=_UNPACK)
+
+
+# -- keys ------------------------------------------------------------------------------------------------------
 
 
 def encode_key(key: Any) -> bytes:
     """The canonical encoding of a key: equal bytes mean the same key, for routing and for state.
 
-    `1`, `1.0` and `True` are different keys. Tuples and lists with the same items are the same key, as are the
-    two float zeros, any two NaNs, and datetimes of the same instant.
+    `1`, `1.0` and `True` are different keys. What is equal within a type is the same key: the two float zeros,
+    `Decimal("1.0")` and `Decimal("1.00")`, datetimes of the same instant; and any two NaNs.
 
     Raises:
-        EncodingError: the key isn't None, bool, int, float, str, bytes, a datetime with a time zone, or a list or
-            tuple of these.
+        EncodingError: the key isn't None, bool, int, float, str, bytes, Decimal, UUID, date, datetime, time,
+            timedelta, or a tuple of these.
     """
     kind = type(key)
     try:
         if kind is str or kind is int:  # nearly all keys
-            return packb(key, None, _PACK)
-        return packb(_canonical(key), _pack_datetime, _PACK)
+            return packb(key)
+        if kind is tuple and _PLAIN_KEYS.issuperset(map(type, key)):
+            return packb(list(key))
+    except TypeError:
+        pass  # an integer or a string at the edges
+    try:
+        return packb(_canonical(key))
     except (TypeError, RecursionError) as error:
-        raise _explained(key, "key", error, is_key=True) from None
+        raise explained(key, "key", _problem_of_key, error, (MAX_DEPTH, MAX_DEPTH)) from None
 
 
 def decode_key(data: bytes | memoryview) -> Any:
-    """The key that `encode_key` was given, with lists for tuples.
+    """The key that `encode_key` was given; an aware datetime as the same instant in UTC.
 
     Raises:
         DecodingError: the bytes are damaged.
     """
-    return decode(data)
+    return _as_tuple(decode(data))
 
 
-_SCALARS: Final = frozenset({type(None), bool, int, str, bytes})
+def _as_tuple(key: Any) -> Any:
+    return tuple(map(_as_tuple, key)) if type(key) is list else key
 
 
 def _canonical(key: Any) -> Any:
     kind = type(key)
-    if kind in _SCALARS or kind is datetime:
-        return key
     if kind is float:
-        return math.nan if key != key else key + 0.0  # -0.0 + 0.0 is 0.0
-    if kind is tuple or kind is list:
+        return float("nan") if key != key else key + 0.0  # -0.0 + 0.0 is 0.0
+    if kind is tuple:
         return [_canonical(item) for item in key]
-    raise TypeError(f"{kind.__name__} is no key")
+    if kind is datetime:
+        if key.tzinfo is not None:
+            return _instant(key)
+        key = key.replace(fold=0)
+    elif kind is time:
+        if key.tzinfo is not None:
+            raise TypeError("a time of day with a time zone is no key")
+        key = key.replace(fold=0)
+    elif kind is Decimal:
+        key = _shortest(key)
+    elif kind not in SCALARS:
+        raise TypeError(f"{kind.__name__} is no key")
+    return Fragment(_scalar(key))
 
 
-def _pack_datetime(value: Any) -> Any:
-    if type(value) is datetime and value.tzinfo is not None:
-        since = value - _EPOCH
-        nanos, at = since.microseconds * 1000, since.days * 86_400 + since.seconds
-        if nanos >= 2**29 and 0 <= at < 2**34:
-            # ormsgpack drops the fraction where its topmost bit is set; this is msgpack's timestamp 64.
-            return ormsgpack.Fragment(b"\xd7\xff" + (nanos << 34 | at).to_bytes(8, "big"))
-        return ormsgpack.Fragment(packb(value, None, ormsgpack.OPT_DATETIME_AS_TIMESTAMP_EXT))
-    raise TypeError("not encodable")
+def _instant(moment: datetime) -> Fragment:
+    try:
+        return Fragment(packb(moment.astimezone(UTC), leaf, _PACK))
+    except OverflowError:
+        raise TypeError("its instant lies outside of the years that UTC has here, 1 to 9999") from None
 
 
-def _pack_state(value: Any) -> Any:
-    if type(value) is tuple:
-        return ormsgpack.Ext(_TUPLE, packb(list(value), _pack_state, _PACK_STATE))
-    return _pack_datetime(value)
+def _shortest(number: Decimal) -> Decimal:
+    """The same for equal numbers; nothing is rounded."""
+    if number.is_nan():
+        if number.is_snan():
+            raise TypeError("a signalling NaN is no key")
+        return Decimal("NaN")
+    if not number.is_finite():
+        return number
+    sign, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int)
+    kept = list(digits)
+    while kept and kept[-1] == 0:
+        kept.pop()
+        exponent += 1
+    return Decimal((sign, kept, exponent)) if kept else Decimal(0)
 
 
-def _unpack_state(code: int, data: bytes) -> Any:
-    if code == _TUPLE:
-        return tuple(unpackb(data, ext_hook=_unpack_state, option=UNPACK_OPTIONS))
-    raise ValueError(f"unknown extension type {code}")
+# -- what msgpack has no type for ------------------------------------------------------------------------------
 
 
-def _damaged(data: bytes | memoryview, error: ValueError) -> DecodingError:
-    return DecodingError(
-        f"{len(data)} bytes that should be one msgpack value are damaged ({error}); they begin {bytes(data[:16])!r}"
+def _pack_other(value: Any) -> Any:
+    kind = type(value)
+    if kind in LEAVES:
+        return leaf(value)
+    if kind is tuple and _NATIVE.issuperset(map(type, value)):
+        return Ext(Extension.TUPLE, packb(list(value)))
+    raise TypeError("left to what follows the depth")
+
+
+def _encode_step_by_step(value: Any) -> bytes:
+    try:
+        return _packed(value, 0, 0)
+    except (TypeError, RecursionError) as error:
+        raise explained(value, "value", _problem, error, (MAX_DEPTH, MAX_EXTENSIONS)) from None
+
+
+def _packed(value: Any, depth: int, extensions: int) -> bytes:
+    """
+    Args:
+        depth: containers around the value.
+        extensions: those of them that are extensions.
+    """
+    kind = type(value)
+    if kind is list or kind is dict:
+        return _packed_plainly(value, depth + 1, extensions)
+    if kind is tuple or kind is set or kind is frozenset:
+        _check_depth(depth + 1, extensions + 1)
+        items = [_packed(item, depth + 1, extensions + 1) for item in value]
+        if kind is not tuple:
+            items.sort()  # equal sets have the same bytes
+        return packb(Ext(CONTAINERS[kind], packb(list(map(Fragment, items)))))
+    return _scalar(value)
+
+
+def _packed_plainly(value: Any, depth: int, extensions: int) -> bytes:
+    """A list or dict."""
+    _check_depth(depth, extensions)
+    if type(value) is list:
+        if _NATIVE.issuperset(map(type, value)):
+            try:
+                return packb(value)
+            except TypeError:
+                pass  # an integer or a string at the edges
+        return packb([Fragment(_packed(item, depth, extensions)) for item in value])
+    if _fit_map(value):
+        try:
+            if _NATIVE.issuperset(map(type, value.values())):
+                return packb(value, None, _ANY_KEYS)
+            packb(dict.fromkeys(value), None, _ANY_KEYS)
+        except TypeError:
+            pass
+        else:
+            packed = {key: Fragment(_packed(item, depth, extensions)) for key, item in value.items()}
+            return packb(packed, None, _ANY_KEYS)
+    _check_depth(depth, extensions + 1)
+    pairs = [Fragment(_packed(each, depth, extensions + 1)) for pair in value.items() for each in pair]
+    return packb(Ext(Extension.DICT, packb(pairs)))
+
+
+def _fit_map(keys: Any) -> bool:
+    """Whether a msgpack map has room for such keys: those that msgpack knows, and flat tuples of them."""
+    kinds = set(map(type, keys))
+    return kinds <= _MAP_KEYS and (
+        tuple not in kinds or all(_NATIVE.issuperset(map(type, key)) for key in keys if type(key) is tuple)
     )
 
 
-# -- what is wrong with a value, found only once encoding has failed -------------------------------------------
+def _check_depth(depth: int, extensions: int) -> None:
+    if depth > MAX_DEPTH or extensions > MAX_EXTENSIONS:
+        raise TypeError(
+            f"it nests deeper than {MAX_DEPTH} levels, or than {MAX_EXTENSIONS} of tuples, sets and dicts with such "
+            "keys; flatten it"
+        )
 
 
-def _explained(value: Any, root: str, cause: BaseException, *, is_key: bool = False) -> EncodingError:
-    for path, item, depth in _walk(value, root):
-        if depth > MAX_DEPTH:
-            return EncodingError(f"{root} nests deeper than {MAX_DEPTH} levels, or contains itself; flatten it")
-        problem = _problem(item, is_key)
-        if problem is not None:
-            return EncodingError(f"can't encode {type(item).__qualname__} at {path}: {problem}")
-    return EncodingError(f"can't encode {root} of type {type(value).__qualname__}: {cause}")
-
-
-def _walk(value: Any, root: str) -> Iterator[tuple[str, Any, int]]:
-    """Every item with the path to it, containers before their content, until `MAX_DEPTH` is passed."""
-    pending: list[tuple[str, Any, int]] = [(root, value, 0)]
-    while pending:
-        path, item, depth = pending.pop()
-        yield path, item, depth
-        kind = type(item)
-        if kind is list or kind is tuple:
-            pending.extend((f"{path}[{i}]", item[i], depth + 1) for i in range(len(item) - 1, -1, -1))
-        elif kind is dict:
-            for key, content in reversed(item.items()):
-                pending.append((f"{path}[{key!r}]", content, depth + 1))
-                pending.append((f"key {key!r} of {path}", key, depth + 1))
-
-
-_NATIVE: Final = frozenset({type(None), bool, float, bytes, bytearray, memoryview, list, tuple, dict})
-_PLAIN: Final = "None, bool, int, float, str, bytes, list, tuple, dict or a datetime with a time zone"
-
-
-def _problem(item: Any, is_key: bool) -> str | None:
-    """Why this very item (not its content) can't be encoded, and what to do; `None` if it can."""
-    kind = type(item)
-    if is_key and kind in (dict, bytearray, memoryview):
-        return "a key must not change; use a str, a number, bytes, or a tuple of these"
-    if kind in _NATIVE:
-        return None
-    if kind is int:
-        if -(2**63) <= item < 2**64:
-            return None
-        return "integers must fit into 64 bits; keep larger ones as str or bytes"
+def _scalar(value: Any) -> bytes:
+    kind = type(value)
+    if kind is int and not -(2**63) <= value < 2**64:
+        return packb(Ext(Extension.INT, value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)))
     if kind is str:
         try:
-            item.encode()
-        except UnicodeEncodeError:
-            return "it holds lone surrogates and is no valid Unicode; decode its source with the right encoding"
+            return packb(value)
+        except TypeError:
+            return packb(Ext(Extension.STR, value.encode("utf-8", "surrogatepass")))
+    if kind is bytearray:
+        return packb(Ext(Extension.BYTEARRAY, bytes(value)))
+    if kind in _NATIVE:
+        return packb(value)
+    return packb(leaf(value))
+
+
+def _problem(item: Any) -> str | None:
+    """Why this very item (not its content) can't be encoded, and what to do; `None` if it can."""
+    kind = type(item)
+    if kind in LEAVES:
+        try:
+            leaf(item)
+        except TypeError as error:
+            return str(error)
         return None
-    if kind is datetime:
-        return None if item.tzinfo is not None else "it has no time zone; add one, such as datetime.timezone.utc"
-    return _hint(item)
+    if kind in SCALARS or kind in CONTAINERS or kind in (list, dict, bytearray):
+        return None
+    return advice(item)
 
 
-def _hint(item: Any) -> str:
-    if isinstance(item, Enum):
-        return "use its .value"
-    if isinstance(item, set | frozenset):
-        return "use a list, or a dict with the members as keys"
-    if isinstance(item, Decimal):
-        return "use str(x), or float(x) where rounding does no harm"
-    if isinstance(item, datetime):
-        return "use .to_pydatetime() or an int of milliseconds"
-    if isinstance(item, date | time):
-        return "use .isoformat()"
-    if isinstance(item, UUID):
-        return "use str(x) or x.bytes"
-    if dataclasses.is_dataclass(item) and not isinstance(item, type):
-        return "use dataclasses.asdict(x)"
-    if type(item).__module__.partition(".")[0] == "numpy":
-        return "use .item() for a scalar, .tolist() for an array"
-    for base in (dict, list, tuple, str, bool, int, float, bytes):
-        if isinstance(item, base):
-            return f"subclasses lose their type on the way; use {base.__name__}(x)"
-    return f"convert it to plain values: {_PLAIN}"
+def _problem_of_key(item: Any) -> str | None:
+    kind = type(item)
+    if kind is tuple:
+        return None
+    if kind in (list, dict, set, bytearray, memoryview):
+        return f"a key must not change; use {'tuple(x)' if kind is list else 'a str, a number, bytes, or a tuple'}"
+    if kind is not frozenset and _problem(item) is not None:
+        return _problem(item)
+    try:
+        packb(_canonical(item))
+    except TypeError as error:
+        return str(error)
+    return None
+
+
+def _holds_buffer(value: Any) -> bool:
+    """Whether there is a bytearray or memoryview in a value that `packb` has taken."""
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        kind = type(item)
+        if kind in _BUFFERS:
+            return True
+        if kind is dict or kind is list:
+            contents = item.values() if kind is dict else item
+            if not SCALARS.issuperset(map(type, contents)):
+                pending.extend(contents)
+    return False
+
+
+def _unpack(code: int, data: bytes) -> Any:
+    try:
+        match code:
+            case Extension.TUPLE:
+                return tuple(decode_joined(data))
+            case Extension.DICT:
+                items = iter(decode_joined(data))
+                return dict(zip(items, items, strict=True))
+            case Extension.SET:
+                return set(decode_joined(data))
+            case Extension.FROZENSET:
+                return frozenset(decode_joined(data))
+            case _:
+                return unpack_leaf(code, data)
+    except Exception as error:
+        if getattr(_failure, "error", None) is None:
+            _failure.error = error
+        raise
+
+
+def _damaged(data: bytes | memoryview, error: ValueError) -> Exception:
+    cause, _failure.error = getattr(_failure, "error", None), None
+    if isinstance(cause, UnknownTimeZone):
+        return cause
+    return DecodingError(
+        f"{len(data)} bytes that should be one msgpack value are damaged ({cause or error}); "
+        f"they begin {bytes(data[:16])!r}"
+    )

@@ -83,7 +83,7 @@ class Operator(DeclaresState):
         """Release what `open` made. Called once, also after a failure."""
 
     def snapshot(self, checkpoint_id: int) -> Any:
-        """State of the operator's own, beside its keyed state: a value that msgpack can carry, or `None`."""
+        """State of the operator's own, beside its keyed state: a value as any state may hold it, or `None`."""
         return None
 
     def restore(self, state: Any) -> None:

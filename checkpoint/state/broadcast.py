@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, MutableMapping, ValuesView
 from typing import Any, Final, TypeVar
 
-from checkpoint.codec import EncodingError, decode_state, encode_state
+from checkpoint.codec import EncodingError, decode, encode
 from checkpoint.state.errors import StateAccessError, StateRestoreError
 
 K = TypeVar("K")
@@ -77,8 +77,8 @@ class BroadcastHandle(MutableMapping[K, V]):
 
     def load(self, encoded: Mapping[bytes, bytes]) -> None:
         """Replace all entries by those of a snapshot."""
-        self._encoded = {decode_state(key): (key, value) for key, value in encoded.items()}
-        self._values = {key: decode_state(value) for key, (_, value) in self._encoded.items()}
+        self._encoded = {decode(key): (key, value) for key, value in encoded.items()}
+        self._values = {key: decode(value) for key, (_, value) in self._encoded.items()}
 
     def __getitem__(self, key: K) -> V:
         return self._values[key]
@@ -92,12 +92,12 @@ class BroadcastHandle(MutableMapping[K, V]):
             )
         try:
             known = self._encoded.get(key)
-            encoded_key = encode_state(key) if known is None else known[0]
-            encoded = encode_state(value)
+            encoded_key = encode(key) if known is None else known[0]
+            encoded = encode(value)
         except EncodingError as error:
             raise EncodingError(f"{self._name} can't keep the entry of key {key!r}: {error}") from None
         self._encoded[key] = (encoded_key, encoded)
-        self._values[key] = decode_state(encoded)
+        self._values[key] = decode(encoded)
 
     def __delitem__(self, key: K) -> None:
         self._check_writable()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar, overload
 
-from checkpoint.codec import EncodingError, encode_state
+from checkpoint.codec import EncodingError, encode
 from checkpoint.state.broadcast import BroadcastHandle, BroadcastStates
 from checkpoint.state.errors import StateAccessError
 from checkpoint.state.handles import (
@@ -85,7 +85,7 @@ class _WithDefault(StateDescriptor[H]):
         default = self.factory() if self.factory is not None else self.default
         if default is not MISSING:
             try:
-                encode_state(default)
+                encode(default)
             except EncodingError as error:
                 raise EncodingError(
                     f"the default of state {self.name!r} can't be kept in a checkpoint: {error}"
@@ -158,7 +158,7 @@ class AggregatingState(StateDescriptor[AggregatingHandle[V, R]], Generic[V, R]):
 
     def check(self) -> None:
         try:
-            encode_state(self.create())
+            encode(self.create())
         except EncodingError as error:
             raise EncodingError(
                 f"the accumulator of state {self.name!r} can't be kept in a checkpoint: {error}"

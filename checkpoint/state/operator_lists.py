@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, TypeAlias, TypeVar, overload
 
-from checkpoint.codec import EncodingError, decode, decode_state, encode, encode_state
+from checkpoint.codec import EncodingError, decode, encode
 from checkpoint.state.errors import StateRestoreError
 
 T = TypeVar("T")
@@ -76,13 +76,13 @@ class OperatorListHandle(Sequence[T]):
     def __getitem__(self, index: slice) -> list[T]: ...
     def __getitem__(self, index: int | slice) -> T | list[T]:
         if isinstance(index, slice):
-            return [decode_state(item) for item in self._items[index]]
-        item: T = decode_state(self._items[index])
+            return [decode(item) for item in self._items[index]]
+        item: T = decode(self._items[index])
         return item
 
     def __iter__(self) -> Iterator[T]:
         """The items as they are now; the list may be changed while they are gone through."""
-        return map(decode_state, islice(self._items, len(self._items)))
+        return map(decode, islice(self._items, len(self._items)))
 
     def __len__(self) -> int:
         return len(self._items)
@@ -92,7 +92,7 @@ class OperatorListHandle(Sequence[T]):
 
     def _encoded(self, item: T) -> bytes:
         try:
-            return encode_state(item)
+            return encode(item)
         except EncodingError as error:
             raise EncodingError(f"{self._name} can't keep the item {item!r:.200}: {error}") from None
 

@@ -13,7 +13,7 @@ Any Arrow reader can read the stream from the start; it stops before the footer.
 | `state`     | string           | name of the state                                                     |
 | `key`       | binary           | `codec.encode_key`                                                    |
 | `namespace` | binary, nullable | of timers the time: ms since the epoch + 2⁶³, 8 bytes big-endian; null  |
-| `value`     | binary           | `codec.encode_state`; a list or dict for list and map states          |
+| `value`     | binary           | `codec.encode`; a list or dict for list and map states          |
 
 Timers are the rows of the states `event timers` and `processing timers`; their value is nil.
 
@@ -35,7 +35,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 import pyarrow as pa
 import xxhash
 
-from checkpoint.codec import DecodingError, EncodingError, decode, decode_key, decode_state, encode, encode_state
+from checkpoint.codec import DecodingError, EncodingError, decode, decode_key, encode
 from checkpoint.state.timers import TIMER_STATES, split_entry
 
 StateRow: TypeAlias = tuple[int, str, bytes, bytes | None, Any]
@@ -219,11 +219,11 @@ def _batches(group: int, states: list[tuple[str, dict[bytes, Any]]], operator: s
 
 def _encoded(values: list[Any], entries: list[bytes], name: str, operator: str) -> list[bytes]:
     try:
-        return list(map(encode_state, values))
+        return list(map(encode, values))
     except EncodingError:
         for entry, value in zip(entries, values, strict=True):
             try:
-                encode_state(value)
+                encode(value)
             except EncodingError as error:
                 key = split_entry(entry)[0] if name in TIMER_STATES else entry
                 raise EncodingError(f"state {name!r} of {operator}, key {decode_key(key)!r}: {error}") from None
@@ -381,7 +381,7 @@ def _batches_in(data: memoryview) -> Iterator[StateBatch]:
                 name,
                 _bytes_of(keys[part]),
                 None if spaces.null_count == count else spaces.to_pylist(),
-                list(map(decode_state, _bytes_of(values[part]))),
+                list(map(decode, _bytes_of(values[part]))),
             )
 
 

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-import ormsgpack
-
+from checkpoint.codec import decode, encode
 from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import EdgeName
 from checkpoint.in_flight.edges import SnapshotEdge, rows_from_wire, rows_to_wire
@@ -22,17 +21,6 @@ from checkpoint.storage.sealed import BrokenSeal, seal, unseal
 
 FORMAT: Final = 3
 """Version of the format of `_metadata`."""
-
-# What msgpack would silently turn into something else is refused: state must come back as it was. (Tuples do come
-# back as lists.)
-_PACK: Final = (
-    ormsgpack.OPT_NON_STR_KEYS
-    | ormsgpack.OPT_PASSTHROUGH_DATACLASS
-    | ormsgpack.OPT_PASSTHROUGH_DATETIME
-    | ormsgpack.OPT_PASSTHROUGH_ENUM
-    | ormsgpack.OPT_PASSTHROUGH_SUBCLASS
-    | ormsgpack.OPT_PASSTHROUGH_UUID
-)
 
 
 class MetadataError(ValueError):
@@ -46,13 +34,13 @@ class UnsupportedFormat(ValueError):
 def pack_state(state: Mapping[str, Any]) -> bytes:
     """
     Raises:
-        TypeError: a value that msgpack can't carry.
+        EncodingError: a value that can't be kept.
     """
-    return ormsgpack.packb(dict(state), option=_PACK)
+    return encode(dict(state))
 
 
 def unpack_state(data: bytes) -> dict[str, Any]:
-    state: dict[str, Any] = ormsgpack.unpackb(data, option=ormsgpack.OPT_NON_STR_KEYS)
+    state: dict[str, Any] = decode(data)
     return state
 
 
@@ -69,8 +57,8 @@ class OperatorSnapshot:
     """One step's state in one subtask: operator, source or sink."""
 
     state: Mapping[str, Any] = field(default_factory=dict)
-    """What is small, as a msgpack-able value for each name that the step chooses: a source's position, operator
-    state, a sink's committables and committer states by owner. Tuples come back as lists."""
+    """What is small, as a value that `codec.encode` takes, for each name that the step chooses: a source's position,
+    operator state, a sink's committables and committer states by owner."""
     state_file: FileHandle | None = None
     """Where `state` lies when it is too large to be inline (see `CheckpointStorage.spill`); `state` is empty then."""
     keyed_state: tuple[FileHandle, ...] = ()

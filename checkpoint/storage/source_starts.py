@@ -31,7 +31,7 @@ class SourceStart:
     at: float
     """When it was first settled: seconds since 1970."""
     resolution: bytes | None = None
-    """What was settled (`checkpoint.codec.encode_state`); `None`: nothing had to be, or `lost` has the reason."""
+    """What was settled (`checkpoint.codec.encode`); `None`: nothing had to be, or `lost` has the reason."""
     lost: str | None = None
 
     def differences(self, kind: str, settings: Mapping[str, Any]) -> list[str]:

@@ -312,7 +312,7 @@ class CheckpointStorage:
         """`snapshot` with its state moved to a new file at `path` if it is too large to be inline.
 
         Raises:
-            TypeError: a value that msgpack can't carry.
+            EncodingError: a value that can't be kept.
             StorageError: the file can't be written.
         """
         packed = pack_state(snapshot.state)

@@ -46,8 +46,8 @@ class HarnessSnapshot:
 class OperatorHarness:
     """Runs an operator record by record.
 
-    What goes in and comes out is encoded and decoded as by a channel (tuples become lists, what msgpack can't carry is
-    refused), so that a test can't pass on what a job would change.
+    What goes in and comes out is encoded and decoded as by a channel, so that a test can't pass on what a job would
+    refuse.
 
         harness = OperatorHarness(RunningTotal())
         harness.process({"user": "ann", "amount": 2.5}, key="ann")

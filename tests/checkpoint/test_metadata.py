@@ -1,7 +1,6 @@
 """`_metadata`: everything comes back as it was, and nothing that isn't as it was comes back."""
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import orjson
@@ -142,7 +141,7 @@ class Position:
     offset: int
 
 
-@pytest.mark.parametrize("value", [Position(1), datetime(2024, 1, 1), CheckpointKind.FINAL, {1, 2}, 2**64])
+@pytest.mark.parametrize("value", [Position(1), CheckpointKind.FINAL, {CheckpointKind.FINAL: 1}, object()])
 def test_state_that_would_come_back_as_something_else_is_refused(value: object) -> None:
     with pytest.raises(TypeError):
         SubtaskSnapshot({"s": OperatorSnapshot({"position": value})}).to_wire()

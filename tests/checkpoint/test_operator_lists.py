@@ -117,8 +117,8 @@ def test_an_item_that_cannot_be_kept_is_refused_when_it_is_put_and_nothing_chang
     op, _ = bound()
     items = getattr(op, name)
     items.append(1)
-    with pytest.raises(EncodingError, match=rf"{kind} state '{name}' of Op can't keep the item \{{7\}}: .*use a list"):
-        put(items, {7})
+    with pytest.raises(EncodingError, match=rf"{kind} state '{name}' of Op can't keep the item 7j: .*plain values"):
+        put(items, 7j)
     assert list(items) == [1]
 
 

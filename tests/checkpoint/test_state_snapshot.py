@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoint.codec import decode_state, encode_key, encode_state
+from checkpoint.codec import decode, encode, encode_key
 from checkpoint.state import SnapshotFormatError, StateBatch, read_batches, read_footer, read_snapshot, snapshot
 from checkpoint.state.snapshot import FrozenGroup, write_snapshot
 
@@ -94,7 +94,7 @@ def test_rows_come_back_whatever_the_batches(states: list[dict[str, set[int]]], 
 def test_a_batch_that_mixes_states_row_by_row_is_read_too() -> None:
     """Not as it is written here, but as the format allows."""
     names = ["a", "b", "a"]
-    columns = [[4] * 3, names, KEYS, [None] * 3, [encode_state(i) for i in range(3)]]
+    columns = [[4] * 3, names, KEYS, [None] * 3, [encode(i) for i in range(3)]]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, snapshot._SCHEMA, strict=True)]
     batch = pa.RecordBatch.from_arrays(arrays, schema=snapshot._SCHEMA)
     found = list(snapshot._batches_in(memoryview(batch.serialize().to_pybytes())))
@@ -116,7 +116,7 @@ def test_any_arrow_reader_can_read_the_file_from_its_start() -> None:
     table = pa.ipc.open_stream(written()).read_all()
     assert table.column_names == ["key_group", "state", "key", "namespace", "value"]
     assert table.column("key_group").to_pylist() == [row[0] for row in ROWS]
-    assert [decode_state(value) for value in table.column("value").to_pylist()] == [row[4] for row in ROWS]
+    assert [decode(value) for value in table.column("value").to_pylist()] == [row[4] for row in ROWS]
 
 
 def test_a_file_opened_for_random_access_will_do(tmp_path: Any) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint.codec import encode_state
+from checkpoint.codec import encode
 from pipeline.bench import state
 from pipeline.bench.errors import BenchFailed
 from pipeline.bench.memory import MemoryMeter
@@ -46,7 +46,7 @@ def test_values_have_the_size_that_was_asked_for(value_bytes: int) -> None:
     subtask.build(300, value_bytes)
     values = [value for _, maps in subtask.backend._kept() for one in maps for value in one.data.values()]
     assert len(values) == 300
-    assert {len(encode_state(value)) for value in values} <= set(range(value_bytes - 5, value_bytes + 5))
+    assert {len(encode(value)) for value in values} <= set(range(value_bytes - 5, value_bytes + 5))
 
 
 def test_the_loop_counts_updates_and_the_stops_between_them() -> None:

@@ -184,7 +184,7 @@ def test_equal_keys_of_different_types_stay_different_keys() -> None:
 
 def test_a_key_that_is_no_key_is_refused_before_anything_of_the_record_is_written() -> None:
     edge = Edge(Partitioner(Distribution.KEYED, key=KeySelector("k")), 1)
-    for record, error in (({"k": {}}, EncodingError), ({}, KeyMissing), ({"k": 1, "v": {1}}, EncodingError)):
+    for record, error in (({"k": {}}, EncodingError), ({}, KeyMissing), ({"k": 1, "v": 1j}, EncodingError)):
         with pytest.raises(error):
             edge.emit(record)
     assert not edge.writer.unsent
@@ -195,8 +195,8 @@ def test_a_key_that_is_no_key_is_refused_before_anything_of_the_record_is_writte
 )
 def test_a_value_that_cannot_travel_is_refused_with_the_path_to_it(partitioner: Partitioner) -> None:
     edge = Edge(partitioner, 2)
-    with pytest.raises(EncodingError, match="can't encode set at value\\['tags'\\]"):
-        edge.emit({"tags": {1}})
+    with pytest.raises(EncodingError, match="can't encode complex at value\\['tags'\\]"):
+        edge.emit({"tags": 1j})
 
 
 def test_each_record_carries_the_timestamp_of_the_record_in_hand() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.codec import decode, decode_state, encode, encode_state
+from checkpoint.codec import decode, encode
 from checkpoint.committables import Committable, SegmentName, SinkState
 from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.key_groups import range_of
@@ -144,12 +144,12 @@ def test_broadcast_state_travels_to_the_subtask() -> None:
 
 def list_chunk(*items: Any) -> list[Any]:
     """Some items as a snapshot holds them."""
-    return [len(items), encode([encode_state(item) for item in items])]
+    return [len(items), encode([encode(item) for item in items])]
 
 
 def items_of(mine: Restored, kind: str) -> list[Any]:
     chunks = mine.lists.get("step", {}).get(kind, {}).get("held", [])
-    return [decode_state(item) for _, data in chunks for item in decode(data)]
+    return [decode(item) for _, data in chunks for item in decode(data)]
 
 
 @given(parallelisms, parallelisms, st.data())

@@ -134,7 +134,7 @@ def test_a_message_above_the_limit_is_refused_at_its_sender(pair: Pair, monkeypa
 
 def test_a_field_that_cannot_travel_is_refused_and_nothing_of_it_sent(pair: Pair) -> None:
     with pytest.raises(EncodingError):
-        pair.left.send("ack", state={1, 2})
+        pair.left.send("ack", state=1j)
     assert pair.right.receive(0.0) is None
 
 

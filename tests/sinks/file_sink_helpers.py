@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from kafka_sink_helpers import FolderStaging, NoMetrics
 
 from checkpoint import failpoints
-from checkpoint.codec import decode_state, encode_state
+from checkpoint.codec import decode, encode
 from checkpoint.committables import Committable, SegmentName
 from sinks import CommitterContext, FileSink, Lineage, OwnerRestore, SinkBatch, WriterContext
 from sinks.files.writer import FileWriter
@@ -78,7 +78,7 @@ class FileJob:
 
     def restore(self, checkpoint: int, state: Any, **changes: Any) -> FileJob:
         """The job as it would be restored from a checkpoint."""
-        wire = decode_state(encode_state(state))
+        wire = decode(encode(state))
         return FileJob(
             **{
                 **{name: getattr(self, name) for name in self.__dataclass_fields__},

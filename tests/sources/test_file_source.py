@@ -22,7 +22,7 @@ from deadlines import eventually
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from checkpoint.codec import decode_state, encode, encode_state
+from checkpoint.codec import decode, encode
 from sources import END, FileSource, SourceBatch, SourceContext, SourceReader
 from sources.files.errors import BadRecord, FileChanged, FileGone, FolderUnavailable
 from sources.files.folder import FoundFile
@@ -49,7 +49,7 @@ def reader(
     metrics: Metrics | None = None,
 ) -> SourceReader:
     if restored is not None:
-        restored = [decode_state(encode_state(state)) for state in restored]
+        restored = [decode(encode(state)) for state in restored]
     return source.create_reader(SourceContext("p", "in", subtask, parallelism, metrics or Metrics(), restored))
 
 
@@ -494,7 +494,7 @@ def test_a_checkpoint_keeps_28_bytes_of_a_file_that_was_read() -> None:
     ledger.add(ledger.unknown([FoundFile(f"some/long/folder/file-{i}", i, i) for i in range(1000)]))
     while (split := ledger.next()) is not None:
         ledger.finish(split)
-    assert len(encode_state(ledger.snapshot(None))) < 1000 * 28 + 200
+    assert len(encode(ledger.snapshot(None))) < 1000 * 28 + 200
 
 
 def test_positions_say_how_many_files_are_read_and_where_the_others_stand(tmp_path: Path) -> None:

@@ -156,9 +156,11 @@ def test_checkpoints_are_numbered_and_their_ends_told() -> None:
 
 
 def test_records_and_outputs_pass_through_a_channel() -> None:
-    """A test can't pass on what a job would change: tuples arrive as lists."""
-    harness = OperatorHarness(Returns([("a", 1), {"k": (2,)}]))
-    assert harness.process(None) == [["a", 1], {"k": [2]}]
+    """A test can't pass on what a job would change."""
+    kept = [1]
+    harness = OperatorHarness(Returns([("a", kept), {"k": (2,)}]))
+    assert harness.process(None) == [("a", [1]), {"k": (2,)}]
+    assert harness.outputs[0][1] is not kept
     seen: list[Any] = []
 
     class Look(Operator):
@@ -166,7 +168,7 @@ def test_records_and_outputs_pass_through_a_channel() -> None:
             seen.append((value, ctx.key))
 
     OperatorHarness(Look()).process(("x", ("y",)))
-    assert seen == [(["x", ["y"]], None)]
+    assert seen == [(("x", ("y",)), None)]
 
 
 def test_a_record_is_the_operators_own() -> None:
@@ -179,7 +181,7 @@ def test_a_record_is_the_operators_own() -> None:
     assert record == []
 
 
-@pytest.mark.parametrize("what", [{1, 2}, object(), 1 << 70])
+@pytest.mark.parametrize("what", [1j, object(), {(1, object()): 2}])
 def test_an_output_that_cannot_travel_is_refused(what: Any) -> None:
     with pytest.raises(EncodingError):
         OperatorHarness(Returns([what])).process("x")
@@ -187,7 +189,7 @@ def test_an_output_that_cannot_travel_is_refused(what: Any) -> None:
 
 def test_a_record_or_key_that_cannot_travel_is_refused() -> None:
     with pytest.raises(EncodingError):
-        OperatorHarness(Returns(None)).process({1})
+        OperatorHarness(Returns(None)).process(1j)
     with pytest.raises(EncodingError):
         OperatorHarness(RunningTotal()).process({"amount": 1.0}, key={})
 
@@ -196,7 +198,7 @@ def test_side_outputs_are_kept_by_tag() -> None:
     harness = OperatorHarness(Count())
     harness.process("a", timestamp=5)
     harness.process("b")
-    assert harness.side_outputs == {"timestamps": [[5], [None]]}
+    assert harness.side_outputs == {"timestamps": [(5,), (None,)]}
 
 
 def test_keyed_state_is_out_of_reach_in_open() -> None:
@@ -407,7 +409,7 @@ class Reminder(KeyedOperator):
 
     def on_timer(self, timestamp: int, ctx: Any) -> Iterable[Any]:
         ctx.side_output("fired", (timestamp,))
-        yield (ctx.key, timestamp, ctx.watermark)
+        yield [ctx.key, timestamp, ctx.watermark]
 
 
 def test_a_watermark_fires_the_timers_up_to_it_in_order() -> None:
@@ -418,7 +420,7 @@ def test_a_watermark_fires_the_timers_up_to_it_in_order() -> None:
     assert harness.watermark(20) == harness.watermark(5) == []
     assert harness.watermark(30) == [["ann", 30, 30]]
     assert harness.outputs == [["bob", 10, 20], ["ann", 20, 20], ["ann", 30, 30]]
-    assert harness.side_outputs == {"fired": [[10], [20], [30]]}
+    assert harness.side_outputs == {"fired": [(10,), (20,), (30,)]}
 
 
 def test_operators_hear_of_watermarks_behind_the_timers() -> None:
@@ -443,7 +445,7 @@ def test_what_an_operator_emits_for_a_watermark_is_output() -> None:
         def on_watermark(self, timestamp: int, ctx: Any) -> Any:
             return [("beat", timestamp)]
 
-    assert OperatorHarness(Beats()).watermark(5) == [["beat", 5]]
+    assert OperatorHarness(Beats()).watermark(5) == [("beat", 5)]
 
 
 def test_processing_time_passes_when_the_test_says_so() -> None:

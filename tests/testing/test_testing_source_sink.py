@@ -272,7 +272,7 @@ def test_concurrent_commits_keep_everything() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(sink.records) == [[owner, epoch] for owner in range(4) for epoch in range(1, 6)]
+    assert sorted(sink.records) == [(owner, epoch) for owner in range(4) for epoch in range(1, 6)]
 
 
 def test_a_fenced_committer_commits_nothing() -> None:

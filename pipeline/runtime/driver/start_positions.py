@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from checkpoint.codec import DecodingError, EncodingError, decode_state, encode_state
+from checkpoint.codec import DecodingError, EncodingError, decode, encode
 from checkpoint.storage.claims import RestoreRecord
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.restore import RestorePoint
@@ -169,7 +169,7 @@ class StartPositions:
         definition: Source = step.payload
         try:
             if begin.kept is not None and begin.kept.resolution is not None:
-                resolved = definition.with_resolution(decode_state(begin.kept.resolution))
+                resolved = definition.with_resolution(decode(begin.kept.resolution))
             else:
                 resolved = definition.resolve()
         except DecodingError as error:
@@ -200,7 +200,7 @@ def _packed_resolution(definition: Source, resolved: Source) -> tuple[bytes | No
         resolution = definition.resolution(resolved)
         if resolution is None:
             return None, None
-        return encode_state(resolution), None
+        return encode(resolution), None
     except (EncodingError, TypeError) as error:
         return None, str(error)
 

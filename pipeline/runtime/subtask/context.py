@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from checkpoint.codec import decode
+from checkpoint.codec import decode_key
 from checkpoint.state import HeapBackend, StateAccessError
 
 _CACHED_KEYS = 100_000
@@ -61,9 +61,7 @@ class Context:
         if decoded is None:  # or the key is None, which is decoded again each time
             if len(self._decoded) >= _CACHED_KEYS:
                 self._decoded.clear()
-            decoded = decode(encoded)
-            if type(decoded) is not list:  # a list could be changed by who gets it
-                self._decoded[encoded] = decoded
+            decoded = self._decoded[encoded] = decode_key(encoded)
         return decoded
 
     def side_output(self, tag: str, value: Any) -> None:

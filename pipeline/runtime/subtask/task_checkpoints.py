@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from checkpoint import failpoints
 from checkpoint.barriers.events import Barrier
-from checkpoint.codec import EncodingError, encode
+from checkpoint.codec import EncodingError
 from checkpoint.elements import BarrierElement, CancelMarker, ChannelName, InFlight
 from checkpoint.in_flight.captured import CapturedState
 from checkpoint.in_flight.output_queue import Captured
@@ -292,17 +292,8 @@ class TaskCheckpoints:
     def _spilled(self, barrier: Barrier, id: str, snapshot: OperatorSnapshot) -> OperatorSnapshot:
         try:
             return self._files.spill(barrier, id, snapshot)
-        except TypeError as error:
-            raise TypeError(
+        except EncodingError as error:
+            raise EncodingError(
                 f"what step {id!r} returned from snapshot (a sink: from prepare_commit) can't be kept in a checkpoint: "
-                f"{_explained(snapshot.state, error)}"
+                f"{error}"
             ) from error
-
-
-def _explained(state: Mapping[str, Any], error: TypeError) -> str:
-    """Says where in the state the value is that can't be packed, if the codec of records can tell."""
-    try:
-        encode(dict(state))
-    except EncodingError as better:
-        return str(better)
-    return str(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from checkpoint.codec import decode_state, encode_state
+from checkpoint.codec import decode, encode
 from checkpoint.storage.source_starts import canonical
 from pipeline.testing.contracts.common import ContractBroken, pickled_copy
 from pipeline.testing.contracts.source.stage import Stage
@@ -64,14 +64,14 @@ def later_starts_read_the_same(stage: Stage) -> None:
     if resolved is not definition:
         try:
             resolution = definition.resolution(resolved)
-            data = None if resolution is None else encode_state(resolution)
+            data = None if resolution is None else encode(resolution)
         except TypeError as error:
             raise ContractBroken(
                 rule,
                 f"what resolve() has settled can't be recorded: {error}",
                 "implement resolution() and with_resolution(), or keep it in attributes of plain values",
             ) from error
-        again = again.resolve() if data is None else again.with_resolution(decode_state(data))
+        again = again.resolve() if data is None else again.with_resolution(decode(data))
     else:
         again = again.resolve()
     runs = stage.readers(pickled_copy(again, "the source")[1], 2)
