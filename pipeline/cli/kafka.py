@@ -1,4 +1,4 @@
-"""`weir kafka`: the embedded broker in the foreground, and looks into a cluster."""
+"""`weir kafka`: the embedded broker in the foreground; topics, records and looks into a cluster."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
 from pipeline.cli.common import ending_cleanly, log_to_stderr
+from pipeline.cli.kafka_options import (
+    assignment,
+    bootstrap_option,
+    client_options,
+    client_settings,
+    topic_and_partitions,
+)
+from pipeline.cli.kafka_topics import consume, create, produce
+from pipeline.cli.kafka_topics import topics as list_topics
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from pipeline.cli.kafka_transactions import HangingTransaction, OpenTransaction
 
-_bootstrap = click.option(
-    "--bootstrap",
-    default="localhost:9092",
-    show_default=True,
-    envvar="WEIR_KAFKA_BOOTSTRAP",
-    help="Addresses of brokers, HOST:PORT[,HOST:PORT…].",
-)
 _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
 
 
@@ -50,7 +52,8 @@ def kafka(
 ) -> None:
     """Run one Kafka broker until Ctrl-C, and print its address on the first line.
 
-    The first start fetches Kafka (45 MB from Maven Central). With a command it runs none, and looks into a cluster.
+    The first start fetches Kafka (45 MB from Maven Central). With a command it runs none: that is
+    for the cluster at its --bootstrap.
     """
     if ctx.invoked_subcommand is None:
         _serve(host, port, directory, topics, properties)
@@ -67,11 +70,11 @@ def _serve(host: str, port: int, directory: Path | None, topics: tuple[str, ...]
     from pipeline.broker.topics import TopicTrouble, create_topics
 
     log_to_stderr("INFO")
-    wanted = dict(map(_topic, topics))
+    wanted = dict(map(topic_and_partitions, topics))
     with ending_cleanly():
         try:
             with NativeBroker.start(
-                dict(map(_property, properties)), host=host, port=port or None, directory=directory
+                dict(map(assignment, properties)), host=host, port=port or None, directory=directory
             ) as broker:
                 create_topics(broker.bootstrap_servers, wanted, existing_ok=True)
                 click.echo(broker.bootstrap_servers)
@@ -85,13 +88,7 @@ def _serve(host: str, port: int, directory: Path | None, topics: tuple[str, ...]
 
 @kafka.command()
 @click.argument("prefix", default="")
-@_bootstrap
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File with settings of librdkafka, NAME=VALUE in each line.",
-)
-@click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="Such a setting. May be repeated.")
+@client_options
 @_as_json
 def markers(prefix: str, bootstrap: str, config: Path | None, assignments: tuple[str, ...], as_json: bool) -> None:
     """List how far Kafka sinks have committed: the markers in groups whose names begin with PREFIX.
@@ -102,11 +99,10 @@ def markers(prefix: str, bootstrap: str, config: Path | None, assignments: tuple
     from pipeline.cli.drawing import open_console, say, table_of
     from pipeline.cli.kafka_markers import NotListed, find_markers
 
-    settings: dict[str, Any] = _properties_in(config) if config is not None else {}
-    settings |= dict(map(_property, assignments))
+    settings = client_settings(bootstrap, config, assignments)
     with ending_cleanly():
         try:
-            found = find_markers({**settings, "bootstrap.servers": bootstrap}, prefix)
+            found = find_markers(settings, prefix)
         except NotListed as error:
             raise click.ClickException(str(error)) from error
         if as_json:
@@ -132,7 +128,7 @@ def markers(prefix: str, bootstrap: str, config: Path | None, assignments: tuple
 
 @kafka.command()
 @click.argument("prefix", default="")
-@_bootstrap
+@bootstrap_option
 @click.option(
     "--command-config",
     "config",
@@ -191,30 +187,5 @@ def _transactions(found: Sequence[OpenTransaction] | Sequence[HangingTransaction
     return table
 
 
-def _properties_in(path: Path) -> dict[str, str]:
-    try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise click.ClickException(f"cannot read {path}: {error}") from error
-    found = {}
-    for number, line in enumerate(lines, 1):
-        if line and not line.startswith(("#", "!")):
-            name, equals, value = line.partition("=")
-            if not equals:
-                raise click.ClickException(f"{path}, line {number} is not NAME=VALUE: {line!r}")
-            found[name.strip()] = value.strip()
-    return found
-
-
-def _topic(text: str) -> tuple[str, int]:
-    name, _, partitions = text.partition(":")
-    if not name or not (partitions or "1").isdigit() or partitions == "0":
-        raise click.BadParameter(f"{text!r} is not NAME or NAME:PARTITIONS", param_hint="--topic")
-    return name, int(partitions or 1)
-
-
-def _property(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--set")
-    return name, value
+for _command in (create, list_topics, produce, consume):
+    kafka.add_command(_command)

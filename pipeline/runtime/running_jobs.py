@@ -136,8 +136,10 @@ def _read(path: Path) -> RunningJob | None:
 
 def _lives(job: RunningJob) -> bool:
     try:
-        # A process that is younger than the job has only got the same number.
-        return bool(psutil.Process(job.pid).create_time() <= job.started + _CLOCK_STEP)
+        process = psutil.Process(job.pid)
+        # A process that is younger than the job has only got the same number; one that nobody has waited for is dead.
+        same = process.create_time() <= job.started + _CLOCK_STEP
+        return bool(same and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
     except psutil.Error:

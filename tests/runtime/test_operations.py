@@ -15,6 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from deadlines import eventually
 
@@ -214,12 +215,15 @@ def test_what_a_killed_driver_has_left_is_deleted_by_who_looks_next(folder: Path
         assert process.stdout is not None
         file = Path(process.stdout.readline().strip())
         assert [job.name for job in running_jobs.running_jobs()] == ["killed"]
-    finally:
         process.send_signal(signal.SIGKILL)
+        # Dead, though nobody has waited for it, so that its number is still taken.
+        eventually(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
+        assert file.exists()
+        assert running_jobs.running_jobs() == []
+        assert not file.exists()
+    finally:
+        process.kill()
         process.communicate()
-    assert file.exists()
-    assert running_jobs.running_jobs() == []
-    assert not file.exists()
 
 
 def test_a_process_that_only_has_the_same_number_is_not_the_jobs(server: OperationsServer, folder: Path) -> None:
