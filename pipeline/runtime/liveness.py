@@ -121,6 +121,11 @@ class Liveness(Generic[Who]):
         if who in self._processes:
             self._processes[who].phase, self._processes[who].since = phase, now
 
+    def phase(self, who: Who) -> str | None:
+        """What it does, as far as is known."""
+        process = self._processes.get(who)
+        return None if process is None else process.phase
+
     def left(self, who: Who) -> None:
         """It has said its last word, or is gone."""
         self._processes.pop(who, None)

@@ -10,7 +10,6 @@ import functools
 import logging
 import queue
 import time
-import traceback
 from array import array
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,6 +26,7 @@ from checkpoint.storage.probe import finish_probe
 from checkpoint.storage.storage import DamagedFile, StorageError
 from pipeline.errors import PipelineError
 from pipeline.graph import StepKind, Vertex
+from pipeline.runtime import error_text
 from pipeline.runtime.auth import new_secret
 from pipeline.runtime.deployment import Deployment, JobSpec, Restored
 from pipeline.runtime.driver.attempt_context import AttemptContext, CheckpointRequest, NotTriggered, Progress
@@ -46,6 +46,10 @@ _LOG = logging.getLogger(f"weir.{__name__}")
 _CANCEL_WAIT = 10.0
 _THE_JOB = "the job"
 """Who waits for what holds up all."""
+_GONE = (
+    "It said nothing: it was killed (by the system, for want of memory?), it crashed, or code in it called os._exit. "
+    "What it printed is in the output of the executor."
+)
 _COMMITTING = "commits what was restored"
 _CANCEL_AGAIN = 1.0
 """A cancel that comes before Spark knows the job goes unheard, so it is repeated."""
@@ -266,6 +270,7 @@ class Attempt:
         self._cause.note(AttemptFailed(message, permanent, damaged), sign, time.monotonic())
 
     def _on_lost(self, connection: ControlConnection, reason: str) -> None:
+        phase = self._liveness.phase(connection)
         self._liveness.left(connection)
         peer = self._peers.get(connection)
         if peer is None:
@@ -276,7 +281,8 @@ class Attempt:
         if peer.closed:
             return
         name = self._peers.name(peer)
-        self._fail(f"subtask {name} is gone (process {peer.pid} on {peer.host}: {reason})", Sign.LOST)
+        last = f"\nThe last that is known of it: it {phase}." if phase else ""
+        self._fail(f"subtask {name} is gone (process {peer.pid} on {peer.host}: {reason}){last}\n{_GONE}", Sign.LOST)
 
     def _look_for_life(self, now: float) -> None:
         """Give up who is silent for too long, and who doesn't come; tell of what takes long."""
@@ -445,8 +451,8 @@ class Attempt:
         except StorageError as error:
             raise AttemptFailed(str(error)) from error
         except Exception as error:
-            trace = "".join(traceback.format_exception(error))
-            raise AttemptFailed(f"restoring in-flight data failed: {type(error).__name__}: {error}\n{trace}") from error
+            told = f"restoring in-flight data failed: {error_text.summary(error)}\n{error_text.trace(error)}"
+            raise AttemptFailed(told) from error
 
     def _restored_for(self, vertex: Vertex, index: int, assigned: Mapping[Origin, array[int]]) -> Restored:
         c = self._c

@@ -24,6 +24,7 @@ from checkpoint.storage.restore import RestorePoint, newest
 from checkpoint.storage.shared_files import SharedFiles
 from checkpoint.storage.storage import CheckpointStorage, DamagedFile, StorageError
 from pipeline.errors import NotEnoughSlots, PipelineError
+from pipeline.runtime import error_text
 from pipeline.runtime.deployment import JobSpec
 from pipeline.runtime.driver.attempt import Attempt
 from pipeline.runtime.driver.attempt_context import AttemptContext, CheckpointRequest, NotTriggered, Progress
@@ -151,10 +152,10 @@ class JobMaster:
             )
             self._attempts(storage, config, positions, spark)
         except (PipelineError, NotEnoughSlots, StorageError, owners.Fenced, ValueError, OSError, RuntimeError) as error:
-            self._end("failed", f"{type(error).__name__}: {error}")
+            self._end("failed", error_text.summary(error))
         except BaseException as error:
-            _LOG.exception("job %s: the job's thread failed", self._o.name)
-            self._end("failed", f"{type(error).__name__}: {error}")
+            # Code of the user's runs here, too: sources and sinks check themselves.
+            self._end("failed", f"{error_text.summary(error)}\n{error_text.trace(error)}")
         finally:
             if own_spark and spark is not None:
                 spark.stop()
@@ -170,7 +171,7 @@ class JobMaster:
         _LOG.warning("job %s: %s", self._o.name, text)
 
     def _end(self, status: str, failure: str | None = None) -> None:
-        self.failure = failure
+        self.failure = None if failure is None else error_text.clean(failure)
         self.status = status
 
     def _prepare(self) -> tuple[CheckpointStorage, CheckpointConfig | None]:
@@ -239,7 +240,7 @@ class JobMaster:
             try:
                 self._note_damage(failure.damaged, storage, config)
             except StorageError as error:
-                self._end("failed", f"{type(error).__name__}: {error}")
+                self._end("failed", error_text.summary(error))
                 return False
             delay = 0.0
         else:
@@ -248,8 +249,11 @@ class JobMaster:
             why = "" if failure.permanent else f"\n({policy.describe()})"
             self._end("failed", failure.message + why)
             return False
-        _LOG.warning("job %s: attempt failed, restarting in %.1f s: %s", self._o.name, delay, failure.message)
-        self.failure = failure.message
+        self.failure = error_text.clean(failure.message)
+        _LOG.warning(
+            "job %s: attempt failed, restarting in %.1f s: %s",
+            *(self._o.name, delay, error_text.first_line(self.failure)),
+        )
         self.status = "restarting"
         self._cancelled.wait(delay)
         if not self._cancelled.is_set():
@@ -304,9 +308,9 @@ class JobMaster:
             loaded, unreadable = _load(storage, retained)
             probe = write_probe(storage) if self._may_be_local(storage) else None
         except (DamagedFile, PermanentFailure, PipelineError) as error:
-            raise AttemptFailed(f"{type(error).__name__}: {error}", permanent=True) from error
+            raise AttemptFailed(error_text.summary(error), permanent=True) from error
         except StorageError as error:
-            raise AttemptFailed(f"{type(error).__name__}: {error}", permanent=number == 0) from error
+            raise AttemptFailed(error_text.summary(error), permanent=number == 0) from error
         except NotEnoughSlots as error:
             raise AttemptFailed(f"NotEnoughSlots: {error}") from error
         metadata = point.metadata if point else None

@@ -16,6 +16,7 @@ from checkpoint.storage.restore import RestorePoint, from_uri, newest, sink_stat
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.errors import PipelineError
 from pipeline.graph import Plan, PlannedStep, StepKind
+from pipeline.runtime import error_text
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.restore_plan import check_restorable
 from pipeline.runtime.driver.uncommitted import refuse_to_skip, uncommitted_output
@@ -71,7 +72,7 @@ def invalid_steps(plan: Plan, pipeline: str) -> Iterator[str]:
             if step.kind is StepKind.SINK:
                 step.payload.validate_as(pipeline, step.id, parallelism)
         except Exception as error:
-            return f"step {step.id!r}: {error}"
+            return f"step {step.id!r}: {error_text.message(error)}"
         return None
 
     if steps:

@@ -7,13 +7,13 @@ import os
 import queue
 import threading
 import time
-import traceback
-from typing import Any
+from typing import Any, Final
 
 from checkpoint.coordination.coordinator_events import CheckpointKind, Heartbeat
 from checkpoint.errors import PermanentFailure
 from checkpoint.storage.metadata import SubtaskSnapshot
 from checkpoint.storage.storage import DamagedFile
+from pipeline.runtime import error_text
 from pipeline.runtime.deployment import Deployment
 from pipeline.runtime.liveness import Limits, Patience
 from pipeline.runtime.pulse import Pulse
@@ -29,6 +29,14 @@ _TICK = 0.02
 _REPORT_PERIOD = 0.5
 _CANCEL_GRACE = 3.0
 """How long user code may go on after a cancel before the process is ended."""
+
+_KINDS: Final[dict[str, type[BaseException]]] = {
+    "cancelled": Cancelled,
+    "permanent": PermanentFailure,
+    "damaged": DamagedFile,
+    "peer": ConnectionError,
+}
+"""What the driver makes of failures, by class; the first one counts."""
 
 
 class Control:
@@ -123,9 +131,9 @@ class Control:
         self._has_failed = True
         kind = "permanent" if permanent else _kind(error)
         says_all = kind in ("damaged", "cancelled") or permanent
-        text = str(error) if says_all else f"{type(error).__name__}: {error}"
-        told = kind in ("permanent", "cancelled")  # where it was raised helps nobody
-        trace = "" if told else "".join(traceback.format_exception(error))
+        text = error_text.message(error) if says_all else error_text.summary(error)
+        # Of errors that say what to do it helps nobody where they were raised.
+        trace = "" if kind in ("permanent", "damaged", "cancelled") else error_text.trace(error)
         self._send("failed", kind=kind, message=text, traceback=trace, where=self._where)
 
     def closed(self) -> None:
@@ -209,15 +217,10 @@ class Control:
 
 def _kind(error: BaseException) -> str:
     """What the driver makes of a failure."""
-    match error:
-        case Cancelled():
-            return "cancelled"
-        case PermanentFailure():
-            return "permanent"
-        case DamagedFile():
-            return "damaged"
-        case ConnectionError():
-            return "peer"
+    # By its class alone: what an exception of the user's says of itself may raise another one.
+    for name, classes in _KINDS.items():
+        if issubclass(type(error), classes):
+            return name
     return "error"
 
 

@@ -19,6 +19,7 @@ from checkpoint.state import FrozenLists, HeapBackend, HeapSnapshot
 from checkpoint.state.groups import private_copy
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import OperatorSnapshot, SubtaskSnapshot
+from pipeline.runtime import error_text
 from pipeline.runtime.subtask.chain import Chain
 from pipeline.runtime.subtask.event_time import EventTime
 from pipeline.runtime.subtask.pending_snapshot import PendingSnapshot
@@ -248,7 +249,7 @@ class TaskCheckpoints:
                 operators[id] = self._spilled(pending.barrier, id, self._files.gather(pending.barrier, id, own))
             pending.statistics["async"] = time.monotonic() - started
             pending.state_written(operators)
-        except Exception as error:
+        except BaseException as error:  # a SystemExit of user code, too: nobody else would hear of it
             self._failed(pending, error)
         finally:
             self._metrics.writing.discard(n)
@@ -278,16 +279,16 @@ class TaskCheckpoints:
             statistics["in_flight_bytes"] = snapshot.in_flight_bytes
             self._coordinator.acknowledge(n, snapshot, statistics)
             failpoints.hit("subtask.after_acknowledge", subtask=self._subtask)
-        except Exception as error:
+        except BaseException as error:  # a SystemExit of user code, too: nobody else would hear of it
             self._failed(pending, error)
         finally:
             self._metrics.writing.discard(n)
             self._forget(n)
 
-    def _failed(self, pending: PendingSnapshot, error: Exception) -> None:
+    def _failed(self, pending: PendingSnapshot, error: BaseException) -> None:
         """The checkpoint fails and counts; whether the job goes on is the coordinator's to say."""
         pending.drop()
-        self._coordinator.decline(pending.checkpoint_id, f"{type(error).__name__}: {error}", asynchronous=True)
+        self._coordinator.decline(pending.checkpoint_id, error_text.summary(error), asynchronous=True)
 
     def _spilled(self, barrier: Barrier, id: str, snapshot: OperatorSnapshot) -> OperatorSnapshot:
         try:
