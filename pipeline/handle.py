@@ -182,7 +182,8 @@ class JobHandle:
         return answer
 
     def checkpoints(self) -> list[CheckpointStats]:
-        """The newest 10,000 checkpoints of this run of the job, oldest first."""
+        """The newest 10,000 checkpoints of this run of the job, oldest first. `subtasks` is there for the newest of
+        them, up to 10,000 rows of subtasks in all, and empty for older ones."""
         return self._master.history.rows()
 
     def metrics(self) -> dict[str, Any]:
@@ -202,7 +203,7 @@ class JobHandle:
         return {"subtasks": subtasks, "totals": totals, "waits": waits}
 
     def recoveries(self) -> list[Recovery]:
-        """Where the time of each restart went."""
+        """Where the time of the newest 1,000 restarts went."""
         return list(self._master.recoveries)
 
     def processes(self) -> dict[str, int]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from checkpoint.coordination.coordinator_events import CheckpointKind
 from pipeline.runtime.driver import checkpoint_stats
 from pipeline.runtime.driver.checkpoint_stats import CheckpointHistory
@@ -88,3 +92,65 @@ def test_rows_are_a_copy() -> None:
     rows = history.rows()
     history.completed(1, 1.0)
     assert rows[0].status == "in_progress"
+
+
+@pytest.mark.parametrize(
+    ("subtasks", "checkpoints"),
+    [(64, 500), pytest.param(64, 10_000, marks=pytest.mark.full), (1, 20_500), (1_500, 20)],
+)
+def test_a_long_run_keeps_the_figures_of_many_checkpoints_and_the_subtasks_of_the_newest(
+    subtasks: int, checkpoints: int
+) -> None:
+    history = CheckpointHistory()
+    names = [f"op[{i}]" for i in range(subtasks)]
+    for id in range(1, checkpoints + 1):
+        history.triggered(id, CheckpointKind.CHECKPOINT, 0.0)
+        for name in names:
+            history.acknowledged(id, name, {"size": 1}, 1.0)
+        history.completed(id, 2.0)
+    rows = history.rows()
+    kept = [len(row.subtasks) for row in rows]
+    assert len(rows) == min(checkpoints, checkpoint_stats._KEPT)
+    assert sum(kept) <= checkpoint_stats._DETAILS
+    assert kept == sorted(kept)
+    assert kept[-1] == subtasks
+    assert sum(kept) > checkpoint_stats._DETAILS - subtasks
+    assert {(row.size, row.duration, row.status) for row in rows} == {(subtasks, 2.0, "completed")}
+    assert (history.completed_count, history.failed_count) == (checkpoints, 0)
+    assert history._triggered == {}
+
+
+def test_long_failures_are_cut_once_they_are_old() -> None:
+    history = CheckpointHistory()
+    for id in range(1, 3_001):
+        history.triggered(id, CheckpointKind.CHECKPOINT, 0.0)
+        history.failed(id, "x" * 3_000, 2.0)
+    rows = history.rows()
+    assert rows[-1].failure == "x" * 3_000
+    assert sum(len(row.failure or "") for row in rows) < 4_500_000
+    assert (rows[0].failure or "").startswith("xxx")
+
+
+@given(st.lists(st.tuples(st.sampled_from(["trigger", "ack", "complete", "fail"]), st.integers(0, 4)), max_size=80))
+def test_whatever_happens_the_count_of_details_is_that_of_the_rows(steps: list[tuple[str, int]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint_stats, "_KEPT", 6)
+        patch.setattr(checkpoint_stats, "_DETAILS", 7)
+        history = CheckpointHistory()
+        newest = 0
+        for step, back in steps:
+            id = newest - back
+            match step:
+                case "trigger":
+                    newest += 1
+                    history.triggered(newest, CheckpointKind.CHECKPOINT, 0.0)
+                case "ack":
+                    acknowledged(history, id, "op[0]", 1.0)
+                case "complete":
+                    history.completed(id, 1.0)
+                case "fail":
+                    history.failed(id, "why", 1.0)
+            ended = [row for row in history.rows() if row.status != "in_progress"]
+            assert history._details == sum(len(row.subtasks) for row in ended)
+            assert history._details <= 7 or sum(bool(row.subtasks) for row in ended) == 1
+            assert len(history.rows()) <= 6

@@ -190,7 +190,7 @@ class Attempt:
             case "finalised":
                 self._checkpoints.finalised(*args)
             case "deleted":
-                self._checkpoints.tell(events.DeletionDone(args[0]))
+                self._checkpoints.deleted(args[0])
             case "fenced":
                 self._fail(args[0], Sign.OWN_WORD, permanent=True)
             case "checkpoint":

@@ -330,6 +330,11 @@ class CheckpointMaster:
 
     # -- deleting -----------------------------------------------------------------------------------------------
 
+    def deleted(self, id: int) -> None:
+        """`("deleted", …)` has come."""
+        self._refs.pop(id, None)
+        self.tell(events.DeletionDone(id))
+
     def _delete(self, id: int, unused: list[FileHandle]) -> None:
         """In the deleter's thread: a checkpoint that is no longer retained, and the shared files that only it used; or
         a savepoint that failed."""

@@ -8,13 +8,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from checkpoint.coordination.coordinator_events import CheckpointKind
+from pipeline.runtime.error_text import cut
 
 _KEPT = 10_000
+_DETAILS = 10_000
+"""Rows of subtasks that are kept, of all checkpoints together: those of 156 checkpoints with 64 subtasks."""
+_FAILURE = 300
+"""Characters of a failure that are kept once its checkpoint's details are not; so many weigh as a row does."""
 ATTEMPT_ENDED = "the attempt ended"
 """Why checkpoints failed that were in progress at its end."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SubtaskStats:
     """One subtask's part in a checkpoint."""
 
@@ -41,7 +46,7 @@ class SubtaskStats:
     """Its barrier has overtaken data, or would have."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CheckpointStats:
     """One checkpoint. Durations are seconds; those of subtasks are the largest of any."""
 
@@ -68,14 +73,25 @@ class CheckpointStats:
     span_bytes: int = 0
     failure: str | None = None
     subtasks: tuple[SubtaskStats, ...] = field(default=(), repr=False)
+    """Those that have acknowledged. Only of the newest checkpoints: of older ones the figures above are left."""
 
 
 class CheckpointHistory:
-    """Rows of the newest checkpoints of a job, over all attempts. Written by the job's thread; reads are copies."""
+    """Rows of the newest checkpoints of a job, over all attempts, in bounded memory. Written by the job's thread; reads
+    are copies."""
 
     def __init__(self) -> None:
         self._rows: OrderedDict[int, CheckpointStats] = OrderedDict()
         self._triggered: dict[int, float] = {}
+        """Of those in progress."""
+        self._detailed: dict[int, int] = {}
+        """Those that have ended and whose details are kept, oldest first, and what these weigh."""
+        self._details = 0
+        """The sum of that."""
+        self._largest_id = 0
+        self.completed_count = 0
+        """Of all checkpoints that there ever were."""
+        self.failed_count = 0
 
     def rows(self) -> list[CheckpointStats]:
         return list(self._rows.values())
@@ -83,7 +99,7 @@ class CheckpointHistory:
     @property
     def largest_id(self) -> int:
         """Of the checkpoints of all attempts, complete or not; 0 before the first."""
-        return max(self._rows, default=0)
+        return self._largest_id
 
     def triggered(self, id: int, kind: CheckpointKind, now: float) -> None:
         self._rows[id] = CheckpointStats(id, "in_progress", kind.value, time.time())
@@ -91,6 +107,8 @@ class CheckpointHistory:
         while len(self._rows) > _KEPT:
             oldest, _ = self._rows.popitem(last=False)
             self._triggered.pop(oldest, None)
+            self._details -= self._detailed.pop(oldest, 0)
+        self._largest_id = max(self._largest_id, id)
 
     def acknowledged(self, id: int, name: str, statistics: dict[str, Any], now: float) -> None:
         row = self._rows.get(id)
@@ -143,5 +161,16 @@ class CheckpointHistory:
 
     def _end(self, id: int, status: Literal["completed", "failed"], failure: str | None, now: float) -> None:
         row = self._rows.get(id)
-        if row is not None and row.status == "in_progress":
-            self._rows[id] = replace(row, status=status, failure=failure, duration=now - self._triggered[id])
+        if row is None or row.status != "in_progress":
+            return
+        self._rows[id] = replace(row, status=status, failure=failure, duration=now - self._triggered.pop(id))
+        self._detailed[id] = len(row.subtasks) + len(failure or "") // _FAILURE
+        self.completed_count += status == "completed"
+        self.failed_count += status == "failed"
+        self._details += self._detailed[id]
+        while self._details > _DETAILS and len(self._detailed) > 1:
+            oldest = next(iter(self._detailed))
+            self._details -= self._detailed.pop(oldest)
+            row = self._rows[oldest]
+            short = None if row.failure is None else cut(row.failure, _FAILURE)
+            self._rows[oldest] = replace(row, subtasks=(), failure=short)

@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Any
@@ -56,6 +57,8 @@ from pipeline.runtime.packing import pack_plan
 from pipeline.runtime.versions import versions
 
 _LOG = logging.getLogger(f"weir.{__name__}")
+_RECOVERIES = 999
+"""Restarts that are remembered beside the newest."""
 
 
 class JobMaster:
@@ -69,8 +72,10 @@ class JobMaster:
         self.history = CheckpointHistory()
         self.progress = Progress()
         self.waits = Waits(options.name)
-        self._restarted: list[tuple[float, float, float, Progress]] = []
-        """Of each restart when the attempt before failed and ended, when the new one began, and how far it came."""
+        self._recovered: deque[Recovery] = deque(maxlen=_RECOVERIES)
+        """The restarts but the newest."""
+        self._restarted: tuple[float, float, float, Progress] | None = None
+        """Of the newest when the attempt before failed and ended, when the new one began, and how far it came."""
         self.ended = threading.Event()
         self.on_ended: Callable[[], None] = lambda: None
         """Called by the job's thread at the very end."""
@@ -126,10 +131,8 @@ class JobMaster:
 
     @property
     def recoveries(self) -> list[Recovery]:
-        return [
-            Recovery(failed, ended, submitted, progress.deployed_at, progress.running_at, progress.first_commit_at)
-            for failed, ended, submitted, progress in self._restarted
-        ]
+        newest = self._restarted
+        return [*self._recovered, *([] if newest is None else [_recovery(*newest)])]
 
     # -- job thread ---------------------------------------------------------------------------------------------
 
@@ -283,7 +286,9 @@ class JobMaster:
             self.progress.start.begin("checks", time.monotonic())
         progress = self.progress
         if number:
-            self._restarted.append((self._failed_at, self._ended_at, time.monotonic(), progress))
+            if self._restarted is not None:
+                self._recovered.append(_recovery(*self._restarted))
+            self._restarted = (self._failed_at, self._ended_at, time.monotonic(), progress)
         try:
             check_session(spark)
             if number:
@@ -468,6 +473,10 @@ def _load(
             _LOG.warning("an older checkpoint is damaged: %s", error)
             unreadable.append(ref)
     return tuple(loaded), tuple(unreadable)
+
+
+def _recovery(failed: float, ended: float, submitted: float, progress: Progress) -> Recovery:
+    return Recovery(failed, ended, submitted, progress.deployed_at, progress.running_at, progress.first_commit_at)
 
 
 def _driver_host(spark: Any) -> str:

@@ -153,8 +153,8 @@ class OperationsServer:
             "restarts": handle.restarts,
             "failure": handle.failure,
             "checkpoints": [_row(row) for row in rows[-_SHOWN:]],
-            "checkpoints_completed": sum(row.status == "completed" for row in rows),
-            "checkpoints_failed": sum(row.status == "failed" for row in rows),
+            "checkpoints_completed": handle._master.history.completed_count,
+            "checkpoints_failed": handle._master.history.failed_count,
             "recoveries": [one.phases for one in handle.recoveries()],
             **_records(handle.metrics()),
         }
