@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import select
 import socket
 import struct
@@ -108,7 +109,8 @@ class ControlConnection:
                     return None
                 data = self._socket.recv(1 << 16)
             except OSError as error:
-                raise ConnectionLost(str(error)) from error
+                gone = "its host answers nothing any more: " if error.errno == errno.ETIMEDOUT else ""
+                raise ConnectionLost(f"{gone}{error}") from error
             if not data:
                 raise ConnectionLost("the connection was closed")
             self.heard_at = time.monotonic()
