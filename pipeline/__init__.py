@@ -15,7 +15,7 @@ from checkpoint.state import (
     ValueState,
 )
 from pipeline.buffers import BufferConfig
-from pipeline.errors import JobCancelled, JobFailed, NotEnoughSlots, PipelineError
+from pipeline.errors import Interrupted, JobCancelled, JobFailed, NotEnoughSlots, PipelineError
 from pipeline.handle import JobHandle
 from pipeline.job import Pipeline
 from pipeline.operators import KeyedOperator, Operator
@@ -29,6 +29,7 @@ __all__ = [
     "BufferConfig",
     "CheckpointConfig",
     "CheckpointStats",
+    "Interrupted",
     "JobCancelled",
     "JobFailed",
     "JobHandle",

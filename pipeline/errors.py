@@ -15,5 +15,14 @@ class JobCancelled(RuntimeError):
     """The job was cancelled."""
 
 
+class Interrupted(JobCancelled, SystemExit):
+    """A signal cancelled the job. Where nobody catches it, it ends the process without a traceback, with the status
+    that shells give it: 128 and the signal's number."""
+
+    def __init__(self, message: str, signal: int):
+        super().__init__(message)
+        self.code = 128 + signal
+
+
 class NotEnoughSlots(RuntimeError):
     """Spark has fewer slots than the job has subtasks, all of which must run at once."""

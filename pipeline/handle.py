@@ -12,7 +12,7 @@ from typing import Any
 from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.storage.savepoints import SavepointFolder, prepare
 from checkpoint.storage.storage import StorageError
-from pipeline.errors import JobCancelled, JobFailed, PipelineError
+from pipeline.errors import Interrupted, JobCancelled, JobFailed, PipelineError
 from pipeline.logs import log_by_default
 from pipeline.runtime.driver.attempt_context import CheckpointRequest, NotTriggered
 from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
@@ -21,6 +21,7 @@ from pipeline.runtime.driver.job_master import JobMaster
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.operations import OperationsServer
 from pipeline.runtime.driver.recovery import Recovery
+from pipeline.runtime.driver.signals import Watched, signals
 
 _LOG = logging.getLogger(f"weir.{__name__}")
 
@@ -28,24 +29,31 @@ _LOG = logging.getLogger(f"weir.{__name__}")
 class JobHandle:
     """Watches and steers a started job. Thread-safe."""
 
-    def __init__(self, master: JobMaster):
+    def __init__(self, master: JobMaster, watched: Watched):
         self._master = master
+        self._watched = watched
         self._operations: OperationsServer | None = None
 
     @classmethod
     def _start(cls, options: JobOptions) -> JobHandle:
         log_by_default()
         master = JobMaster(options)
-        handle = cls(master)
+        handle = cls(master, Watched(options.name, master, options.stop_grace))
+        master.on_ended = handle._on_ended
         try:
             handle._operations = OperationsServer(options.name, handle)
         except OSError as error:
             _LOG.warning("job %s can't be asked from outside: %s", options.name, error)
         else:
-            master.on_ended = handle._operations.close
             _LOG.info("job %s: starting at %s", options.name, handle.address)
+        signals.watch(handle._watched)
         master.start()
         return handle
+
+    def _on_ended(self) -> None:
+        signals.forget(self._watched)
+        if self._operations is not None:
+            self._operations.close()
 
     @property
     def address(self) -> str | None:
@@ -84,22 +92,29 @@ class JobHandle:
     def wait(self, timeout: float | timedelta | None = None) -> None:
         """Wait until the job has ended.
 
+        In the main thread, SIGINT and SIGTERM stop the job meanwhile as `stop` does, within the pipeline's
+        `stop_grace`; a second signal cancels it, a third one ends the process. Handlers that others have set stay.
+
         Raises:
             JobFailed: it has failed.
-            JobCancelled: it was cancelled.
+            JobCancelled: it was cancelled; by a signal: `Interrupted`.
             TimeoutError: it still runs after `timeout` seconds.
         """
         seconds = _seconds(timeout)
-        if not self._master.ended.wait(seconds):
-            raise TimeoutError(f"the job still runs after {seconds:g} s")
-        self._await_last_answers()
+        with signals.waiting():
+            if not self._master.ended.wait(seconds):
+                raise TimeoutError(f"the job still runs after {seconds:g} s")
+            self._await_last_answers()
         if self.status == "failed":
             raise JobFailed(self.failure)
         if self.status == "cancelled":
+            if self._watched.asked_by and self._watched.stopping.cancelled:
+                raise Interrupted("a signal cancelled the job", self._watched.asked_by)
             raise JobCancelled("the job was cancelled")
 
     def cancel(self, wait: bool = True) -> None:
         """End the job and leave its last checkpoint; what is not committed yet is committed after a restore."""
+        self._watched.stopping.cancelled = True
         self._master.cancel()
         if wait:
             self._master.ended.wait()

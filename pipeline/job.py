@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from checkpoint.config import CheckpointConfig
+from checkpoint.config import CheckpointConfig, seconds
 from pipeline import settings
 from pipeline.buffers import BufferConfig
 from pipeline.errors import PipelineError
@@ -15,6 +15,7 @@ from pipeline.graph import Graph, Plan, StepKind, plan
 from pipeline.handle import JobHandle
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.restart import RestartStrategy
+from pipeline.runtime.driver.signals import signals
 from pipeline.runtime.driver.start_checks import check_arguments
 from pipeline.streams import Stream
 from sources.source import Source
@@ -32,6 +33,8 @@ class Pipeline:
         checkpoints: where and how often; `None` = only one at the end of a bounded job, in a temporary folder.
         restart: what to do when an attempt fails.
         buffers: bounds of what is in flight.
+        stop_grace: seconds that SIGINT or SIGTERM gives the job for a last checkpoint and its commit, before it is
+            cancelled; 0 = cancelled at once.
 
     Raises:
         PipelineError: a value can't be used; the message says why.
@@ -45,6 +48,7 @@ class Pipeline:
         checkpoints: CheckpointConfig | None = None,
         restart: RestartStrategy | None = None,
         buffers: BufferConfig | None = None,
+        stop_grace: float | timedelta = 30.0,
     ):
         if not isinstance(name, str) or not name or any(c in name for c in "/\\\0") or name.startswith("."):
             raise PipelineError(f"a pipeline's name must be non-empty and work as a folder name, not {name!r}")
@@ -70,6 +74,7 @@ class Pipeline:
         self.checkpoints = given.checkpoint_config(checkpoints)
         self.restart = given.restart_strategy(restart)
         self.buffers = given.buffer_config(buffers)
+        self.stop_grace = _grace(given.value("stop_grace", stop_grace), given.origin("stop_grace"))
         self._graph = Graph()
 
     def source(self, id: str, source: Source, parallelism: int | None = None) -> Stream:
@@ -157,6 +162,7 @@ class Pipeline:
             allow_unclaimed,
             ignore_in_flight,
             spark,
+            self.stop_grace,
         )
 
     def run(
@@ -170,23 +176,33 @@ class Pipeline:
         ignore_in_flight: int | None = None,
         timeout: float | timedelta | None = None,
     ) -> JobHandle:
-        """Start the job and wait for its end. Ctrl-C cancels cleanly and leaves the last checkpoint.
+        """Start the job and wait for its end. Ctrl-C and SIGTERM stop it behind a last checkpoint (see
+        `JobHandle.wait`), and this returns; a second one cancels it.
 
         Raises:
             JobFailed: with the first cause and, if it was user code, the user's traceback.
+            JobCancelled: somebody cancelled it; a signal: `Interrupted`.
             TimeoutError: `timeout` passed; the job was cancelled.
         """
-        handle = self.start(
-            restore,
-            spark=spark,
-            claim=claim,
-            rewind=rewind,
-            allow_unclaimed=allow_unclaimed,
-            ignore_in_flight=ignore_in_flight,
-        )
-        try:
-            handle.wait(timeout)
-        except BaseException:
-            handle.cancel()
-            raise
+        with signals.waiting():
+            handle = self.start(
+                restore,
+                spark=spark,
+                claim=claim,
+                rewind=rewind,
+                allow_unclaimed=allow_unclaimed,
+                ignore_in_flight=ignore_in_flight,
+            )
+            try:
+                handle.wait(timeout)
+            except BaseException:
+                handle.cancel()
+                raise
         return handle
+
+
+def _grace(value: Any, where: str) -> float:
+    try:
+        return seconds(value, "stop_grace")
+    except ValueError as error:
+        raise PipelineError(f"{error}{where}") from error

@@ -16,8 +16,11 @@ _TERMINATED: Final = 143
 
 
 @contextmanager
-def ending_cleanly() -> Iterator[None]:
+def ending_cleanly(jobs_first: bool = False) -> Iterator[None]:
     """Runs a command's body so that Ctrl-C and SIGTERM unwind it, and it stops what it started.
+
+    Args:
+        jobs_first: not while it waits for a job, which is stopped then (`pipeline.runtime.driver.signals`).
 
     Raises:
         SystemExit: 130 after Ctrl-C, 143 after SIGTERM.
@@ -30,8 +33,13 @@ def ending_cleanly() -> Iterator[None]:
         interrupted = True
         raise KeyboardInterrupt
 
+    def terminate(*_: Any) -> NoReturn:
+        raise SystemExit(_TERMINATED)
+
+    for handler in (interrupt, terminate):
+        handler.weir_gives_way = jobs_first  # type: ignore[attr-defined]
     before = (
-        (signal.signal(signal.SIGTERM, _terminate), signal.signal(signal.SIGINT, interrupt)) if main_thread else None
+        (signal.signal(signal.SIGTERM, terminate), signal.signal(signal.SIGINT, interrupt)) if main_thread else None
     )
     try:
         yield
@@ -45,10 +53,6 @@ def ending_cleanly() -> Iterator[None]:
         if before is not None:
             signal.signal(signal.SIGTERM, before[0])
             signal.signal(signal.SIGINT, before[1])
-
-
-def _terminate(*_: Any) -> NoReturn:
-    raise SystemExit(_TERMINATED)
 
 
 def log_to_stderr(default: str) -> None:

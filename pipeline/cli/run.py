@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @start_options
+@click.option(
+    "--grace",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="How long the last checkpoint and its commit may take after Ctrl-C or SIGTERM.  [default: the pipeline's "
+    "stop_grace, 30]",
+)
 @click.option("--rewind", is_flag=True, help="Accept that output beyond the checkpoint is visible, and make it again.")
 @click.option("-q", "--quiet", is_flag=True, help="Log warnings and errors only.  [WEIR_LOG_LEVEL sets any level]")
 def run(
@@ -29,17 +36,22 @@ def run(
     allow_unclaimed: bool,
     ignore_in_flight: int | None,
     quiet: bool,
+    grace: float | None,
 ) -> None:
     """Run the Pipeline in FILE: that called NAME, or the only one.
 
-    The script's folder comes last on the module path. Ctrl-C cancels the job and leaves its last checkpoint. Exit
-    status: 0 the job has finished or was stopped, 1 it failed, 2 wrong usage, 130 cancelled.
+    The script's folder comes last on the module path. Ctrl-C or SIGTERM stops the job behind a last checkpoint, with
+    its output committed; a second one cancels it. Exit status: 0 the job has finished or was stopped, 1 it failed, 2
+    wrong usage, 130 or 143 cancelled by Ctrl-C or SIGTERM, 130 cancelled by others.
     """
     from pipeline.cli.script import find_pipeline
     from pipeline.errors import PipelineError
+    from pipeline.runtime.driver.signals import signals
 
     log_to_stderr("WARNING" if quiet else "INFO")
-    with ending_cleanly():
+    if grace is not None:
+        assignments = (*assignments, f"stop_grace={grace}")
+    with ending_cleanly(jobs_first=True), signals.waiting():
         with overriding_options(parallelism, assignments, config):
             pipeline = find_pipeline(target)
         try:
@@ -56,11 +68,14 @@ def run(
 
 
 def _follow(handle: JobHandle, name: str) -> None:
-    """Wait for the job's end; cancel it if this process is told to end."""
-    from pipeline.errors import JobCancelled, JobFailed
+    """Wait for the job's end."""
+    from pipeline.errors import Interrupted, JobCancelled, JobFailed
 
     try:
         handle.wait()
+    except Interrupted as interrupted:
+        click.echo(f"job {name!r} was cancelled", err=True)
+        raise SystemExit(interrupted.code) from None
     except JobCancelled:
         click.echo(f"job {name!r} was cancelled", err=True)
         raise SystemExit(INTERRUPTED) from None

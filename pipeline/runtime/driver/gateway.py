@@ -9,6 +9,8 @@ import threading
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
+
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _NOISE: Final = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
 """The first thing that the JVM says, since Spark's launcher adds the module; no option of the JVM turns it off."""
@@ -37,6 +39,8 @@ def gateway(conf: Any) -> Any:
 
     if SparkContext._gateway is not None:
         return SparkContext._gateway
+    # In a process group of its own, so that what a terminal or `timeout` sends to all of this one's comes here only:
+    # Spark must live until the job has taken its last checkpoint. It ends with this process, whose pipe it reads.
     source, sink = os.pipe()
     relay = threading.Thread(target=_relay, args=(source,), name="weir-spark-stderr", daemon=True)
     relay.start()
@@ -45,7 +49,7 @@ def gateway(conf: Any) -> Any:
     # be called pipeline.py.
     os.environ["PYTHONSAFEPATH"] = "1"
     try:
-        started: Any = launch_gateway(conf, {"stderr": sink})  # type: ignore[no-untyped-call]
+        started: Any = launch_gateway(conf, {"stderr": sink, "process_group": 0})  # type: ignore[no-untyped-call]
     finally:
         os.close(sink)
         if safe_path is None:
@@ -82,6 +86,7 @@ def _write(data: bytes) -> None:
 
 def _end(process: subprocess.Popen[bytes], relay: threading.Thread) -> None:
     """Let the JVM end, and what workers printed come out."""
+    workers = _descendants(process.pid)
     if process.stdin is not None:
         process.stdin.close()  # what PySpark's JVM takes as the sign to end
     try:
@@ -89,4 +94,31 @@ def _end(process: subprocess.Popen[bytes], relay: threading.Thread) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    _, left = psutil.wait_procs(workers, _EXIT_SECONDS)
+    _kill(left)
     relay.join(_EXIT_SECONDS)
+
+
+def kill() -> None:
+    """End the JVM and its workers at once: this process is about to end without its exit's handlers."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is not None:
+        _kill([psutil.Process(process.pid), *_descendants(process.pid)])
+
+
+def _descendants(pid: int) -> list[psutil.Process]:
+    try:
+        return list(psutil.Process(pid).children(recursive=True))
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _kill(processes: list[psutil.Process]) -> None:
+    for process in processes:
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            pass  # it has ended meanwhile
+    psutil.wait_procs(processes, _EXIT_SECONDS)

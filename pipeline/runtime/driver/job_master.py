@@ -134,6 +134,11 @@ class JobMaster:
         newest = self._restarted
         return [*self._recovered, *([] if newest is None else [_recovery(*newest)])]
 
+    @property
+    def stopped(self) -> bool:
+        """Its last checkpoint is complete, since somebody stopped it."""
+        return self._stopped
+
     # -- job thread ---------------------------------------------------------------------------------------------
 
     def _run(self) -> None:

@@ -27,3 +27,5 @@ class JobOptions:
     allow_unclaimed: bool
     ignore_in_flight: int | None
     spark: Any
+    stop_grace: float = 30.0
+    """Seconds that the job has for its last checkpoint once a signal has come."""

@@ -1,4 +1,4 @@
-"""Run by a test of Ctrl-C: a small job in a Spark session of Weir's, or of the script's own, until it is interrupted.
+"""Run by a test of Ctrl-C: a small job in a Spark session of Weir's, or of the script's own, until it is stopped.
 
 Arguments: name, folder, "own" or "given".
 """
@@ -17,8 +17,5 @@ source = TestingSource(
     [*records(0, 20), TestingSource.PAUSE(), *records(20, 40)], directory=folder / "source", batch_size=5
 )
 sink = TestingSink(folder / "sink")
-try:
-    small_job(name, folder / "checkpoints", source, sink, parallelism=2).run(spark=context)
-except KeyboardInterrupt:
-    print("interrupted")
-    sys.exit(130)
+small_job(name, folder / "checkpoints", source, sink, parallelism=2).run(spark=context)
+print("stopped")

@@ -1,0 +1,69 @@
+"""Whose handlers of SIGINT and SIGTERM are in force while jobs run, in processes without Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+WAIT = 60.0
+
+
+def said(code: str) -> str:
+    """What a script without Spark prints."""
+    done = subprocess.run([sys.executable, "-c", PRELUDE + code], capture_output=True, text=True, timeout=WAIT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+PRELUDE = """
+import os, signal, threading, time
+from pipeline.runtime.driver.signals import Watched, signals
+
+class Master:
+    stopped = False
+    def __init__(self): self.ended = threading.Event()
+    def request_checkpoint(self, request, answer):
+        print("stop"); answer(1); self.ended.set()
+    def cancel(self): print("cancel"); self.ended.set()
+
+def wait(master):
+    job = Watched("job", master, 30)
+    signals.watch(job)
+    with signals.waiting():
+        ready.set()
+        while not master.ended.wait(0.05): pass
+    signals.forget(job)
+
+ready = threading.Event()
+"""
+KILL = "threading.Thread(target=lambda: (ready.wait(), os.kill(os.getpid(), signal.SIGTERM))).start()\n"
+
+
+def test_python_s_own_handlers_are_back_once_no_job_runs() -> None:
+    code = "before = [signal.getsignal(n) for n in (2, 15)]\n" + KILL + "wait(Master())\n"
+    assert said(code + "print([signal.getsignal(n) for n in (2, 15)] == before)") == "stop\nTrue\n"
+
+
+def test_a_handler_of_the_users_stays() -> None:
+    code = "m = Master()\nsignal.signal(15, lambda *_: (print('mine'), m.ended.set()))\n" + KILL + "wait(m)\n"
+    assert said(code) == "mine\n"
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    code = "signal.signal(2, signal.SIG_IGN)\nm = Master()\nthreading.Timer(0.2, m.ended.set).start()\n"
+    code += "threading.Thread(target=lambda: (ready.wait(), os.kill(os.getpid(), 2))).start()\nwait(m)\n"
+    assert said(code) == ""
+
+
+def test_a_fork_has_none_of_the_jobs() -> None:
+    code = """
+m = Master()
+signals.watch(Watched("job", m, 30))
+with signals.waiting():
+    if not (child := os.fork()):
+        os.kill(os.getpid(), 15)
+        time.sleep(60)
+    print(os.WTERMSIG(os.waitpid(child, 0)[1]), flush=True)
+m.ended.set()
+"""
+    assert said(code) == "15\n"
