@@ -75,8 +75,8 @@ METRICS: Final[tuple[Metric, ...]] = (
         "gauge",
         "ms",
         "How long the subtask's source or sinks have waited for something outside of the job, such as brokers that are "
-        "down, or its event time for records or watermarks; 0 when they don't. `waits` beside it, and in "
-        "`handle.metrics()`, says for what.",
+        "down; 0 when they don't. `waits` beside it, and in `handle.metrics()`, says for what, and for whom event time "
+        "waits.",
     ),
     Metric("pendingCommits", "gauge", "epochs", "Completed checkpoints whose output is not committed yet."),
     Metric("recordsSkipped", "counter", "records", "Bad records left out by a source's on_bad_record option."),

@@ -35,6 +35,10 @@ class Waiting:
         with self._lock:
             self._since.pop(what, None)
 
+    def __bool__(self) -> bool:
+        """Whether anything is waited for. Cheap."""
+        return bool(self._since)
+
     def report(self) -> list[tuple[str, float]]:
         """What is waited for, and for how many seconds."""
         with self._lock:

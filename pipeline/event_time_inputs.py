@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import types
 from collections.abc import Iterator
 from typing import Any, Final
@@ -122,48 +123,53 @@ def uses_event_time(operator: Operator) -> str | None:
     """What an operator needs watermarks for, in words; `None` if nothing can be seen.
 
     It implements `on_watermark`; or it implements `on_timer`, and its methods, or functions that they call by name,
-    set an event timer. One that only sets processing timers doesn't.
+    take `timer` of a local variable, as in `ctx.timer(at)`. One that only sets processing timers doesn't.
     """
     cls = type(operator)
     if cls.on_watermark is not Operator.on_watermark:
         return "implements on_watermark"
-    if isinstance(operator, KeyedOperator) and type(operator).on_timer is not KeyedOperator.on_timer:
-        names = _names(cls)
-        if "timer" in names and not hasattr(operator, "timer"):
-            return "sets event timers (ctx.timer)"
-    return None
+    if not isinstance(operator, KeyedOperator) or type(operator).on_timer is KeyedOperator.on_timer:
+        return None
+    return "sets event timers (ctx.timer)" if any(map(_sets_timers, _codes(cls))) else None
 
 
-def _names(cls: type) -> set[str]:
-    """Names of attributes and globals that the methods of a class use, with the functions that those call."""
-    names: set[str] = set()
+def _codes(cls: type) -> Iterator[types.CodeType]:
+    """Of the methods of a class, what is defined inside of them, and the functions that those call."""
     framework = set(KeyedOperator.__mro__)
-    to_do: list[Any] = [
-        value for one in cls.__mro__ if one not in framework for value in vars(one).values() if _code(value) is not None
-    ]
+    to_do: list[Any] = [value for one in cls.__mro__ if one not in framework for value in vars(one).values()]
     seen: set[types.CodeType] = set()
     while to_do and len(seen) < _MOST_FUNCTIONS:
         function = _unwrapped(to_do.pop())
-        code = _code(function)
-        if code is None or code in seen:
+        code = getattr(function, "__code__", None)
+        if not isinstance(code, types.CodeType) or code in seen:
             continue
         seen.add(code)
         inside = [code]
         while inside:
             one = inside.pop()
-            names |= set(one.co_names)
+            yield one
             inside += [constant for constant in one.co_consts if isinstance(constant, types.CodeType)]
             scope = getattr(function, "__globals__", {})
             to_do += [scope[name] for name in one.co_names if isinstance(scope.get(name), types.FunctionType)]
-    return names
+
+
+def _sets_timers(code: types.CodeType) -> bool:
+    """Whether it takes the attribute `timer` of a local variable; other things have timers as well."""
+    if "timer" not in code.co_names:
+        return False
+    before: dis.Instruction | None = None
+    for one in dis.get_instructions(code):
+        if one.opname in ("LOAD_ATTR", "LOAD_METHOD") and one.argval == "timer" and before is not None:
+            names = before.argval if isinstance(before.argval, tuple) else (before.argval,)
+            local = before.opname.startswith("LOAD_FAST") or before.opname == "LOAD_DEREF"
+            if local and names[-1] not in ("self", "cls"):
+                return True
+        if one.opname != "CACHE":
+            before = one
+    return False
 
 
 def _unwrapped(value: Any) -> Any:
     if isinstance(value, staticmethod | classmethod):
         value = value.__func__
     return getattr(value, "__wrapped__", value)
-
-
-def _code(value: Any) -> types.CodeType | None:
-    code = getattr(_unwrapped(value), "__code__", None)
-    return code if isinstance(code, types.CodeType) else None

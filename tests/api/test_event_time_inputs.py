@@ -25,12 +25,7 @@ class Timers(KeyedOperator):
         yield timestamp
 
 
-class ByTheClock(Timers):
-    def process(self, value: Any, ctx: Any) -> None:
-        ctx.processing_timer(1)
-
-
-class ByTheClock2(KeyedOperator):
+class ByTheClock(KeyedOperator):
     def process(self, value: Any, ctx: Any) -> None:
         ctx.processing_timer(1)
 
@@ -41,11 +36,31 @@ class ByTheClock2(KeyedOperator):
         yield timestamp
 
 
+class Measures(ByTheClock):
+    """Other things have timers, too."""
+
+    timer: Any = None
+
+    def process(self, value: Any, ctx: Any) -> None:
+        self.timer = Timed.timer(self.timer)
+        ctx.processing_timer(1)
+
+
+class Timed:
+    timer = str
+
+
+class Aliased(ByTheClock):
+    def process(self, value: Any, ctx: Any) -> None:
+        for at, set_timer in enumerate([ctx.timer]):
+            set_timer(at)
+
+
 def set_a_timer(ctx: Any) -> None:
     (lambda: ctx.timer(5))()
 
 
-class Helped(ByTheClock2):
+class Helped(ByTheClock):
     def process(self, value: Any, ctx: Any) -> None:
         set_a_timer(ctx)
 
@@ -64,7 +79,15 @@ class WatchesMore(Watches):
 
 @pytest.mark.parametrize(
     ("operator", "uses"),
-    [(Timers(), True), (ByTheClock2(), False), (Helped(), True), (Watches(), True), (WatchesMore(), True)],
+    [
+        (Timers(), True),
+        (ByTheClock(), False),
+        (Measures(), False),
+        (Aliased(), True),
+        (Helped(), True),
+        (Watches(), True),
+        (WatchesMore(), True),
+    ],
     ids=lambda one: type(one).__name__,
 )
 def test_what_uses_event_time_can_be_seen(operator: Operator, uses: bool) -> None:
@@ -101,11 +124,11 @@ ACCEPTED: dict[str, Callable[[Pipeline], Any]] = {
     ),
     "all inputs have timestamps": lambda p: union(p, endless(p, "b").assign_timestamps(TIMES), Timers()),
     "an input that ends": lambda p: union(p, ending(p, "b"), Timers()),
-    "nobody uses event time": lambda p: union(p, endless(p, "b"), ByTheClock2()),
+    "nobody uses event time": lambda p: union(p, endless(p, "b"), ByTheClock()),
     "a new event time begins before it is used": lambda p: keyed(
         endless(p, "a").assign_timestamps(TIMES).union(endless(p, "b")).map(str).assign_timestamps(TIMES)
     ).process("op", Timers()),
-    "processing time without any timestamps": lambda p: keyed(endless(p, "in")).process("op", ByTheClock2()),
+    "processing time without any timestamps": lambda p: keyed(endless(p, "in")).process("op", ByTheClock()),
     "a job that ends, without any timestamps": lambda p: keyed(ending(p, "in")).process("op", Timers()),
 }
 REFUSED: dict[str, Callable[[Pipeline], Any]] = {
@@ -113,7 +136,7 @@ REFUSED: dict[str, Callable[[Pipeline], Any]] = {
     "a united stream without timestamps": lambda p: union(p, endless(p, "b"), Timers()),
     "steps between": lambda p: union(p, endless(p, "b").rebalance().map(str).rebalance().filter(bool), Timers()),
     "event time is used further down": lambda p: (
-        union(p, endless(p, "b"), ByTheClock2()).rebalance().process("watch", Watches())
+        union(p, endless(p, "b"), ByTheClock()).rebalance().process("watch", Watches())
     ),
     "it is used by a helper": lambda p: union(p, endless(p, "b"), Helped()),
     "none at all": lambda p: keyed(endless(p, "b")).process("op", Timers()),

@@ -11,10 +11,12 @@ from checkpoint.coordination.coordinator_events import CheckpointKind, Heartbeat
 from checkpoint.gate import GateOptions, SourceGate
 from checkpoint.in_flight.restored_input import RestoredInput
 from pipeline.runtime.subtask import letters
+from pipeline.runtime.subtask import source_task as source_task_module
 from pipeline.runtime.subtask.batch_in_hand import BatchInHand
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.source_task import SourceTask
+from pipeline.runtime.subtask.task import Cancelled
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
 from sources import END, SourceBatch, SourceReader
 
@@ -134,7 +136,10 @@ def test_a_barrier_falls_between_two_slices_of_a_record_batch_and_knows_the_rows
 
 
 @pytest.mark.parametrize("drain", [False, True])
-def test_a_source_that_waits_for_restored_data_to_drain_is_not_reading(drain: bool) -> None:
+def test_a_source_that_waits_for_restored_data_to_drain_is_not_reading(
+    drain: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_task_module, "_HELD_UP_SECONDS", 60.0)  # a loaded machine may keep it from polling
     mailbox, context = Mailbox(), Context(0, 1)
     start = letters.HeartbeatLetter(Heartbeat((), 1.0, None), {})
     looks = Looks(mailbox, {2: start, 5: letters.Drained(), 9: letters.Finish()})
@@ -142,3 +147,43 @@ def test_a_source_that_waits_for_restored_data_to_drain_is_not_reading(drain: bo
     task.run()
     # The first three looks come before it has found that nothing was in flight here.
     assert looks.held_up == [True] * 3 + [drain] * 2 + [False] * 5
+
+
+class DueTimers(Silent):
+    """Event time with a processing timer that is due."""
+
+    def seconds_to_next(self, now: float) -> float:
+        return 0.0
+
+
+class Patience(Mailbox):
+    """Notes for how long it was asked to wait, doesn't, and cancels the task after a few times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[float] = []
+
+    def wait(self, timeout: float) -> None:
+        self.waits.append(timeout)
+        if len(self.waits) == 5:
+            self.post(letters.Cancel())
+
+
+def test_before_all_subtasks_run_a_timer_that_is_due_keeps_nobody_busy() -> None:
+    mailbox = Patience()
+    with pytest.raises(Cancelled):
+        source_task(mailbox, Context(0, 1), EmptyReader(), Silent(), DueTimers()).run()
+    assert min(mailbox.waits) > 0
+
+
+def test_while_brokers_are_down_or_a_step_takes_long_no_split_counts_as_read() -> None:
+    mailbox = Mailbox()
+    looks = Looks(mailbox, {})
+    task = source_task(mailbox, Context(0, 1), EmptyReader(), Silent(), looks)
+    task._take_restored()
+    task._poll()
+    for seconds in (0.1, 30):
+        task._on_clock(task._polled_at + seconds)
+    task.metrics.waiting.begin("the brokers")
+    task._on_clock(task._polled_at + 0.1)
+    assert looks.held_up == [False, True, True]

@@ -167,7 +167,7 @@ class EventTime:
             metrics.gauge(name, value)
         self._report.log(now)
         if waits:
-            self._report.tell(metrics.waiting, now)
+            self._report.tell(metrics.time_waits, now)
 
     # -- what follows -------------------------------------------------------------------------------------------
 

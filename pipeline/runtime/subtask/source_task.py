@@ -222,8 +222,8 @@ class SourceTask(Task):
         self._forward_restore_barrier()
 
     def _on_clock(self, now: float) -> None:
-        # A source that may not read, or finds no room, is not idle.
-        waits = self._restoring or self._awaits_drain or self._stopped_by is not None
+        # A source that may not read, finds no room, or waits for brokers that are down, is not idle.
+        waits = self._restoring or self._awaits_drain or self._stopped_by is not None or bool(self.metrics.waiting)
         reads = self._gate.is_open and not waits and self._may_process() and now - self._polled_at < _HELD_UP_SECONDS
         self.event_time.on_clock(now, held_up=not reads)
         if self._started:

@@ -40,6 +40,8 @@ class TaskMetrics:
         """Time that Python's garbage collector has held the process."""
         self.waiting = Waiting(clock)
         """What the source and the sinks in the subtask say that they wait for."""
+        self.time_waits = Waiting(clock)
+        """Whom event time waits for."""
         self._counters: dict[str, float] = {}
         self._gauges: dict[str, float | str | None] = {}
         self._last: tuple[float, float, float, float] = (self._started, 0.0, 0.0, 0.0)
@@ -72,7 +74,7 @@ class TaskMetrics:
                 n: [[c.edge.downstream, c.downstream] for c in outs] for n, (outs, _) in pending.items() if outs
             },
             "uncaptured": {n: [[c.edge.upstream, c.upstream] for c in ins] for n, (_, ins) in pending.items() if ins},
-            "waits": waits,
+            "waits": [*waits, *self.time_waits.report()],
             "waitingMs": 1000 * max((seconds for _, seconds in waits), default=0.0),
             "recordsIn": self.records_in,
             "recordsOut": self.records_out,

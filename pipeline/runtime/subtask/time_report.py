@@ -144,7 +144,7 @@ class TimeReport:
         upstream = _list(dict.fromkeys(f"{id.edge.upstream!r} (subtask {id.upstream})" for id, _ in holding))
         if holding and holding[0][1] is not None:
             yield f"a watermark of {upstream}, which is the furthest behind for {self._name!r}", since
-        elif holding and combiner.any_told:
+        elif holding and (combiner.any_told or self._timers):
             yield f"a watermark of {upstream}, which has made none, for {self._name!r}", since
 
 

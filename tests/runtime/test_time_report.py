@@ -1,0 +1,169 @@
+"""What a subtask tells of its event time: metrics, log lines, and for whom it waits since when."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from checkpoint.elements import ChannelName, EdgeName
+from checkpoint.watermark_generator import WatermarkGenerator
+from checkpoint.watermarks import MAX_WATERMARK, WatermarkCombiner
+from pipeline import WatermarkStrategy
+from pipeline.runtime.driver.event_time_status import event_time_of, sentence
+from pipeline.runtime.subtask.context import Context
+from pipeline.runtime.subtask.task_metrics import TaskMetrics
+from pipeline.runtime.subtask.time_domain import TimeDomain, assigner
+from pipeline.runtime.subtask.time_report import TimeReport
+from pipeline.testing import ManualClock
+
+NOW = 1_700_000_000.0
+
+
+class Times:
+    """An `assign_timestamps` step by itself."""
+
+    def __init__(self, splits: list[Any], **options: Any) -> None:
+        self.clock = ManualClock(NOW)
+        strategy = WatermarkStrategy.bounded("at", 0, **options)
+        self.generator = WatermarkGenerator(
+            0, strategy.idle_after, NOW, strategy.quiet_after, strategy.max_ahead, self.clock
+        )
+        self.generator.set_splits(splits)
+        self.domain = TimeDomain("times", self.generator, by_split=True)
+        self.domain.since = NOW
+        self.context = Context(0, 1)
+        self.push = assigner("times", strategy, self.context, self.domain, lambda value: None)
+        self.report = TimeReport("in", TimeDomain("in"), [self.domain], WatermarkCombiner(["r"]), None, self.clock)
+
+    def record(self, split: Any, at: int) -> None:
+        self.context.source_splits = split
+        self.push({"at": at})
+
+    def pass_time(self, seconds: float) -> None:
+        now = self.clock.advance(seconds)
+        made = self.generator.on_clock(now, False)
+        if made is not None:
+            self.domain.watermark, self.domain.since = made, now
+            self.generator.passed(made, now)
+
+    @property
+    def waits(self) -> dict[str, float]:
+        return {what: since - NOW for what, since in self.report.waits(self.clock())}
+
+
+def test_late_records_lag_and_records_ahead_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    one = Times(["a"], max_ahead=60)
+    first = int(NOW * 1000) - 5000
+    one.record("a", first)
+    one.pass_time(2)
+    one.record("a", first + 100)
+    one.pass_time(1)
+    for at in (first + 99, first + 100, first - 5, first + 10**9):
+        one.record("a", at)
+    gauges = one.report.gauges()
+    assert gauges == {
+        "watermark": first + 99,
+        "watermarkLagMs": 5000 + 3000 - 99,
+        "recordsLate": 2,
+        "recordsAhead": 1,
+        "timersDropped": 0,
+    }
+    with caplog.at_level(logging.WARNING):
+        one.report.log(one.clock())
+        one.record("a", first + 10**9)
+        one.report.log(one.clock())
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert f"split 'a' with timestamp {first + 10**9}" in line
+    one.domain.watermark = MAX_WATERMARK
+    assert one.report.gauges()["watermarkLagMs"] is None
+
+
+def test_the_split_that_holds_event_time_back_is_named_with_since_when() -> None:
+    one = Times(["a", "b"])
+    one.record("a", 100)
+    one.pass_time(9)
+    assert one.waits == {}
+    one.pass_time(2)
+    ((what, since),) = one.waits.items()
+    assert "first record of split 'b'" in what
+    assert since == 0
+    one.record("b", 50)
+    one.pass_time(1)
+    assert one.waits == {}
+    for _ in range(15):
+        one.record("a", 200)
+        one.pass_time(1)
+    ((what, since),) = one.waits.items()
+    assert "records of split 'b'" in what
+    assert since == pytest.approx(12, abs=1.1)
+
+
+def test_a_watermark_ahead_of_the_clock_is_told_with_the_timestamp_that_did_it() -> None:
+    one = Times(["a"])
+    one.record("a", int(NOW * 1000) + 86_400_000)
+    one.pass_time(1)
+    (what,) = one.waits
+    assert "ahead" in what
+    assert str(int(NOW * 1000) + 86_400_000) in what
+    assert "max_ahead" in what
+
+
+def channel(upstream: str) -> ChannelName:
+    return ChannelName(EdgeName(upstream, "op", "0"), 0, 0)
+
+
+def test_the_channel_that_holds_event_time_back_is_named() -> None:
+    combiner = WatermarkCombiner([channel("x"), channel("y")])
+    head = TimeDomain("op")
+    report = TimeReport("op", head, [], combiner, None, lambda: NOW)
+    assert list(report.waits(60)) == []  # no event time anywhere
+    combiner.on_watermark(channel("x"), 10)
+    assert list(report.waits(5)) == []
+    ((what, since),) = report.waits(60)
+    assert "'y' (subtask 0), which has made none" in what
+    assert since == 0
+    combiner.on_watermark(channel("y"), 5)
+    head.watermark = 5
+    ((what, _),) = report.waits(60)
+    assert "'y' (subtask 0), which is the furthest behind" in what
+    for one in "xy":
+        combiner.on_idle(channel(one), True)
+    ((what, _),) = report.waits(60)
+    assert "all inputs of 'op' are idle" in what
+    combiner.on_watermark(channel("x"), 20)
+    assert list(report.waits(60)) == []
+    head.watermark = MAX_WATERMARK
+    assert list(report.waits(60)) == []
+
+
+def test_what_was_waited_for_ends_when_it_has_come() -> None:
+    one, metrics = Times(["a", "b"]), TaskMetrics()
+    one.record("a", 100)
+    one.pass_time(20)
+    one.report.tell(metrics.time_waits, one.clock())
+    assert len(metrics.report()["waits"]) == 1
+    one.record("b", 100)
+    one.pass_time(1)
+    one.report.tell(metrics.time_waits, one.clock())
+    assert metrics.report()["waits"] == []
+
+
+def test_status_tells_each_vertex_in_one_line() -> None:
+    rows = event_time_of(
+        {
+            "in[0]": {"watermark": 500, "watermarkLagMs": 2500, "recordsLate": 3},
+            "in[1]": {"watermark": 900, "watermarkLagMs": 2100, "recordsLate": 1},
+            "op[0]": {"watermark": None},
+            "end[0]": {"watermark": MAX_WATERMARK, "watermarkLagMs": None, "timersDropped": 7},
+            "half[0]": {"watermark": 5, "watermarkLagMs": -70_000},
+            "half[1]": {"watermark": None},
+            "young[0]": {},
+        }
+    )
+    assert {row["vertex"]: sentence(row) for row in rows} == {
+        "in": "watermark 500, 2.5 s behind the clock, 4 records late",
+        "end": "ended, 7 timers dropped at the end",
+        "half": "no watermark in some subtasks yet",
+    }
