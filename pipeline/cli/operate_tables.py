@@ -68,7 +68,7 @@ def print_status(job: dict[str, Any]) -> None:
         since = waits[0].since
         lasts = human_time(max(0.0, time.time() - since))
         say(console, f"{'waits for:':13}{what}, for {lasts}, since {time_of(since)} UTC: {names(waits)}")
-    for row in job["event_time"]:
+    for row in job.get("event_time", ()):  # a job that began with an older version has none
         say(console, f"{'event time:':13}{row['vertex']}: {sentence(row)}")
     if job["failure"] is not None:
         say(console, f"{'failure:':13}{job['failure']}")
