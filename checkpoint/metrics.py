@@ -17,6 +17,8 @@ class Metric:
 METRICS: Final[tuple[Metric, ...]] = (
     Metric("recordsIn", "counter", "records", "Records taken from input channels, or polled by a source."),
     Metric("recordsOut", "counter", "records", "Records emitted to output channels, or taken by a sink's writer."),
+    Metric("recordsInPerSecond", "gauge", "records/s", "Growth of recordsIn over the last 10 s."),
+    Metric("recordsOutPerSecond", "gauge", "records/s", "Growth of recordsOut over the last 10 s."),
     Metric("bytesIn", "counter", "bytes", "Bytes of data frames received, or of records polled by a source."),
     Metric("bytesOut", "counter", "bytes", "Bytes of data frames sent."),
     Metric("busyMsPerSecond", "gauge", "ms/s", "Time spent in operators."),
@@ -142,7 +144,8 @@ def as_markdown() -> str:
             "# Metrics",
             "",
             "`handle.metrics()` gives them by subtask, as they were reported last (twice a second), with totals",
-            "of the counters. This page is made from `checkpoint/metrics.py`.",
+            "of the counters; `weir metrics JOB` and `weir metrics JOB --json` print them, and `weir status JOB` has",
+            "rates, lag and what is busy by vertex. This page is made from `checkpoint/metrics.py`.",
             "",
             "| name | kind | unit | meaning |",
             "|---|---|---|---|",

@@ -37,6 +37,16 @@ def time_of(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
 
 
+def rate_of(per_second: float) -> str:
+    """`0`, `0.3`, `1,234`."""
+    return f"{per_second:,.0f}" if per_second >= 10 or not per_second else f"{per_second:.1f}"
+
+
+def share_of(ms_per_second: float) -> str:
+    """`37 %`."""
+    return f"{ms_per_second / 10:.0f} %"
+
+
 def human_size(size: int | None) -> str:
     if size is None:
         return "?"

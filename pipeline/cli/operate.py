@@ -1,4 +1,4 @@
-"""`weir status|checkpoint|savepoint|stop|cancel`: what can be done with a running job."""
+"""`weir status|metrics|checkpoint|savepoint|stop|cancel`: what can be done with a running job."""
 
 from __future__ import annotations
 
@@ -77,6 +77,25 @@ def status(job: str | None, secret_file: Path | None, as_json: bool) -> None:
 
 @click.command()
 @_job
+@_secret_file
+@click.option("--json", "as_json", is_flag=True, help='One JSON object: {"subtasks": …, "totals": …, "waits": …}.')
+def metrics(job: str, secret_file: Path | None, as_json: bool) -> None:
+    """All metrics of a job's subtasks, as they were reported last (twice a second).
+
+    docs/metrics.md says what each of them means.
+    """
+    from pipeline.cli import metric_tables
+
+    with _explaining("metrics"):
+        found = _find(job, secret_file).ask("metrics", _STATUS_TIMEOUT)
+        if as_json:
+            click.echo(json.dumps(found))
+        else:
+            metric_tables.print_metrics(found)
+
+
+@click.command()
+@_job
 @_timeout("it")
 @_secret_file
 def checkpoint(job: str, timeout: float | None, secret_file: Path | None) -> None:
@@ -136,7 +155,7 @@ for _option in checkpoint.params:
         _option.allow_from_autoenv = False
 
 
-commands: Final = (status, checkpoint, savepoint, stop, cancel)
+commands: Final = (status, metrics, checkpoint, savepoint, stop, cancel)
 
 
 # -- finding the job --------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rich.table import Table
 
-from pipeline.cli.drawing import human_size, human_time, open_console, say, table_of, time_of
+from pipeline.cli.drawing import human_size, human_time, open_console, rate_of, say, share_of, table_of, time_of
 from pipeline.runtime.driver.event_time_status import sentence
 from pipeline.runtime.driver.waits import Wait, by_what, names
 
@@ -55,6 +55,9 @@ def print_status(job: dict[str, Any]) -> None:
     state = job["status"]
     if since is not None and state == "running":
         state += f" for {human_time(since)}"
+    elif job["start"] and since is None:
+        phase, seconds = list(job["start"].items())[-1]
+        state += f", starting: {phase} for {human_time(seconds)}"
     completed, failed = job["checkpoints_completed"], job["checkpoints_failed"]
     for name, value in (
         ("job", f"{job['name']} at {job['address']}, process {job['pid']} on {job['host']}"),
@@ -82,15 +85,21 @@ def print_status(job: dict[str, Any]) -> None:
 
 
 def _vertices(job: dict[str, Any]) -> Table:
-    table = table_of("in this attempt", "subtasks>", "records in>", "out>", "queued>", "gate closed>")
+    columns = ("records in>", "out>", "in/s>", "out/s>", "lag>", "busy>", "queued>", "gate closed>", "to commit>")
+    table = table_of("in this attempt", "subtasks>", *columns)
     for name, sums in job["vertices"].items():
         table.add_row(
             name,
             f"{sums['subtasks']}",
             f"{sums['recordsIn']:,.0f}",
             f"{sums['recordsOut']:,.0f}",
+            rate_of(sums["recordsInPerSecond"]),
+            rate_of(sums["recordsOutPerSecond"]),
+            "" if sums["recordsLag"] is None else f"{sums['recordsLag']:,.0f}",
+            share_of(sums["busyMsPerSecond"]),
             human_size(round(sums["inFlightBytes"])),
             human_time(sums["sourceGateClosedMs"] / 1000) if sums["sourceGateClosedMs"] else "",
+            f"{sums['pendingCommits']:.0f}" if sums["pendingCommits"] else "",
         )
     return table
 

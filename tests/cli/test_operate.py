@@ -77,6 +77,12 @@ def test_a_job_is_watched_checkpointed_and_stopped_with_a_savepoint_from_outside
         assert all(phases[phase] > 0 for phase in ("cancel", "start", "restore"))
         assert set(status["vertices"]) == {"in", "count → out"}
 
+        assert {"recordsInPerSecond", "recordsLag", "busyMsPerSecond"} <= status["vertices"]["in"].keys()
+        assert list(status["start"]) == ["checks", "deploy", "restore"]  # of the restart
+        metrics = json.loads(said("metrics", name, "--json"))
+        assert metrics["subtasks"].keys() == handle.metrics()["subtasks"].keys()
+        assert {"idleMsPerSecond", "recordsOutPerSecond"} <= metrics["subtasks"]["count → out[0]"].keys()
+        assert all(text in said("metrics", name) for text in ("count → out[0]", "in/s", "idle", "heldMs"))
         tables = said("status", handle.address or "")
         assert all(text in tables for text in (f"job:         {name} at", "running for", "in this attempt", "catch up"))
         listed = json.loads(said("status", "--json"))["jobs"]

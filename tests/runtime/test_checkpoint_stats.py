@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from checkpoint.coordination.coordinator_events import CheckpointKind
 from pipeline.runtime.driver import checkpoint_stats
-from pipeline.runtime.driver.checkpoint_stats import CheckpointHistory
+from pipeline.runtime.driver.checkpoint_stats import CheckpointHistory, in_words
 
 
 def acknowledged(history: CheckpointHistory, id: int, name: str, now: float, **statistics: float) -> None:
@@ -26,6 +26,21 @@ def test_a_checkpoints_durations_and_spans_are_the_largest_and_its_size_the_sum_
     assert (row.start_delay, row.alignment, row.sync, row.async_) == (0.3, 0.4, 0.2, 0.6)
     assert (row.size, row.span_records, row.span_bytes) == (15, 40, 4000)
     assert [(s.name, s.acknowledged_after) for s in row.subtasks] == [("in[0]", 0.5), ("op[0]", 1.0)]
+
+
+def test_one_line_tells_of_a_checkpoint_and_of_the_subtask_that_held_it_up() -> None:
+    history = CheckpointHistory()
+    history.triggered(7, CheckpointKind.CHECKPOINT, 100.0)
+    acknowledged(history, 7, "in[0]", 100.5, span_records=40, size=1000)
+    acknowledged(history, 7, "op[0]", 101.0, start_delay=0.3, alignment=0.4, sync=0.1, async_=0.6, in_flight_records=3)
+    history.completed(7, 101.5)
+    row = history.row(7)
+    assert row is not None
+    assert in_words(row) == (
+        "checkpoint 7 completed in 1.50 s: 1,000 bytes, 3 records in flight, span 40 records; the last was op[0] after "
+        "1.00 s (its snapshot after 0.30 s, alignment 0.40 s, held 0.10 s, writing 0.60 s)"
+    )
+    assert history.row(8) is None
 
 
 def test_a_checkpoint_in_progress_has_no_duration_yet() -> None:

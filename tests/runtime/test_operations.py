@@ -22,7 +22,14 @@ from deadlines import eventually
 from pipeline import PipelineError
 from pipeline.handle import JobHandle
 from pipeline.runtime import running_jobs
-from pipeline.runtime.driver.operations import SECRET_VARIABLE, NotReached, OperationsServer, RequestFailed, ask
+from pipeline.runtime.driver.operations import (
+    SECRET_VARIABLE,
+    NotReached,
+    OperationsServer,
+    RequestFailed,
+    _vertex,
+    ask,
+)
 from pipeline.runtime.driver.recovery import Recovery
 
 
@@ -135,7 +142,9 @@ def test_a_failure_is_told_to_who_asked(server: OperationsServer) -> None:
 
 
 def test_an_unknown_request_is_refused_with_those_there_are(server: OperationsServer) -> None:
-    with pytest.raises(RequestFailed, match="can't dance; there are status, checkpoint, savepoint, stop, cancel"):
+    with pytest.raises(
+        RequestFailed, match="can't dance; there are status, metrics, checkpoint, savepoint, stop, cancel"
+    ):
         ask(server.address, secret(), "dance")
 
 
@@ -148,6 +157,21 @@ def test_a_job_that_does_not_answer_is_given_up(server: OperationsServer) -> Non
 def test_an_address_without_a_job_is_an_error(address: str) -> None:
     with pytest.raises(NotReached, match=f"no job answers at {address}"):
         ask(address, "a secret that is long enough", "status")
+
+
+@pytest.mark.parametrize(
+    ("lags", "expected"),
+    [([{}, {}], None), ([{"recordsLag": 3}, {"recordsLag": 4}], 7), ([{"recordsLag": 3}, {"recordsLag": None}], None)],
+)
+def test_a_vertex_has_its_subtasks_rates_and_a_lag_where_all_know_theirs(
+    lags: list[dict[str, Any]], expected: int | None
+) -> None:
+    values = {"recordsIn": 5, "recordsInPerSecond": 2.5, "busyMsPerSecond": 100.0}
+    busiest = {**values, "busyMsPerSecond": 700.0, "pendingCommits": 2}
+    vertex = _vertex([{**values, **lags[0]}, {**busiest, **lags[1]}])
+    assert vertex["recordsLag"] == expected
+    assert (vertex["subtasks"], vertex["recordsIn"], vertex["recordsInPerSecond"]) == (2, 10, 5.0)
+    assert (vertex["busyMsPerSecond"], vertex["pendingCommits"], vertex["recordsOut"]) == (700.0, 2, 0)
 
 
 # -- the end ----------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from checkpoint.storage.metadata import CheckpointMetadata, SubtaskSnapshot, Ver
 from checkpoint.storage.naming import CheckpointRef, subtask_name
 from checkpoint.storage.savepoints import SavepointFolder
 from pipeline.runtime.driver.attempt_context import AttemptContext, CheckpointRequest, NotTriggered, Progress
+from pipeline.runtime.driver.checkpoint_stats import in_words
 from pipeline.runtime.driver.peers import Peers
 from pipeline.runtime.in_flight import snapshot_edges
 from pipeline.runtime.subtask.control import heartbeat_to_wire
@@ -214,6 +215,9 @@ class CheckpointMaster:
     def _complete(self, done: events.NotifyComplete, now: float) -> None:
         id, savepoint = done.checkpoint_id, done.kind is CheckpointKind.SAVEPOINT
         self._c.history.completed(id, now)
+        row = self._c.history.row(id)
+        if row is not None:
+            _LOG.info("job %s: %s", self._c.spec.pipeline, in_words(row))
         self._forget(id)
         self._peers.broadcast("complete", id=id, kind=done.kind.value, commits=done.commits)
         self.send_heartbeat()
@@ -229,7 +233,7 @@ class CheckpointMaster:
 
     def _abort(self, id: int, reason: FailureReason, text: str, now: float) -> None:
         if not reason.tolerated:
-            _LOG.warning("checkpoint %d failed: %s", id, text)
+            _LOG.warning("job %s: checkpoint %d failed: %s", self._c.spec.pipeline, id, text)
         self._c.history.failed(id, text, now)
         self._peers.broadcast("aborted", id=id)
         self.send_heartbeat()

@@ -76,6 +76,22 @@ class CheckpointStats:
     """Those that have acknowledged. Only of the newest checkpoints: of older ones the figures above are left."""
 
 
+def in_words(row: CheckpointStats) -> str:
+    """Of a completed checkpoint: how long it took, what is in it, and the times of the subtask that was the last."""
+    text = (
+        f"{row.kind} {row.id} completed in {row.duration or 0:.2f} s{', unaligned' if row.unaligned else ''}: "
+        f"{row.size:,} bytes, {row.in_flight_records:,} records in flight, span {row.span_records:,} records"
+    )
+    if row.subtasks:
+        last = max(row.subtasks, key=lambda one: one.acknowledged_after)
+        text += (
+            f"; the last was {last.name} after {last.acknowledged_after:.2f} s (its snapshot after "
+            f"{last.start_delay:.2f} s, alignment {last.alignment:.2f} s, held {last.sync:.2f} s, writing "
+            f"{last.async_:.2f} s)"
+        )
+    return text
+
+
 class CheckpointHistory:
     """Rows of the newest checkpoints of a job, over all attempts, in bounded memory. Written by the job's thread; reads
     are copies."""
@@ -95,6 +111,10 @@ class CheckpointHistory:
 
     def rows(self) -> list[CheckpointStats]:
         return list(self._rows.values())
+
+    def row(self, id: int) -> CheckpointStats | None:
+        """`None`: it is not known, or not any more."""
+        return self._rows.get(id)
 
     @property
     def largest_id(self) -> int:

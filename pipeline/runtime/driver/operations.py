@@ -36,6 +36,15 @@ _ROLE: Final = "operations"
 _HANDSHAKE: Final = 10.0
 _LAST_ANSWERS: Final = 5.0
 """Seconds that the answers of the last requests may take once the job has ended."""
+_SUMMED: Final = (
+    "recordsIn",
+    "recordsOut",
+    "recordsInPerSecond",
+    "recordsOutPerSecond",
+    "inFlightBytes",
+    "sourceGateClosedMs",
+)
+_LARGEST: Final = ("busyMsPerSecond", "backPressuredMsPerSecond", "pendingCommits")
 _SHOWN: Final = 10
 """Newest checkpoints in a status."""
 
@@ -152,6 +161,7 @@ class OperationsServer:
             "running_for": None if since is None else time.monotonic() - since,
             "restarts": handle.restarts,
             "failure": handle.failure,
+            "start": handle.start_phases,
             "checkpoints": [_row(row) for row in rows[-_SHOWN:]],
             "checkpoints_completed": handle._master.history.completed_count,
             "checkpoints_failed": handle._master.history.failed_count,
@@ -169,6 +179,10 @@ def _checkpoint(server: OperationsServer, timeout: float | None) -> int:
     return server._handle.checkpoint(timeout)
 
 
+def _metrics(server: OperationsServer) -> dict[str, Any]:
+    return server._handle.metrics()
+
+
 def _savepoint(server: OperationsServer, uri: str, timeout: float | None) -> str:
     return server._handle.savepoint(uri, timeout)
 
@@ -179,6 +193,7 @@ def _stop(server: OperationsServer, savepoint: str | None, drain: bool, timeout:
 
 _REQUESTS: Final[dict[str, Callable[..., Any]]] = {
     "status": OperationsServer._status,
+    "metrics": _metrics,
     "checkpoint": _checkpoint,
     "savepoint": _savepoint,
     "stop": _stop,
@@ -191,19 +206,26 @@ def _row(row: CheckpointStats) -> dict[str, Any]:
 
 
 def _records(metrics: dict[str, Any]) -> dict[str, Any]:
-    """By vertex, sums over its subtasks in the current attempt."""
-    vertices: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(int))
+    """By vertex, in the current attempt; and what the job waits for."""
+    vertices: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for name, values in metrics["subtasks"].items():
-        vertex = vertices[name.rpartition("[")[0]]
-        vertex["subtasks"] += 1
-        for metric in ("recordsIn", "recordsOut", "inFlightBytes", "sourceGateClosedMs"):
-            vertex[metric] += values.get(metric) or 0
+        vertices[name.rpartition("[")[0]].append(values)
     return {
-        "vertices": {name: dict(sums) for name, sums in vertices.items()},
+        "vertices": {name: _vertex(subtasks) for name, subtasks in vertices.items()},
         "totals": metrics["totals"],
         "waits": metrics["waits"],
         "event_time": event_time_of(metrics["subtasks"]),
     }
+
+
+def _vertex(subtasks: list[dict[str, Any]]) -> dict[str, Any]:
+    """Sums over a vertex's subtasks; the busiest one's time, and the most commits that one has pending."""
+    sums = {metric: sum(values.get(metric) or 0 for values in subtasks) for metric in _SUMMED}
+    most = {metric: max((values.get(metric) or 0 for values in subtasks), default=0) for metric in _LARGEST}
+    lags = [values["recordsLag"] for values in subtasks if "recordsLag" in values]
+    # A sum without a subtask whose lag isn't known would look smaller than it is.
+    lag = None if None in lags or not lags else sum(lags)
+    return {"subtasks": len(subtasks), **sums, **most, "recordsLag": lag}
 
 
 # -- the asking side --------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any
 
 from checkpoint.elements import ChannelName
 from checkpoint.waiting import Waiting
+from pipeline.runtime.subtask.recent_rate import RecentRate
 
 
 class TaskMetrics:
@@ -44,6 +45,7 @@ class TaskMetrics:
         """Whom event time waits for."""
         self._counters: dict[str, float] = {}
         self._gauges: dict[str, float | str | None] = {}
+        self._in_rate, self._out_rate = RecentRate(self._started), RecentRate(self._started)
         self._last: tuple[float, float, float, float] = (self._started, 0.0, 0.0, 0.0)
 
     def count(self, name: str, n: float = 1) -> None:
@@ -65,6 +67,7 @@ class TaskMetrics:
         ]
         pending = {n: waiting() for n, waiting in list(self.pending.items())}
         waits = self.waiting.report()
+        records_in, records_out = self.records_in, self.records_out
         return {
             **dict(self._counters),
             **dict(self._gauges),
@@ -76,8 +79,10 @@ class TaskMetrics:
             "uncaptured": {n: [[c.edge.upstream, c.upstream] for c in ins] for n, (_, ins) in pending.items() if ins},
             "waits": [*waits, *self.time_waits.report()],
             "waitingMs": 1000 * max((seconds for _, seconds in waits), default=0.0),
-            "recordsIn": self.records_in,
-            "recordsOut": self.records_out,
+            "recordsIn": records_in,
+            "recordsOut": records_out,
+            "recordsInPerSecond": self._in_rate.at(now, records_in),
+            "recordsOutPerSecond": self._out_rate.at(now, records_out),
             "bytesIn": self.bytes_in,
             "bytesOut": self.bytes_out,
             "inFlightBytes": self.in_flight(),
