@@ -18,6 +18,8 @@ meantime takes a moment to be fetched."""
 _SHORT_BREAK: Final = 60.0
 """Seconds between a checkpoint and its restore that count as quiet at least; after longer breaks quiet times begin
 anew, since much may have come."""
+_SURE: Final = 2
+"""Records of a jump at the end of a split for which it is believed."""
 _JUMP_HOLDS: Final = 1.0
 """Seconds of reading after which a jump of a split's timestamps is believed, if no record from before it came."""
 
@@ -190,9 +192,26 @@ class WatermarkGenerator:
 
     @property
     def newest(self) -> int | None:
-        """The largest timestamp of the splits that are read."""
-        newest = max((split.largest for split in self._reading()), default=NO_RECORD)
-        return None if newest == NO_RECORD else newest
+        """The largest timestamp of all splits, those that have ended included."""
+        return self._known(split.largest for split in self._splits.values())
+
+    @property
+    def end_of_data(self) -> int | None:
+        """The largest timestamp, once nothing comes any more that could contradict a jump."""
+        return self._known(
+            split.largest if split.jump is None or split.jump_records < _SURE else split.jump
+            for split in self._splits.values()
+        )
+
+    @staticmethod
+    def _known(timestamps: Iterable[int]) -> int | None:
+        largest = max(timestamps, default=NO_RECORD)
+        return None if largest == NO_RECORD else largest
+
+    @property
+    def held_back(self) -> bool:
+        """Some splits hold back others that are read."""
+        return 0 < len(self.holding()) < len(self._reading())
 
     def holding(self) -> list[tuple[Hashable, int | None, float]]:
         """The splits that the watermark waits for: id, largest timestamp and seconds for which they have been quiet.
@@ -265,7 +284,7 @@ class WatermarkGenerator:
         if self._quiet_after is not None and reading:
             quiet_at = max(split.quiet_since for split in reading) + self._quiet_after
             if self.follows_clock:
-                until.append(max(0.001, self._next - now))
+                until.append(max(PERIOD / 4, self._next - now))
             elif quiet_at > self._clock:
                 ends.append(quiet_at)
         return min(until + [max(0.0, end - self._clock) for end in ends], default=float("inf"))

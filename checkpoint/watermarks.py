@@ -128,6 +128,11 @@ class WatermarkCombiner:
         return self.idle and any(one.follows_clock for one in self._open())
 
     @property
+    def channels(self) -> int:
+        """How many channels count and have not ended."""
+        return len(self._open())
+
+    @property
     def any_told(self) -> bool:
         """Whether some channel has told a watermark."""
         return any(one.value is not None for one in self._counting())

@@ -501,6 +501,24 @@ def test_behind_the_end_of_event_time_nothing_is_due_however_much_time_passes(sp
     assert one.sent == []
 
 
+@pytest.mark.parametrize("options", [{}, {"max_ahead": 60}], ids=["all are believed", "max_ahead"])
+def test_the_end_of_the_data_comes_before_the_end_of_time(options: Any) -> None:
+    """However fast it was read, and though its splits are read no more."""
+    strategy = WatermarkStrategy.bounded("at", 5, **options)
+
+    def build(stream: Stream) -> Any:
+        return stream.assign_timestamps(strategy).rebalance().map(lambda v: v)
+
+    one = Subtask(build, splits=["a", "b"]).open()
+    for split, at in (("a", 100), ("b", 500), ("b", 700), ("a", 200)):
+        one.process({"at": at}, split=split)
+    one.splits = []
+    one.advance(0)
+    one.time.end_of_input()
+    one.fire()
+    assert [e for e in one.sent if isinstance(e, Watermark)][-2:] == [Watermark(700), END]
+
+
 def test_a_source_that_is_held_up_is_not_idle() -> None:
     one = Subtask(lambda s: bounded(s, idle_after=5), splits=["a"]).open()
     one.advance(50, held_up=True)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from checkpoint.elements import ChannelName, EdgeName
+from checkpoint.state import HeapBackend
 from checkpoint.watermark_generator import WatermarkGenerator
 from checkpoint.watermarks import MAX_WATERMARK, WatermarkCombiner
 from pipeline import WatermarkStrategy
@@ -114,28 +115,41 @@ def channel(upstream: str) -> ChannelName:
     return ChannelName(EdgeName(upstream, "op", "0"), 0, 0)
 
 
-def test_the_channel_that_holds_event_time_back_is_named() -> None:
+def test_the_channel_that_holds_event_time_back_is_named_where_it_matters() -> None:
     combiner = WatermarkCombiner([channel("x"), channel("y")])
     head = TimeDomain("op")
     report = TimeReport("op", head, [], combiner, None, lambda: NOW)
-    assert list(report.waits(60)) == []  # no event time anywhere
     combiner.on_watermark(channel("x"), 10)
+    assert list(report.waits(60)) == []  # nothing waits for it
+    head.on_watermark.append(print)
     assert list(report.waits(5)) == []
-    ((what, since),) = report.waits(60)
+    ((what, since),) = report.waits(20)
     assert "'y' (subtask 0), which has made none" in what
     assert since == 0
     combiner.on_watermark(channel("y"), 5)
     head.watermark = 5
-    ((what, _),) = report.waits(60)
+    ((what, _),) = report.waits(20)
     assert "'y' (subtask 0), which is the furthest behind" in what
     for one in "xy":
         combiner.on_idle(channel(one), True)
+    assert list(report.waits(20)) == []  # perhaps there are just no records
     ((what, _),) = report.waits(60)
-    assert "all inputs of 'op' are idle" in what
+    assert "records with later timestamps, for the timers of 'op'" in what
     combiner.on_watermark(channel("x"), 20)
     assert list(report.waits(60)) == []
     head.watermark = MAX_WATERMARK
     assert list(report.waits(60)) == []
+
+
+def test_timers_that_wait_where_no_input_makes_watermarks_are_told() -> None:
+    backend = HeapBackend(range(1), 1)
+    combiner, head = WatermarkCombiner([channel("x")]), TimeDomain("op")
+    report = TimeReport("op", head, [], combiner, backend.event_timers, lambda: NOW)
+    assert list(report.waits(60)) == []
+    backend.set_current_key(b"k", 0)
+    backend.event_timers.register(5)
+    ((what, _),) = report.waits(60)
+    assert "'x' (subtask 0), which has made none, for the timers of 'op'" in what
 
 
 def test_what_was_waited_for_ends_when_it_has_come() -> None:

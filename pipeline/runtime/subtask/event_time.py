@@ -257,9 +257,9 @@ class EventTime:
         context, flush = self._context, self._chain.flush_batches
         self._leave_key()
         if timestamp == MAX_WATERMARK and domain.generator is not None:
-            newest = domain.generator.newest
-            if newest is not None:
-                self._pass_on(domain, newest)  # the end of the data comes before the end of time
+            reached = domain.generator.end_of_data
+            if reached is not None:
+                self._pass_on(domain, reached)  # it comes before the end of time
         # A watermark behind an idle status is one that follows the clock.
         told_by = self._combiner if domain.generator is None else domain.generator
         self._tell_idle(domain, timestamp != MAX_WATERMARK and told_by.follows_clock)

@@ -13,8 +13,10 @@ from checkpoint.watermarks import MAX_WATERMARK, WatermarkCombiner
 from pipeline.runtime.subtask.time_domain import TimeDomain
 
 _LOG = logging.getLogger(__name__)
-STANDS_STILL: Final = 10.0
-"""Seconds without a new watermark after which the subtask says whom it waits for."""
+HELD_BACK: Final = 10.0
+"""Seconds without a new watermark after which the subtask says who holds back others."""
+STANDS_STILL: Final = 60.0
+"""Seconds after which it says so when nobody else is ahead: perhaps there is just nothing to do."""
 FAR_AHEAD: Final = 60_000
 """Milliseconds by which a watermark may be ahead of the host's clock without a word."""
 _BETWEEN_LINES: Final = 30.0
@@ -106,7 +108,7 @@ class TimeReport:
         """What to tell, and since when by the task's clock."""
         for domain in self._generated:
             yield from self._generator_waits(domain, now)
-        if not self._generated or self._timers is not None or self._head.on_watermark:
+        if self._timers or self._head.on_watermark:
             yield from self._channel_waits(now)
 
     def _generator_waits(self, domain: TimeDomain, now: float) -> Iterable[tuple[str, float]]:
@@ -119,33 +121,29 @@ class TimeReport:
                 f"of {generator.newest} (max_ahead leaves such records out)",
                 domain.since,
             )
-        elif now - domain.since >= STANDS_STILL and not generator.idle:
+        elif now - domain.since >= HELD_BACK and generator.held_back:
             holding = generator.holding()
             quiet = min((seconds for *_, seconds in holding), default=0.0)
             splits = _list(_split(id) for id, *_ in holding)
             if any(largest is None for _, largest, _ in holding):
                 yield f"a first record of {splits}, without which {domain.step!r} makes no watermark", domain.since
-            elif quiet >= STANDS_STILL:
+            elif quiet >= HELD_BACK:
                 yield f"records of {splits}, which hold the watermark of {domain.step!r} back", now - quiet
 
     def _channel_waits(self, now: float) -> Iterable[tuple[str, float]]:
         combiner, since = self._combiner, self._head.since
-        if now - since < STANDS_STILL or self._head.watermark == MAX_WATERMARK:
-            return
-        if combiner.idle:
-            if not combiner.follows_clock and combiner.combined is not None:
-                yield (
-                    f"records: all inputs of {self._name!r} are idle, so its event time stands still (quiet_after lets "
-                    "it go on)",
-                    since,
-                )
+        if now - since < HELD_BACK or self._head.watermark == MAX_WATERMARK or combiner.follows_clock:
             return
         holding = [(id, value) for id, value in combiner.holding() if isinstance(id, ChannelName)]
         upstream = _list(dict.fromkeys(f"{id.edge.upstream!r} (subtask {id.upstream})" for id, _ in holding))
-        if holding and holding[0][1] is not None:
-            yield f"a watermark of {upstream}, which is the furthest behind for {self._name!r}", since
-        elif holding and (combiner.any_told or self._timers):
-            yield f"a watermark of {upstream}, which has made none, for {self._name!r}", since
+        if 0 < len(holding) < combiner.channels:
+            what = "is the furthest behind" if holding[0][1] is not None else "has made none"
+            yield f"a watermark of {upstream}, which {what}, for {self._name!r}", since
+        elif now - since >= STANDS_STILL:
+            if holding and not combiner.any_told:
+                yield f"a watermark of {upstream}, which has made none, for the timers of {self._name!r}", since
+            else:
+                yield f"records with later timestamps, for the timers of {self._name!r} (or quiet_after)", since
 
 
 def _split(id: Any) -> str:
