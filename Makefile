@@ -39,7 +39,7 @@ demo: java venv ## Real flights through an embedded Kafka and Weir, with a crash
 	$(BIN)/weir demo $(ARGS)
 
 test: java venv ## All tests, but for stress tests and further rows of long tables (-m matrix, -m full)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: venv ## Lint, format, types
 	$(BIN)/ruff check

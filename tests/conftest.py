@@ -8,6 +8,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -88,6 +89,16 @@ def _no_failpoint_outlives_its_test() -> Iterator[None]:
 @cache
 def _docker_trouble() -> str | None:
     return docker_trouble()
+
+
+_LONGEST_FIRST = ("cluster", "docker", "kafka_e2e", "cli", "examples", "pipelines", "sinks", "sources", "testing")
+"""Folders whose files take minutes. They begin, so that no worker has one left at the end while others are idle."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ranks = {folder: rank for rank, folder in enumerate(_LONGEST_FIRST)}
+    root = Path(__file__).parent
+    items.sort(key=lambda item: ranks.get(item.path.relative_to(root).parts[0], len(ranks)))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
