@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
-from .avro_values import plain, restorer
-from .errors import SchemaRefused
+from .avro_strict import checker
+from .avro_values import Name, namer, plain
+from .errors import NotInFormat, SchemaRefused
 from .json_text import JsonTextFormat
-from .serde import Field
+from .serde import Field, Subject
+
+_FRAME: Final = 5
+"""Bytes in front of the content."""
 
 
 class Avro(JsonTextFormat):
     """Records are dicts (or whatever else the schema describes).
 
     Logical types arrive as values that travel between steps: decimal, date, time, local timestamp and UUID as str
-    (`"12.50"`, ISO 8601), timestamps as datetime in UTC. A sink takes these forms and Python's own objects.
+    (`"12.50"`, ISO 8601), timestamps as datetime in UTC. A sink takes these forms and Python's own objects, and refuses
+    what would not be read back equal.
+
+    Records of a union that has several of them, or a map beside, arrive with their full name as `"-type"`, and a sink
+    writes them as what that says. Without, it takes the one branch that fits, and refuses a record that fits several.
 
     Args:
         registry: its URL, or a dict of settings of `confluent_kafka.schema_registry.SchemaRegistryClient` (`url`,
@@ -28,6 +36,7 @@ class Avro(JsonTextFormat):
             "value") and full name.
         register: whether a sink registers its schema where the subject doesn't have it.
         config: further settings of confluent-kafka's serializer or deserializer (`normalize.schemas` …).
+        round_floats: whether a sink writes to `float` what it holds only rounded, such as 0.1.
 
     Raises:
         ValueError: an option has a value that it can't have.
@@ -37,6 +46,21 @@ class Avro(JsonTextFormat):
     name = "Avro"
     schema_type = "AVRO"
     modules = ("fastavro", "confluent_kafka.schema_registry.avro")
+
+    def __init__(
+        self,
+        registry: str | Mapping[str, Any],
+        schema: str | Mapping[str, Any] | Sequence[Any] | None = None,
+        subject: Subject | Callable[[str, Field, str | None], str] = "topic",
+        register: bool = True,
+        config: Mapping[str, Any] | None = None,
+        round_floats: bool = False,
+    ) -> None:
+        text = json.dumps(schema) if isinstance(schema, list | tuple) else schema  # of a union
+        super().__init__(registry, text, subject, register, config)  # type: ignore[arg-type]  # which it checks
+        if not isinstance(round_floats, bool):
+            raise ValueError(f"round_floats must be True or False, not {round_floats!r}")
+        self.round_floats = round_floats
 
     def _check_schema(self) -> None:
         if self.schema is None:
@@ -58,15 +82,35 @@ class Avro(JsonTextFormat):
     def _deserializer(self, client: Any, field: Field) -> Callable[[bytes, Any], Any]:
         from confluent_kafka.schema_registry.avro import AvroDeserializer
 
-        deserialize = AvroDeserializer(client, self.schema, conf=self._deserializer_config(field))
-        return lambda data, context: plain(deserialize(data, context))
+        config = self._deserializer_config(field)
+        deserialize = AvroDeserializer(client, self.schema, return_record_name=True, conf=config)
+        by_id: dict[bytes, Name | None] = {}
+        """What puts names into records, by the id of the writer's schema."""
+        of_reader = None if self.schema is None else namer(self._parsed)
+
+        def decode(data: bytes, context: Any) -> Any:
+            value = deserialize(data, context)
+            name = of_reader
+            if self.schema is None:
+                id = data[1:5]
+                if id not in by_id:
+                    by_id[id] = namer(json.loads(client.get_schema(int.from_bytes(id, "big")).schema_str))
+                name = by_id[id]
+            return plain(value if name is None else name(value))
+
+        return decode
 
     def _serializer(self, client: Any, subject: str, field: Field) -> Callable[[Any, Any], bytes]:
         from confluent_kafka.schema_registry.avro import AvroSerializer
 
         schema, config = self._schema_to_write(client, subject, field)
         serialize: Callable[[Any, Any], bytes] = AvroSerializer(client, schema, conf=config)
-        restore = restorer(json.loads(schema.schema_str))
-        if restore is None:
-            return serialize
-        return lambda value, context: serialize(restore(value), context)
+        check = checker(json.loads(schema.schema_str), self.round_floats)
+
+        def encode(value: Any, context: Any) -> bytes:
+            data = serialize(check(value, "value"), context)
+            if len(data) <= _FRAME:
+                raise NotInFormat("value has no bytes in Avro, which readers take for a damaged message")
+            return data
+
+        return encode

@@ -1,14 +1,18 @@
-"""Avro's logical types as values that travel between steps, and back."""
+"""What Avro's reader gives, as values that travel between steps: logical types as text, records of unions by name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
-Restore = Callable[[Any], Any]
+from .avro_names import TYPE, VALUE, Names
+from .errors import NotInFormat
+
+Name = Callable[[Any], Any]
+"""Takes what the reader made of a schema, in which records of unions are pairs of name and fields."""
 
 _TEXT: Mapping[type, Callable[[Any], str]] = {
     Decimal: "{:f}".format,
@@ -27,8 +31,8 @@ def plain(value: Any) -> Any:
                 value[name] = plain(item)
     elif kind is list:
         value[:] = [item if type(item) in _AS_IT_IS else plain(item) for item in value]
-    elif kind is tuple:
-        return [plain(item) for item in value]
+    elif kind is tuple:  # of a union in which the name says nothing
+        return plain(value[1])
     elif kind is datetime:
         return value if value.tzinfo is not None else value.isoformat()
     elif (text := _TEXT.get(kind)) is not None:
@@ -36,96 +40,88 @@ def plain(value: Any) -> Any:
     return value
 
 
-_AS_IT_IS = frozenset({str, int, float, bool, bytes, type(None)})
+_AS_IT_IS: Final = frozenset({str, int, float, bool, bytes, type(None)})
 
 
-def restorer(schema: Any) -> Restore | None:
-    """Turns what `plain` gave back into what fastavro writes; `None` if nothing in `schema` needs it. Copies."""
-    return _Compiler().compile(schema, "")
+def namer(schema: Any) -> Name | None:
+    """Puts the names of records into them where a union has several, or a map beside; `None` if none has."""
+    return _Namer().compile(schema, "")
 
 
-def _parsed(parse: Callable[[str], Any]) -> Restore:
-    return lambda value: parse(value) if type(value) is str else value
-
-
-_LOGICAL: Mapping[str, Restore] = {
-    "decimal": _parsed(Decimal),
-    "date": _parsed(date.fromisoformat),
-    "time-millis": _parsed(time.fromisoformat),
-    "time-micros": _parsed(time.fromisoformat),
-    "timestamp-millis": _parsed(datetime.fromisoformat),
-    "timestamp-micros": _parsed(datetime.fromisoformat),
-    "local-timestamp-millis": _parsed(datetime.fromisoformat),
-    "local-timestamp-micros": _parsed(datetime.fromisoformat),
-}
-
-
-def _array(item: Restore | None) -> Restore | None:
-    return None if item is None else lambda value: [item(one) for one in value]
-
-
-def _map(item: Restore | None) -> Restore | None:
-    return None if item is None else lambda value: {name: item(one) for name, one in value.items()}
-
-
-class _Compiler:
+class _Namer:
     def __init__(self) -> None:
-        self._named: dict[str, Restore | None] = {}
+        self._names = Names()
+        self._compiled: dict[str, Name | None] = {}
 
-    def compile(self, schema: Any, namespace: str) -> Restore | None:
-        if isinstance(schema, str):
-            return self._named.get(schema) or self._named.get(f"{namespace}.{schema}")
+    def compile(self, schema: Any, namespace: str) -> Name | None:
         if isinstance(schema, list):
             return self._union(schema, namespace)
-        logical = _LOGICAL.get(schema.get("logicalType", ""))
-        if logical is not None:
-            return logical
+        if isinstance(schema, str):
+            return self._compiled.get(self._names.full(schema, namespace))
         kind = schema.get("type")
         if kind == "record":
             return self._record(schema, namespace)
+        if kind in ("enum", "fixed"):
+            self._names.add(schema, namespace)
         if kind == "array":
-            return _array(self.compile(schema["items"], namespace))
+            items = self.compile(schema["items"], namespace)
+            return None if items is None else lambda value: [items(one) for one in value]
         if kind == "map":
-            return _map(self.compile(schema["values"], namespace))
+            values = self.compile(schema["values"], namespace)
+            return None if values is None else lambda value: {name: values(one) for name, one in value.items()}
         return self.compile(kind, namespace) if isinstance(kind, dict | list) else None
 
-    def _record(self, schema: Any, namespace: str) -> Restore | None:
-        namespace = schema.get("namespace", namespace)
-        fields: dict[str, Restore] = {}
+    def _record(self, schema: Any, namespace: str) -> Name | None:
+        full, namespace = self._names.add(schema, namespace)
+        fields: dict[str, Name] = {}
 
-        def restore(value: Any) -> Any:
-            if not isinstance(value, Mapping):
-                return value
-            changed = {name: field(value[name]) for name, field in fields.items() if value.get(name) is not None}
-            return {**value, **changed}
+        def name(value: Any) -> Any:
+            for field, one in fields.items():
+                if (content := value.get(field)) is not None:
+                    value[field] = one(content)
+            return value
 
-        # A record may contain itself, so it is known before its fields are.
-        names = {schema["name"], f"{namespace}.{schema['name']}"}
-        self._named.update(dict.fromkeys(names, restore))
+        self._compiled[full] = name  # before its fields are: a record may contain itself
         for field in schema["fields"]:
             if (compiled := self.compile(field["type"], namespace)) is not None:
                 fields[field["name"]] = compiled
-        if all(field is restore for field in fields.values()):
-            self._named.update(dict.fromkeys(names, None))
+        if all(one is name for one in fields.values()):
+            self._compiled[full] = None
             return None
-        return restore
+        return name
 
-    def _union(self, branches: list[Any], namespace: str) -> Restore | None:
-        """The branch of a str is known only if no branch takes it as it is."""
-        compiled = [one for one in (self.compile(branch, namespace) for branch in branches) if one is not None]
-        if not compiled:
+    def _union(self, branches: list[Any], namespace: str) -> Name | None:
+        compiled = {self._names.of(branch, namespace): self.compile(branch, namespace) for branch in branches}
+        dicts = [one for one in compiled if one == "map" or self._names.may_be_record(one)]
+        several = len(dicts) > 1
+        if not several and not any(compiled.values()):
             return None
-        takes_text = any(branch == "string" or (isinstance(branch, dict) and _is_text(branch)) for branch in branches)
+        lists, maps = compiled.get("array"), compiled.get("map")
 
-        def restore(value: Any) -> Any:
-            if value is None or (takes_text and type(value) is str):
-                return value
-            for one in compiled:
-                value = one(value)
-            return value
+        def name(value: Any) -> Any:
+            if type(value) is tuple:
+                full, fields = value
+                inner = compiled.get(full)
+                fields = fields if inner is None else inner(fields)
+                return {TYPE: full, **fields} if several and type(fields) is dict else fields
+            if type(value) is dict:
+                if several and TYPE in value:
+                    value = {TYPE: "map", VALUE: value if maps is None else maps(value)}
+                return value if maps is None else maps(value)
+            return lists(value) if type(value) is list and lists is not None else value
 
-        return restore
+        return name
 
 
-def _is_text(branch: dict[str, Any]) -> bool:
-    return branch.get("type") in ("string", "enum") and branch.get("logicalType") not in _LOGICAL
+def check_name(full: Any, names: Mapping[str, Any], path: str) -> str:
+    """The branch of a union that is meant by `full`, a full name or the last part of one.
+
+    Raises:
+        NotInFormat: there is none, or there are several.
+    """
+    found = [name for name in names if name.rpartition(".")[2] == full]
+    if isinstance(full, str) and full in names:
+        return full
+    if len(found) != 1:
+        raise NotInFormat(f"{path} is to be {full!r}, which is no branch of the union of {', '.join(map(repr, names))}")
+    return found[0]

@@ -25,6 +25,7 @@ Leaf = Callable[[pa.DataType, str], Build | None]
 """What makes arrays of a type, of the field of that path; `None` = it doesn't."""
 
 _NULL: Final = frozenset({type(None)})
+_STR: Final = frozenset({str})
 _SHOWN: Final = 100
 _PAIR: Final = 2
 
@@ -154,8 +155,8 @@ class Columns:
             present = [one for one in values if one is not None]
             if self._other_fields == "refuse":
                 for one in present:
-                    if not one.keys() <= names:
-                        other = next(name for name in one if name not in names)
+                    if not one.keys() <= names or not set(map(type, one)) <= _STR:
+                        other = next(name for name in one if name not in names or type(name) is not str)
                         raise ValueError(f"the schema has no field {other!r} in {path!r}, which is {kind}")
             for name in required:
                 if any(one.get(name) is None for one in present):

@@ -236,21 +236,25 @@ class RegistryFormat(ABC):
         )
         return f"the schema registry at {self.registry.url} refuses the schema for subject {subject!r}: {why}. {advice}"
 
-    def _strategy(self, field: Field) -> Callable[..., str | None]:
+    def _strategy(self, field: Field, writes: bool) -> Callable[..., str | None]:
         """As confluent-kafka wants it."""
 
         def strategy(ctx: Any, record_name: str | None) -> str | None:
-            if self.subject != "topic" and record_name is None:
+            if self.subject != "topic" and record_name is None and not writes:
                 return None  # a deserializer asks again once it has the writer's schema
-            return self.subject_of(ctx.topic, field, record_name)
+            return self.subject_of(ctx.topic, field, record_name or self._record_name())
 
         return strategy
 
     def _serializer_config(self, field: Field) -> dict[str, Any]:
-        return {**self.config, "auto.register.schemas": self.register, "subject.name.strategy": self._strategy(field)}
+        return {
+            **self.config,
+            "auto.register.schemas": self.register,
+            "subject.name.strategy": self._strategy(field, True),
+        }
 
     def _deserializer_config(self, field: Field) -> dict[str, Any]:
-        return {**self.config, "subject.name.strategy": self._strategy(field)}
+        return {**self.config, "subject.name.strategy": self._strategy(field, False)}
 
     @abstractmethod
     def _check_schema(self) -> None:

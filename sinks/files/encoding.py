@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ _SUFFIXES: Final = {"none": "", "gzip": ".gz", "zstd": ".zst"}
 
 _ROWS_AT_ONCE: Final = 1024
 _DICT: Final = frozenset({dict})
+_STR: Final = frozenset({str})
 _ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
 """Of values in memory; compressed they are a fraction of it."""
 
@@ -168,7 +170,11 @@ class ParquetRows:
             RecordRefused: a record doesn't fit the schema.
         """
         try:
-            if set(map(type, values)) <= _DICT and all(value.keys() <= self._fields for value in values):
+            if (
+                set(map(type, values)) <= _DICT
+                and all(value.keys() <= self._fields for value in values)
+                and set(map(type, chain.from_iterable(values))) <= _STR
+            ):
                 return self._batch(values)
         except (TypeError, ValueError, OverflowError, pa.ArrowException):
             pass  # which record it was is found out next
@@ -183,7 +189,7 @@ class ParquetRows:
     def _check(self, value: Any) -> None:
         if type(value) is not dict:
             raise _refused(value, "it is no dict")
-        extra = value.keys() - self._fields
+        extra = [name for name in value if name not in self._fields or type(name) is not str]
         if extra:
             raise _refused(value, f"the schema has no field {', '.join(sorted(map(repr, extra)))}")
         try:

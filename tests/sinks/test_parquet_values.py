@@ -113,7 +113,7 @@ def test_every_value_is_read_back_equal_or_refused_with_its_field(kind: pa.DataT
     assert accepted or pa.types.is_null(kind)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @example(kind=pa.float32(), values=[0.1])
 @given(kind=st.sampled_from(TYPES), values=st.lists(anything | st.sampled_from(MORE), min_size=1, max_size=4))
 def test_any_values_are_read_back_equal_or_refused(kind: pa.DataType, values: list[Any]) -> None:
