@@ -111,7 +111,7 @@ def require(format_name: str, *modules: str) -> None:
         except ImportError as error:
             raise ImportError(
                 f"{format_name} needs packages that aren't installed ({error}). Install weir with its extra "
-                "\"registry\": pip install 'weir[registry]'. The workers need them, too"
+                "\"registry\": pip install 'weir-streams[registry]'. The workers need them, too"
             ) from error
 
 

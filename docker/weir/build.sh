@@ -14,6 +14,6 @@ done
 cp "$root"/{pyproject.toml,README.md,LICENSE} "$context/"
 "$python" -m pip wheel --disable-pip-version-check --quiet --wheel-dir "$context/wheels" "$context[demo]"
 mkdir "$context/dist"
-mv "$context"/wheels/weir-*.whl "$context/dist/"
+mv "$context"/wheels/weir_streams-*.whl "$context/dist/"
 cp "$root/docker/weir/Dockerfile" "$context/Dockerfile"
 "${DOCKER:-docker}" build ${BASE:+--build-arg "BASE=$BASE"} --tag "${1:-weir:local}" "$context"

@@ -14,12 +14,13 @@ from pipeline.cli.operate import commands as operate
 from pipeline.cli.plan import plan
 from pipeline.cli.run import run
 from pipeline.cli.sink import sink
+from pipeline.version import VERSION
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "WEIR", "max_content_width": 100}
 
 
 @click.group(context_settings=_SETTINGS)
-@click.version_option(package_name="weir", prog_name="weir")
+@click.version_option(VERSION, prog_name="weir")
 def main() -> None:
     """Stream processing in Python on Spark: Kafka to Kafka exactly once.
 

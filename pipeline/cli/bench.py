@@ -165,7 +165,7 @@ def delivery(
     "plot_file",
     type=click.Path(dir_okay=False, path_type=Path),
     callback=_to_write,
-    help="Draw fetch rates and checkpoints over time here, as PNG or SVG by its suffix (needs weir[plot]).",
+    help="Draw fetch rates and checkpoints over time here, as PNG or SVG by its suffix (needs weir-streams[plot]).",
 )
 @click.option("--markdown", is_flag=True, help="Print the tables as Markdown, and nothing else to standard output.")
 def backpressure(

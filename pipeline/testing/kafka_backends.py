@@ -178,7 +178,7 @@ def _check_image(image: str) -> None:
         docker = importlib.import_module("docker")
         errors = importlib.import_module("docker.errors")
     except ImportError as error:
-        raise Unavailable(f"testcontainers isn't installed ({error}); pip install weir[test]") from error
+        raise Unavailable(f"testcontainers isn't installed ({error}); pip install 'weir-streams[test]'") from error
     try:
         client = docker.from_env(timeout=_ENGINE_TIMEOUT_S)
     except errors.DockerException as error:

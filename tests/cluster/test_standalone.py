@@ -195,12 +195,12 @@ def test_a_worker_with_another_weir_is_refused_by_name_and_version(refused: dict
 def test_a_worker_without_weir_says_what_to_install(refused: dict[str, dict[str, Any]]) -> None:
     failure = refused["no Weir"]["failure"]
     assert re.search("Weir can't be imported by .*/bare/bin/python", failure)
-    assert "install weir" in failure
+    assert "install weir-streams" in failure
     assert "PYSPARK_PYTHON" in failure
     assert len(failure.splitlines()) == 1
     failure = refused["no Weir for the daemon"]["failure"]
     assert "No module named 'pipeline'" in failure
-    assert "install weir" in failure
+    assert "install weir-streams" in failure
     assert "PYSPARK_PYTHON" in failure
 
 

@@ -24,7 +24,7 @@ def check_plottable() -> None:
         BenchFailed: matplotlib is missing.
     """
     if importlib.util.find_spec("matplotlib") is None:
-        raise BenchFailed("a plot needs matplotlib, which is not installed; run pip install 'weir[plot]'")
+        raise BenchFailed("a plot needs matplotlib, which is not installed; run pip install 'weir-streams[plot]'")
 
 
 def plot(result: Result, target: Path) -> None:

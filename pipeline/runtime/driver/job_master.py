@@ -10,7 +10,6 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from typing import Any
 
 from checkpoint import failpoints
@@ -55,6 +54,7 @@ from pipeline.runtime.in_flight import describe
 from pipeline.runtime.liveness import LIMITS
 from pipeline.runtime.packing import pack_plan
 from pipeline.runtime.versions import versions
+from pipeline.version import VERSION
 
 _LOG = logging.getLogger(f"weir.{__name__}")
 _RECOVERIES = 999
@@ -371,7 +371,7 @@ class JobMaster:
             first_id=1 + max(storage.largest_id(), metadata.id if metadata else 0, self.history.largest_id),
             history=self.history,
             host=_driver_host(spark),
-            metadata_options={"weir": version("weir"), "interval": options.interval, "retained": options.retained},
+            metadata_options={"weir": VERSION, "interval": options.interval, "retained": options.retained},
             waits=self.waits,
         )
         self.status = "running"

@@ -180,8 +180,8 @@ def _partition_function(run_subtask: Callable[[], None]) -> Callable[[Iterator[A
             run = pickle.loads(pickled)
         except ImportError as error:
             raise RuntimeError(
-                f"host {socket.gethostname()}: {no_weir} {sys.executable} ({error}); install weir {wanted} there, or "
-                "point PYSPARK_PYTHON to a Python that has it"
+                f"host {socket.gethostname()}: {no_weir} {sys.executable} ({error}); install weir-streams {wanted} "
+                "there, or point PYSPARK_PYTHON to a Python that has it"
             ) from error
         run()
         return iter(())
@@ -204,7 +204,9 @@ def _failure(cause: str) -> SparkJobFailed:
         return SparkJobFailed(cause)
     reason = hopeless[-1].strip()
     if _NO_WEIR not in reason and _NO_DAEMON in reason:
-        reason += f"; install weir {versions()['Weir']} on all hosts, or point PYSPARK_PYTHON to a Python that has it"
+        reason += (
+            f"; install weir-streams {versions()['Weir']} on all hosts, or point PYSPARK_PYTHON to a Python that has it"
+        )
     return SparkJobFailed(reason, permanent=True)
 
 

@@ -1,0 +1,37 @@
+"""The first page's job is one, and its commands are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from pipeline.cli import main
+
+README: Final = (Path(__file__).parents[2] / "README.md").read_text()
+
+
+def blocks() -> list[str]:
+    """Indented ones."""
+    found = re.findall(r"(?:^(?: {4}.*)?\n)+", README, re.MULTILINE)
+    return [re.sub("^ {4}", "", block, flags=re.MULTILINE).strip() for block in found if block.strip()]
+
+
+def test_the_job_can_be_planned() -> None:
+    (code,) = [block for block in blocks() if "Pipeline(" in block]
+    names: dict[str, Any] = {"__name__": "orders"}
+    exec(compile(code, "orders.py", "exec"), names)
+    assert [vertex.name for vertex in names["p"].plan().vertices] == ["orders", "totals → out"]
+
+
+def test_the_commands_take_what_is_written() -> None:
+    lines = [line.partition("#")[0].strip() for block in blocks() for line in block.splitlines()]
+    commands = [line.partition("weir ")[2].split() for line in lines if re.match(r"(weir|echo .*\| weir) ", line)]
+    assert len(commands) >= 5
+    for words in commands:
+        command: click.Command = main
+        while isinstance(command, click.Group) and words and words[0] in command.commands:
+            command = command.commands[words.pop(0)]
+        command.make_parser(click.Context(command)).parse_args(list(words))
