@@ -17,6 +17,7 @@ class Metric:
 METRICS: Final[tuple[Metric, ...]] = (
     Metric("recordsIn", "counter", "records", "Records taken from input channels, or polled by a source."),
     Metric("recordsOut", "counter", "records", "Records emitted to output channels, or taken by a sink's writer."),
+    Metric("recordsToSinks", "counter", "records", "Of recordsOut, those that a sink's writer has taken."),
     Metric("recordsInPerSecond", "gauge", "records/s", "Growth of recordsIn over the last 10 s."),
     Metric("recordsOutPerSecond", "gauge", "records/s", "Growth of recordsOut over the last 10 s."),
     Metric("bytesIn", "counter", "bytes", "Bytes of data frames received, or of records polled by a source."),

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -69,11 +69,24 @@ class BatchFunction:
         return self.function(batch)
 
 
+class Derived(Protocol):
+    """A stream, or two that are connected, which only counts once a step reads it."""
+
+    used: bool
+    made_by: str
+    """The method."""
+
+    @property
+    def step_index(self) -> int: ...
+
+
 class Graph:
     """Steps in the order they were added, so that inputs come before their users."""
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
+        self.derived: list[Derived] = []
+        """What methods returned that add no step, such as `key_by`."""
         self._numbers: Counter[StepKind] = Counter()
 
     def add(self, kind: StepKind, id: str | None, payload: Any, parallelism: int, inputs: list[Input]) -> Step:
@@ -90,6 +103,13 @@ class Graph:
         if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
             raise PipelineError(f"step {id!r}: parallelism must be a whole number of at least 1, not {parallelism!r}")
         self._refuse_duplicate(id)
+        for one in inputs:
+            upstream = self.steps[one.step]
+            if upstream.kind is StepKind.SINK:
+                raise PipelineError(
+                    f"step {id!r} would read sink {upstream.id!r}, and nothing comes out of a sink: call {kind.value} "
+                    "on the stream that the sink is called on"
+                )
         step = Step(len(self.steps), kind, id, named, payload, parallelism, inputs)
         self.steps.append(step)
         return step

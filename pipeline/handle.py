@@ -217,6 +217,16 @@ class JobHandle:
         waits = [{"what": wait.what, "who": wait.who, "since": wait.since} for wait in self._master.waits.now()]
         return {"subtasks": subtasks, "totals": totals, "waits": waits}
 
+    @property
+    def records_in(self) -> int:
+        """Records that the sources have read in the current or last attempt."""
+        return self._master.records()[0]
+
+    @property
+    def records_out(self) -> int:
+        """Records that the sinks have taken in the current or last attempt."""
+        return self._master.records()[1]
+
     def recoveries(self) -> list[Recovery]:
         """Where the time of the newest 1,000 restarts went."""
         return list(self._master.recoveries)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from checkpoint.config import CheckpointConfig, seconds
 from pipeline import settings
 from pipeline.buffers import BufferConfig
+from pipeline.dead_ends import dead_ends, unused_streams
 from pipeline.errors import PipelineError
 from pipeline.event_time_inputs import check_event_time
 from pipeline.graph import Graph, Plan, StepKind, plan
@@ -19,6 +21,8 @@ from pipeline.runtime.driver.signals import signals
 from pipeline.runtime.driver.start_checks import check_arguments
 from pipeline.streams import Stream
 from sources.source import Source
+
+_LOG = logging.getLogger(__name__)
 
 
 class Pipeline:
@@ -131,6 +135,8 @@ class Pipeline:
             allow_unclaimed=allow_unclaimed,
             ignore_in_flight=ignore_in_flight,
         )
+        for warning in unused_streams(self._graph):
+            _LOG.warning("job %s: %s", self.name, warning)
         return JobHandle._start(options)
 
     def options(
@@ -149,9 +155,13 @@ class Pipeline:
             PipelineError: the pipeline can't run as written.
         """
         check_arguments(restore, claim, ignore_in_flight)
+        planned = self.plan()
+        leads_nowhere = list(dead_ends(self._graph))
+        if leads_nowhere:
+            raise PipelineError("\n".join(leads_nowhere))
         return JobOptions(
             self.name,
-            self.plan(),
+            planned,
             self.max_parallelism,
             self.checkpoints,
             self.restart,

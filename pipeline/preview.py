@@ -10,6 +10,7 @@ from checkpoint.elements import EdgeName
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, pack_state
 from checkpoint.storage.restore import RestorePoint
 from checkpoint.storage.storage import CheckpointStorage, StorageError
+from pipeline.dead_ends import unused_streams
 from pipeline.errors import PipelineError
 from pipeline.graph import Plan, PlannedEdge, PlannedStep, StepKind, Vertex
 from pipeline.operators import KeyedOperator
@@ -203,6 +204,7 @@ def _beginnings(options: JobOptions, storage: CheckpointStorage, point: RestoreP
 
 
 def _warnings(pipeline: Pipeline, plan: Plan) -> Iterator[str]:
+    yield from unused_streams(pipeline._graph)
     made_up = [step.id for step in pipeline._graph.steps if not step.named and step.kind is not StepKind.UNION]
     if made_up:
         yield (

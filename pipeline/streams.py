@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from pipeline.errors import PipelineError
 from pipeline.graph import BatchFunction, Input, Step, StepKind
 from pipeline.operators import KeyedOperator, Operator
 from pipeline.partitioners import BROADCAST, FORWARD, REBALANCE, RESCALE, Distribution, KeySelector, Partitioner
+from pipeline.user_code import is_async, is_generator, loses_return, returns_nothing
 from pipeline.watermarks import WatermarkStrategy
 from sinks.sink import Sink
 
@@ -23,11 +25,26 @@ if TYPE_CHECKING:
 class Stream:
     """The records that a step emits. Methods add a step and return its stream."""
 
-    def __init__(self, pipeline: Pipeline, step: Step, partitioner: Partitioner | None = None, tag: str | None = None):
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        step: Step,
+        partitioner: Partitioner | None = None,
+        tag: str | None = None,
+        made_by: str | None = None,
+    ):
+        """
+        Args:
+            made_by: the method that made it without adding a step.
+        """
         self._pipeline = pipeline
         self._step = step
         self._partitioner = partitioner
         self._tag = tag
+        self.used = False
+        self.made_by = made_by or ""
+        if made_by is not None:
+            pipeline._graph.derived.append(self)
 
     # -- functional steps: the function first, an id as option --------------------------------------------------
 
@@ -92,8 +109,7 @@ class Stream:
 
     def process(self, id: str, operator: Operator, parallelism: int | None = None) -> Stream:
         """Run an `Operator`; behind `key_by` a `KeyedOperator`, too."""
-        one = Input(self._step.index, self._partitioner, self._tag)
-        _check_operator(self._pipeline, id, operator, [one])
+        _check_operator(self._pipeline, id, operator, [self._input()])
         return self._add(StepKind.PROCESS, id, operator, parallelism)
 
     def sink(self, id: str, sink: Sink, parallelism: int | None = None) -> Stream:
@@ -110,29 +126,33 @@ class Stream:
         """Distribute by key: a field name, an index or a function. All records of a key go to one subtask, in order."""
         if not (callable(key) or (isinstance(key, str | int) and not isinstance(key, bool))):
             raise PipelineError(f"key_by takes a field name, an index or a function, not {key!r}")
-        return KeyedStream(self._pipeline, self._step, Partitioner(Distribution.KEYED, key=KeySelector(key)), self._tag)
+        _refuse_no_value("key_by", key)
+        self.used = True  # the last partitioner counts
+        partitioner = Partitioner(Distribution.KEYED, key=KeySelector(key))
+        return KeyedStream(self._pipeline, self._step, partitioner, self._tag, "key_by")
 
     def rebalance(self) -> Stream:
         """Distribute round-robin over all subtasks of the next step."""
-        return Stream(self._pipeline, self._step, REBALANCE, self._tag)
+        return self._derived("rebalance", REBALANCE)
 
     def rescale(self) -> Stream:
         """Distribute round-robin over this subtask's share of the next step's subtasks."""
-        return Stream(self._pipeline, self._step, RESCALE, self._tag)
+        return self._derived("rescale", RESCALE)
 
     def broadcast(self) -> Stream:
         """Every record to every subtask of the next step."""
-        return Stream(self._pipeline, self._step, BROADCAST, self._tag)
+        return self._derived("broadcast", BROADCAST)
 
     def forward(self) -> Stream:
         """Subtask i to subtask i of the next step, which must have the same parallelism."""
-        return Stream(self._pipeline, self._step, FORWARD, self._tag)
+        return self._derived("forward", FORWARD)
 
     def partition_custom(self, function: Callable[[Any, int], int]) -> Stream:
         """`function(record, n)` chooses one of the n subtasks of the next step, 0 to n - 1."""
         if not callable(function):
             raise PipelineError(f"partition_custom takes a function of (record, number of subtasks), not {function!r}")
-        return Stream(self._pipeline, self._step, Partitioner(Distribution.CUSTOM, function=function), self._tag)
+        _refuse_no_value("partition_custom", function)
+        return self._derived("partition_custom", Partitioner(Distribution.CUSTOM, function=function))
 
     # -- combining ----------------------------------------------------------------------------------------------
 
@@ -142,7 +162,7 @@ class Stream:
         for stream in others:
             if not isinstance(stream, Stream) or stream._pipeline is not self._pipeline:
                 raise PipelineError("union takes streams of the same pipeline")
-        inputs = [Input(stream._step.index, stream._partitioner, stream._tag) for stream in streams]
+        inputs = [stream._input() for stream in streams]
         parallelism = max(stream._step.parallelism for stream in streams)
         return Stream(self._pipeline, self._pipeline._graph.add(StepKind.UNION, None, None, parallelism, inputs))
 
@@ -156,7 +176,7 @@ class Stream:
         """What the step's operator emits with `ctx.side_output(tag, value)`."""
         if self._step.kind is not StepKind.PROCESS or self._tag is not None or self._partitioner is not None:
             raise PipelineError("side_output follows process(...) directly")
-        return Stream(self._pipeline, self._step, None, tag)
+        return Stream(self._pipeline, self._step, None, tag, "side_output")
 
     def with_id(self, id: str) -> Stream:
         """Give the step just added a stable id."""
@@ -173,13 +193,33 @@ class Stream:
     def _functional(self, kind: StepKind, function: Any, id: str | None, parallelism: int | None) -> Stream:
         if not callable(function):
             raise PipelineError(f"{kind.value} takes the function first, an id as option; got {function!r}")
+        if kind is not StepKind.FLAT_MAP:
+            _refuse_no_value(kind.value, function)
+        elif is_async(function):
+            raise PipelineError(_ASYNC.format(f"flat_map: {_name(function)}"))
+        if kind is StepKind.FILTER and returns_nothing(function):
+            raise PipelineError(
+                f"filter: {_name(function)} returns nothing, so no record would pass: return True for those that are to"
+            )
         return self._add(kind, id, function, parallelism)
 
     def _add(self, kind: StepKind, id: str | None, payload: Any, parallelism: int | None) -> Stream:
         if parallelism is None:
             parallelism = self._pipeline.parallelism if self._spreads else self._step.parallelism
-        one = Input(self._step.index, self._partitioner, self._tag)
-        return Stream(self._pipeline, self._pipeline._graph.add(kind, id, payload, parallelism, [one]))
+        return Stream(self._pipeline, self._pipeline._graph.add(kind, id, payload, parallelism, [self._input()]))
+
+    def _input(self, number: int = 0) -> Input:
+        """As which a step reads it."""
+        self.used = True
+        return Input(self._step.index, self._partitioner, self._tag, number)
+
+    def _derived(self, made_by: str, partitioner: Partitioner) -> Stream:
+        self.used = True
+        return Stream(self._pipeline, self._step, partitioner, self._tag, made_by)
+
+    @property
+    def step_index(self) -> int:
+        return self._step.index
 
 
 class KeyedStream(Stream):
@@ -192,6 +232,9 @@ class ConnectedStreams:
     def __init__(self, first: Stream, second: Stream):
         self._first = first
         self._second = second
+        self.used = False
+        self.made_by = "connect"
+        first._pipeline._graph.derived.append(self)
 
     def process(self, id: str, operator: Operator, parallelism: int | None = None) -> Stream:
         """Run an operator whose `process` gets the first stream's records, and `process_connected` the second's.
@@ -200,7 +243,8 @@ class ConnectedStreams:
         other broadcast: for that one's records there is no current key.
         """
         first, second, pipeline = self._first, self._second, self._first._pipeline
-        inputs = [Input(s._step.index, s._partitioner, s._tag, number) for number, s in enumerate((first, second))]
+        self.used = True
+        inputs = [stream._input(number) for number, stream in enumerate((first, second))]
         _check_operator(pipeline, id, operator, inputs)
         if parallelism is None:
             # Forward streams can only come to as many subtasks as they have; a broadcast one fits everywhere.
@@ -212,6 +256,62 @@ class ConnectedStreams:
             else:
                 parallelism = pipeline.parallelism
         return Stream(pipeline, pipeline._graph.add(StepKind.PROCESS, id, operator, parallelism, inputs))
+
+    @property
+    def step_index(self) -> int:
+        return self._first.step_index
+
+
+_ASYNC = "{} is async, and nothing would await it: make it a plain def"
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__qualname__", type(function).__name__)
+
+
+def _refuse_no_value(who: str, function: Any) -> None:
+    """A function that is to return a value must not make something that has yet to run."""
+    if not callable(function):
+        return
+    if is_async(function):
+        raise PipelineError(_ASYNC.format(f"{who}: {_name(function)}"))
+    if is_generator(function):
+        raise PipelineError(
+            f"{who}: {_name(function)} has a yield, so it only makes a generator, which is no value: return the value, "
+            "or use flat_map for any number of records"
+        )
+
+
+_EMITTING = ("process", "process_connected", "on_timer", "on_watermark")
+_RUNNING = ("open", "close", "snapshot", "restore", "on_checkpoint_complete", "on_checkpoint_aborted")
+
+
+def _check_methods(id: str, kind: type[Operator]) -> None:
+    """Refuse methods that would never run, or not do what they look like."""
+    where = f"process({id!r}): {kind.__name__}"
+    if kind.process is Operator.process:
+        own = [name for name in dir(kind) if name not in dir(KeyedOperator)]
+        near = difflib.get_close_matches("process", own, 1)
+        hint = f"; did you mean it by {near[0]}?" if near else ""
+        raise PipelineError(f"{where} has no method process(value, ctx), which every operator needs{hint}")
+    for name in (*_EMITTING, *_RUNNING):
+        method = getattr(kind, name, None)
+        if method is None:
+            continue
+        if is_async(method):
+            raise PipelineError(_ASYNC.format(f"{where}.{name}"))
+        if name in _RUNNING and is_generator(method):
+            raise PipelineError(
+                f"{where}.{name} has a yield, so it would never run: it can emit nothing, leave yield out"
+            )
+        if name in _EMITTING and loses_return(method):
+            raise PipelineError(
+                f"{where}.{name} has a yield and returns a value, which nobody would get: yield that, too"
+            )
+    if not issubclass(kind, KeyedOperator) and hasattr(kind, "on_timer"):
+        raise PipelineError(
+            f"{where} has on_timer, which is only called for timers of a key: derive {kind.__name__} from KeyedOperator"
+        )
 
 
 def _check_operator(pipeline: Pipeline, id: str, operator: Operator, inputs: list[Input]) -> None:
@@ -265,6 +365,7 @@ def _check_operator(pipeline: Pipeline, id: str, operator: Operator, inputs: lis
                 f"process({id!r}): {step} runs this very {name} already; make an instance for each step, so that they "
                 "don't share state"
             )
+    _check_methods(id, type(operator))
 
 
 def _is_keyed(one: Input) -> bool:

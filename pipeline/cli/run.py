@@ -88,4 +88,7 @@ def _follow(handle: JobHandle, name: str) -> None:
             click.echo("the next run goes on from the newest checkpoint", err=True)
         raise
     completed = sum(row.status == "completed" for row in handle.checkpoints())
-    click.echo(f"job {name!r} finished: {completed} checkpoints, {handle.restarts} restarts", err=True)
+    records = f"{handle.records_in:,} in, {handle.records_out:,} out"
+    if handle.restarts:
+        records += " since the last restart"
+    click.echo(f"job {name!r} finished: {records}; {completed} checkpoints, {handle.restarts} restarts", err=True)

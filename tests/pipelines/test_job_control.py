@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -58,9 +59,23 @@ def test_a_bounded_job_ends_with_a_final_checkpoint_and_everything_committed(
 
 def test_without_a_checkpoint_folder_a_bounded_job_is_exact_too(unique_name: Name, spark: Any) -> None:
     sink, p = TestingSink(), Pipeline(unique_name("job"), parallelism=2)
-    p.source("in", TestingSource([1, 2, 3])).map(lambda v: v * 10).sink("out", sink)
-    p.run(spark=spark, timeout=WAIT)
+    source = p.source("in", TestingSource([1, 2, 3]))
+    source.map(lambda v: v * 10).sink("out", sink)
+    source.rebalance().filter(lambda v: v > 1).sink("few", TestingSink())
+    handle = p.run(spark=spark, timeout=WAIT)
     assert sorted(sink.records) == [10, 20, 30]
+    assert (handle.records_in, handle.records_out) == (3, 5)
+
+
+def test_a_job_that_ends_says_how_much_went_in_and_out(
+    unique_name: Name, spark: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    p = Pipeline(name := unique_name("job"))
+    p.source("in", TestingSource(range(30))).filter(lambda v: v < 0).sink("out", TestingSink())
+    p.run(spark=spark, timeout=WAIT)
+    (said,) = [record for record in caplog.records if "finished" in record.getMessage()]
+    assert (said.getMessage(), said.levelname) == (f"job {name} finished: 30 in, 0 out", "WARNING")
 
 
 def test_a_final_checkpoint_that_fails_is_taken_again(tmp_path: Path, unique_name: Name, spark: Any) -> None:

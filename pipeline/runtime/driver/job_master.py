@@ -139,6 +139,15 @@ class JobMaster:
         """Its last checkpoint is complete, since somebody stopped it."""
         return self._stopped
 
+    def records(self) -> tuple[int, int]:
+        """How many its sources have read and its sinks have taken, in the current attempt."""
+        metrics, plan = dict(self.progress.metrics), self._o.plan
+        sources = {plan.subtask_name(i) for vertex in plan.vertices if vertex.is_source for i in vertex.subtasks}
+        return (
+            sum(int(values.get("recordsIn") or 0) for name, values in metrics.items() if name in sources),
+            sum(int(values.get("recordsToSinks") or 0) for values in metrics.values()),
+        )
+
     # -- job thread ---------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -232,6 +241,9 @@ class JobMaster:
                     return
             else:
                 self._end("finished")
+                read, written = self.records()
+                level = logging.WARNING if read and not written else logging.INFO
+                _LOG.log(level, "job %s finished: %s in, %s out", self._o.name, f"{read:,}", f"{written:,}")
                 return
             number += 1
         self._end("cancelled")

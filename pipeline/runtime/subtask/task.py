@@ -186,7 +186,9 @@ class Task(ABC):
         """Report what is not counted on the way."""
         metrics, writers = self.metrics, self.writers
         metrics.bytes_out = sum(writer.sent_bytes for writer in writers)
-        metrics.records_out = sum(writer.records for writer in writers) + sum(s.records for s in self.sinks.values())
+        to_sinks = sum(sink.records for sink in self.sinks.values())
+        metrics.records_out = sum(writer.records for writer in writers) + to_sinks
+        metrics.gauge("recordsToSinks", to_sinks)
         metrics.gauge("overdraftBytes", max((writer.overdraft_bytes for writer in writers), default=0))
         self.event_time.report(metrics, waits=self._started and not self._quiet)
 
