@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from checkpoint.elements import EdgeName
+from checkpoint.state.files import state_names
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, pack_state
 from checkpoint.storage.restore import RestorePoint
 from checkpoint.storage.storage import CheckpointStorage, StorageError
@@ -15,7 +16,7 @@ from pipeline.errors import PipelineError
 from pipeline.graph import Plan, PlannedEdge, PlannedStep, StepKind, Vertex
 from pipeline.operators import KeyedOperator
 from pipeline.runtime.driver.job_options import JobOptions
-from pipeline.runtime.driver.restore_plan import Misfit, misfits, wrong_kind
+from pipeline.runtime.driver.restore_plan import Misfit, misfits, undeclared, wrong_kind
 from pipeline.runtime.driver.start_checks import (
     claims_output,
     find_restore_point,
@@ -264,7 +265,11 @@ class _Restore:
             for id in self._metadata.step_ids
         }
         self._offline = offline
-        self._misfits = [*misfits(self._metadata, options.plan, options.max_parallelism), *self._wrong_kinds()]
+        self._misfits = [
+            *misfits(self._metadata, options.plan, options.max_parallelism),
+            *self._wrong_kinds(),
+            *self._undeclared(),
+        ]
 
     def refusals(self) -> list[str]:
         return [one.message for one in self._misfits if not (one.droppable and self._o.allow_unclaimed)]
@@ -289,6 +294,16 @@ class _Restore:
             for step in vertex.steps:
                 states = [snapshot.state for snapshot in self._snapshots.get(step.id, ())]
                 misfit = wrong_kind(step, self._metadata.id, states)
+                if misfit is not None:
+                    yield misfit
+
+    def _undeclared(self) -> Iterator[Misfit]:
+        for vertex in self._o.plan.vertices:
+            for step in vertex.steps:
+                snapshots = self._snapshots.get(step.id, [])
+                files = dict.fromkeys(file for snapshot in snapshots for file in snapshot.keyed_state)
+                names = {name for file in files for name in state_names(self._point.storage, file)}
+                misfit = undeclared(step, self._metadata.id, names, [snapshot.state for snapshot in snapshots])
                 if misfit is not None:
                     yield misfit
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from checkpoint.errors import PermanentFailure
+
 
 class StateAccessError(RuntimeError):
     """State was used where there is no current key, or declared or assigned in a way that would lose it."""
 
 
-class StateRestoreError(ValueError):
-    """A snapshot doesn't fit the operator that it is restored into."""
+class StateRestoreError(PermanentFailure, ValueError):
+    """A snapshot doesn't fit the operator that it is restored into. It won't at the next attempt either."""

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
-from checkpoint.state.snapshot import SnapshotFormatError, StateBatch, UnknownSnapshotVersion, read_batches
+from checkpoint.state.snapshot import (
+    SnapshotFormatError,
+    StateBatch,
+    UnknownSnapshotVersion,
+    read_batches,
+    read_footer,
+)
 from checkpoint.storage.handles import FileHandle
-from checkpoint.storage.storage import CheckpointStorage, DamagedFile, StorageError
+from checkpoint.storage.storage import CheckpointStorage, DamagedFile, UnknownFormat
 
 
 def load_keyed_state(storage: CheckpointStorage, handle: FileHandle, key_groups: range) -> Iterator[StateBatch]:
@@ -16,10 +23,27 @@ def load_keyed_state(storage: CheckpointStorage, handle: FileHandle, key_groups:
         DamagedFile: the file, or one of these groups in it, is missing, truncated or altered.
         StorageError: it can't be read, or was written by a version of Weir with another format.
     """
-    with storage.open_file(handle) as file:
-        try:
-            yield from read_batches(file, key_groups)
-        except UnknownSnapshotVersion as error:
-            raise StorageError(f"{file.name}: {error}") from error
-        except SnapshotFormatError as error:
-            raise DamagedFile(f"{file.name} is damaged: {error}") from error
+    with storage.open_file(handle) as file, _explained(file.name):
+        yield from read_batches(file, key_groups)
+
+
+def state_names(storage: CheckpointStorage, handle: FileHandle) -> frozenset[str]:
+    """The states that a file holds something of; nothing of a file that doesn't say so, as earlier versions of Weir
+    wrote them. Reads the file's end only.
+
+    Raises:
+        DamagedFile: it is missing, truncated or altered there.
+        StorageError: as `load_keyed_state`.
+    """
+    with storage.open_file(handle) as file, _explained(file.name):
+        return frozenset(read_footer(file).states)
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    try:
+        yield
+    except UnknownSnapshotVersion as error:
+        raise UnknownFormat(f"{name}: {error}") from error
+    except SnapshotFormatError as error:
+        raise DamagedFile(f"{name} is damaged: {error}") from error

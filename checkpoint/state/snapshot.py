@@ -118,6 +118,8 @@ class SnapshotFooter:
     max_parallelism: int
     groups: tuple[_Entry, ...]
     """Ascending, only groups that hold something."""
+    states: tuple[str, ...] = ()
+    """Names of the states that the file holds something of; of files that don't say so, none."""
 
     @property
     def rows(self) -> int:
@@ -174,8 +176,10 @@ def write_snapshot(
     pieces = _Pieces(sink)
     options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression, use_threads=False)
     table = []
+    names: set[str] = set()
     with pa.ipc.new_stream(pa.PythonFile(pieces, mode="w"), _SCHEMA, options=options) as stream:
         for group, states in groups:
+            names.update(name for name, entries in states if entries)
             offset, rows, checksum = max(pieces.tell(), _SCHEMA_BYTES), 0, xxhash.xxh3_128()
             for batch in _batches(group, states, operator):
                 if abandoned():
@@ -186,8 +190,16 @@ def write_snapshot(
                 rows += batch.num_rows
             table.append((group, offset, pieces.tell() - offset, rows, checksum.digest()))
             del states  # the caller frees it when the next one is asked for
-    footer = SnapshotFooter(operator, max_parallelism, tuple(table))
-    body = encode({"version": _VERSION, "operator": operator, "max_parallelism": max_parallelism, "groups": table})
+    footer = SnapshotFooter(operator, max_parallelism, tuple(table), tuple(sorted(names)))
+    body = encode(
+        {
+            "version": _VERSION,
+            "operator": operator,
+            "max_parallelism": max_parallelism,
+            "groups": table,
+            "states": list(footer.states),
+        }
+    )
     pieces.write(body + xxhash.xxh3_128(body).digest() + len(body).to_bytes(4, "little") + _MAGIC)
     pieces.pass_on()
     return footer
@@ -430,6 +442,7 @@ def _footer(file: RandomAccess) -> SnapshotFooter:
                 f"format version {footer['version']} is not known here; use the Weir that wrote it"
             )
         groups = tuple((g, offset, size, rows, checksum) for g, offset, size, rows, checksum in footer["groups"])
-        return SnapshotFooter(footer["operator"], footer["max_parallelism"], groups)
+        states = tuple(footer.get("states", ()))
+        return SnapshotFooter(footer["operator"], footer["max_parallelism"], groups, states)
     except (DecodingError, KeyError, TypeError) as error:
         raise SnapshotFormatError(f"the footer of the snapshot is damaged: {error}") from error

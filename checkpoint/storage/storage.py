@@ -14,6 +14,7 @@ import pyarrow as pa
 import xxhash
 
 from checkpoint import failpoints
+from checkpoint.errors import PermanentFailure
 from checkpoint.storage.claims import Claim, RestoreRecord
 from checkpoint.storage.filesystem import Data, Entry, discard_after_failure
 from checkpoint.storage.handles import FileHandle
@@ -39,6 +40,10 @@ class StorageError(Exception):
 
 class DamagedFile(StorageError):
     """A file of a checkpoint is missing, truncated or altered; the message names it."""
+
+
+class UnknownFormat(StorageError, PermanentFailure):
+    """A file of a checkpoint is whole and has a format that this version of Weir can't read."""
 
 
 class StagedFile:
@@ -393,7 +398,7 @@ class CheckpointStorage:
         except MetadataError as error:
             raise DamagedFile(f"{self._name(path)} is damaged: {error}") from error
         except UnsupportedFormat as error:
-            raise StorageError(f"{self._name(path)} {error}. Restore it with the version that wrote it") from error
+            raise UnknownFormat(f"{self._name(path)} {error}. Restore it with the version that wrote it") from error
 
     def delete_checkpoint(self, ref: CheckpointRef) -> None:
         """Delete its folder, `_metadata` first, so that what is half deleted is never taken for a checkpoint.

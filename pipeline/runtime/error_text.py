@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sysconfig
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pipeline
 _ROOT: Final = Path(pipeline.__file__).parent.parent
 _OWN: Final = tuple(f"{_ROOT / package}/" for package in ("pipeline", "checkpoint", "sources", "sinks"))
 """Where Weir's own code lies, in frames of a traceback."""
+_PYTHONS: Final = sysconfig.get_path("stdlib")
 _MESSAGE: Final = 10_000
 _TRACE: Final = 40_000
 """Characters that are kept."""
@@ -19,10 +21,16 @@ _TRACEBACK: Final = vars(BaseException)["__traceback__"].__get__
 """What Python notes of an exception, whatever its class makes of the attribute."""
 
 
-def trace(error: BaseException) -> str:
-    """Where it was raised, and what from: without repeating the summary at its end, and with the frames of the user's
-    code only, if there are any. Never raises anything."""
+def trace(error: BaseException, only_users: bool = False) -> str:
+    """Where it was raised, and what from: without repeating the summary at its end, and without Weir's own frames if
+    there are others. Never raises anything.
+
+    Args:
+        only_users: nothing if it hasn't come through code of the user's.
+    """
     try:
+        if only_users and not _is_users(error):
+            return ""
         return cut(_trace(error), _TRACE)
     except BaseException as trouble:
         # Its class does what classes don't do; where it came from can still be told.
@@ -106,6 +114,11 @@ def _all(one: Any, seen: set[int]) -> Iterable[Any]:
         seen.add(id(one))
         yield one
         left += [one.__cause__, one.__context__, *(getattr(one, "exceptions", None) or ())]
+
+
+def _is_users(error: BaseException) -> bool:
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(_TRACEBACK(error))]
+    return any(not file.startswith((*_OWN, _PYTHONS, "<frozen")) and "site-packages" not in file for file in files)
 
 
 def _leave_out_own_frames(stack: traceback.StackSummary) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import socket
 import sys
 import sysconfig
 import threading
@@ -14,6 +15,7 @@ from typing import Any
 
 from pyspark import cloudpickle as _cloudpickle
 
+from checkpoint.errors import PermanentFailure
 from pipeline.errors import PipelineError
 from pipeline.graph import Plan, PlannedStep
 
@@ -59,7 +61,17 @@ def _by_value(modules: list[ModuleType]) -> Iterator[None]:
 
 
 def unpack_plan(packed: bytes) -> Plan:
-    plan: Plan = pickle.loads(packed)
+    """
+    Raises:
+        PermanentFailure: this host has not what the pipeline's code imports.
+    """
+    try:
+        plan: Plan = pickle.loads(packed)
+    except (ImportError, AttributeError) as error:
+        raise PermanentFailure(
+            f"host {socket.gethostname()} can't load the pipeline's code: {type(error).__name__}: {error}. Install "
+            f"what it imports for {sys.executable} on every host, or point PYSPARK_PYTHON to a Python that has it"
+        ) from error
     return plan
 
 

@@ -13,6 +13,9 @@ from click.testing import CliRunner, Result
 
 from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import EdgeName
+from checkpoint.state.operator_lists import KINDS
+from checkpoint.state.snapshot import write_snapshot
+from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline import Pipeline, PipelineError
@@ -72,6 +75,7 @@ def checkpointed(
     script: Path,
     states: Mapping[str, Mapping[str, Any]] | None = None,
     in_flight: Mapping[EdgeName, int] | None = None,
+    keyed: Mapping[str, tuple[FileHandle, ...]] | None = None,
     **metadata: Any,
 ) -> CheckpointMetadata:
     """Leave a checkpoint 7 of the script's job as it is now. Each step has its state in both subtasks, and what is in
@@ -83,7 +87,11 @@ def checkpointed(
     states = states if states is not None else {"numbers": {"source": [[0, 1]]}, "totals": {"operator": "x" * 100}}
 
     def subtask(vertex: Any, index: int) -> SubtaskSnapshot:
-        operators = {step.id: OperatorSnapshot(states[step.id]) for step in vertex.steps if step.id in states}
+        operators = {
+            step.id: OperatorSnapshot(states[step.id], keyed_state=(keyed or {}).get(step.id, ()))
+            for step in vertex.steps
+            if step.id in states
+        }
         rows = {e: n for e, n in (in_flight or {}).items() if index == 0 and e.downstream == vertex.head.id}
         return SubtaskSnapshot(operators, {}, (), rows)
 
@@ -248,6 +256,34 @@ def test_state_of_another_kind_of_step_would_be_refused_or_dropped(script: Path)
     (refusal,) = planned(script, starts=False)["refusals"]
     assert "under the id 'totals', which is a process step now" in refusal
     assert fates(planned(script, "--allow-unclaimed"))["totals"] == "dropped"
+
+
+@pytest.mark.parametrize("part", ["keyed", "broadcast", *KINDS])
+def test_a_state_that_its_operator_does_not_declare_any_more_would_be_refused_or_dropped(
+    script: Path, tmp_path: Path, part: str
+) -> None:
+    keyed: tuple[FileHandle, ...] = ()
+    if part == "keyed":
+        storage = CheckpointStorage(str(tmp_path / "checkpoints"), "job")
+        storage.prepare()
+        groups = [(3, [("total", {b"key": 1}), ("sum", {b"key": 2}), ("empty", {}), ("event timers", {})])]
+        keyed = (storage.write_file("shared/1/state", _snapshot(groups)),)
+        states: dict[str, Any] = {"operator": 1}
+    else:
+        states = {part: {"sum": {b"a": b"b"}}}
+    checkpointed(script, {"numbers": {"source": [[0, 1]]}, "totals": states}, keyed={"totals": keyed})
+    (refusal,) = planned(script, starts=False)["refusals"]
+    assert "checkpoint 7 holds state 'sum' for step 'totals', whose Total declares 'total'" in refusal
+    assert "allow_unclaimed=True" in refusal
+    planned(script, "--allow-unclaimed")
+    change(script, "total = ValueState(default=0)", "total = ValueState(default=0)\n    sum = ValueState(default=0)")
+    planned(script)
+
+
+def _snapshot(groups: Any) -> list[memoryview]:
+    written: list[memoryview] = []
+    write_snapshot(groups, written.append, "none", operator="Total", max_parallelism=64)
+    return written
 
 
 def test_every_reason_is_told_at_once(script: Path) -> None:

@@ -201,7 +201,7 @@ def test_a_commit_of_a_stopped_job_that_takes_longer_than_silence_may_last(
         restart=restart,
     )
     with running(job, spark) as handle:
-        source.wait_until_paused()
+        source.wait_until_paused(WAIT)
         handle.stop(timeout=WAIT)
         assert (handle.status, handle.restarts) == ("finished", 1)
     assert long.taken
@@ -255,7 +255,7 @@ def test_a_process_that_is_stopped_is_given_up(unique_name: Name, tmp_path: Path
     restart = RestartStrategy.fixed_delay(1, 0)
     job = small_job(unique_name("long"), tmp_path / "c", source, sink, restart=restart)
     with running(job, spark) as handle:
-        source.wait_until_paused()
+        source.wait_until_paused(WAIT)
         os.kill(next(pid for name, pid in handle.processes().items() if name.startswith("count")), signal.SIGSTOP)
         eventually(lambda: handle.restarts == 1, WAIT)
         assert "not heard of for 4 s" in str(handle.failure)

@@ -405,7 +405,7 @@ class Attempt:
             try:
                 finish_probe(c.storage, c.probe, [str(peer.partition) for peer in self._peers])
             except StorageError as error:
-                raise AttemptFailed(str(error), permanent=True) from error
+                raise AttemptFailed(str(error), permanent=c.spec.first_attempt) from error
         assigned = self._ask_custom_partitioners()
         restored = [
             self._restored_for(vertex, subtask - vertex.first_subtask, assigned)

@@ -362,6 +362,7 @@ class JobMaster:
                 probe=probe.to_wire() if probe else None,
                 failpoints=failpoints.active(),
                 limits=LIMITS,
+                first_attempt=number == 0,
             ),
             plan=o.plan,
             spark=spark,

@@ -8,7 +8,9 @@ from typing import Any
 
 from checkpoint.committables import SinkState
 from checkpoint.key_groups import range_of
+from checkpoint.state.descriptors import descriptors_of
 from checkpoint.state.operator_lists import KINDS, shared_out
+from checkpoint.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot
 from pipeline.errors import PipelineError
 from pipeline.graph import Plan, PlannedStep, StepKind, Vertex
@@ -186,6 +188,33 @@ def wrong_kind(step: PlannedStep, checkpoint_id: int, states: Iterable[Mapping[s
     return Misfit(
         f"checkpoint {checkpoint_id} has {min(unclaimed)} state under the id {step.id!r}, which is a "
         f"{step.kind.value} step now: give each its own id, or drop that state with allow_unclaimed=True",
+        (step.id,),
+        droppable=True,
+    )
+
+
+def undeclared(
+    step: PlannedStep, checkpoint_id: int, keyed: Iterable[str], states: Iterable[Mapping[str, Any]]
+) -> Misfit | None:
+    """Whether a step finds states under its id that its operator doesn't declare.
+
+    Args:
+        keyed: names of the states of keys (see `checkpoint.state.files.state_names`).
+        states: of all old subtasks, whole.
+    """
+    if step.kind is not StepKind.PROCESS:
+        return None
+    found = {name for name in keyed if name not in (EVENT_TIMERS, PROCESSING_TIMERS)}
+    for state in states:
+        found.update(name for part in ("broadcast", *KINDS) for name in state.get(part, ()))
+    declared = descriptors_of(type(step.payload))
+    missing = sorted(found - declared.keys())
+    if not missing:
+        return None
+    return Misfit(
+        f"checkpoint {checkpoint_id} holds state {', '.join(map(repr, missing))} for step {step.id!r}, whose "
+        f"{type(step.payload).__qualname__} declares {', '.join(map(repr, declared)) or 'none'}: declare it again "
+        "under its old name, or drop it with allow_unclaimed=True",
         (step.id,),
         droppable=True,
     )

@@ -13,6 +13,7 @@ from checkpoint.coordination.coordinator_events import CheckpointKind, Heartbeat
 from checkpoint.errors import PermanentFailure
 from checkpoint.storage.metadata import SubtaskSnapshot
 from checkpoint.storage.storage import DamagedFile
+from pipeline.errors import PipelineError
 from pipeline.runtime import error_text
 from pipeline.runtime.deployment import Deployment
 from pipeline.runtime.liveness import Limits, Patience
@@ -30,9 +31,9 @@ _REPORT_PERIOD = 0.5
 _CANCEL_GRACE = 3.0
 """How long user code may go on after a cancel before the process is ended."""
 
-_KINDS: Final[dict[str, type[BaseException]]] = {
+_KINDS: Final[dict[str, type[BaseException] | tuple[type[BaseException], ...]]] = {
     "cancelled": Cancelled,
-    "permanent": PermanentFailure,
+    "permanent": (PermanentFailure, PipelineError),
     "damaged": DamagedFile,
     "peer": ConnectionError,
 }
@@ -130,10 +131,11 @@ class Control:
             return
         self._has_failed = True
         kind = "permanent" if permanent else _kind(error)
-        says_all = kind in ("damaged", "cancelled") or permanent
+        says_all = kind in ("damaged", "cancelled") or permanent or type(error) is PermanentFailure
         text = error_text.message(error) if says_all else error_text.summary(error)
-        # Of errors that say what to do it helps nobody where they were raised.
-        trace = "" if kind in ("permanent", "damaged", "cancelled") else error_text.trace(error)
+        # Of errors that say what to do it helps nobody where they were raised, unless that is in the user's code.
+        says_what_to_do = kind in ("permanent", "damaged", "cancelled")
+        trace = error_text.trace(error, only_users=says_what_to_do)
         self._send("failed", kind=kind, message=text, traceback=trace, where=self._where)
 
     def closed(self) -> None:

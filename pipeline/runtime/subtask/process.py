@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from checkpoint import failpoints
+from checkpoint.errors import PermanentFailure
 from checkpoint.storage.local_copies import LocalCopies
 from checkpoint.storage.probe import Probe, answer_probe
 from checkpoint.storage.storage import CheckpointStorage
@@ -85,7 +86,7 @@ def _run(spec: JobSpec, context: Any, gc_time: GcTime) -> None:
         )
         network.start()
     except BaseException as error:
-        control.failed(error, permanent=True)
+        control.failed(error, permanent=spec.first_attempt)
         control.close()
         raise
     try:
@@ -122,7 +123,7 @@ def _check_versions(spec: JobSpec) -> None:
     mine = versions()
     for name, wanted in spec.versions.items():
         if mine[name] != wanted:
-            raise RuntimeError(
+            raise PermanentFailure(
                 f"host {socket.gethostname()} has {name} {mine[name]} ({sys.executable}) and the driver {wanted}; "
                 f"install the same {name} on all hosts, or point PYSPARK_PYTHON to it"
             )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -13,6 +15,7 @@ from checkpoint.barriers.handler import BarrierHandler
 from checkpoint.barriers.tracker import BarrierTracker
 from checkpoint.committables import SinkState
 from checkpoint.elements import ChannelName, EdgeName, InFlight
+from checkpoint.errors import PermanentFailure
 from checkpoint.gate import GateOptions, SourceGate
 from checkpoint.in_flight.restored_input import RestoredInput
 from checkpoint.key_groups import range_of
@@ -28,6 +31,7 @@ from pipeline.event_time_inputs import TimedInputs
 from pipeline.graph import Plan, StepKind, Vertex
 from pipeline.operators import KeyedOperator
 from pipeline.partitioners import Distribution
+from pipeline.runtime import error_text
 from pipeline.runtime.deployment import Deployment, JobSpec
 from pipeline.runtime.in_flight import edge_shapes, holders, load_in_flight
 from pipeline.runtime.network.frames import ChannelId
@@ -52,6 +56,17 @@ from sinks.sink import Committer, CommitterContext, Lineage, WriterContext
 from sources.source import SourceContext, SourceReader
 
 _RESTORED_LOCAL = "restoredLocalBytes"
+
+
+@contextmanager
+def _whole(what: str) -> Iterator[None]:
+    """Around what is made of whole files by code that isn't the user's: what fails there fails every time."""
+    try:
+        yield
+    except PermanentFailure:
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:  # of values, not of reading
+        raise PermanentFailure(f"{what} can't be restored: {error_text.summary(error)}") from error
 
 
 class TaskBuilder:
@@ -110,14 +125,17 @@ class TaskBuilder:
             emit = writer.emitter(self._index, vertex.parallelism, spec.max_parallelism, shared)
             outputs.setdefault((writer.edge.upstream_step, writer.edge.tag), []).append(emit)
         chain = Chain(vertex, context, sinks, outputs, backend)
-        self._restore_keyed_state(backend)
-        for id, lists in restore.lists.items():
-            chain.restore_lists(id, lists, self._deployment.allow_unclaimed)
+        with _whole("keyed state"):
+            self._restore_keyed_state(backend)
+        with _whole("operator list and union state"):
+            for id, lists in restore.lists.items():
+                chain.restore_lists(id, lists, self._deployment.allow_unclaimed)
         for id, states in restore.operators.items():
             for state in states:
                 chain.operators[id].restore(state)
-        for id, broadcast in restore.broadcast.items():
-            chain.restore_broadcast(id, broadcast, self._deployment.allow_unclaimed)
+        with _whole("broadcast state"):
+            for id, broadcast in restore.broadcast.items():
+                chain.restore_broadcast(id, broadcast, self._deployment.allow_unclaimed)
         restored = RestoredInput(self._in_flight())
         reader = self._reader() if vertex.is_source else None
         event_time = self._event_time(chain, context, backend, writers, channels, reader)
@@ -248,9 +266,10 @@ class TaskBuilder:
         if restored.files:
             failpoints.hit("restore.in_flight", subtask=self._index)
         self._metrics.count("restoredBytes", sum(handle.size for _, handle in restored.files))
-        return load_in_flight(
-            restored, self._restored_storage, self._plan, self._vertex, self._index, self._spec.max_parallelism
-        )
+        with _whole("what was in flight"):
+            return load_in_flight(
+                restored, self._restored_storage, self._plan, self._vertex, self._index, self._spec.max_parallelism
+            )
 
     def _entries(self, chain: Chain) -> dict[EdgeName, Entry]:
         vertex = self._vertex
