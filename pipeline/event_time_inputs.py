@@ -105,6 +105,17 @@ def check_event_time(plan: Plan) -> None:
             _refuse(inputs, next((edge for edge in waits_for if not _broadcasts(edge)), endless[0]), *used)
 
 
+def event_time_notes(plan: Plan) -> Iterator[str]:
+    """What `weir plan` says of inputs without watermarks that a start accepts."""
+    inputs = TimedInputs(plan)
+    for vertex in plan.vertices:
+        for edge in inputs.held_back(vertex):
+            yield (
+                f"event time of step {edge.downstream_step!r} stands still until its input from {edge.upstream_step!r} "
+                "ends, which makes no watermarks: put assign_timestamps(…) directly behind the source"
+            )
+
+
 def _refuse(inputs: TimedInputs, edge: PlannedEdge, user: str, what: str) -> None:
     sources = " and ".join(f"source {id!r}" for id in inputs.origins(edge))
     broadcast = "" if _broadcasts(edge) else "; or broadcast() it, if all subtasks need all of its records"

@@ -13,6 +13,7 @@ from checkpoint.storage.restore import RestorePoint
 from checkpoint.storage.storage import CheckpointStorage, StorageError
 from pipeline.dead_ends import unused_streams
 from pipeline.errors import PipelineError
+from pipeline.event_time_inputs import event_time_notes
 from pipeline.graph import Plan, PlannedEdge, PlannedStep, StepKind, Vertex
 from pipeline.operators import KeyedOperator
 from pipeline.runtime.driver.job_options import JobOptions
@@ -212,6 +213,7 @@ def _warnings(pipeline: Pipeline, plan: Plan) -> Iterator[str]:
             f"ids made up from their place in the graph: {', '.join(made_up)}. A step added before one renames it, and "
             "what a checkpoint has under its old id is lost or refused: give ids to steps that stay"
         )
+    yield from event_time_notes(plan)
     if pipeline.checkpoints is not None:
         yield from open_gates(plan, pipeline.checkpoints)
     try:

@@ -56,6 +56,8 @@ class Timers:
         self._sorted = True
         self.ending = False
         """A timer fires because the clock has ended. Were it to set the next one for ever, there would be no end."""
+        self.over = False
+        """The clock has reached its end: what is set for later than any time never fires, and is no mistake."""
         self.dropped = 0
         """How many were not set, because time had ended."""
         self._set_at_end: dict[bytes, int] = {}
@@ -73,7 +75,7 @@ class Timers:
             TypeError: `at` is no int.
             ValueError: `at` is outside of 64 bits.
         """
-        if self.ending and type(at) is int and at > _HIGHEST:
+        if self.over and type(at) is int and at > _HIGHEST:
             self.dropped += 1
             return
         entry, group = self._entry(at)

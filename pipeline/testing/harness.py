@@ -12,6 +12,7 @@ from checkpoint.elements import ChannelName, EdgeName
 from checkpoint.key_groups import key_group
 from checkpoint.state import HeapBackend, read_batches
 from checkpoint.state.operator_lists import shared_out
+from checkpoint.watermarks import MAX_WATERMARK
 from pipeline.graph import PlannedStep, StepKind, Vertex
 from pipeline.operators import KeyedOperator, Operator
 from pipeline.runtime.subtask.chain import Chain
@@ -177,7 +178,15 @@ class OperatorHarness:
 
         Returns:
             What was emitted.
+
+        Raises:
+            TypeError: it is no int.
+            ValueError: it is outside of 64 bits.
         """
+        if type(timestamp) is not int:
+            raise TypeError(f"a watermark is an int, in milliseconds since the epoch, not {timestamp!r}")
+        if not -MAX_WATERMARK - 1 <= timestamp <= MAX_WATERMARK:
+            raise ValueError(f"a watermark at {timestamp} is outside of what 64 bits can hold; the end is 2**63 - 1")
         self._event_time.on_watermark(_INPUT, timestamp)
         return self._fire()
 

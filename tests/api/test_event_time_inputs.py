@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipeline import KeyedOperator, Operator, Pipeline, PipelineError, WatermarkStrategy
-from pipeline.event_time_inputs import TimedInputs, uses_event_time
+from pipeline.event_time_inputs import TimedInputs, event_time_notes, uses_event_time
 from pipeline.streams import Stream
 from pipeline.testing import TestingSource
 from sources import SequenceSource
@@ -164,6 +164,14 @@ def test_where_event_time_would_stand_still_the_source_and_the_step_are_named(na
         p.plan()
     assert "source 'b'" in str(refused.value)
     assert ("step 'watch'" if "further" in name else "step 'op'") in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["an input that ends", "nobody uses event time"])
+def test_where_event_time_waits_for_the_end_of_an_input_the_plan_says_so(name: str) -> None:
+    p = Pipeline("job", parallelism=2)
+    ACCEPTED[name](p)
+    (note,) = event_time_notes(p.plan())
+    assert "'op' stands still until its input from 'b' ends" in note
 
 
 def test_only_broadcast_inputs_without_watermarks_are_left_out() -> None:

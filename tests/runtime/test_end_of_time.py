@@ -70,13 +70,31 @@ def test_timers_that_set_others_a_few_times_all_fire_at_the_end() -> None:
     assert harness.timers_dropped == 0
 
 
-def test_a_timer_beyond_the_end_of_event_time_is_dropped_by_a_timer_and_refused_elsewhere() -> None:
-    harness = OperatorHarness(Beyond())
-    harness.process(10, key="a")
-    assert harness.watermark(MAX_WATERMARK) == [10]
-    assert harness.timers_dropped == 1
-    with pytest.raises(ValueError, match="64 bits"):
+class FromTheWatermark(Periodic):
+    def process(self, value: int, ctx: Any) -> None:
+        ctx.timer(value if ctx.watermark is None else ctx.watermark + 60_000)
+
+
+def test_a_timer_beyond_the_end_of_event_time_is_refused_before_the_end_and_dropped_behind_it() -> None:
+    for operator in (Beyond(), FromTheWatermark()):
+        harness = OperatorHarness(operator)
+        with pytest.raises(ValueError, match="64 bits"):
+            harness.process(MAX_WATERMARK + 1, key="a")
+        harness.process(10, key="a")
+        harness.watermark(MAX_WATERMARK)
+        dropped = harness.timers_dropped
+        assert dropped == 1
         harness.process(MAX_WATERMARK + 1, key="a")
+        assert harness.timers_dropped == dropped + 1
+        again = OperatorHarness.restore(type(operator)(), harness.snapshot())
+        again.process(MAX_WATERMARK + 1, key="a")
+        assert again.timers_dropped == 1
+
+
+@pytest.mark.parametrize("at", [MAX_WATERMARK + 1, -(2**63) - 1, 1.5, True, None])
+def test_the_harness_takes_only_watermarks_that_there_can_be(at: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match="watermark"):
+        OperatorHarness(Periodic()).watermark(at)
 
 
 def test_timers_that_records_set_behind_the_end_fire_once() -> None:

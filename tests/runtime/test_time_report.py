@@ -171,13 +171,15 @@ def test_status_tells_each_vertex_in_one_line() -> None:
             "in[1]": {"watermark": 900, "watermarkLagMs": 2100, "recordsLate": 1},
             "op[0]": {"watermark": None},
             "end[0]": {"watermark": MAX_WATERMARK, "watermarkLagMs": None, "timersDropped": 7},
+            "odd[0]": {"watermark": -(2**62)},
             "half[0]": {"watermark": 5, "watermarkLagMs": -70_000},
             "half[1]": {"watermark": None},
             "young[0]": {},
         }
     )
     assert {row["vertex"]: sentence(row) for row in rows} == {
-        "in": "watermark 500, 2.5 s behind the clock, 4 records late",
+        "in": "watermark 1970-01-01 00:00:00 UTC (500), 2.5 s behind the clock, 4 records late",
+        "odd": f"watermark {-(2**62)}",
         "end": "ended, 7 timers dropped at the end",
         "half": "no watermark in some subtasks yet",
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from checkpoint.watermarks import MAX_WATERMARK
@@ -45,7 +46,7 @@ def sentence(row: Mapping[str, Any]) -> str:
     elif watermark == MAX_WATERMARK:
         parts = ["ended"]
     else:
-        parts = [f"watermark {watermark}"]
+        parts = [f"watermark {_when(watermark)}"]
         if lag is not None:
             parts.append(f"{abs(lag) / 1000:,.1f} s {'behind' if lag >= 0 else 'ahead of'} the clock")
     for name, words in zip(
@@ -54,3 +55,11 @@ def sentence(row: Mapping[str, Any]) -> str:
         if row[name]:
             parts.append(f"{row[name]:,.0f} {words}")
     return ", ".join(parts)
+
+
+def _when(ms: int) -> str:
+    try:
+        at = datetime.fromtimestamp(ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return str(ms)
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC ({ms})"

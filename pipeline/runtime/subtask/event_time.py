@@ -101,6 +101,8 @@ class EventTime:
         self._refresh_splits(self._clock())
         self._to_do = True
         self._context.watermark = self._head.watermark
+        if self._backend is not None:
+            self._backend.event_timers.over = self._head.watermark == MAX_WATERMARK
 
     # -- what input says ----------------------------------------------------------------------------------------
 
@@ -214,7 +216,7 @@ class EventTime:
         if backend is not None and reached is not None:
             timer = backend.event_timers.pop(reached)
             if timer is not None:
-                backend.event_timers.ending = reached == MAX_WATERMARK
+                backend.event_timers.ending = backend.event_timers.over = reached == MAX_WATERMARK
                 try:
                     self._fire_timer(backend, timer, timer.at, reached)
                 finally:
@@ -225,6 +227,8 @@ class EventTime:
                 assert reached is not None
                 self._pass_on(self._head, reached)
                 combiner.passed(reached)
+                if backend is not None:
+                    backend.event_timers.over = reached == MAX_WATERMARK
                 return True
             if self._pending:
                 for domain in self._generated:
