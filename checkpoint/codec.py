@@ -24,7 +24,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import ormsgpack
-from ormsgpack import Ext, Fragment, packb, unpackb
+from ormsgpack import Ext, packb, unpackb
 
 from checkpoint.codec_errors import DecodingError, EncodingError, UnknownTimeZone, advice, explained
 from checkpoint.extensions import CONTAINERS, LEAVES, Extension, leaf, unpack_leaf
@@ -41,7 +41,9 @@ __all__ = [
     "decode_joined",
     "decode_key",
     "encode",
+    "encode_around",
     "encode_key",
+    "is_plain",
 ]
 
 MAX_DEPTH: Final = 255
@@ -68,6 +70,8 @@ _NATIVE: Final = frozenset({type(None), bool, int, float, str, bytes})
 _PLAIN_KEYS: Final = _NATIVE - {float}
 _MAP_KEYS: Final = _NATIVE | {tuple}
 _BUFFERS: Final = frozenset({bytearray, memoryview})
+_FEW: Final = 8
+"""So many items are looked at one by one sooner than encoded."""
 _SHORT: Final = 258
 """Bytes of msgpack that have no room for a binary of more than 255 bytes."""
 _failure: Final = threading.local()
@@ -90,6 +94,11 @@ def encode(value: Any) -> bytes:
     if (0xC4 in data or (len(data) > _SHORT and (0xC5 in data or 0xC6 in data))) and _holds_buffer(value):
         return _encode_step_by_step(value)
     return data
+
+
+def encode_around(value: Any) -> bytes:
+    """Like `encode`, for a list or dict of values that were checked one by one: it counts for no level of nesting."""
+    return _encode_step_by_step(value, outside=-1)
 
 
 def decode(data: bytes | memoryview) -> Any:
@@ -128,9 +137,20 @@ def check(value: Any) -> None:
     Raises:
         EncodingError: the value holds something that can't be encoded.
     """
-    kind = type(value)
-    if kind not in SCALARS and not (kind is tuple and SCALARS.issuperset(map(type, value))):
+    if not is_plain(value):
         encode(value)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether it takes a look only to tell that `value` can be encoded: a scalar, a flat tuple, a small flat dict."""
+    kind = type(value)
+    if kind is dict and len(value) <= _FEW:
+        for key, item in value.items():
+            if type(key) is not str or type(item) not in SCALARS:
+                break
+        else:
+            return True
+    return kind in SCALARS or (kind is tuple and SCALARS.issuperset(map(type, value)))
 
 
 def decode_joined(data: bytes) -> Any:
@@ -164,7 +184,7 @@ def encode_key(key: Any) -> bytes:
     except TypeError:
         pass  # an integer or a string at the edges
     try:
-        return packb(_canonical(key))
+        return _packed_key(key, 0)
     except (TypeError, RecursionError) as error:
         raise explained(key, "key", _problem_of_key, error, (MAX_DEPTH, MAX_DEPTH)) from None
 
@@ -182,16 +202,15 @@ def _as_tuple(key: Any) -> Any:
     return tuple(map(_as_tuple, key)) if type(key) is list else key
 
 
-def _canonical(key: Any) -> Any:
+def _packed_key(key: Any, depth: int) -> bytes:
     kind = type(key)
     if kind is float:
-        return float("nan") if key != key else key + 0.0  # -0.0 + 0.0 is 0.0
-    if kind is tuple:
-        return [_canonical(item) for item in key]
-    if kind is datetime:
-        if key.tzinfo is not None:
-            return _instant(key)
-        key = key.replace(fold=0)
+        key = float("nan") if key != key else key + 0.0  # -0.0 + 0.0 is 0.0
+    elif kind is tuple:
+        _check_depth(depth + 1, 0)
+        return _array([_packed_key(item, depth + 1) for item in key])
+    elif kind is datetime:
+        key = key.replace(fold=0) if key.tzinfo is None else _instant(key)
     elif kind is time:
         if key.tzinfo is not None:
             raise TypeError("a time of day with a time zone is no key")
@@ -200,12 +219,12 @@ def _canonical(key: Any) -> Any:
         key = _shortest(key)
     elif kind not in SCALARS:
         raise TypeError(f"{kind.__name__} is no key")
-    return Fragment(_scalar(key))
+    return _scalar(key)
 
 
-def _instant(moment: datetime) -> Fragment:
+def _instant(moment: datetime) -> datetime:
     try:
-        return Fragment(packb(moment.astimezone(UTC), leaf, _PACK))
+        return moment.astimezone(UTC)
     except OverflowError:
         raise TypeError("its instant lies outside of the years that UTC has here, 1 to 9999") from None
 
@@ -239,9 +258,9 @@ def _pack_other(value: Any) -> Any:
     raise TypeError("left to what follows the depth")
 
 
-def _encode_step_by_step(value: Any) -> bytes:
+def _encode_step_by_step(value: Any, outside: int = 0) -> bytes:
     try:
-        return _packed(value, 0, 0)
+        return _packed(value, outside, outside)
     except (TypeError, RecursionError) as error:
         raise explained(value, "value", _problem, error, (MAX_DEPTH, MAX_EXTENSIONS)) from None
 
@@ -260,7 +279,7 @@ def _packed(value: Any, depth: int, extensions: int) -> bytes:
         items = [_packed(item, depth + 1, extensions + 1) for item in value]
         if kind is not tuple:
             items.sort()  # equal sets have the same bytes
-        return packb(Ext(CONTAINERS[kind], packb(list(map(Fragment, items)))))
+        return packb(Ext(CONTAINERS[kind], _array(items)))
     return _scalar(value)
 
 
@@ -273,20 +292,31 @@ def _packed_plainly(value: Any, depth: int, extensions: int) -> bytes:
                 return packb(value)
             except TypeError:
                 pass  # an integer or a string at the edges
-        return packb([Fragment(_packed(item, depth, extensions)) for item in value])
+        return _array([_packed(item, depth, extensions) for item in value])
     if _fit_map(value):
         try:
             if _NATIVE.issuperset(map(type, value.values())):
                 return packb(value, None, _ANY_KEYS)
-            packb(dict.fromkeys(value), None, _ANY_KEYS)
+            keys = [packb(list(key) if type(key) is tuple else key) for key in value]
         except TypeError:
-            pass
+            pass  # as above
         else:
-            packed = {key: Fragment(_packed(item, depth, extensions)) for key, item in value.items()}
-            return packb(packed, None, _ANY_KEYS)
+            items = [_packed(item, depth, extensions) for item in value.values()]
+            return _header(0x80, 0xDE, len(items)) + b"".join(map(bytes.__add__, keys, items))
     _check_depth(depth, extensions + 1)
-    pairs = [Fragment(_packed(each, depth, extensions + 1)) for pair in value.items() for each in pair]
-    return packb(Ext(Extension.DICT, packb(pairs)))
+    pairs = [_packed(each, depth, extensions + 1) for pair in value.items() for each in pair]
+    return packb(Ext(Extension.DICT, _array(pairs)))
+
+
+def _array(items: list[bytes]) -> bytes:
+    return _header(0x90, 0xDC, len(items)) + b"".join(items)
+
+
+def _header(short: int, long: int, n: int) -> bytes:
+    """Of an array or map of `n` items, in as few bytes as msgpack has for it."""
+    if n < 16:
+        return bytes((short | n,))
+    return bytes((long,)) + n.to_bytes(2, "big") if n < 2**16 else bytes((long + 1,)) + n.to_bytes(4, "big")
 
 
 def _fit_map(keys: Any) -> bool:
@@ -344,7 +374,7 @@ def _problem_of_key(item: Any) -> str | None:
     if kind is not frozenset and _problem(item) is not None:
         return _problem(item)
     try:
-        packb(_canonical(item))
+        _packed_key(item, 0)
     except TypeError as error:
         return str(error)
     return None

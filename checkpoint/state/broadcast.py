@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, MutableMapping, ValuesView
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from checkpoint.codec import EncodingError, decode, encode
 from checkpoint.state.errors import StateAccessError, StateRestoreError
+from checkpoint.state.groups import IMMUTABLE
+from checkpoint.state.misuse import attribute_of, refuse_methods, refuse_operators
 
 K = TypeVar("K")
 V = TypeVar("V")
-
-_KEYS: Final = frozenset({type(None), bool, int, float, str, bytes, tuple})
 
 
 class BroadcastStates:
@@ -60,10 +60,13 @@ class BroadcastHandle(MutableMapping[K, V]):
     """A dict that is the same in all subtasks. Its own keys compare as in any Python dict.
 
     Readable everywhere; writable only while a record of a broadcast stream is processed. A value is kept as it was when
-    it was put: to change it, put it again.
+    it was put: to change it, put it again. One that was changed in place fails the next snapshot, since the change
+    would be there until a restore and then be gone.
     """
 
-    __slots__ = ("_encoded", "_name", "_states", "_values")
+    __slots__ = ("_encoded", "_handed_out", "_name", "_states", "_values")
+
+    encoding_advice = "it is a state; write what it holds, such as dict(self.rules)"
 
     def __init__(self, name: str, states: BroadcastStates) -> None:
         self._name = name
@@ -71,25 +74,45 @@ class BroadcastHandle(MutableMapping[K, V]):
         self._values: dict[K, V] = {}
         self._encoded: dict[K, tuple[bytes, bytes]] = {}
         """Each entry as a snapshot holds it, key and value."""
+        self._handed_out: set[K] = set()
+        """Keys whose values can be changed, and may have been since the last snapshot."""
 
     def snapshot(self) -> dict[bytes, bytes]:
+        """
+        Raises:
+            StateAccessError: a value was changed in place.
+        """
+        for key in self._handed_out & self._values.keys():
+            self._check_unchanged(key)
+        self._handed_out.clear()
         return dict(self._encoded.values())
 
     def load(self, encoded: Mapping[bytes, bytes]) -> None:
         """Replace all entries by those of a snapshot."""
-        self._encoded = {decode(key): (key, value) for key, value in encoded.items()}
-        self._values = {key: decode(value) for key, (_, value) in self._encoded.items()}
+        self._values = {decode(key): decode(value) for key, value in encoded.items()}
+        # Anew, since another version may have encoded them in another way.
+        self._encoded = {key: (encode(key), encode(value)) for key, value in self._values.items()}
+        self._handed_out.clear()
+
+    def _check_unchanged(self, key: K) -> None:
+        try:
+            changed = encode(self._values[key]) != self._encoded[key][1]
+        except EncodingError:
+            changed = True
+        if changed:
+            raise StateAccessError(
+                f"the value of {key!r} in {self._name} was changed in place, which no checkpoint would keep; put it "
+                f"again while a record of a broadcast stream is processed: {attribute_of(self)}[{key!r}] = …"
+            )
 
     def __getitem__(self, key: K) -> V:
-        return self._values[key]
+        value = self._values[key]
+        if type(value) not in IMMUTABLE:
+            self._handed_out.add(key)
+        return value
 
     def __setitem__(self, key: K, value: V) -> None:
         self._check_writable()
-        if type(key) not in _KEYS:
-            raise EncodingError(
-                f"{self._name} can't have a key of type {type(key).__qualname__}: it would come back as something "
-                "else; use a str, a number, bytes, or a tuple of these"
-            )
         try:
             known = self._encoded.get(key)
             encoded_key = encode(key) if known is None else known[0]
@@ -123,9 +146,11 @@ class BroadcastHandle(MutableMapping[K, V]):
         return self._readable().keys()
 
     def values(self) -> ValuesView[V]:
+        self._handed_out.update(self._values)
         return self._readable().values()
 
     def items(self) -> ItemsView[K, V]:
+        self._handed_out.update(self._values)
         return self._readable().items()
 
     def _readable(self) -> dict[K, V]:
@@ -141,3 +166,7 @@ class BroadcastHandle(MutableMapping[K, V]):
                 f"{self._name} can be changed only while a record of a broadcast stream is processed: only that "
                 "reaches every subtask, and all of them must hold the same"
             )
+
+
+refuse_operators(BroadcastHandle, {"ior": "{0}.update(…)", "or": "dict({0}) | …", "ror": "… | dict({0})"})
+refuse_methods(BroadcastHandle, dict, "dict({0}), and {0}[…] = … for what changes")

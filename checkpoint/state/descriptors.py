@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar, overload
 
-from checkpoint.codec import EncodingError, encode
+from checkpoint.codec import EncodingError, check
 from checkpoint.state.broadcast import BroadcastHandle, BroadcastStates
 from checkpoint.state.errors import StateAccessError
 from checkpoint.state.handles import (
@@ -68,6 +68,27 @@ class StateDescriptor(Generic[H]):
         )
 
 
+def _check_kept(value: Any, what: str) -> None:
+    try:
+        check(value)
+    except EncodingError as error:
+        raise EncodingError(f"{what} can't be kept in a checkpoint: {error}") from None
+
+
+def _check_factory(factory: Callable[[], Any], what: str) -> None:
+    value = factory()
+    _check_kept(value, what)
+    if _is_changeable(value) and factory() is value:
+        raise StateAccessError(
+            f"{what} is the same {type(value).__name__} for all keys; the function must make a new one each time"
+        )
+
+
+def _is_changeable(value: Any) -> bool:
+    kind = type(value)
+    return kind in (list, dict, set, bytearray) or (kind is tuple and any(map(_is_changeable, value)))
+
+
 class _WithDefault(StateDescriptor[H]):
     def __init__(self, default: Any) -> None:
         super().__init__()
@@ -75,21 +96,17 @@ class _WithDefault(StateDescriptor[H]):
         self.factory: Callable[[], Any] | None = None
         if callable(default):
             self.factory = default
-        elif type(default) in (list, dict, set, bytearray):
-            name = type(default).__name__
-            raise StateAccessError(f"default={default!r} would be one object for all keys; use default={name}")
+        elif _is_changeable(default):
+            made = type(default).__name__ if not default else f"lambda: {default!r}"
+            raise StateAccessError(f"default={default!r} would be one object for all keys; use default={made}")
         else:
             self.default = default
 
     def check(self) -> None:
-        default = self.factory() if self.factory is not None else self.default
-        if default is not MISSING:
-            try:
-                encode(default)
-            except EncodingError as error:
-                raise EncodingError(
-                    f"the default of state {self.name!r} can't be kept in a checkpoint: {error}"
-                ) from None
+        if self.factory is not None:
+            _check_factory(self.factory, f"the default of state {self.name!r}")
+        elif self.default is not MISSING:
+            _check_kept(self.default, f"the default of state {self.name!r}")
 
 
 class ValueState(_WithDefault[ValueHandle[T]], Generic[T]):
@@ -157,12 +174,7 @@ class AggregatingState(StateDescriptor[AggregatingHandle[V, R]], Generic[V, R]):
         self.result: Callable[[Any], Any] = result
 
     def check(self) -> None:
-        try:
-            encode(self.create())
-        except EncodingError as error:
-            raise EncodingError(
-                f"the accumulator of state {self.name!r} can't be kept in a checkpoint: {error}"
-            ) from None
+        _check_factory(self.create, f"the accumulator of state {self.name!r}")
 
 
 class ListState(StateDescriptor[ListHandle[T]], Generic[T]):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from datetime import datetime
+from datetime import datetime, time
 from typing import Any, Final, Protocol
 
+from checkpoint.codec import SCALARS
 from checkpoint.state import garbage
 
-IMMUTABLE: Final = frozenset({type(None), bool, int, float, str, bytes, datetime})
+IMMUTABLE: Final = SCALARS | {datetime, time}
 """Types whose values a snapshot may share with the running operator."""
 
 
@@ -126,5 +127,9 @@ def private_copy(value: Any) -> Any:
             return value.copy()
         return {key: private_copy(item) for key, item in value.items()}
     if kind is tuple:
-        return tuple(private_copy(item) for item in value)
+        return value if IMMUTABLE.issuperset(map(type, value)) else tuple(private_copy(item) for item in value)
+    if kind is set or kind is bytearray:
+        return value.copy()
+    if kind is frozenset:
+        return value
     return deepcopy(value)

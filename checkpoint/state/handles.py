@@ -3,17 +3,21 @@
 What a handle returns is good within the one call of `process` or `on_timer` that asked for it. It may be changed in
 place there, and the change is kept. A reference kept beyond that call must not be changed: the next barrier may
 already have given the object to a snapshot, while the state goes on with a copy.
+
+What is put is checked at once: a checkpoint must be able to hold it, and give it back as it is. What becomes of it by
+changes in place is checked when the next checkpoint is written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, MutableMapping, ValuesView
 from enum import Enum
-from typing import Any, Final, Generic, NoReturn, TypeVar, cast
+from typing import Any, ClassVar, Final, Generic, NoReturn, TypeVar, cast
 
-from checkpoint.codec import EncodingError
+from checkpoint.codec import SCALARS, EncodingError, check, decode_key, is_plain
 from checkpoint.state.errors import StateAccessError
 from checkpoint.state.groups import IMMUTABLE, KeyContext, KeyGroupMap
+from checkpoint.state.misuse import refuse_as_value, refuse_methods, refuse_operators
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -35,6 +39,8 @@ class Handle:
 
     __slots__ = ("_context", "_groups", "_name")
 
+    encoding_advice: ClassVar[str] = "it is a state; write what it holds, such as self.total.value"
+
     def __init__(self, name: str, groups: list[KeyGroupMap], context: KeyContext) -> None:
         self._name = name
         self._groups = groups
@@ -50,6 +56,18 @@ class Handle:
         raise StateAccessError(
             f"{self._name} was used where there is no current key; keyed state exists only in process and on_timer"
         )
+
+    def _check(self, content: Any, what: str) -> None:
+        """
+        Args:
+            content: what is to be kept, in what it will lie in.
+        """
+        try:
+            check(content)
+        except EncodingError as error:
+            raise EncodingError(
+                f"{self._name} can't keep {what} of key {decode_key(self._context.key)!r}: {error}"
+            ) from None
 
     def clear(self) -> None:
         """Forget what the current key has."""
@@ -99,6 +117,9 @@ class ValueHandle(Handle, Generic[T]):
         if index is None:
             self._no_key()
         group = self._groups[index]
+        # What is there was checked when it was put, and may be too large to be checked with each change in place.
+        if type(value) not in SCALARS and group.data.get(context.key, MISSING) is not value and not is_plain(value):
+            self._check(value, "the value")
         if group.private is None:
             group.data[context.key] = value
         else:
@@ -108,6 +129,8 @@ class ValueHandle(Handle, Generic[T]):
         if self._factory is None:
             return self._default
         value = self._factory()
+        if type(value) not in SCALARS:
+            self._check(value, "the default")
         if type(value) not in IMMUTABLE:
             group.put(key, value)  # else what the operator puts into it would be lost
         return value
@@ -185,6 +208,10 @@ class AggregatingHandle(Handle, Generic[V, R]):
         self._value.value = after
 
 
+for _class in (ValueHandle, ReducingHandle, AggregatingHandle):
+    refuse_as_value(_class)
+
+
 class ListHandle(Handle, Generic[T]):
     """A list a key."""
 
@@ -199,6 +226,8 @@ class ListHandle(Handle, Generic[T]):
 
     def append(self, item: T) -> None:
         group, key = self._group(), self._context.key
+        if type(item) not in SCALARS and not is_plain(item):
+            self._check([item], "the item")
         if key in group.data:
             group.own(key).append(item)
         else:
@@ -207,6 +236,7 @@ class ListHandle(Handle, Generic[T]):
     def extend(self, items: Iterable[T]) -> None:
         group, key = self._group(), self._context.key
         added = list(items)
+        self._check(added, "items")
         if key in group.data:
             group.own(key).extend(added)
         elif added:
@@ -215,6 +245,7 @@ class ListHandle(Handle, Generic[T]):
     def update(self, items: Iterable[T]) -> None:
         """Replace all items."""
         group, replaced = self._group(), list(items)
+        self._check(replaced, "items")
         if replaced:
             group.put(self._context.key, replaced)
         else:
@@ -227,7 +258,20 @@ class ListHandle(Handle, Generic[T]):
         return len(self._group().data.get(self._context.key, ()))
 
 
-_MAP_KEYS: Final = frozenset({type(None), bool, int, float, str, bytes, tuple})
+refuse_operators(
+    ListHandle,
+    {
+        "iadd": "{0}.extend(…)",
+        "imul": "{0}.update({0}.get() * …)",
+        "add": "{0}.get() + …",
+        "radd": "… + {0}.get()",
+        "eq": "{0}.get() == …",
+        "ne": "{0}.get() != …",
+        "getitem": "{0}.get()[…]",
+        "setitem": "{0}.update(…) with all items",
+        "delitem": "{0}.update(…) with all items",
+    },
+)
 
 
 class MapHandle(Handle, MutableMapping[K, V]):
@@ -250,12 +294,12 @@ class MapHandle(Handle, MutableMapping[K, V]):
         return cast(V, value)
 
     def __setitem__(self, map_key: K, value: V) -> None:
-        if type(map_key) not in _MAP_KEYS:
-            raise EncodingError(
-                f"{self._name} can't have a key of type {type(map_key).__qualname__}: it would come back as something "
-                "else; use a str, a number, bytes, or a tuple of these"
-            )
         group, key = self._group(), self._context.key
+        if not (
+            (type(map_key) in SCALARS or is_plain(map_key))
+            and (type(value) in SCALARS or is_plain(value) or self._entries().get(map_key, MISSING) is value)
+        ):
+            self._check({map_key: value}, "the entry")
         if key in group.data:
             group.own(key)[map_key] = value
         else:
@@ -295,3 +339,8 @@ class MapHandle(Handle, MutableMapping[K, V]):
     def items(self) -> ItemsView[K, V]:
         """The entries as they are now; the map may be changed while they are gone through."""
         return self._copy().items()
+
+
+refuse_operators(MapHandle, {"ior": "{0}.update(…)", "or": "dict({0}) | …", "ror": "… | dict({0})"})
+refuse_methods(ListHandle, list, "{0}.get(), and {0}.update(…) with what it becomes")
+refuse_methods(MapHandle, dict, "dict({0}), and {0}[…] = … for what changes")

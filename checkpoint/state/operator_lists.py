@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias, TypeVar, overload
 
 from checkpoint.codec import EncodingError, decode, encode
 from checkpoint.state.errors import StateRestoreError
+from checkpoint.state.misuse import refuse_methods, refuse_operators
 
 T = TypeVar("T")
 
@@ -36,6 +37,8 @@ class OperatorListHandle(Sequence[T]):
     """
 
     __slots__ = ("_items", "_name")
+
+    encoding_advice = "it is a state; write what it holds, such as list(self.held)"
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -103,6 +106,24 @@ class OperatorListHandle(Sequence[T]):
     def load(self, chunks: Iterable[Chunk]) -> None:
         """Replace all items by those of a snapshot."""
         self._items = [item for _, data in chunks for item in decode(data)]
+
+
+refuse_operators(
+    OperatorListHandle,
+    {
+        "iadd": "{0}.extend(…)",
+        "imul": "{0}.update(list({0}) * …)",
+        "add": "list({0}) + …",
+        "radd": "… + list({0})",
+        "eq": "list({0}) == …",
+        "ne": "list({0}) != …",
+        "setitem": "{0}.update(…) with all items",
+        "delitem": "{0}.update(…) with all items",
+    },
+)
+
+
+refuse_methods(OperatorListHandle, list, "list({0}), and {0}.update(…) with what it becomes")
 
 
 class FrozenList:

@@ -35,7 +35,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 import pyarrow as pa
 import xxhash
 
-from checkpoint.codec import DecodingError, EncodingError, decode, decode_key, encode
+from checkpoint.codec import DecodingError, EncodingError, decode, decode_key, encode, encode_around
 from checkpoint.state.timers import TIMER_STATES, split_entry
 
 StateRow: TypeAlias = tuple[int, str, bytes, bytes | None, Any]
@@ -233,13 +233,14 @@ def _encoded(values: list[Any], entries: list[bytes], name: str, operator: str) 
     try:
         return list(map(encode, values))
     except EncodingError:
+        encoded = []
         for entry, value in zip(entries, values, strict=True):
             try:
-                encode(value)
+                encoded.append(encode_around(value))
             except EncodingError as error:
                 key = split_entry(entry)[0] if name in TIMER_STATES else entry
                 raise EncodingError(f"state {name!r} of {operator}, key {decode_key(key)!r}: {error}") from None
-        raise
+        return encoded
 
 
 class _BytesColumn:

@@ -89,6 +89,27 @@ def test_equal_sets_have_the_same_bytes(members: set[Any]) -> None:
 
 @settings(deadline=None)
 @given(VALUES)
+def test_what_was_read_is_encoded_as_before(value: Any) -> None:
+    assert encode(decode(encode(value))) == encode(value)
+
+
+@pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 2**16 - 1, 2**16])
+def test_containers_of_any_length_come_back(n: int) -> None:
+    numbers = list(range(n))
+    for value in (
+        numbers,
+        tuple(numbers),
+        set(numbers),
+        dict.fromkeys(numbers),
+        [*numbers, (1, (2,))],
+        {**dict.fromkeys(numbers), "a": (1, [2])},
+        {**dict.fromkeys(numbers), date.min: 1},
+    ):
+        assert same(decode(encode(value)), value) if n < 20 else decode(encode(value)) == value
+
+
+@settings(deadline=None)
+@given(VALUES)
 def test_a_copy_shares_nothing_that_can_be_changed(value: Any) -> None:
     def changeable(item: Any) -> set[int]:
         contents = [*item, *item.values()] if type(item) is dict else item

@@ -109,13 +109,9 @@ def test_a_collector_that_the_user_has_turned_off_stays_off() -> None:
         gc.enable()
 
 
-class Thing(list[Any]):
-    """Something that can be watched."""
-
-
 def test_what_was_state_is_freed_when_it_is_replaced() -> None:
     job = filled()
-    things = [Thing() for _ in range(KEYS)]
+    things = [{key} for key in range(KEYS)]  # sets can be watched
     watched = [weakref.ref(thing) for thing in things]
     for key, thing in enumerate(things):
         job.put(key, thing)
