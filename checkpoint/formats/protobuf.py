@@ -16,6 +16,8 @@ class Protobuf(RegistryFormat):
         registry, subject, register, config: as of `Avro`; the record's name is the message's full name.
         message_type: a generated class. Its descriptor travels to the workers, the module that it is from need not.
 
+        round_floats: whether a sink writes to fields of type float what they hold only rounded, such as 0.1.
+
     Raises:
         ValueError: an option has a value that it can't have.
         ImportError: the extra `registry` isn't installed.
@@ -31,8 +33,12 @@ class Protobuf(RegistryFormat):
         subject: Subject | Callable[[str, Field, str | None], str] = "topic",
         register: bool = True,
         config: Mapping[str, Any] | None = None,
+        round_floats: bool = False,
     ) -> None:
         super().__init__(registry, subject, register, config)
+        if not isinstance(round_floats, bool):
+            raise ValueError(f"round_floats must be True or False, not {round_floats!r}")
+        self.round_floats = round_floats
         descriptor = getattr(message_type, "DESCRIPTOR", None)
         if descriptor is None or not hasattr(descriptor, "full_name"):
             raise ValueError(f"message_type must be a class that protoc has generated, not {message_type!r}")
@@ -83,7 +89,7 @@ class Protobuf(RegistryFormat):
 
         kind = self.message_class()
         serialize = ProtobufSerializer(kind, client, self._serializer_config(field))
-        return lambda value, context: serialize(from_plain(kind(), value), context)
+        return lambda value, context: serialize(from_plain(kind(), value, self.round_floats), context)
 
 
 def _files(file: Any) -> bytes:
