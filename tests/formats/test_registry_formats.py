@@ -285,7 +285,7 @@ def test_a_package_that_is_missing_is_named_with_the_extra_that_brings_it(
 ) -> None:
     made = message_type()
     monkeypatch.setitem(sys.modules, package, None)  # as if it weren't installed
-    with pytest.raises(ImportError, match=rf"{package}.*weir\[registry\]"):
+    with pytest.raises(ImportError, match=rf"{package}.*weir-streams\[registry\]"):
         Protobuf("http://localhost:1", made) if kind == "protobuf" else of_kind(kind, "http://localhost:1")
 
 
