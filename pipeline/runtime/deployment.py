@@ -18,11 +18,22 @@ from pipeline.runtime.liveness import Limits
 
 
 @dataclass(frozen=True)
+class Contact:
+    """What Spark ships to every subtask, and may hand to anybody who asks its block managers: nothing secret."""
+
+    driver: tuple[str, int]
+    """Address of the coordinator server, which gives the `JobSpec` to those who know the attempt's secret."""
+    vanished: float
+    """Seconds (see `Limits`)."""
+
+
+@dataclass(frozen=True)
 class JobSpec:
-    """The same for every subtask of an attempt. Pickled by Spark, user code included."""
+    """The same for every subtask of an attempt. Pickled, user code with its passwords included, and sent over the
+    subtask's authenticated connection."""
 
     pipeline: str
-    plan: bytes
+    plan: bytes = field(repr=False)
     """From `pipeline.runtime.packing.pack_plan`."""
     max_parallelism: int
     buffers: BufferConfig
@@ -42,10 +53,6 @@ class JobSpec:
     owner_epoch: int
     claim: Any
     """Wire form of this attempt's `checkpoint.storage.owners.Claim`."""
-    driver: tuple[str, int]
-    """Address of the coordinator server."""
-    secret: bytes
-    """Authenticates every connection of this attempt."""
     versions: dict[str, str]
     """Versions of Python and Weir on the driver, which workers must have, too."""
     probe: list[Any] | None

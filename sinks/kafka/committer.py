@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -50,7 +50,7 @@ _ONE_RECORD: Final = 1
 @dataclass(frozen=True)
 class CommitterOptions:
     servers: str
-    config: Mapping[str, Any]
+    config: Mapping[str, Any] = field(repr=False)
     name: str
     """Of the owner: its transactional id and the group of its marker."""
     topic: str | None

@@ -13,18 +13,18 @@ from pipeline.runtime.driver.spark_job import SparkJob, SparkJobFailed
 WAIT = 60
 
 
-def _end_of(spark: Any, run_subtask: Callable[[], None]) -> SparkJobFailed | None:
+def _end_of(spark: Any, run_subtask: Callable[[bytes], None]) -> SparkJobFailed | None:
     ends: queue.SimpleQueue[SparkJobFailed | None] = queue.SimpleQueue()
-    SparkJob(spark, 2, run_subtask, "test", ends.put).start()
+    SparkJob(spark, 2, run_subtask, b"secret", "test", ends.put).start()
     return ends.get(timeout=WAIT)
 
 
 def test_a_job_whose_subtasks_return_ends_without_an_error(spark: Any) -> None:
-    assert _end_of(spark, lambda: None) is None
+    assert _end_of(spark, lambda _: None) is None
 
 
 def test_the_error_is_the_workers_traceback(spark: Any) -> None:
-    def fail() -> None:
+    def fail(_: bytes) -> None:
         raise ValueError("no such thing")
 
     error = _end_of(spark, fail)
@@ -35,7 +35,7 @@ def test_the_error_is_the_workers_traceback(spark: Any) -> None:
 
 
 def test_a_crashed_worker_is_the_cause(spark: Any) -> None:
-    def crash() -> None:
+    def crash(_: bytes) -> None:
         import os
 
         os._exit(3)
@@ -48,7 +48,7 @@ def test_a_crashed_worker_is_the_cause(spark: Any) -> None:
 
 @pytest.mark.parametrize("sign", ["[PYTHON_VERSION_MISMATCH] 3.12 here, 3.11 there", "No module named 'pipeline'"])
 def test_what_no_restart_can_help_is_said_in_one_line(spark: Any, sign: str) -> None:
-    def fail() -> None:
+    def fail(_: bytes) -> None:
         raise RuntimeError(sign)
 
     error = _end_of(spark, fail)
@@ -59,13 +59,13 @@ def test_what_no_restart_can_help_is_said_in_one_line(spark: Any, sign: str) -> 
 
 
 def test_a_cancelled_job_ends(spark: Any) -> None:
-    def stay() -> None:
+    def stay(_: bytes) -> None:
         import threading
 
         threading.Event().wait(600)
 
     ends: queue.SimpleQueue[SparkJobFailed | None] = queue.SimpleQueue()
-    job = SparkJob(spark, 2, stay, "test", ends.put)
+    job = SparkJob(spark, 2, stay, b"secret", "test", ends.put)
     job.start()
     while not spark.statusTracker().getActiveJobsIds():
         with pytest.raises(queue.Empty):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import pickle
 import queue
 import time
 from array import array
@@ -28,7 +29,7 @@ from pipeline.errors import PipelineError
 from pipeline.graph import StepKind, Vertex
 from pipeline.runtime import error_text
 from pipeline.runtime.auth import new_secret
-from pipeline.runtime.deployment import Deployment, JobSpec, Restored
+from pipeline.runtime.deployment import Contact, Deployment, Restored
 from pipeline.runtime.driver.attempt_context import AttemptContext, CheckpointRequest, NotTriggered, Progress
 from pipeline.runtime.driver.checkpoint_master import Answer, CheckpointMaster
 from pipeline.runtime.driver.failures import AttemptFailed, FirstCause, Sign
@@ -130,13 +131,13 @@ class Attempt:
 
     def run(self) -> None:
         c = self._c
-        spec = JobSpec(**{**vars(c.spec), "driver": self._server.address, "secret": self._secret})
-        self._server.start()
+        self._server.start(pickle.dumps(c.spec))
         job = SparkJob(
             c.spark,
             self._plan.subtasks,
-            functools.partial(run_subtask, spec),
-            f"Weir: {spec.pipeline}, attempt {c.claim.epoch}, from {self._from}",
+            functools.partial(run_subtask, Contact(self._server.address, self._limits.vanished)),
+            self._secret,
+            f"Weir: {c.spec.pipeline}, attempt {c.claim.epoch}, from {self._from}",
             lambda error: self._inbox.put(("spark", error)),
         )
         job.start()

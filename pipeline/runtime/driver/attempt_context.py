@@ -28,7 +28,6 @@ class AttemptContext:
     """What an attempt gets from the job."""
 
     spec: JobSpec
-    """Without driver address and secret, which are the attempt's own."""
     plan: Plan
     spark: Any
     storage: CheckpointStorage

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import subprocess
 import threading
@@ -56,9 +57,15 @@ def gateway(conf: Any) -> Any:
             del os.environ["PYTHONSAFEPATH"]
         else:
             os.environ["PYTHONSAFEPATH"] = safe_path
+    logging.getLogger().addFilter(_no_lost_connection)
     if started.proc is not None:
         atexit.register(_end, started.proc, relay)
     return started
+
+
+def _no_lost_connection(record: logging.LogRecord) -> bool:
+    """Py4J logs to the root, with the traceback, that the JVM is gone, which is raised as well."""
+    return not (record.name == "root" and record.module in ("java_gateway", "clientserver"))
 
 
 def _relay(source: int) -> None:

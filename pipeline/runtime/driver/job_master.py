@@ -36,7 +36,7 @@ from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.recovery import Recovery
 from pipeline.runtime.driver.restart import RestartPolicy
 from pipeline.runtime.driver.slots import await_slots, require_slots
-from pipeline.runtime.driver.spark_job import check_session, spark_context
+from pipeline.runtime.driver.spark_job import check_session, spark_context, stop_context
 from pipeline.runtime.driver.start_checks import (
     check_sinks,
     claims_output,
@@ -175,7 +175,7 @@ class JobMaster:
             self._end("failed", f"{error_text.summary(error)}\n{error_text.trace(error)}")
         finally:
             if own_spark and spark is not None:
-                spark.stop()
+                stop_context(spark)
             if self._temporary is not None:
                 shutil.rmtree(self._temporary, ignore_errors=True)
             with self._lock:
@@ -356,8 +356,6 @@ class JobMaster:
                 exactly_once=config is None or config.mode == "exactly_once",
                 owner_epoch=claim.epoch,
                 claim=claim.to_wire(),
-                driver=("", 0),
-                secret=b"",
                 versions=versions(),
                 probe=probe.to_wire() if probe else None,
                 failpoints=failpoints.active(),

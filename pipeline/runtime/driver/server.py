@@ -44,6 +44,7 @@ class ControlServer:
         self._connections: list[ControlConnection] = []
         self._lock = threading.Lock()
         self._closed = False
+        self._job = b""
         self._thread = threading.Thread(target=self._accept, name="weir-control-server", daemon=True)
         self._pulse = Pulse(self._there, limits.pace)
 
@@ -52,7 +53,9 @@ class ControlServer:
         host, port = self._listener.getsockname()[:2]
         return host, port
 
-    def start(self) -> None:
+    def start(self, job: bytes) -> None:
+        """`job`: what every subtask gets before anything else, a pickled `JobSpec`."""
+        self._job = job
         self._thread.start()
         self._pulse.start()
 
@@ -91,6 +94,12 @@ class ControlServer:
             sock.close()
             return
         connection = ControlConnection(sock)
+        try:
+            connection.send("job", spec=self._job)
+        except (ConnectionLost, ValueError) as error:
+            _LOG.warning("%s got no job: %s", name, error)
+            connection.close()
+            return
         with self._lock:
             if self._closed:
                 connection.close()

@@ -58,6 +58,7 @@ def spark_context(given: Any, subtasks: int, name: str) -> tuple[Any, bool]:
                 )
             context = given.sparkContext
         check_session(context)
+        _warn_of_open_ports(context)
         if "PYSPARK_PYTHON" not in os.environ:
             # The context has looked for it already, and would use whatever `python3` each host has.
             os.environ["PYSPARK_PYTHON"] = context.pythonExec = sys.executable
@@ -79,13 +80,49 @@ def local_context(slots: int, name: str) -> Any:
     conf.set("spark.ui.enabled", os.environ.get("WEIR_SPARK_UI", "false"))
     conf.set("spark.ui.showConsoleProgress", "false")
     conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
+    # Else every user of this machine could read what Spark's block manager holds. Spark makes the secret.
+    conf.set("spark.authenticate", "true").set("spark.network.crypto.enabled", "true")
     conf.set("spark.python.daemon.module", "pipeline.runtime.spark_daemon")
     # A worker is its subtask's process: what a failed attempt left in it must not meet the next one.
     conf.set("spark.python.worker.reuse", "false")
     conf.set("spark.stage.maxConsecutiveAttempts", "1")
     context = SparkContext(conf=conf, gateway=gateway(conf))
     context.setLogLevel(log_level)
+    # When the JVM is gone, this has nothing to tell that a job doesn't tell better.
+    context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     return context
+
+
+def stop_context(context: Any) -> None:
+    """Stop a session of Weir's own, whatever state it is in."""
+    from pyspark import SparkContext
+
+    try:
+        context.stop()
+    except Exception as error:
+        # What PySpark raises depends on how far the JVM is gone; the job's own end tells what became of it.
+        _LOG.warning("Spark could not be stopped, its JVM is gone (%s)", type(error).__name__)
+        if SparkContext._active_spark_context is context:
+            # A later job in this process needs a JVM of its own.
+            SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+
+
+_warned: set[str] = set()
+"""Sessions, by application id."""
+
+
+def _warn_of_open_ports(context: Any) -> None:
+    conf, application = context.getConf(), context.applicationId
+    if conf.get("spark.authenticate", "false").lower() == "true" or application in _warned:
+        return
+    _warned.add(application)
+    secret = "" if str(context.master).startswith("local") else " and spark.authenticate.secret, the same on all hosts"
+    _LOG.warning(
+        "spark.authenticate is off in this Spark session: whoever reaches its ports, every user of this machine "
+        "included, may read its blocks, run code in it and take part in its jobs. Set spark.authenticate=true%s before "
+        "the session starts (docs/security.md)",
+        secret,
+    )
 
 
 def check_session(context: Any) -> None:
@@ -111,18 +148,21 @@ class SparkJob:
         self,
         context: Any,
         subtasks: int,
-        run_subtask: Callable[[], None],
+        run_subtask: Callable[[bytes], None],
+        secret: bytes,
         description: str,
         on_end: Callable[[SparkJobFailed | None], None],
     ):
         """
         Args:
-            run_subtask: called in every partition; pickled here.
+            run_subtask: called with the secret in every partition; pickled here. Spark's block managers give it away.
+            secret: travels as the data of the partitions, which are parts of tasks and never a block.
             on_end: called once, from the submitting thread, with the job's error or `None`.
         """
         self._context = context
         self._subtasks = subtasks
         self._partition = _partition_function(run_subtask)
+        self._secret = secret
         self._description = description
         self._on_end = on_end
         self._tag = f"weir-{id(self):x}-{time.time_ns():x}"
@@ -140,7 +180,7 @@ class SparkJob:
         try:
             self._context.addJobTag(self._tag)
             self._context.setJobDescription(self._description)
-            rdd = self._context.parallelize(range(self._subtasks), self._subtasks)
+            rdd = self._context.parallelize([self._secret] * self._subtasks, self._subtasks)
             rdd.barrier().mapPartitions(self._partition).collect()
         except BaseException as caught:
             error = _failure(self._cause(caught))
@@ -164,14 +204,14 @@ class SparkJob:
         return next((cause for cause in causes if "Traceback" in cause), causes[0])
 
 
-def _partition_function(run_subtask: Callable[[], None]) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def _partition_function(run_subtask: Callable[[bytes], None]) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """What Spark unpickles in its workers. Needs nothing of Weir until it is called, so that it can say where Weir is
     missing; else Spark would only say that some module is."""
     pickled: bytes = cloudpickle.dumps(run_subtask)
     wanted = versions()["Weir"]
     no_weir = _NO_WEIR  # a global would be looked up in this module, so in Weir
 
-    def partition(_: Iterator[Any]) -> Iterator[Any]:
+    def partition(data: Iterator[Any]) -> Iterator[Any]:
         import pickle
         import socket
         import sys
@@ -183,7 +223,7 @@ def _partition_function(run_subtask: Callable[[], None]) -> Callable[[Iterator[A
                 f"host {socket.gethostname()}: {no_weir} {sys.executable} ({error}); install weir-streams {wanted} "
                 "there, or point PYSPARK_PYTHON to a Python that has it"
             ) from error
-        run()
+        run(next(data))
         return iter(())
 
     return partition

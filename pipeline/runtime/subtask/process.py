@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 import socket
 import sys
 from typing import Any
@@ -15,7 +16,7 @@ from checkpoint.storage.probe import Probe, answer_probe
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.logs import log_everything
 from pipeline.runtime.auth import authenticate_client
-from pipeline.runtime.deployment import JobSpec
+from pipeline.runtime.deployment import Contact, JobSpec
 from pipeline.runtime.network.network import Network
 from pipeline.runtime.network.vanished import notice_vanished
 from pipeline.runtime.subtask import letters
@@ -26,17 +27,18 @@ from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.task_builder import TaskBuilder
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
 from pipeline.runtime.versions import versions
-from pipeline.runtime.wire import ControlConnection
+from pipeline.runtime.wire import ConnectionLost, ControlConnection
 
 _LOG = logging.getLogger(f"weir.{__name__}")
 _CONNECT_TIMEOUT = 20.0
 _HANDSHAKE = 60.0
 """The driver may be busy; one that can't be reached is told sooner."""
+_JOB_TIMEOUT = 120.0
 SWITCH_INTERVAL = 0.001
 """Python's default of 5 ms would keep frames waiting for so long behind a busy task thread."""
 
 
-def run_subtask(spec: JobSpec) -> None:
+def run_subtask(contact: Contact, secret: bytes) -> None:
     """Called by Spark in every partition of the job's barrier stage. Reports to the driver how it ended; raises
     nothing for what is reported, since Spark could only repeat it less clearly."""
     from pyspark import BarrierTaskContext
@@ -51,7 +53,7 @@ def run_subtask(spec: JobSpec) -> None:
     gc_time.start()
     short_collections.start()
     try:
-        _run(spec, context, gc_time)
+        _run(contact, secret, context, gc_time)
     finally:
         short_collections.stop()
         gc_time.stop()
@@ -59,9 +61,10 @@ def run_subtask(spec: JobSpec) -> None:
         failpoints.install(())
 
 
-def _run(spec: JobSpec, context: Any, gc_time: GcTime) -> None:
+def _run(contact: Contact, secret: bytes, context: Any, gc_time: GcTime) -> None:
+    connection = _connect(contact, secret, context.partitionId())
+    spec = _job_of(connection)
     failpoints.install(spec.failpoints)
-    connection = _connect(spec, context.partitionId())
     mailbox = Mailbox()
     metrics = TaskMetrics()
     metrics.gc_seconds = lambda: gc_time.seconds
@@ -77,7 +80,7 @@ def _run(spec: JobSpec, context: Any, gc_time: GcTime) -> None:
         if spec.probe is not None:
             answer_probe(storage, Probe.from_wire(spec.probe), str(context.partitionId()))
         network = Network(
-            spec.secret,
+            secret,
             _own_host(connection),
             on_wake=mailbox.wake,
             on_error=mailbox.post_failure,
@@ -106,12 +109,22 @@ def _run(spec: JobSpec, context: Any, gc_time: GcTime) -> None:
         control.close()
 
 
-def _connect(spec: JobSpec, partition: int) -> ControlConnection:
-    sock = socket.create_connection(spec.driver, _CONNECT_TIMEOUT)
+def _connect(contact: Contact, secret: bytes, partition: int) -> ControlConnection:
+    sock = socket.create_connection(contact.driver, _CONNECT_TIMEOUT)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    notice_vanished(sock, spec.limits.vanished)
-    authenticate_client(sock, spec.secret, f"in partition {partition}", _HANDSHAKE)
+    notice_vanished(sock, contact.vanished)
+    authenticate_client(sock, secret, f"in partition {partition}", _HANDSHAKE)
     return ControlConnection(sock)
+
+
+def _job_of(connection: ControlConnection) -> JobSpec:
+    """The first thing that the driver says; both sides have shown that they know the attempt's secret."""
+    message = connection.receive(_JOB_TIMEOUT)
+    if message is None or message["type"] != "job":
+        connection.close()
+        raise ConnectionLost(f"the driver did not say within {_JOB_TIMEOUT:g} s which job this is")
+    spec: JobSpec = pickle.loads(message["spec"])
+    return spec
 
 
 def _own_host(connection: ControlConnection) -> str:
