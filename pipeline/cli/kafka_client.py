@@ -34,6 +34,10 @@ class KafkaTrouble(RuntimeError):
     """The cluster doesn't do what is asked for; says why and what to do."""
 
 
+class NobodyListens(KafkaTrouble):
+    """There is no broker at the address."""
+
+
 @dataclass(frozen=True)
 class TopicView:
     name: str
@@ -65,13 +69,26 @@ class Cluster:
                 left, patience = left - patience, min(2 * patience, left)
                 self._admin.poll(0)
                 if nobody_listens(self._said):
-                    raise KafkaTrouble(
+                    self._said.clear()
+                    raise NobodyListens(
                         f"no Kafka broker listens at {self._servers}: start one (`weir kafka` does), or name another "
                         "address with --bootstrap"
                     ) from error
                 if left <= 0 or any(one.code() in REFUSES for one in self._said):
                     said = dict.fromkeys([error.args[0].str(), *(one.str() for one in self._said)])
                     raise KafkaTrouble(f"no answer from {self._servers}: {'; '.join(list(said)[:3])}") from error
+
+    def await_broker(self, patience: float) -> None:
+        """Until one answers, for so many seconds."""
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                self._topics()
+                return
+            except NobodyListens:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(_LOOK)
 
     def create(
         self, topics: Mapping[str, int], replication: int | None, config: Mapping[str, str], existing_ok: bool

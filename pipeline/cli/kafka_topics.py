@@ -40,12 +40,14 @@ def _explaining() -> Iterator[None]:
     "--topic-config", "options", multiple=True, metavar="NAME=VALUE", help="A topic's setting. May be repeated."
 )
 @click.option("--if-missing", is_flag=True, help="Take topics that exist, with as many partitions, as they are.")
+@click.option("--wait", type=click.FloatRange(min=0), default=0, help="Seconds that a broker may take to come up.")
 @client_options
 def create(
     topics: tuple[str, ...],
     replication: int | None,
     options: tuple[str, ...],
     if_missing: bool,
+    wait: float,
     bootstrap: str,
     config: Path | None,
     assignments: tuple[str, ...],
@@ -57,6 +59,7 @@ def create(
     settings = dict(assignment(option, "--topic-config") for option in options)
     with _explaining():
         cluster = Cluster(client_settings(bootstrap, config, assignments))
+        cluster.await_broker(wait)
         for name, new in cluster.create(wanted, replication, settings, if_missing).items():
             number = f"{wanted[name]} partition{'s' if wanted[name] > 1 else ''}"
             click.echo(f"{name}: {'created with' if new else 'is there, with'} {number}", err=True)

@@ -70,7 +70,7 @@ class KafkaBroker:
     @classmethod
     def start(cls, *, kind: BackendKind | None = None, security: Security | None = None, **properties: object) -> Self:
         """The first that can be had of: a running broker (`WEIR_KAFKA_BOOTSTRAP`), a container (`WEIR_KAFKA_IMAGE`,
-        by default `apache/kafka`; where a Docker engine answers and has or gets the image), a child process.
+        by default `apache/kafka`, pinned; where a Docker engine answers and has or gets the image), a child process.
 
         Args:
             kind: take this one or fail.

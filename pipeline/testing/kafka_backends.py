@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
 from pipeline.broker import NativeBroker
+from pipeline.broker.jars import KAFKA_VERSION
 from pipeline.broker.ports import free_ports
 from pipeline.broker.readiness import await_broker
 from pipeline.broker.security import Security
 
 BackendKind = Literal["running", "docker", "native"]
 
-DEFAULT_IMAGE: Final = "apache/kafka"
+DEFAULT_IMAGE: Final = f"apache/kafka:{KAFKA_VERSION}"
 _RUNNING_TIMEOUT_S: Final = 30.0
 _CONTAINER_TIMEOUT_S: Final = 60.0
 _ENGINE_TIMEOUT_S: Final = 120  # an image may have to be pulled

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from confluent_kafka import Producer
 from weir_process import await_line, started
 
+from pipeline.broker import NativeBroker
 from pipeline.broker.ports import free_ports
 from pipeline.cli import main
 from pipeline.testing import KafkaBroker
@@ -174,6 +175,16 @@ def test_a_topic_that_is_not_there_is_not_created_by_the_way(weir: Kafka, unique
     assert f"there is no topic '{name}'" in (error := error_of(weir(command, name, lines="1\n")))
     assert f"weir kafka create {name}" in error
     assert json.loads(weir("topics", name, "--json").stdout) == {"topics": []}
+
+
+@pytest.mark.slow
+def test_a_broker_that_comes_up_late_is_waited_for() -> None:
+    (port,) = free_ports(1)
+    address = f"127.0.0.1:{port}"
+    with started("kafka", "create", "late:2", "--wait", "100", "--bootstrap", address) as process:
+        with NativeBroker.start(port=port):
+            output, _ = process.communicate(timeout=100)
+        assert (process.returncode, output) == (0, "late: created with 2 partitions\n")
 
 
 @pytest.mark.parametrize("command", ["create", "topics", "produce", "consume"])
