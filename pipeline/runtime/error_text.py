@@ -17,7 +17,7 @@ _PYTHONS: Final = sysconfig.get_path("stdlib")
 _MESSAGE: Final = 10_000
 _TRACE: Final = 40_000
 """Characters that are kept."""
-_TRACEBACK: Final = vars(BaseException)["__traceback__"].__get__
+traceback_of: Final = vars(BaseException)["__traceback__"].__get__
 """What Python notes of an exception, whatever its class makes of the attribute."""
 
 
@@ -34,7 +34,7 @@ def trace(error: BaseException, only_users: bool = False) -> str:
         return cut(_trace(error), _TRACE)
     except BaseException as trouble:
         # Its class does what classes don't do; where it came from can still be told.
-        frames = "".join(traceback.format_tb(_TRACEBACK(error)))
+        frames = "".join(traceback.format_tb(traceback_of(error)))
         return cut(_encodable(f"{frames}(the rest can't be told: {_name(trouble)})"), _TRACE)
 
 
@@ -117,7 +117,7 @@ def _all(one: Any, seen: set[int]) -> Iterable[Any]:
 
 
 def _is_users(error: BaseException) -> bool:
-    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(_TRACEBACK(error))]
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(traceback_of(error))]
     return any(not file.startswith((*_OWN, _PYTHONS, "<frozen")) and "site-packages" not in file for file in files)
 
 

@@ -167,6 +167,18 @@ PLACES = (
 )
 
 
+STEPS = {
+    "process": "count",
+    "open": "count",
+    "on_timer": "count",
+    "commit": "out",
+    "write": "out",
+    "prepare_commit": "out",
+    "create_committer": "out",
+}
+"""Where the step is told: those of the chain of `count` and `out`."""
+
+
 @pytest.mark.parametrize(
     "place", [pytest.param(one, marks=[] if one in PLACES[:2] else pytest.mark.full) for one in PLACES]
 )
@@ -179,6 +191,8 @@ def test_an_error_that_cannot_be_encoded_is_told(place: str, unique_name: Name, 
         assert "a note: \\udcff" in failure
         assert "in users_function" in failure
         assert failure.count("half a pair") == 1
+        if place in STEPS:
+            assert failure.splitlines()[2] == f"in step {STEPS[place]!r}"
         assert "/pipeline/runtime/" not in failure
 
 

@@ -596,3 +596,33 @@ def test_one_record_returned_bare_is_refused_and_not_taken_apart(returned: Any, 
 
 def test_a_flat_map_may_return_none() -> None:
     assert run(lambda s: s.flat_map(lambda v: [v] if v > 1 else None, id="x"), [1, 2], "x") == [2]
+
+
+# -- which step an exception came from ------------------------------------------------------------------------
+
+
+class Fails(Operator):
+    def process(self, value: Any, ctx: Any) -> Any:
+        yield value
+        raise ValueError(value)
+
+
+def no_good(value: Any) -> Any:
+    raise ValueError(value)
+
+
+FAILING: dict[str, tuple[Build, str | None]] = {
+    "a function": (lambda s: s.map(lambda v: v, id="a").map(no_good, id="b").map(lambda v: v, id="c"), "b"),
+    "a filter": (lambda s: s.process("a", Twice()).filter(no_good, id="b"), "b"),
+    "an operator": (lambda s: s.map(lambda v: v, id="a").process("b", Fails()).map(lambda v: v, id="c"), "b"),
+    "behind an operator": (lambda s: s.process("a", Twice()).map(no_good, id="b"), "b"),
+    "what has no frame": (lambda s: s.map(lambda v: v, id="a").map(int, id="b"), None),
+}
+
+
+@pytest.mark.parametrize(("build", "step"), FAILING.values(), ids=FAILING)
+def test_the_step_that_an_exception_came_from_is_told(build: Build, step: str | None) -> None:
+    chain, _ = chain_of(build)
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        chain.push("no number")
+    assert chain.step_of(caught.value) == step

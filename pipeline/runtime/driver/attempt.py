@@ -377,6 +377,8 @@ class Attempt:
             self._liveness.left(peer.connection)
             name = self._peers.name(peer)
         text = f"subtask {name} failed: {message['message']}"
+        if message["step"] is not None:
+            text += f"\nin step {message['step']!r}"
         if message["traceback"]:
             text += "\n" + message["traceback"]
         sign = {"peer": Sign.LOST_PEER, "cancelled": Sign.SPARK}.get(message["kind"], Sign.OWN_WORD)

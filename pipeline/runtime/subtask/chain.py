@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from traceback import walk_tb
+from types import FunctionType
 from typing import Any
 
 from checkpoint.codec import copied
 from checkpoint.state import BroadcastStates, FrozenLists, HeapBackend, OperatorLists, bind
 from pipeline.graph import BatchFunction, PlannedStep, StepKind, Vertex
 from pipeline.operators import KeyedOperator, Operator
+from pipeline.runtime import error_text
 from pipeline.runtime.subtask import record_batches
 from pipeline.runtime.subtask.batch_driver import BatchDriver
 from pipeline.runtime.subtask.context import Context
@@ -47,6 +50,8 @@ class Chain:
         """
         self.context = context
         self.head = vertex.head.id
+        self._steps = vertex.steps
+        self._sinks = sinks
         self.operators: dict[str, Operator] = {}
         """By step id, last first."""
         self._opened: list[str] = []
@@ -208,6 +213,19 @@ class Chain:
             for id in self._opened:
                 stack.callback(self.operators[id].close)
             self._opened = []
+
+    def step_of(self, error: BaseException) -> str | None:
+        """The step whose code an exception came from; `None` where that can't be told, or there is one step only."""
+        if len(self._steps) == 1:
+            return None
+        owners = {id(self.operators.get(step.id, step.payload)): step.id for step in self._steps}
+        owners |= {id(sink): step for step, sink in self._sinks.items()}
+        functions = {s.payload.__code__: s.id for s in self._steps if isinstance(s.payload, FunctionType)}
+        found = None
+        # The innermost counts: a step's frames lie below those of the steps that it gets its records from.
+        for frame, _ in walk_tb(error_text.traceback_of(error)):
+            found = functions.get(frame.f_code) or owners.get(id(frame.f_locals.get("self"))) or found
+        return found
 
     def snapshot(self, checkpoint_id: int) -> dict[str, Any]:
         """Operators' own state by step id; steps without are left out."""

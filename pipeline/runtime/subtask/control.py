@@ -121,11 +121,12 @@ class Control:
     def restored_epoch_committed(self, step: str, epoch: int) -> None:
         self._send("epoch_committed", step=step, epoch=epoch)
 
-    def failed(self, error: BaseException, permanent: bool = False) -> None:
+    def failed(self, error: BaseException, permanent: bool = False, step: str | None = None) -> None:
         """Say how this subtask failed; only the first time counts.
 
         Args:
             permanent: no restart can help, and the error's message says all.
+            step: that it came from, if there are several.
         """
         if self._has_failed:
             return
@@ -136,7 +137,7 @@ class Control:
         # Of errors that say what to do it helps nobody where they were raised, unless that is in the user's code.
         says_what_to_do = kind in ("permanent", "damaged", "cancelled")
         trace = error_text.trace(error, only_users=says_what_to_do)
-        self._send("failed", kind=kind, message=text, traceback=trace, where=self._where)
+        self._send("failed", kind=kind, message=text, traceback=trace, where=self._where, step=step)
 
     def closed(self) -> None:
         self._send("closed", metrics=self._metrics.report())

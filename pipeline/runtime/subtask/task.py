@@ -48,7 +48,7 @@ class Coordinator(Acknowledger, Protocol):
 
     def quiet(self) -> None: ...
 
-    def failed(self, error: BaseException) -> None: ...
+    def failed(self, error: BaseException, *, step: str | None) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Task(ABC):
             self._set_gauges()
         except BaseException as error:
             # Closing may take its time (a commit under way), and recovery needn't wait for it.
-            self.coordinator.failed(error)
+            self.coordinator.failed(error, step=self.chain.step_of(error))
             try:
                 self._close()
             except Exception:
