@@ -55,6 +55,12 @@ METRICS: Final[tuple[Metric, ...]] = (
         "at the end.",
     ),
     Metric(
+        "eventTimeIdle",
+        "gauge",
+        "",
+        "1 while the subtask is idle and holds no watermark back, else 0.",
+    ),
+    Metric(
         "recordsLate",
         "counter",
         "records",

@@ -67,6 +67,7 @@ def test_late_records_lag_and_records_ahead_are_counted(caplog: pytest.LogCaptur
     assert gauges == {
         "watermark": first + 99,
         "watermarkLagMs": 5000 + 3000 - 99,
+        "eventTimeIdle": 0,
         "recordsLate": 2,
         "recordsAhead": 1,
         "timersDropped": 0,
@@ -175,11 +176,17 @@ def test_status_tells_each_vertex_in_one_line() -> None:
             "half[0]": {"watermark": 5, "watermarkLagMs": -70_000},
             "half[1]": {"watermark": None},
             "young[0]": {},
+            "few[0]": {"watermark": 7, "eventTimeIdle": 0},
+            "few[1]": {"watermark": None, "eventTimeIdle": 1},
+            "night[0]": {"watermark": 9, "eventTimeIdle": 1},
+            "night[1]": {"watermark": None, "eventTimeIdle": 1},
         }
     )
     assert {row["vertex"]: sentence(row) for row in rows} == {
         "in": "watermark 1970-01-01 00:00:00 UTC (500), 2.5 s behind the clock, 4 records late",
         "odd": f"watermark {-(2**62)}",
         "end": "ended, 7 timers dropped at the end",
+        "few": "watermark 1970-01-01 00:00:00 UTC (7)",
+        "night": "watermark 1970-01-01 00:00:00 UTC (9)",
         "half": "no watermark in some subtasks yet",
     }

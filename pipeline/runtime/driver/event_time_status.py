@@ -18,7 +18,8 @@ COUNTED: Final = tuple(_WORDS)
 
 
 def event_time_of(subtasks: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Of every vertex that has had a watermark or counts something: its lowest watermark and the largest lag.
+    """Of every vertex that has had a watermark or counts something: its lowest watermark and the largest lag, of those
+    subtasks that aren't idle, if there are any.
 
     Args:
         subtasks: metrics by subtask, as in `JobHandle.metrics()["subtasks"]`.
@@ -28,11 +29,14 @@ def event_time_of(subtasks: Mapping[str, Mapping[str, Any]]) -> list[dict[str, A
         vertices.setdefault(name.rpartition("[")[0], []).append(values)
     rows = []
     for vertex, all_ in vertices.items():
-        watermarks = [values.get("watermark") for values in all_]
+        active = [values for values in all_ if not values.get("eventTimeIdle")] or [
+            values for values in all_ if values.get("watermark") is not None
+        ]
+        watermarks = [values.get("watermark") for values in active]
         told = [one for one in watermarks if one is not None]
         counts = {name: sum(values.get(name) or 0 for values in all_) for name in COUNTED}
         if told or any(counts.values()):
-            lags = [lag for values in all_ if (lag := values.get("watermarkLagMs")) is not None]
+            lags = [lag for values in active if (lag := values.get("watermarkLagMs")) is not None]
             lowest = min(told, default=None) if len(told) == len(watermarks) else None
             rows.append({"vertex": vertex, "watermark": lowest, "watermarkLagMs": max(lags, default=None), **counts})
     return rows

@@ -62,6 +62,7 @@ class TimeReport:
         return {
             "watermark": watermark,
             "watermarkLagMs": int(self._wall_clock() * 1000) - watermark if live and watermark is not None else None,
+            "eventTimeIdle": int(all(domain.idle for domain in domains)),
             "recordsLate": sum(domain.late for domain in self._generated),
             "recordsAhead": sum(one.generator.ahead for one in self._generated if one.generator is not None),
             "timersDropped": 0 if self._timers is None else self._timers.dropped,
