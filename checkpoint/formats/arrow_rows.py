@@ -36,12 +36,12 @@ def rows(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
 @lru_cache(maxsize=64)
 def _needs(schema: pa.Schema) -> tuple[dict[int, pa.DataType], bool]:
     """The columns that are cast, and to what; and whether values may lie outside of their types."""
-    plain = [_python(kind) for kind in schema.types]
+    plain = [python_type(kind) for kind in schema.types]
     needs = {i: kind for i, kind in enumerate(plain) if not kind.equals(schema.types[i])}
     return needs, any(name in str(schema.types) for name in ("time32", "time64", "date64"))
 
 
-def _python(kind: pa.DataType) -> pa.DataType:
+def python_type(kind: pa.DataType) -> pa.DataType:
     """The type with Python's precision: microseconds, where pyarrow would make pandas' objects or cut them."""
     if types.is_timestamp(kind) and kind.unit == "ns":
         return pa.timestamp("us", kind.tz)
@@ -52,15 +52,15 @@ def _python(kind: pa.DataType) -> pa.DataType:
     if types.is_float16(kind):
         return pa.float32()
     if types.is_struct(kind):
-        return pa.struct([one.with_type(_python(one.type)) for one in kind.fields])
+        return pa.struct([one.with_type(python_type(one.type)) for one in kind.fields])
     if types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_python(kind.value_type)))
+        return pa.list_(kind.value_field.with_type(python_type(kind.value_type)))
     if types.is_large_list(kind):
-        return pa.large_list(kind.value_field.with_type(_python(kind.value_type)))
+        return pa.large_list(kind.value_field.with_type(python_type(kind.value_type)))
     if types.is_fixed_size_list(kind):
-        return pa.list_(kind.value_field.with_type(_python(kind.value_type)), kind.list_size)
+        return pa.list_(kind.value_field.with_type(python_type(kind.value_type)), kind.list_size)
     if types.is_map(kind):
-        return pa.map_(_python(kind.key_type), kind.item_field.with_type(_python(kind.item_type)))
-    if types.is_dictionary(kind) and not _python(kind.value_type).equals(kind.value_type):
-        return _python(kind.value_type)
+        return pa.map_(python_type(kind.key_type), kind.item_field.with_type(python_type(kind.item_type)))
+    if types.is_dictionary(kind) and not python_type(kind.value_type).equals(kind.value_type):
+        return python_type(kind.value_type)
     return kind

@@ -19,7 +19,7 @@ from checkpoint.metrics import MetricSink
 from .errors import BadRecord, FolderUnavailable
 from .folder import Folder
 from .ledger import Split
-from .plain_types import plain_schema
+from .plain_types import cast, plain_schema
 
 log = logging.getLogger(f"weir.{__name__}")
 
@@ -44,6 +44,7 @@ class FormatOptions:
     columns: tuple[str, ...] | None
     on_bad_record: Literal["fail", "skip"]
     max_record_bytes: int
+    allow_truncated_timestamps: bool = False
 
 
 class FileRow:
@@ -366,16 +367,11 @@ class ParquetRows(SplitContent):
         columns = []
         for field in self._schema:
             if field.name in batch.schema.names:
-                columns.append(_cast(batch.column(field.name), field.type))
+                columns.append(cast(batch.column(field.name), field.type, self._options.allow_truncated_timestamps))
             else:
                 constant = pa.scalar(self._in_path.get(field.name), pa.string()).cast(field.type)
                 columns.append(pa.repeat(constant, len(batch)))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
-
-
-def _cast(column: pa.Array, type: pa.DataType) -> pa.Array:
-    # Nanoseconds are cut off, which Python's datetime doesn't have; anything else that doesn't fit is an error.
-    return column if column.type.equals(type) else column.cast(type, safe=not pa.types.is_timestamp(type))
 
 
 def partition_fields(path: str) -> dict[str, str | None]:
@@ -392,7 +388,13 @@ def _explained(path: str) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        raise FolderUnavailable(f"cannot read {path}: {error}. Is it whole, and of the source's format?") from error
+        truncated = "Casting from timestamp" in str(error) and "lose data" in str(error)
+        advice = (
+            "Python has no nanoseconds; FileSource(…, allow_truncated_timestamps=True) cuts them off"
+            if truncated
+            else "Is it whole, and of the source's format?"
+        )
+        raise FolderUnavailable(f"cannot read {path}: {error}. {advice}") from error
 
 
 def _shortened(content: bytes) -> str:

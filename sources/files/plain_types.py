@@ -1,38 +1,42 @@
-"""Which values Arrow's types become: those that can travel between steps."""
+"""Which types columns of files are read as: those whose values Python has exactly."""
 
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from checkpoint.formats.arrow_rows import python_type
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
     """`schema` with the types that records are cast to."""
-    return pa.schema([pa.field(field.name, plain(field.type), field.nullable) for field in schema])
+    return pa.schema([pa.field(field.name, python_type(field.type), field.nullable) for field in schema])
 
 
-def plain(type: pa.DataType) -> pa.DataType:
-    """Moments stay moments, in microseconds; dates, times, decimals, and timestamps without a time zone become text,
-    and maps lists of their entries."""
-    types = pa.types
-    if types.is_timestamp(type) and type.tz is not None:
-        return pa.timestamp("us", type.tz)
-    if types.is_temporal(type) and not types.is_duration(type):
-        return pa.string()
-    if types.is_decimal(type):
-        return pa.string()
-    if types.is_duration(type):
-        return pa.int64()
-    if types.is_float16(type):
-        return pa.float32()
-    if types.is_dictionary(type):
-        return plain(type.value_type)
-    if types.is_struct(type):
-        return pa.struct([pa.field(f.name, plain(f.type), f.nullable) for f in type.fields])
-    if types.is_map(type):
-        return pa.list_(pa.struct([("key", plain(type.key_type)), ("value", plain(type.item_type))]))
-    if types.is_list(type) or types.is_large_list(type) or types.is_fixed_size_list(type):
-        inner = plain(type.value_type)
-        return pa.list_(inner, type.list_size) if types.is_fixed_size_list(type) else pa.list_(inner)
-    if isinstance(type, pa.BaseExtensionType):
-        return plain(type.storage_type)
-    return type
+def cast(column: pa.Array, kind: pa.DataType, allow_truncated: bool) -> pa.Array:
+    """
+    Args:
+        allow_truncated: whether times may lose what is finer than the type.
+
+    Raises:
+        pa.ArrowException: a value would be another.
+    """
+    if column.type.equals(kind):
+        return column
+    if pa.types.is_float16(column.type):
+        column = column.cast(pa.float32())  # which Arrow compares
+    made = column.cast(kind, safe=not (allow_truncated and "timestamp" in str(kind)))
+    if _number(column.type) and _number(kind):
+        # Arrow checks integers, but rounds floats and makes infinities of what is too large.
+        back = made.cast(column.type, safe=False)
+        same = pc.equal(back, column)
+        if pa.types.is_floating(column.type):
+            same = pc.or_(same, pc.is_nan(column))
+        if pc.all(same).as_py() is False:
+            value = column[pc.index(same, False).as_py()]
+            raise pa.ArrowInvalid(f"{value} is no {kind}: it would be rounded to {made[pc.index(same, False).as_py()]}")
+    return made
+
+
+def _number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))

@@ -51,6 +51,8 @@ class FileSource(Source):
         active_backpressure: whether the source gate may stop this source.
         max_span_records, max_span_bytes: the most between two barriers of one subtask.
         rate_limit: records/s of the whole source; each subtask has an equal share.
+        allow_truncated_timestamps: whether timestamps of Parquet files may lose their nanoseconds, which Python doesn't
+            have (or what is finer than the type in `schema`); a file with such is an error else.
 
     Raises:
         ValueError: an option has a value that it can't have.
@@ -73,6 +75,7 @@ class FileSource(Source):
         max_span_records: int | None = None,
         max_span_bytes: int | None = None,
         rate_limit: float | None = None,
+        allow_truncated_timestamps: bool = False,
     ) -> None:
         if not isinstance(uri, str) or not uri.strip():
             raise ValueError(f'uri must be a folder such as "/data/orders" or "s3://bucket/orders", not {uri!r}')
@@ -95,8 +98,12 @@ class FileSource(Source):
         for name, number in (("split_bytes", split_bytes), ("max_record_bytes", max_record_bytes)):
             if isinstance(number, bool) or not isinstance(number, int) or number < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, not {number!r}")
-        if not isinstance(active_backpressure, bool):
-            raise ValueError(f"active_backpressure must be True or False, not {active_backpressure!r}")
+        for name, flag in (
+            ("active_backpressure", active_backpressure),
+            ("allow_truncated_timestamps", allow_truncated_timestamps),
+        ):
+            if not isinstance(flag, bool):
+                raise ValueError(f"{name} must be True or False, not {flag!r}")
         for name, limit in (("max_span_records", max_span_records), ("max_span_bytes", max_span_bytes)):
             if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
                 raise ValueError(f"{name} must be a whole number of at least 1, or None for no limit; not {limit!r}")
@@ -107,7 +114,12 @@ class FileSource(Source):
             uri=uri,
             pattern=pattern,
             format=FormatOptions(
-                format, schema, None if columns is None else tuple(columns), on_bad_record, max_record_bytes
+                format,
+                schema,
+                None if columns is None else tuple(columns),
+                on_bad_record,
+                max_record_bytes,
+                allow_truncated_timestamps,
             ),
             order=order,
             discovery_interval=interval,

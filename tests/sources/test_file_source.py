@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import random
+import tempfile
 import tracemalloc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,16 +20,36 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deadlines import eventually
+from edge_values import EVERYTHING, json_scalars
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from checkpoint.codec import decode, encode
+from checkpoint.formats.arrow_rows import rows
+from sinks.files.encoding import ParquetRows
+from sinks.files.errors import RecordRefused
 from sources import END, FileSource, SourceBatch, SourceContext, SourceReader
 from sources.files.errors import BadRecord, FileChanged, FileGone, FolderUnavailable
 from sources.files.folder import FoundFile
 from sources.files.ledger import Ledger
 from sources.position import Position
 from sources.positions import positions
+
+SCHEMA = pa.schema(
+    [
+        ("n", pa.int64()),
+        ("f", pa.float64()),
+        ("s", pa.string()),
+        ("b", pa.binary()),
+        ("day", pa.date32()),
+        ("at", pa.timestamp("us")),
+        ("price", pa.decimal256(60, 2)),
+        ("hour", pa.time64("us")),
+        ("took", pa.duration("us")),
+        ("items", pa.list_(pa.int64())),
+        ("id", pa.uuid()),
+    ]
+)
 
 
 @dataclass
@@ -64,7 +85,7 @@ def batches(reading: SourceReader, most: int = 10_000) -> Iterator[SourceBatch]:
 
 def values_of(batch: SourceBatch) -> list[Any]:
     """As the records reach an operator."""
-    return batch.values if isinstance(batch.values, list) else batch.values.to_pylist()
+    return batch.values if isinstance(batch.values, list) else rows(batch.values)
 
 
 def read(
@@ -287,22 +308,71 @@ def test_values_of_all_types_can_travel_between_steps(tmp_path: Path) -> None:
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     (value,) = read(FileSource(tmp_path.as_uri()))
     encode(value)
-    assert value.pop("moment") == moment
-    assert value.pop("abroad") == moment.replace(microsecond=123000)
     assert value == {
-        "local": "2026-11-28 12:30:00.000000",
-        "day": "2026-11-28",
-        "hour": "12:30:00.000000",
-        "price": "12.50",
-        "took": 2000,
+        "moment": moment,
+        "abroad": moment.replace(microsecond=123000),
+        "local": datetime(2026, 11, 28, 12, 30),
+        "day": date(2026, 11, 28),
+        "hour": time(12, 30),
+        "price": Decimal("12.50"),
+        "took": timedelta(seconds=2),
         "word": "x",
-        "days": ["2026-11-28", None],
-        "point": {"at": "2026-11-28", "n": 1},
-        "tags": [{"key": "k", "value": "1.5"}],
+        "days": [date(2026, 11, 28), None],
+        "point": {"at": date(2026, 11, 28), "n": 1},
+        "tags": [("k", Decimal("1.5"))],
         "raw": b"\x00",
         "small": 1.5,
         "nothing": None,
     }
+    assert decode(encode(value)) == value
+
+
+def test_nanoseconds_are_cut_off_only_if_asked_for(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"at": pa.array([1_001], pa.timestamp("ns"))}), tmp_path / "a.parquet")
+    with pytest.raises(FolderUnavailable, match=r"a.parquet.*would lose data: 1001.*allow_truncated_timestamps=True"):
+        read(FileSource(tmp_path.as_uri()))
+    cut = read(FileSource(tmp_path.as_uri(), allow_truncated_timestamps=True))
+    assert cut == [{"at": datetime(1970, 1, 1, microsecond=1)}]
+    with pytest.raises(ValueError, match="allow_truncated_timestamps must be"):
+        FileSource(tmp_path.as_uri(), allow_truncated_timestamps=1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        (pa.array([0.1]), pa.float32()),
+        (pa.array([1e300]), pa.float32()),
+        (pa.array([1.5]), pa.int64()),
+        (pa.array([2**53 + 1]), pa.float64()),
+        (pa.array([2**40]), pa.int32()),
+        (pa.array([2**63], pa.uint64()), pa.int64()),
+        (pa.array([Decimal("0.12345678901234567890")]), pa.float64()),
+        (pa.array([Decimal("1.505")]), pa.decimal128(10, 2)),
+        (pa.array([datetime(2026, 1, 1, microsecond=1)]), pa.timestamp("ms")),
+        (pa.array(["no number"]), pa.int64()),
+    ],
+    ids=str,
+)
+def test_a_schema_changes_no_value(tmp_path: Path, column: Any, kind: Any) -> None:
+    pq.write_table(pa.table({"v": column}), tmp_path / "a.parquet")
+    with pytest.raises(FolderUnavailable, match=r"cannot read a\.parquet"):
+        read(FileSource(tmp_path.as_uri(), schema=pa.schema([("v", kind)])))
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(SCHEMA.names), json_scalars | st.sampled_from(EVERYTHING)), min_size=1))
+def test_what_a_file_sink_takes_a_file_source_gives(values: list[Any]) -> None:
+    try:
+        batch = ParquetRows(SCHEMA)(values)
+    except RecordRefused:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        pq.write_table(pa.Table.from_batches([batch]), f"{folder}/a.parquet")
+        found = read(FileSource(folder))
+    expected = [{name: value.get(name) for name in SCHEMA.names} for value in values]
+    for row, other in zip(found, expected, strict=True):
+        for name in SCHEMA.names:
+            assert row[name] == other[name] or row[name] != row[name]
+            assert type(row[name]) in (type(other[name]), float if name == "f" else Decimal)
 
 
 def test_columns_can_be_chosen_and_a_schema_makes_files_alike(tmp_path: Path) -> None:
@@ -321,7 +391,7 @@ def test_folders_called_name_and_value_are_columns_where_the_file_has_none(tmp_p
     assert read(FileSource(tmp_path.as_uri())) == [{"id": 1, "day": "2026-11-28"}, {"id": 2, "day": None}]
     schema = pa.schema([("day", pa.date32()), ("id", pa.int64())])
     assert read(FileSource(tmp_path.as_uri(), schema=schema)) == [
-        {"id": 1, "day": "2026-11-28"},
+        {"id": 1, "day": date(2026, 11, 28)},
         {"id": 2, "day": None},
     ]
     assert read(FileSource(tmp_path.as_uri(), columns=["day"]))[0] == {"day": "2026-11-28"}

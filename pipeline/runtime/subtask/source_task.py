@@ -11,6 +11,7 @@ import pyarrow as pa
 from checkpoint import gate_events as events
 from checkpoint.barriers.events import Barrier
 from checkpoint.coordination.coordinator_events import CheckpointKind
+from checkpoint.formats.arrow_rows import rows
 from checkpoint.gate import SourceGate
 from pipeline.runtime.subtask import letters
 from pipeline.runtime.subtask.slices import SliceSize
@@ -117,7 +118,7 @@ class SourceTask(Task):
             )
         values = batch.values
         if isinstance(values, pa.RecordBatch) and self.chain.push_batch is None:
-            values = values.to_pylist()
+            values = rows(values)
         self._values, self._timestamps = values, batch.timestamps
         self.context.source_rows = batch.context
         self.context.source_splits = batch.splits

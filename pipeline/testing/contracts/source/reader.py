@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from checkpoint.formats.arrow_rows import rows
 from pipeline.testing.contracts.common import ContractBroken, NoMetrics, Watchdog, canonical, wire
 from sources.source import End, Source, SourceBatch, SourceContext, SourceReader
 
@@ -139,7 +140,7 @@ class RehearsedReader:
         if polled is None:
             return False
         batch = self._as_batch(polled)
-        values = batch.values if isinstance(batch.values, list) else batch.values.to_pylist()
+        values = batch.values if isinstance(batch.values, list) else rows(batch.values)
         if len(values) > most:
             raise ContractBroken(
                 "poll-keeps-max-records",
