@@ -22,7 +22,7 @@ from pipeline.runtime.driver.start_checks import check_arguments
 from pipeline.streams import Stream
 from sources.source import Source
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger(f"weir.{__name__}")
 
 
 class Pipeline:

@@ -16,6 +16,7 @@ from weir_process import await_line, started
 
 from checkpoint.config import CheckpointConfig
 from pipeline import Pipeline, PipelineError, settings
+from pipeline.broker.ports import free_ports
 from pipeline.broker.readiness import await_broker
 from pipeline.cli import main
 from pipeline.cli.script import find_pipeline
@@ -174,6 +175,25 @@ def test_a_pipeline_that_cannot_run_is_an_error_without_traceback(script: Path) 
 
 
 # -- running ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("options", "told"), [((), True), (("--quiet",), False)])
+def test_a_start_that_is_refused_says_what_it_did_unless_it_is_to_be_quiet(
+    script: Path, options: tuple[str, ...], told: bool
+) -> None:
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    script.write_text(
+        IMPORTS
+        + "from sources import KafkaSource\n"
+        + f'p = Pipeline("refused")\np.source("in", KafkaSource("{address}", topics=["a"], end="latest"))'
+        + '.sink("out", PrintSink())\n'
+    )
+    with started("run", str(script), *options) as process:
+        output, _ = process.communicate(timeout=100)
+    assert process.returncode == 1
+    assert f"Error: job 'refused' failed: PipelineError: step 'in': cannot list topics at {address}" in output
+    assert "Traceback" not in output
+    assert (" INFO    job refused: starting at 127.0.0.1:" in output) is told
 
 
 @pytest.mark.slow

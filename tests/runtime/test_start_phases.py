@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -95,6 +97,18 @@ def test_a_script_hears_of_its_job_unless_it_has_set_logging_up(
     own = "own" in before
     assert [line if own else line.split(maxsplit=2)[2] for line in lines] == expected
     assert own or all(line[4] == "-" and line[13] == ":" for line in lines), "with date and time"
+
+
+def test_everything_is_logged_through_the_one_logger() -> None:
+    root = Path(__file__).parents[2]
+    found = {
+        f"{path}: {name}"
+        for package in ("pipeline", "sources", "sinks", "checkpoint")
+        for path in (root / package).rglob("*.py")
+        for name in re.findall(r"getLogger\(([^)]+)\)", path.read_text())
+        if name != "LOGGER" and not name.startswith(('f"weir.', '"weir.', '"py4j'))
+    }
+    assert found == set()
 
 
 def test_a_level_that_does_not_exist_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

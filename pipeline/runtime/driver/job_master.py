@@ -168,7 +168,15 @@ class JobMaster:
                 *(self._o.name, spark.version, spark.master, self._o.plan.subtasks),
             )
             self._attempts(storage, config, positions, spark)
-        except (PipelineError, NotEnoughSlots, StorageError, owners.Fenced, ValueError, OSError, RuntimeError) as error:
+        except (
+            PipelineError,
+            NotEnoughSlots,
+            StorageError,
+            PermanentFailure,
+            ValueError,
+            OSError,
+            RuntimeError,
+        ) as error:
             self._end("failed", error_text.summary(error))
         except BaseException as error:
             # Code of the user's runs here, too: sources and sinks check themselves.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from pipeline.errors import NotEnoughSlots
 from pipeline.graph import Plan
 
+_LOG = logging.getLogger(f"weir.{__name__}")
 _REGISTRATION = 30.0
 """How long the executors of a cluster may take to register before slots count as missing."""
 _SETTLED = 5.0
@@ -17,6 +19,8 @@ no more will."""
 _REPLACEMENT = 60.0
 """How long a lost executor may take to be replaced, or its host to come back."""
 _POLL = 0.1
+_TELL = 2.0
+"""Seconds after which the log says that slots are waited for."""
 
 
 def free_slots(context: Any) -> int:
@@ -53,13 +57,16 @@ def _wait(context: Any, plan: Plan, longest: float, settled: float | None, stop:
     """`settled`: slots that have not changed for so many seconds are all there will be."""
     stop = stop or threading.Event()
     start = changed = time.monotonic()
-    before = 0
+    before, told = 0, False
     while (slots := free_slots(context)) < plan.subtasks and not stop.is_set():
         now = time.monotonic()
         if slots != before:
             before, changed = slots, now
         if now - start >= longest or (settled is not None and slots and now - changed >= settled):
             raise _not_enough(context, plan, slots)
+        if not told and now - start >= _TELL:
+            told = True
+            _LOG.info("waiting for slots: Spark at %s has %d of %d so far", context.master, slots, plan.subtasks)
         stop.wait(_POLL)
 
 

@@ -12,7 +12,7 @@ from checkpoint.waiting import Waiting
 from checkpoint.watermarks import MAX_WATERMARK, WatermarkCombiner
 from pipeline.runtime.subtask.time_domain import TimeDomain
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger(f"weir.{__name__}")
 HELD_BACK: Final = 10.0
 """Seconds without a new watermark after which the subtask says who holds back others."""
 STANDS_STILL: Final = 60.0
