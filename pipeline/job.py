@@ -80,6 +80,8 @@ class Pipeline:
         self.buffers = given.buffer_config(buffers)
         self.stop_grace = _grace(given.value("stop_grace", stop_grace), given.origin("stop_grace"))
         self._graph = Graph()
+        self._newest: JobHandle | None = None
+        """Kept so that tests that wait for the job find it, also where nobody else does."""
 
     def source(self, id: str, source: Source, parallelism: int | None = None) -> Stream:
         """Add a source under a stable id."""
@@ -137,7 +139,8 @@ class Pipeline:
         )
         for warning in unused_streams(self._graph):
             _LOG.warning("job %s: %s", self.name, warning)
-        return JobHandle._start(options)
+        self._newest = JobHandle._start(options)
+        return self._newest
 
     def options(
         self,

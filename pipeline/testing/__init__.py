@@ -4,19 +4,23 @@ from pipeline.testing import failpoints
 from pipeline.testing.clock import ManualClock
 from pipeline.testing.contracts import ContractBroken, SinkUnderTest, check_sink_contract, check_source_contract
 from pipeline.testing.harness import OperatorHarness
+from pipeline.testing.jobs import JobEnded
 from pipeline.testing.kafka import KafkaBroker, KafkaRecord
 from pipeline.testing.kafka_cluster import KafkaCluster
+from pipeline.testing.schema_registry import SchemaRegistry
 from pipeline.testing.sink import TestingSink
 from pipeline.testing.source import AbortError, TestingSource
 
 __all__ = [
     "AbortError",
     "ContractBroken",
+    "JobEnded",
     "KafkaBroker",
     "KafkaCluster",
     "KafkaRecord",
     "ManualClock",
     "OperatorHarness",
+    "SchemaRegistry",
     "SinkUnderTest",
     "TestingSink",
     "TestingSource",

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import time
+import weakref
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from checkpoint import failpoints as mechanism
 from checkpoint.failpoints import KNOWN, Action, Failpoint, InjectedFailure, active
+from pipeline.testing.jobs import await_in_job, jobs_here
 
 __all__ = ["KNOWN", "Armed", "InjectedFailure", "active", "clear", "crash", "fail", "hold", "stall"]
 
@@ -38,6 +39,7 @@ class Armed:
         self._point = point
         self._own_directory = own_directory
         self._final: int | None = None
+        self._ended_before = weakref.WeakSet(job for job in jobs_here() if job.ended.is_set())
 
     def wake(self) -> None:
         """Arm it now, also in the jobs that run, if it was made asleep. Once only."""
@@ -60,16 +62,17 @@ class Armed:
             timeout: seconds.
 
         Raises:
+            JobEnded: all jobs of this process that ran since it was armed have ended; says how.
             TimeoutError: it has not.
         """
-        deadline = time.monotonic() + timeout
-        while not self.fired:
-            if time.monotonic() >= deadline:
-                raise TimeoutError(
-                    f"failpoint {self._point.name} was reached {self.hits} times in {timeout:g} s, "
-                    f"but acts at hit {self._point.nth}"
-                )
-            time.sleep(_POLL_S)
+        await_in_job(
+            lambda: self.fired,
+            timeout,
+            lambda: [job for job in jobs_here() if job not in self._ended_before],
+            lambda when: (
+                f"failpoint {self._point.name} was reached {self.hits} times{when}, but acts at hit {self._point.nth}"
+            ),
+        )
 
     def release(self) -> None:
         """Let what `hold` holds, now or later, go on."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
 from checkpoint.codec import copied, decode, encode, encode_key
 from checkpoint.elements import ChannelName, EdgeName
 from checkpoint.key_groups import key_group
-from checkpoint.state import HeapBackend, read_batches
+from checkpoint.state import BroadcastState, HeapBackend, StateAccessError, descriptors_of, read_batches
 from checkpoint.state.operator_lists import shared_out
 from checkpoint.watermarks import MAX_WATERMARK
 from pipeline.graph import PlannedStep, StepKind, Vertex
@@ -25,7 +26,18 @@ _MAX_PARALLELISM = 128
 _STEP = "operator"
 _INPUT = ChannelName(EdgeName("test", _STEP, ""), 0, 0)
 
-Broadcast: TypeAlias = Literal["process", "process_connected"] | None
+Method: TypeAlias = Literal["process", "process_connected"]
+Broadcast: TypeAlias = Method | None
+
+
+class SourceFields(TypedDict, total=False):
+    """What a Kafka source tells of a record."""
+
+    topic: str
+    partition: int
+    offset: int
+    headers: Sequence[tuple[str, bytes | None]]
+    kafka_key: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,21 +153,30 @@ class OperatorHarness:
     def _emit(self, output: Any) -> None:
         self.outputs.append(copied(output))
 
-    def process(self, value: Any, key: Any = None, timestamp: int | None = None) -> list[Any]:
-        """Process one record; returns what it emitted. `timestamp`: milliseconds since the epoch.
+    def process(
+        self, value: Any, key: Any = None, timestamp: int | None = None, **source: Unpack[SourceFields]
+    ) -> list[Any]:
+        """Process one record; returns what it emitted.
 
         Timers that it sets for a time that has passed fire at the next `watermark` or `advance_time`.
+
+        Args:
+            timestamp: milliseconds since the epoch.
+            source: what `ctx` tells of the record in a step that is chained to its source: topic, partition, offset,
+                headers and kafka_key, as far as they are given.
 
         Raises:
             EncodingError: the record, its key or an output couldn't travel in a channel.
         """
-        return self._process("process", value, key, timestamp)
+        return self._process("process", value, key, timestamp, source)
 
-    def process_connected(self, value: Any, key: Any = None, timestamp: int | None = None) -> list[Any]:
+    def process_connected(
+        self, value: Any, key: Any = None, timestamp: int | None = None, **source: Unpack[SourceFields]
+    ) -> list[Any]:
         """Process one record of the second of two connected streams; like `process`."""
-        return self._process("process_connected", value, key, timestamp)
+        return self._process("process_connected", value, key, timestamp, source)
 
-    def _process(self, method: str, value: Any, key: Any, timestamp: int | None) -> list[Any]:
+    def _process(self, method: Method, value: Any, key: Any, timestamp: int | None, source: SourceFields) -> list[Any]:
         context = self._context
         self._leave_record()
         context.timestamp = timestamp
@@ -169,7 +190,21 @@ class OperatorHarness:
         before = len(self.outputs)
         push = self._chain.push if method == "process" else self._chain.push_connected
         assert push is not None
-        push(copied(value))
+        _check_source_fields(source)
+        context.row, context.source_rows = 0, [_SourceRecord(source)] if source else None
+        try:
+            push(copied(value))
+        except StateAccessError as error:
+            states = descriptors_of(type(self.operator)).values()
+            if broadcast or not any(isinstance(state, BroadcastState) for state in states):
+                raise
+            name = type(self.operator).__name__
+            raise StateAccessError(
+                f"{error}. If {method} gets the records of a broadcast stream, tell the harness: "
+                f'OperatorHarness({name}(…), broadcast="{method}")'
+            ) from error
+        finally:
+            context.source_rows = None
         return self.outputs[before:]
 
     def watermark(self, timestamp: int) -> list[Any]:
@@ -256,6 +291,27 @@ class OperatorHarness:
         self._context.timestamp = self._context.key_bytes = None
         if self._backend is not None:
             self._backend.clear_current_key()
+
+
+def _check_source_fields(given: Mapping[str, Any]) -> None:
+    known = SourceFields.__annotations__
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, ["value", "key", "timestamp", *known], 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"there is no {name!r}: give key, timestamp, {', '.join(known)}{hint}")
+
+
+class _SourceRecord:
+    def __init__(self, fields: SourceFields) -> None:
+        self._fields: dict[str, Any] = dict(fields)
+        if "headers" in fields:
+            self._fields["headers"] = list(fields["headers"])
+
+    def __getattr__(self, name: str) -> Any:
+        if name in SourceFields.__annotations__ and name in self._fields:
+            return self._fields[name]
+        raise AttributeError(f"ctx.{name} is not known of this record: give harness.process(…, {name}=…)")
 
 
 class _HarnessContext(Context):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from pipeline.testing.directory import shared_directory
+from pipeline.testing.jobs import await_in_job, jobs_here
 from sources.source import END, Source, SourceBatch, SourceContext, SourceReader
 
 _POLL_S: Final = 0.01
@@ -101,13 +102,15 @@ class TestingSource(Source):
             timeout: seconds.
 
         Raises:
+            JobEnded: all jobs of this process that read the source have ended; says how.
             TimeoutError: none does.
         """
-        deadline = time.monotonic() + timeout
-        while not (self._directory / f"paused-{_releases(self._directory) + 1}").exists():
-            if time.monotonic() >= deadline:
-                raise TimeoutError(f"no TestingSource.PAUSE() was reached within {timeout:g} s")
-            time.sleep(_POLL_S)
+        await_in_job(
+            lambda: (self._directory / f"paused-{_releases(self._directory) + 1}").exists(),
+            timeout,
+            lambda: [job for job in jobs_here() if job.runs(self)],
+            lambda when: f"no TestingSource.PAUSE() was reached{when}",
+        )
 
     def create_reader(self, ctx: SourceContext) -> SourceReader:
         mine = {k: v for k, v in enumerate(self._partitions) if k % ctx.parallelism == ctx.subtask}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from schema_registry import SchemaRegistry
+
+from pipeline.testing import SchemaRegistry
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import pytest
 from edge_values import EVERYTHING, anything, same
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from schema_registry import SchemaRegistry
 
 from checkpoint.formats import NotInFormat
+from pipeline.testing import SchemaRegistry
 from sources import Avro
 
 ORDER = {"type": "record", "name": "Order", "namespace": "shop", "fields": [{"name": "id", "type": "long"}]}

@@ -11,10 +11,10 @@ from uuid import UUID
 
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from schema_registry import SchemaRegistry
 
 from checkpoint.codec import decode, encode
 from checkpoint.formats import NotInFormat, RegistryFormat, RegistryUnavailable, SchemaRefused
+from pipeline.testing import SchemaRegistry
 from sources import Avro, JsonSchema, Protobuf
 
 ORDER = {

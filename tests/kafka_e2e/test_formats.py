@@ -9,10 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from kafka_job import EXACT, RunningSum, Stage, expected, records
-from schema_registry import SchemaRegistry
 
 from pipeline import CheckpointConfig, Pipeline, RestartStrategy
-from pipeline.testing import failpoints
+from pipeline.testing import SchemaRegistry, failpoints
 from sources import ArrowJson, Avro
 
 pytestmark = pytest.mark.timeout(240)

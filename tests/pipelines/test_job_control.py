@@ -30,7 +30,7 @@ from small_job import (
 )
 
 from pipeline import JobCancelled, JobFailed, Operator, Pipeline, RestartStrategy
-from pipeline.testing import TestingSink, TestingSource, failpoints
+from pipeline.testing import JobEnded, TestingSink, TestingSource, failpoints
 
 Name = Callable[[str], str]
 SUPPORT = Path(__file__).parent.parent / "support"
@@ -76,6 +76,21 @@ def test_a_job_that_ends_says_how_much_went_in_and_out(
     p.run(spark=spark, timeout=WAIT)
     (said,) = [record for record in caplog.records if "finished" in record.getMessage()]
     assert (said.getMessage(), said.levelname) == (f"job {name} finished: 30 in, 0 out", "WARNING")
+
+
+def test_who_waits_for_a_source_or_a_failpoint_is_told_that_the_job_has_failed(unique_name: Name, spark: Any) -> None:
+    def fail(value: Any) -> Any:
+        raise ValueError("no such thing")
+
+    source = TestingSource([1, TestingSource.PAUSE()])
+    p = Pipeline(unique_name("job"), restart=RestartStrategy.none())
+    p.source("in", source).map(fail).sink("out", TestingSink())
+    with failpoints.fail("committer.before_commit") as point:
+        p.start(spark=spark)
+        with pytest.raises(JobEnded, match=r"PAUSE\(\) was reached, and won't be: job .* is failed: (.|\n)*no such"):
+            source.wait_until_paused(300.0)
+        with pytest.raises(JobEnded, match=r"committer\.before_commit was reached 0 times"):
+            point.wait(300.0)
 
 
 def test_a_final_checkpoint_that_fails_is_taken_again(tmp_path: Path, unique_name: Name, spark: Any) -> None:

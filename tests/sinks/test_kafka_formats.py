@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from kafka_sink_helpers import FolderStaging, Job, batch
-from schema_registry import SchemaRegistry
 
+from pipeline.testing import SchemaRegistry
 from sinks import Avro
 from sinks.kafka.errors import RecordRefused
 from sinks.kafka.segments import read_segment

@@ -7,9 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from schema_registry import SchemaRegistry
 
-from pipeline.testing import KafkaBroker
+from pipeline.testing import KafkaBroker, SchemaRegistry
 from sources import ArrowJson, Avro, KafkaSource
 from sources.kafka import BadRecord
 

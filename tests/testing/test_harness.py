@@ -507,3 +507,53 @@ def test_an_operator_without_a_key_has_no_timers() -> None:
 
     with pytest.raises(StateAccessError, match="derive the operator from KeyedOperator"):
         OperatorHarness(Sets()).process(1)
+
+
+# -- what a source tells of a record, and what the harness has to be told ---------------------------------------------
+
+
+class TellsOrigin(Operator):
+    def process(self, value: Any, ctx: Any) -> Any:
+        yield [ctx.topic, ctx.partition, ctx.offset, [list(header) for header in ctx.headers], ctx.kafka_key]
+
+    def process_connected(self, value: Any, ctx: Any) -> Any:
+        yield ctx.offset
+
+    def on_watermark(self, timestamp: int, ctx: Any) -> Any:
+        yield hasattr(ctx, "offset")
+
+
+def test_a_record_may_have_what_its_source_tells_of_it() -> None:
+    harness = OperatorHarness(TellsOrigin())
+    found = harness.process(
+        1, topic="orders", partition=3, offset=17, headers=[("trace", b"x"), ("none", None)], kafka_key="ann"
+    )
+    assert found == [["orders", 3, 17, [["trace", b"x"], ["none", None]], "ann"]]
+    assert harness.process_connected(1, offset=5) == [5]
+    assert harness.watermark(1) == [False]
+
+
+def test_what_was_not_given_of_a_record_is_named() -> None:
+    harness = OperatorHarness(TellsOrigin())
+    with pytest.raises(AttributeError, match=r"ctx.partition is not known of this record: give harness.process\("):
+        harness.process(1, topic="orders")
+    with pytest.raises(TypeError, match=r"there is no 'ofset'.*did you mean 'offset'"):
+        harness.process(1, ofset=3)  # type: ignore[call-arg]
+
+
+class WritesRules(Operator):
+    rules = BroadcastState[str, Any]()
+
+    def process(self, value: Any, ctx: Any) -> Any:
+        yield self.rules.get(value)
+
+    def process_connected(self, value: Any, ctx: Any) -> Any:
+        self.rules[value] = 1
+
+
+def test_a_harness_that_was_not_told_of_a_broadcast_stream_says_how_to() -> None:
+    with pytest.raises(StateAccessError, match=r'OperatorHarness\(WritesRules\(…\), broadcast="process_connected"\)'):
+        OperatorHarness(WritesRules()).process_connected("a")
+    harness = OperatorHarness(WritesRules(), broadcast="process_connected")
+    harness.process_connected("a")
+    assert harness.process("a") == [1]

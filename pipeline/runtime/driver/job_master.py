@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 import uuid
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -61,10 +62,19 @@ _RECOVERIES = 999
 """Restarts that are remembered beside the newest."""
 
 
+_MASTERS: weakref.WeakSet[JobMaster] = weakref.WeakSet()
+
+
+def jobs_here() -> list[JobMaster]:
+    """The jobs of this process that run or are still referred to, in no set order."""
+    return list(_MASTERS)
+
+
 class JobMaster:
     """Runs a job in a thread of its own. What it publishes is read by `JobHandle`."""
 
     def __init__(self, options: JobOptions):
+        _MASTERS.add(self)
         self._o = options
         self.status = "created"
         self.restarts = 0
@@ -138,6 +148,14 @@ class JobMaster:
     def stopped(self) -> bool:
         """Its last checkpoint is complete, since somebody stopped it."""
         return self._stopped
+
+    @property
+    def name(self) -> str:
+        return self._o.name
+
+    def runs(self, payload: object) -> bool:
+        """Whether it has a step with this very source, sink, operator or function."""
+        return any(step.payload is payload for vertex in self._o.plan.vertices for step in vertex.steps)
 
     def records(self) -> tuple[int, int]:
         """How many its sources have read and its sinks have taken, in the current attempt."""

@@ -1,4 +1,4 @@
-"""A schema registry in memory: the part of the REST interface that confluent-kafka's client uses, over real HTTP."""
+"""`SchemaRegistry`: a schema registry in memory, over real HTTP, for tests of jobs with `Avro` and the like."""
 
 from __future__ import annotations
 
@@ -10,23 +10,30 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
-from avro.schema import parse as parse_avro
-
 
 class Refused(Exception):
+    """An answer other than 200; `code` is the registry's own."""
+
     def __init__(self, status: int, code: int, message: str) -> None:
         super().__init__(message)
         self.status, self.code = status, code
 
 
 class SchemaRegistry:
-    """`with SchemaRegistry() as registry:` serves at `registry.url` until it is left.
+    """The part of the REST interface that confluent-kafka's client uses, on a free port of 127.0.0.1, in a thread of
+    this process; the subtasks of a local job reach it.
+
+        with SchemaRegistry() as registry:
+            KafkaSource(servers, topics=["orders"], value_format=Avro(registry.url))
 
     Avro schemas are compared as a registry with compatibility BACKWARD does; others are always compatible.
     """
 
     def __init__(self, user: str | None = None, password: str = "") -> None:
+        """
+        Args:
+            user: with it every request has to give user and password.
+        """
         self.requests: list[str] = []
         """Method and path of each, in order."""
         self.fail_with: int | None = None
@@ -48,12 +55,19 @@ class SchemaRegistry:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def register(self, subject: str, schema: str | dict[str, Any], kind: str = "AVRO") -> int:
-        """The schema's id."""
+        """Register a schema, and return its id.
+
+        Args:
+            kind: "AVRO", "JSON" or "PROTOBUF".
+
+        Raises:
+            Refused: it isn't compatible with the subject's last one.
+        """
         text = schema if isinstance(schema, str) else json.dumps(schema)
         return int(self._register(subject, {"schema": text, "schemaType": kind})["id"])
 
     def schemas(self, subject: str) -> list[str]:
-        """All versions."""
+        """All versions of a subject."""
         return [self._schemas[id - 1]["schema"] for id in self._subjects.get(subject, ())]
 
     def __enter__(self) -> SchemaRegistry:
@@ -142,9 +156,13 @@ class SchemaRegistry:
     def _compatible(self, ids: list[int], body: dict[str, Any]) -> bool:
         if not ids or body.get("schemaType", "AVRO") != "AVRO":
             return True
+        from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
+        from avro.schema import parse as parse_avro
+
         reader, writer = parse_avro(body["schema"]), parse_avro(self._schemas[ids[-1] - 1]["schema"])
-        found = ReaderWriterCompatibilityChecker().get_compatibility(reader, writer)
-        return found.compatibility is SchemaCompatibilityType.compatible
+        checker: Any = ReaderWriterCompatibilityChecker()  # type: ignore[no-untyped-call]
+        found = checker.get_compatibility(reader, writer)
+        return bool(found.compatibility is SchemaCompatibilityType.compatible)
 
 
 def _plain(body: dict[str, Any]) -> dict[str, Any]:
