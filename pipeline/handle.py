@@ -45,6 +45,7 @@ class JobHandle:
         except OSError as error:
             _LOG.warning("job %s can't be asked from outside: %s", options.name, error)
         else:
+            master.address = handle._operations.address
             _LOG.info("job %s: starting at %s", options.name, handle.address)
         signals.watch(handle._watched)
         master.start()

@@ -109,6 +109,7 @@ class Pipeline:
         rewind: bool = False,
         allow_unclaimed: bool = False,
         ignore_in_flight: int | None = None,
+        take_over: bool = False,
     ) -> JobHandle:
         """Start the job and return at once.
 
@@ -125,6 +126,8 @@ class Pipeline:
             ignore_in_flight: id of the checkpoint to be restored: records that were in flight in it are **lost**. For a
                 checkpoint whose channel state is damaged, or has records of an edge that the pipeline doesn't have any
                 more. How many are dropped on each edge is logged.
+            take_over: end the driver that runs this job now, and go on from its newest checkpoint. Without it such a
+                start is refused; after a crash nothing is needed.
 
         Raises:
             PipelineError: the pipeline can't run as written.
@@ -136,6 +139,7 @@ class Pipeline:
             rewind=rewind,
             allow_unclaimed=allow_unclaimed,
             ignore_in_flight=ignore_in_flight,
+            take_over=take_over,
         )
         for warning in unused_streams(self._graph):
             _LOG.warning("job %s: %s", self.name, warning)
@@ -151,6 +155,7 @@ class Pipeline:
         rewind: bool,
         allow_unclaimed: bool,
         ignore_in_flight: int | None,
+        take_over: bool = False,
     ) -> JobOptions:
         """All that a start with these arguments goes by (see `start`).
 
@@ -175,6 +180,7 @@ class Pipeline:
             allow_unclaimed,
             ignore_in_flight,
             spark,
+            take_over,
             self.stop_grace,
         )
 
@@ -187,6 +193,7 @@ class Pipeline:
         rewind: bool = False,
         allow_unclaimed: bool = False,
         ignore_in_flight: int | None = None,
+        take_over: bool = False,
         timeout: float | timedelta | None = None,
     ) -> JobHandle:
         """Start the job and wait for its end. Ctrl-C and SIGTERM stop it behind a last checkpoint (see
@@ -205,6 +212,7 @@ class Pipeline:
                 rewind=rewind,
                 allow_unclaimed=allow_unclaimed,
                 ignore_in_flight=ignore_in_flight,
+                take_over=take_over,
             )
             try:
                 handle.wait(timeout)

@@ -20,7 +20,7 @@ import socket
 import time
 from collections.abc import Callable, Generator, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from checkpoint.errors import PermanentFailure
 from checkpoint.storage import savepoints
@@ -30,7 +30,17 @@ from checkpoint.storage.sealed import BrokenSeal, seal, unseal
 from checkpoint.storage.source_starts import SourceStart
 from checkpoint.storage.storage import CheckpointStorage, StorageError
 
-__all__ = ["Claim", "Fenced", "check", "claim", "claiming", "record_nothing_given_up", "record_restored", "who"]
+__all__ = [
+    "Claim",
+    "Fenced",
+    "check",
+    "claim",
+    "claiming",
+    "description",
+    "record_nothing_given_up",
+    "record_restored",
+    "who",
+]
 
 _ATTEMPTS: Final = 30
 _LONGEST_PAUSE: Final = 2.0
@@ -47,17 +57,19 @@ def claim(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.time,
     rng: random.Random | None = None,
+    address: str = "",
 ) -> Claim:
     """Claim the job: its older owners are fenced once this returns.
 
     Args:
         clock: seconds since 1970, for the claim's readers.
         rng: makes the claim's uuid and the pauses.
+        address: where the owner can be asked on its host; for the claim's readers, too.
 
     Raises:
         StorageError: the folder can't be used, or others claim the job over and over.
     """
-    steps = claiming(storage, clock, rng or random.SystemRandom())
+    steps = claiming(storage, clock, rng or random.SystemRandom(), address)
     while True:
         try:
             pause = next(steps)
@@ -69,14 +81,14 @@ def claim(
 
 
 def claiming(
-    storage: CheckpointStorage, clock: Callable[[], float], rng: random.Random
+    storage: CheckpointStorage, clock: Callable[[], float], rng: random.Random, address: str = ""
 ) -> Generator[float, None, Claim]:
     """The steps of `claim`, one operation on the storage each; yields how many seconds to wait before the next."""
     for attempt in range(_ATTEMPTS):
         epoch = next_epoch(storage.claims(), storage.folders())
         yield 0.0
         mine = Claim(epoch, f"{rng.getrandbits(128):032x}")
-        storage.put(mine.path, _description(mine, clock()))
+        storage.put(mine.path, _description(mine, clock(), address))
         yield 0.0
         if not rivals(mine, storage.claims()):
             return mine
@@ -165,8 +177,18 @@ def check(storage: CheckpointStorage, mine: Claim) -> None:
         )
 
 
-def _description(mine: Claim, now: float) -> bytes:
-    return seal({"epoch": mine.epoch, "uuid": mine.uuid, "host": socket.gethostname(), "pid": os.getpid(), "time": now})
+def _description(mine: Claim, now: float, address: str) -> bytes:
+    process = {"host": socket.gethostname(), "pid": os.getpid(), "time": now, "address": address}
+    return seal({"epoch": mine.epoch, "uuid": mine.uuid, **process})
+
+
+def description(storage: CheckpointStorage, claim: Claim) -> dict[str, Any]:
+    """What a claim's file says: `host`, `pid`, `time`, `address`; empty if it is gone or damaged."""
+    data = storage.get(claim.path)
+    try:
+        return {} if data is None else unseal(data)
+    except BrokenSeal:
+        return {}
 
 
 def who(storage: CheckpointStorage, other: Claim) -> str:

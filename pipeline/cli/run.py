@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @start_options
+@click.option("--take-over", is_flag=True, help="End the driver that runs this job now, and go on here.")
 @click.option(
     "--grace",
     type=click.FloatRange(min=0),
@@ -37,6 +38,7 @@ def run(
     ignore_in_flight: int | None,
     quiet: bool,
     grace: float | None,
+    take_over: bool,
 ) -> None:
     """Run the Pipeline in FILE: that called NAME, or the only one.
 
@@ -61,6 +63,7 @@ def run(
                 rewind=rewind,
                 allow_unclaimed=allow_unclaimed,
                 ignore_in_flight=ignore_in_flight,
+                take_over=take_over,
             )
         except PipelineError as error:
             raise click.ClickException(str(error)) from error

@@ -97,7 +97,7 @@ def test_of_two_drivers_the_later_one_owns_the_job_and_the_earlier_one_stops(sta
     slow, fast = {"rate_limit": 5}, {"rate_limit": RATE}  # the slow one would take minutes, however loaded the machine
     earlier = kafka_driver.start(stage, source=slow)
     eventually(lambda: len(storage_of(stage).complete()) > 0, timeout=60)
-    later = kafka_driver.start(stage, source=fast)
+    later = kafka_driver.start(stage, source=fast, take_over=True)
     stopped, finished = kafka_driver.end(earlier), kafka_driver.end(later)
     assert stopped["status"] == "failed"
     assert "newer owner" in stopped["failure"]

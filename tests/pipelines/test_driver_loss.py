@@ -248,7 +248,7 @@ def test_a_driver_started_while_another_runs_takes_the_job_over(
     job.await_completed(rng.randint(1, 4))
     wait(rng, 0, 0.3)
     job.checkpoints = 1
-    job.start("later")
+    job.start("later", take_over=True)
     job.assert_stopped("earlier", by="later")
     assert job.end("later") == {"status": "finished", "restarts": 0, "failure": None}
     job.assert_exact()
@@ -277,7 +277,7 @@ def test_a_driver_that_stalls_while_another_takes_the_job_over_stops_when_it_goe
     wait(rng, 0, 0.3)
     job.stall("stalled", whole)
     job.checkpoints = 1 if until_finished else job.completed + 40
-    job.start("later")
+    job.start("later", take_over=True)
     if until_finished:
         assert job.end("later")["status"] == "finished"
     else:

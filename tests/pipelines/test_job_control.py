@@ -261,7 +261,7 @@ def test_a_request_that_the_job_does_not_live_to_serve_is_refused(
 # -- names ----------------------------------------------------------------------------------------------------
 
 
-def test_a_second_job_of_the_same_name_takes_over_and_the_first_one_stops(
+def test_a_second_job_of_the_same_name_takes_over_if_it_says_so_and_the_first_one_stops(
     tmp_path: Path, unique_name: Name, spark: Any
 ) -> None:
     sink, source, name = TestingSink(tmp_path / "sink"), paused_source(tmp_path), unique_name("job")
@@ -269,7 +269,11 @@ def test_a_second_job_of_the_same_name_takes_over_and_the_first_one_stops(
     with running(first, spark) as stalled:
         source.wait_until_paused(WAIT)
         stalled.checkpoint(WAIT)
-        with running(small_job(name, tmp_path, source, sink), spark) as handle:
+        refused = failure_of(small_job(name, tmp_path, source, sink), spark)
+        assert f"job {name!r} runs already, in process {os.getpid()} on host" in refused
+        assert "start with --take-over, or start(take_over=True)" in refused
+        stalled.checkpoint(WAIT)  # goes on as before
+        with running(small_job(name, tmp_path, source, sink), spark, take_over=True) as handle:
             with pytest.raises(JobFailed) as caught:
                 stalled.wait(WAIT)
             source.release()

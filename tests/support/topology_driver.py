@@ -39,6 +39,7 @@ def start(
     label: str = "",
     crash: str | None = None,
     nth: int = 1,
+    take_over: bool = False,
     **options: Any,
 ) -> subprocess.Popen[str]:
     """Start a driver that runs the job to its end.
@@ -47,6 +48,7 @@ def start(
         checkpoints: how many have to complete before the sources end.
         label: of this driver; among all that the job has it must be the only one, if `family` is asked for it.
         crash: the failpoint that the driver is killed at.
+        take_over: from a driver that lives.
         options: of the job's `CheckpointConfig`.
     """
     arguments = {
@@ -58,6 +60,7 @@ def start(
         "label": label,
         "crash": crash,
         "nth": nth,
+        "take_over": take_over,
         "options": options,
     }
     return subprocess.Popen(
@@ -101,7 +104,7 @@ def main(arguments: dict[str, Any]) -> None:
         failpoints.crash(arguments["crash"], nth=arguments["nth"], directory=folder / "failpoint")
     name, parallelism, shape = arguments["name"], arguments["parallelism"], arguments["shape"]
     job = build(name, folder / "checkpoints", sink, schedule, parallelism, shape, **arguments["options"])
-    handle = job.start()
+    handle = job.start(take_over=arguments["take_over"])
     try:
         handle.wait()
     except JobFailed:

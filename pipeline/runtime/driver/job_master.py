@@ -34,6 +34,7 @@ from pipeline.runtime.driver.checkpoint_stats import CheckpointHistory
 from pipeline.runtime.driver.cleanup import Cleanup
 from pipeline.runtime.driver.failures import AttemptFailed
 from pipeline.runtime.driver.job_options import JobOptions
+from pipeline.runtime.driver.living import refuse_living_owner
 from pipeline.runtime.driver.recovery import Recovery
 from pipeline.runtime.driver.restart import RestartPolicy
 from pipeline.runtime.driver.slots import await_slots, require_slots
@@ -86,6 +87,8 @@ class JobMaster:
         """The restarts but the newest."""
         self._restarted: tuple[float, float, float, Progress] | None = None
         """Of the newest when the attempt before failed and ended, when the new one began, and how far it came."""
+        self.address = ""
+        """Where the job can be asked, if it can."""
         self.ended = threading.Event()
         self.on_ended: Callable[[], None] = lambda: None
         """Called by the job's thread at the very end."""
@@ -174,6 +177,8 @@ class JobMaster:
             self.progress.start.begin("checks", time.monotonic())
             _LOG.info("job %s: checking the pipeline, its sources, sinks and checkpoints", self._o.name)
             storage, config = self._prepare()
+            if not self._o.take_over:
+                refuse_living_owner(storage, self._o.name)
             positions = StartPositions(self._o.plan, pack_plan(self._o.plan), self._say)
             # What must be refused is refused before Spark starts, which takes seconds.
             self._check_restore(storage, positions, restarted=False)
@@ -341,7 +346,7 @@ class JobMaster:
                 owners.check(storage, self._claim)
             elif number:
                 self._check_restore(storage, positions, restarted=True)
-            claim = self._claim = owners.claim(storage)
+            claim = self._claim = owners.claim(storage, address=self.address)
             point = restore_point(o, storage, number > 0, self._damaged)
             recorded, _ = recorded_starts(storage, point, "latest" if number else o.restore)
             plan = positions.plan_for(point.metadata if point else None, recorded)

@@ -27,5 +27,7 @@ class JobOptions:
     allow_unclaimed: bool
     ignore_in_flight: int | None
     spark: Any
+    take_over: bool = False
+    """From a driver that runs the job."""
     stop_grace: float = 30.0
     """Seconds that the job has for its last checkpoint once a signal has come."""

@@ -1,0 +1,144 @@
+"""Whether the job's owner still runs, as far as that can be told from here: a second start must not end it unasked.
+
+A start after a crash needs nothing, so only an owner that certainly lives is in the way.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final
+
+import psutil
+
+from checkpoint.storage import owners
+from checkpoint.storage.storage import CheckpointStorage
+from pipeline.errors import PipelineError
+from pipeline.runtime.driver.operations import NotReached, RequestFailed, ask
+from pipeline.runtime.running_jobs import running_jobs
+
+_LOG = logging.getLogger(f"weir.{__name__}")
+_PATIENCE: Final = 3.0
+"""Seconds."""
+_CLOCK_STEP: Final = 5.0
+"""Seconds that the host's clock may have been set since the owner's claim, and its process still is the owner's."""
+_OVER: Final = ("finished", "failed", "cancelled")
+
+
+class Answer(Enum):
+    """What comes from the address where an owner says it can be asked."""
+
+    RUNS = auto()
+    """The job itself has answered, and knew the secret."""
+    ENDED = auto()
+    """The job itself has answered that it has ended."""
+    SILENT = auto()
+    """Somebody listens, but who can't be told: its secret isn't known here, or it doesn't answer."""
+    NOBODY = auto()
+    """Nobody listens there."""
+    UNKNOWN = auto()
+    """There is no address, or it is another host's."""
+
+
+class Verdict(Enum):
+    LIVES = auto()
+    GONE = auto()
+    UNKNOWN = auto()
+
+
+@dataclass(frozen=True)
+class Owner:
+    """What the newest claim says of its driver."""
+
+    host: str
+    pid: int
+    time: float
+    """Of the claim, in seconds since 1970."""
+    address: str
+    """Empty if it can't be asked."""
+
+
+def judge(same_host: bool, process_there: bool, answer: Answer) -> Verdict:
+    """
+    Args:
+        same_host: the owner's host has the name of this one (containers may share a name and not their processes).
+        process_there: a process with the owner's number, which is not younger than the claim, runs here.
+    """
+    if not same_host:
+        return Verdict.UNKNOWN
+    match answer:
+        case Answer.RUNS:
+            return Verdict.LIVES
+        case Answer.ENDED | Answer.NOBODY:
+            return Verdict.GONE
+        case Answer.SILENT:
+            return Verdict.LIVES if process_there else Verdict.UNKNOWN
+        case Answer.UNKNOWN:
+            return Verdict.UNKNOWN if process_there else Verdict.GONE
+
+
+def refuse_living_owner(storage: CheckpointStorage, name: str) -> None:
+    """
+    Raises:
+        PipelineError: another driver runs the job; says which one, and what to do.
+        StorageError: the folder can't be read.
+    """
+    claim = max(storage.claims(), default=None)
+    owner = None if claim is None else _owner(storage, claim)
+    if claim is None or owner is None:
+        return
+    same_host = owner.host == socket.gethostname()
+    verdict = judge(same_host, same_host and _process_there(owner), _ask(owner) if same_host else Answer.UNKNOWN)
+    who = f"process {owner.pid} on host {owner.host}{owner.address and f', at {owner.address}'}"
+    if verdict is Verdict.LIVES:
+        raise PipelineError(
+            f"job {name!r} runs already, in {who}. `weir stop {name}` stops it there; to end it and go on here, start "
+            "with --take-over, or start(take_over=True). If both are to run, give one another pipeline name or "
+            "checkpoint folder"
+        )
+    if verdict is Verdict.UNKNOWN:
+        _LOG.warning(
+            "job %s: whether its last owner (%s) still runs can't be told from here; if it does, this start ends it",
+            name,
+            who,
+        )
+
+
+def _owner(storage: CheckpointStorage, claim: owners.Claim) -> Owner | None:
+    """`None` if the claim is gone or says nothing."""
+    said: dict[str, Any] = owners.description(storage, claim)
+    try:
+        return Owner(said["host"], said["pid"], said["time"], said.get("address", ""))
+    except KeyError:
+        return None
+
+
+def _process_there(owner: Owner) -> bool:
+    try:
+        return bool(psutil.Process(owner.pid).create_time() <= owner.time + _CLOCK_STEP)
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.Error:
+        return True
+
+
+def _ask(owner: Owner) -> Answer:
+    if not owner.address:
+        return Answer.UNKNOWN
+    host, _, port = owner.address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), _PATIENCE).close()
+    except ConnectionRefusedError:
+        return Answer.NOBODY
+    except (OSError, OverflowError, ValueError):
+        return Answer.UNKNOWN
+    try:
+        secret = next((job.secret for job in running_jobs() if job.address == owner.address), None)
+        if secret is None:
+            return Answer.SILENT
+        return Answer.ENDED if ask(owner.address, secret, "status", _PATIENCE)["status"] in _OVER else Answer.RUNS
+    except (NotReached, RequestFailed, OSError, RuntimeError) as error:
+        _LOG.debug("the job at %s gives no answer: %s", owner.address, error)
+        return Answer.SILENT

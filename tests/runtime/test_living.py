@@ -1,0 +1,120 @@
+"""Whether a job's owner still runs: from what can be seen here, and of real processes."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoint.storage import owners
+from checkpoint.storage.storage import CheckpointStorage
+from pipeline.errors import PipelineError
+from pipeline.runtime.driver import living
+from pipeline.runtime.driver.living import Answer, Verdict, judge, refuse_living_owner
+from pipeline.runtime.driver.operations import OperationsServer
+
+_RULES = {
+    (True, Answer.RUNS): Verdict.LIVES,
+    (False, Answer.RUNS): Verdict.LIVES,  # a container's, whose processes aren't seen here
+    (True, Answer.ENDED): Verdict.GONE,
+    (False, Answer.ENDED): Verdict.GONE,
+    (True, Answer.NOBODY): Verdict.GONE,  # its process has gone on to something else
+    (False, Answer.NOBODY): Verdict.GONE,
+    (True, Answer.SILENT): Verdict.LIVES,  # it is stopped, or another user's
+    (False, Answer.SILENT): Verdict.UNKNOWN,
+    (True, Answer.UNKNOWN): Verdict.UNKNOWN,
+    (False, Answer.UNKNOWN): Verdict.GONE,
+}
+
+
+@pytest.mark.parametrize(("there", "answer"), list(itertools.product([True, False], Answer)))
+def test_the_verdict_by_what_is_seen(there: bool, answer: Answer) -> None:
+    assert judge(True, there, answer) is _RULES[there, answer]
+    assert judge(False, there, answer) is Verdict.UNKNOWN  # a restart elsewhere must not need anything
+
+
+class Handle:
+    """What the operations server asks of a job."""
+
+    def __init__(self) -> None:
+        self.status = "running"
+
+
+@pytest.fixture
+def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CheckpointStorage:
+    monkeypatch.setenv("WEIR_STATE_DIR", str(tmp_path / "state"))
+    storage = CheckpointStorage((tmp_path / "checkpoints").as_uri(), "job")
+    storage.prepare()
+    return storage
+
+
+@pytest.fixture
+def server(storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Of a job that only has a status."""
+    monkeypatch.setattr(OperationsServer, "_status", lambda self: {"status": self._handle.status})
+    from pipeline.runtime.driver import operations
+
+    monkeypatch.setitem(operations._REQUESTS, "status", lambda server: {"status": server._handle.status})
+    server = OperationsServer("job", Handle())  # type: ignore[arg-type]
+    yield server
+    server.close()
+
+
+def test_a_job_without_an_owner_can_be_started(storage: CheckpointStorage) -> None:
+    refuse_living_owner(storage, "job")
+
+
+def test_a_living_owner_is_not_ended_unasked(storage: CheckpointStorage, server: Any) -> None:
+    owners.claim(storage, address=server.address)
+    with pytest.raises(PipelineError, match=r"job 'job' runs already, in process .* --take-over, or start\(take_over"):
+        refuse_living_owner(storage, "job")
+    server._handle.status = "finished"
+    refuse_living_owner(storage, "job")
+
+
+def test_an_owner_that_can_not_be_asked_counts_as_long_as_its_process_listens(
+    storage: CheckpointStorage, server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners.claim(storage, address=server.address)
+    monkeypatch.setenv("WEIR_STATE_DIR", str(tmp_path / "another user's"))
+    with pytest.raises(PipelineError, match="runs already"):
+        refuse_living_owner(storage, "job")
+
+
+def test_after_a_crash_nothing_is_needed(storage: CheckpointStorage) -> None:
+    code = (
+        "import os, sys\nfrom checkpoint.storage import owners\n"
+        "from checkpoint.storage.storage import CheckpointStorage\n"
+        "owners.claim(CheckpointStorage(sys.argv[1], 'job'), address='127.0.0.1:1')\nos.kill(os.getpid(), 9)"
+    )
+    uri = storage.uri
+    assert subprocess.run([sys.executable, "-c", code, uri], timeout=60).returncode == -9
+    assert len(storage.claims()) == 1
+    refuse_living_owner(storage, "job")
+
+
+def test_an_owner_whose_process_number_another_process_has_is_gone(
+    storage: CheckpointStorage,
+) -> None:
+    """As after a container's restart, where the driver always is process 1."""
+    owners.claim(storage, clock=lambda: time.time() - 10**6)
+    refuse_living_owner(storage, "job")
+
+
+def test_of_an_owner_on_another_host_it_is_said_that_it_can_not_be_told(
+    storage: CheckpointStorage, server: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    owners.claim(storage, address=server.address)
+    here = socket.gethostname()
+    monkeypatch.setattr(living.socket, "gethostname", lambda: "elsewhere")
+    with caplog.at_level(logging.WARNING):
+        refuse_living_owner(storage, "job")
+    assert f"on host {here}, at {server.address}) still runs can't be told from here" in caplog.text
