@@ -208,7 +208,7 @@ class JobHandle:
 
         Names and units are those of `checkpoint.metrics.METRICS`; totals are sums over subtasks of counters. Waits are
         for what lies outside of the job, such as brokers that are down: for what, in which subtask, since when (seconds
-        since 1970), the longest first.
+        since 1970), the longest first. Of "the job" they are for what takes long in a subtask, such as an `open`.
         """
         subtasks = {name: dict(values) for name, values in dict(self._master.progress.metrics).items()}
         totals = {

@@ -143,7 +143,7 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "phase",
-    [pytest.param(one, marks=[] if one in ("open", "create_committer") else pytest.mark.full) for one in PHASES],
+    [pytest.param(one, marks=[] if one == "open" else pytest.mark.full) for one in PHASES],
 )
 def test_a_phase_that_takes_longer_than_silence_may_last(
     phase: str, unique_name: Name, tmp_path: Path, spark: Any
@@ -168,6 +168,7 @@ def test_a_phase_that_takes_longer_than_silence_may_last(
     assert len(sink.records) == 30
 
 
+@pytest.mark.full
 def test_a_restore_that_takes_longer_than_silence_may_last(unique_name: Name, tmp_path: Path, spark: Any) -> None:
     long = Long(tmp_path, "restore")
     sink = Sink(long, tmp_path, fails=False)
@@ -233,6 +234,7 @@ def hold_pythons_lock() -> None:
         sum(range(200_000_000))
 
 
+@pytest.mark.full
 def test_code_that_holds_pythons_lock_is_told(
     unique_name: Name, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,8 +56,8 @@ class Control:
         self.job_over = False
         """The driver ended the attempt, and there will be no other."""
         self._has_failed = False
-        self._deployments: queue.SimpleQueue[Deployment | None] = queue.SimpleQueue()
-        """`None`: none will come."""
+        self._deployments: queue.SimpleQueue[Deployment | BaseException] = queue.SimpleQueue()
+        """Or why none will come."""
         self._deployed = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="weir-control", daemon=True)
@@ -72,10 +72,11 @@ class Control:
 
         Raises:
             Cancelled: the attempt ended before.
+            Exception: what the driver sent could not be read.
         """
         deployment = self._deployments.get()
-        if deployment is None:
-            raise Cancelled("cancelled")
+        if isinstance(deployment, BaseException):
+            raise deployment
         return deployment
 
     def close(self) -> None:
@@ -171,7 +172,7 @@ class Control:
                 _LOG.warning("the driver is gone (%s); ending this subtask", error)
                 self._end_soon()
         except BaseException as error:
-            self._deployments.put(None)
+            self._deployments.put(error)
             self._mailbox.post(letters.Failure(error))
 
     def _deliver(self, message: Message) -> None:
@@ -211,7 +212,7 @@ class Control:
 
     def _end_soon(self) -> None:
         """Ask the task thread to leave; if user code holds it, end the process."""
-        self._deployments.put(None)
+        self._deployments.put(Cancelled("cancelled"))
         self._mailbox.post(letters.Cancel())
         if not self._stop.wait(_CANCEL_GRACE):
             _LOG.warning("the task thread didn't leave within %g s of the cancel; ending the process", _CANCEL_GRACE)

@@ -1,0 +1,74 @@
+"""The subtask's side of a control connection, over a real socket pair, from its first moment on."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from pipeline.runtime.liveness import Limits
+from pipeline.runtime.subtask import control as control_module
+from pipeline.runtime.subtask import letters
+from pipeline.runtime.subtask.control import Control
+from pipeline.runtime.subtask.mailbox import Mailbox
+from pipeline.runtime.subtask.task import Cancelled
+from pipeline.runtime.subtask.task_metrics import TaskMetrics
+from pipeline.runtime.wire import ControlConnection
+
+WAIT = 30.0
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ControlConnection, Control, Mailbox]]:
+    monkeypatch.setattr(control_module, "_CANCEL_GRACE", 600.0)  # it would end this process
+    a, b = socket.socketpair()
+    mailbox = Mailbox()
+    connection = ControlConnection(a)
+    control = Control(ControlConnection(b), mailbox, TaskMetrics(), "in partition 0", Limits(pace=0.05))
+    control.start()
+    yield connection, control, mailbox
+    control.close()
+    connection.close()
+
+
+def test_signs_of_life_come_before_there_is_a_deployment(driver: tuple[ControlConnection, Control, Mailbox]) -> None:
+    connection, _, _ = driver
+    began = connection.heard_at
+    for _ in range(int(WAIT / 0.05)):
+        assert connection.receive(0.05) is None, "metrics have no name yet"
+        if connection.heard_at > began:
+            return
+    pytest.fail("no sign of life")
+
+
+def test_a_cancel_ends_the_wait_for_a_deployment(driver: tuple[ControlConnection, Control, Mailbox]) -> None:
+    connection, control, mailbox = driver
+    connection.send("cancel", job_over=True)
+    with pytest.raises(Cancelled):
+        control.await_deployment()
+    assert control.job_over
+    assert letters.Cancel() in mailbox.letters
+
+
+def test_a_driver_that_is_gone_ends_the_wait_for_a_deployment(
+    driver: tuple[ControlConnection, Control, Mailbox],
+) -> None:
+    connection, control, _ = driver
+    connection.close()
+    with pytest.raises(Cancelled):
+        control.await_deployment()
+    assert not control.job_over
+
+
+def test_a_deployment_that_cannot_be_read_is_an_error(driver: tuple[ControlConnection, Control, Mailbox]) -> None:
+    connection, control, _ = driver
+    connection.send("deploy", deployment={})
+    with pytest.raises(KeyError):
+        control.await_deployment()
+
+
+def test_what_the_task_does_is_said_at_once(driver: tuple[ControlConnection, Control, Mailbox]) -> None:
+    connection, control, _ = driver
+    control.entered("is in open() of 'totals'")
+    assert connection.receive(WAIT) == {"type": "phase", "phase": "is in open() of 'totals'"}
