@@ -150,14 +150,14 @@ class WatermarkGenerator:
         else:
             if split.jump is not None and at < split.jump - self.max_ahead:
                 self._left_out(split)  # the nearer one is the likelier one
+            if split.jump is not None and at - split.jump > self.max_ahead:
+                # Records that are far apart each look like a jump; what goes on from one is believed.
+                split.largest = max(split.largest, split.jump)
+                split.jump, split.jump_records = None, 0
             if split.jump is None:
                 split.jump, split.jump_since = at, self._clock
-            if at - split.jump <= self.max_ahead:
-                split.jump = max(split.jump, at)
-                split.jump_records += 1
-            else:
-                self.ahead += 1
-                self.last_ahead = (split.id, at)
+            split.jump = max(split.jump, at)
+            split.jump_records += 1
             split.touched = False  # so that the next record is shown to `touch`
 
     def _left_out(self, split: SplitTime) -> None:

@@ -244,6 +244,28 @@ def test_a_gap_in_the_data_is_believed_when_nothing_from_before_it_comes() -> No
     assert (source.one.emitted, source.one.ahead) == (30 * HOUR + 3, 0)
 
 
+def test_records_that_are_far_apart_do_not_count_as_ahead() -> None:
+    """As in a backlog of a sensor that tells something every two hours."""
+    source = Source("a", max_ahead=HOUR)
+    for n in range(1000):
+        source.record("a", n * 2 * HOUR)
+    source.pass_time(0.2)
+    assert (source.one.emitted, source.one.ahead) == (998 * 2 * HOUR - 1, 0)
+    source.pass_time(2)
+    assert (source.one.emitted, source.one.ahead) == (999 * 2 * HOUR - 1, 0)
+
+
+def test_a_few_records_from_the_same_future_are_left_out_together() -> None:
+    source = Source("a", max_ahead=HOUR)
+    for n in range(100):
+        source.record("a", n)
+        if n % 20 == 10:
+            for more in range(5):
+                source.record("a", 24 * HOUR + n + more)
+        source.pass_time(0.2)
+    assert (source.one.emitted, source.one.ahead) == (98, 25)
+
+
 def test_creeping_ahead_of_the_clock_ends_at_the_bound() -> None:
     source = Source("a", max_ahead=HOUR)
     for n in range(100):
