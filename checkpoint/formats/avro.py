@@ -19,8 +19,7 @@ _FRAME: Final = 5
 class Avro(JsonTextFormat):
     """Records are dicts (or whatever else the schema describes).
 
-    Logical types arrive as values that travel between steps: decimal, date, time, local timestamp and UUID as str
-    (`"12.50"`, ISO 8601), timestamps as datetime in UTC. A sink takes these forms and Python's own objects, and refuses
+    Logical types arrive as Python's objects (Decimal, date, time, datetime, UUID), and a sink takes these. It refuses
     what would not be read back equal.
 
     Records of a union that has several of them, or a map beside, arrive with their full name as `"-type"`, and a sink

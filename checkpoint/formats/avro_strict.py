@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
@@ -28,7 +28,7 @@ _SHOWN: Final = 100
 _MILLI: Final = 1000
 _EXACT, _NARROWER, _CONVERTED, _ROUNDED = range(4)
 """How well a branch of a union fits a value. Narrower are symbols, bytes of a fixed length, and float beside double;
-converted is what is text or a number of another kind."""
+converted are ints for a double."""
 
 
 def checker(schema: Any, round_floats: bool) -> Check:
@@ -103,31 +103,19 @@ def _string(value: Any, path: str) -> Any:
     return value
 
 
-def _parsed(value: Any, path: str, parse: Callable[[str], Any], kind: type, what: str) -> Any:
-    """A value, or the text that a source makes of it."""
-    found = value
-    if type(value) is str:
-        try:
-            found = parse(value)
-        except (ValueError, InvalidOperation) as error:
-            raise _refuse(path, value, what) from error
-    if type(found) is not kind:
-        raise _refuse(path, value, what)
-    return found
-
-
 def _date(value: Any, path: str) -> Any:
-    return _parsed(value, path, date.fromisoformat, date, "a date")
+    if type(value) is not date:
+        raise _refuse(path, value, "a date")
+    return value
 
 
 def _time(millis: bool) -> Check:
     what = f"a time without an offset, in {'milli' if millis else 'micro'}seconds"
 
     def check(value: Any, path: str) -> Any:
-        found = _parsed(value, path, time.fromisoformat, time, what)
-        if found.tzinfo is not None or (millis and found.microsecond % _MILLI):
+        if type(value) is not time or value.tzinfo is not None or (millis and value.microsecond % _MILLI):
             raise _refuse(path, value, what)
-        return found
+        return value
 
     return check
 
@@ -136,15 +124,16 @@ def _timestamp(local: bool, millis: bool) -> Check:
     what = f"a datetime {'without' if local else 'with'} an offset, in {'milli' if millis else 'micro'}seconds"
 
     def check(value: Any, path: str) -> Any:
-        found = _parsed(value, path, datetime.fromisoformat, datetime, what)
-        if (found.utcoffset() is None) is not local or (millis and found.microsecond % _MILLI):
+        if type(value) is not datetime or (value.utcoffset() is None) is not local:
+            raise _refuse(path, value, what)
+        if millis and value.microsecond % _MILLI:
             raise _refuse(path, value, what)
         if not local:
             try:
-                return found.astimezone(UTC)
+                return value.astimezone(UTC)
             except OverflowError as error:
                 raise _refuse(path, value, f"{what}, between the years 1 and 9999 in UTC") from error
-        return found
+        return value
 
     return check
 
@@ -153,22 +142,16 @@ def _decimal(precision: int, scale: int) -> Check:
     what = f"a decimal of {precision} digits, {scale} of them behind the point"
 
     def check(value: Any, path: str) -> Any:
-        found = _parsed(value, path, Decimal, Decimal, what)
-        _, digits, exponent = found.as_tuple()
+        if type(value) is not Decimal:
+            raise _refuse(path, value, what)
+        _, digits, exponent = value.as_tuple()
         if not isinstance(exponent, int) or (exponent < -scale and any(digits[exponent + scale :])):
             raise _refuse(path, value, what)
         if len(digits) + exponent + scale > precision and any(digits):
             raise _refuse(path, value, what)
-        return found.quantize(Decimal(1).scaleb(-scale)) if exponent < -scale else found
+        return value.quantize(Decimal(1).scaleb(-scale)) if exponent < -scale else value
 
     return check
-
-
-def _uuid(value: Any, path: str) -> Any:
-    found = _parsed(value, path, UUID, UUID, "a UUID")
-    if type(value) is str and str(found) != value:
-        raise _refuse(path, value, f"a UUID, which is written {str(found)!r}")
-    return found
 
 
 _LOGICAL: Final[Mapping[str, Check]] = {
@@ -179,7 +162,7 @@ _LOGICAL: Final[Mapping[str, Check]] = {
     "long-timestamp-micros": _timestamp(False, False),
     "long-local-timestamp-millis": _timestamp(True, True),
     "long-local-timestamp-micros": _timestamp(True, False),
-    "string-uuid": _uuid,
+    "string-uuid": _of_type(UUID, "a UUID"),
 }
 """Those that fastavro converts; it leaves all others as they are."""
 
@@ -348,8 +331,6 @@ class _Compiler:
 def _fit(kind: str, value: Any, made: Any) -> int:
     if type(value) is int and kind in ("float", "double"):
         return _CONVERTED if kind == "double" else _ROUNDED
-    if type(made) is not type(value):
-        return _CONVERTED
     return _NARROWER if kind in ("enum", "fixed", "float") else _EXACT
 
 

@@ -1,12 +1,9 @@
-"""What Avro's reader gives, as values that travel between steps: logical types as text, records of unions by name."""
+"""What Avro's reader gives, with the names of records where a union has several."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import date, datetime, time
-from decimal import Decimal
 from typing import Any, Final
-from uuid import UUID
 
 from .avro_names import TYPE, VALUE, Names
 from .errors import NotInFormat
@@ -14,33 +11,22 @@ from .errors import NotInFormat
 Name = Callable[[Any], Any]
 """Takes what the reader made of a schema, in which records of unions are pairs of name and fields."""
 
-_TEXT: Mapping[type, Callable[[Any], str]] = {
-    Decimal: "{:f}".format,
-    date: date.isoformat,
-    time: time.isoformat,
-    UUID: str,
-}
-
 
 def plain(value: Any) -> Any:
-    """`value` as msgpack can carry it; containers are changed in place."""
+    """`value` without the names of records in unions in which they say nothing; containers are changed in place."""
     kind = type(value)
     if kind is dict:
         for name, item in value.items():
-            if type(item) not in _AS_IT_IS:
+            if type(item) in _CONTAINERS:
                 value[name] = plain(item)
     elif kind is list:
-        value[:] = [item if type(item) in _AS_IT_IS else plain(item) for item in value]
-    elif kind is tuple:  # of a union in which the name says nothing
+        value[:] = [plain(item) if type(item) in _CONTAINERS else item for item in value]
+    elif kind is tuple:
         return plain(value[1])
-    elif kind is datetime:
-        return value if value.tzinfo is not None else value.isoformat()
-    elif (text := _TEXT.get(kind)) is not None:
-        return text(value)
     return value
 
 
-_AS_IT_IS: Final = frozenset({str, int, float, bool, bytes, type(None)})
+_CONTAINERS: Final = frozenset({dict, list, tuple})
 
 
 def namer(schema: Any) -> Name | None:
