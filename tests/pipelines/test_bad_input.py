@@ -67,7 +67,7 @@ def test_a_value_that_cannot_travel_is_refused_where_it_would_enter_a_channel(
     tmp_path: Path, unique_name: Name, spark: Any
 ) -> None:
     def tags(record: dict[str, Any]) -> dict[str, Any]:
-        return {**record, "tags": {record["key"]}}
+        return {**record, "tags": object()}
 
     p = small_job(
         unique_name("job"),
@@ -77,7 +77,7 @@ def test_a_value_that_cannot_travel_is_refused_where_it_would_enter_a_channel(
         then=lambda s: s.map(tags, id="tags").rebalance(),
     )
     message = failure_of(p, spark)
-    assert "EncodingError: can't encode set at value['tags']: use a list" in message
+    assert "EncodingError: can't encode object at value['tags']: convert it to plain values" in message
     assert "tags" in message.partition(" failed")[0]  # the subtask's name
 
 
@@ -86,7 +86,7 @@ class Unkeepable(Operator):
         yield value
 
     def snapshot(self, checkpoint_id: int) -> Any:
-        return {"ids": {1, 2}}
+        return {"ids": object()}
 
 
 def test_a_snapshot_that_cannot_be_kept_fails_the_checkpoint_and_names_the_step(
@@ -101,7 +101,7 @@ def test_a_snapshot_that_cannot_be_kept_fails_the_checkpoint_and_names_the_step(
     )
     message = failure_of(p, spark)
     assert "what step 'unkeepable' returned from snapshot" in message
-    assert "can't encode set at value['operator']['ids']: use a list" in message
+    assert "can't encode object at value['operator']['ids']: convert it to plain values" in message
 
 
 # -- an exception in any hook fails the attempt ---------------------------------------------------------------
