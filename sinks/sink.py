@@ -158,7 +158,7 @@ class SinkWriter(ABC):
     def prepare_commit(self, checkpoint_id: int) -> Sequence[Any]:
         """The barrier has come: what was written since the last one, as committables in order (may be empty).
 
-        Each is a msgpack-able value, or a pair `(value, [FileHandle, ...])` if it refers to staged files.
+        Each is a value of plain types, or a pair `(value, [FileHandle, ...])` if it refers to staged files.
         """
 
     def close(self) -> None:
@@ -208,7 +208,7 @@ class Committer(ABC):
         return 0
 
     def snapshot(self) -> Any:
-        """What the next restore's `restored_state` shall be (msgpack-able). Called by the task thread at a barrier
+        """What the next restore's `restored_state` shall be, of plain types. Called by the task thread at a barrier
         while `commit` may be running: return a value that is replaced whole, never changed in place."""
         return None
 

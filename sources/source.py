@@ -33,7 +33,7 @@ class SourceBatch:
     """Records as a reader hands them over, column-wise. All lists given have the length of `values`."""
 
     values: list[Any] | pa.RecordBatch
-    """Decoded records: plain Python values that msgpack can carry; or a batch with a row for each, which reaches
+    """Decoded records: values of Python's plain types (docs/state.md); or a batch with a row for each, which reaches
     `map_batches` steps as it is, and others row by row."""
     timestamps: list[int | None] | None = None
     """Milliseconds since the epoch; `None` = the source knows none."""
@@ -88,7 +88,7 @@ class SourceReader(ABC):
 
     @abstractmethod
     def snapshot(self, checkpoint_id: int, emitted: int) -> Any:
-        """The position after the first `emitted` records of the batch last polled, as a msgpack-able value.
+        """The position after the first `emitted` records of the batch last polled, of plain types (docs/state.md).
 
         A barrier may fall in the middle of a polled batch: the records behind it have not left the source, so they
         must be read again after a restore of this checkpoint.

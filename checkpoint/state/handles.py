@@ -14,7 +14,7 @@ from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, M
 from enum import Enum
 from typing import Any, ClassVar, Final, Generic, NoReturn, TypeVar, cast
 
-from checkpoint.codec import SCALARS, EncodingError, check, decode_key, is_plain
+from checkpoint.codec import SCALARS, EncodingError, decode_key, encode, is_plain
 from checkpoint.state.errors import StateAccessError
 from checkpoint.state.groups import IMMUTABLE, KeyContext, KeyGroupMap
 from checkpoint.state.misuse import refuse_as_value, refuse_methods, refuse_operators
@@ -34,10 +34,14 @@ class Missing(Enum):
 MISSING: Final = Missing.MISSING
 
 
+_CHECKED_EACH_TIME: Final = 256
+"""Bytes."""
+
+
 class Handle:
     """A state of one operator instance, bound to the backend."""
 
-    __slots__ = ("_context", "_groups", "_name")
+    __slots__ = ("_context", "_groups", "_name", "_passes")
 
     encoding_advice: ClassVar[str] = "it is a state; write what it holds, such as self.total.value"
 
@@ -45,6 +49,8 @@ class Handle:
         self._name = name
         self._groups = groups
         self._context = context
+        self._passes = 0
+        """So many times what was changed in place is put again without being checked."""
 
     def _group(self) -> KeyGroupMap:
         index = self._context.index
@@ -57,13 +63,20 @@ class Handle:
             f"{self._name} was used where there is no current key; keyed state exists only in process and on_timer"
         )
 
-    def _check(self, content: Any, what: str) -> None:
+    def _check(self, content: Any, what: str, again: bool = False) -> None:
         """
         Args:
             content: what is to be kept, in what it will lie in.
+            again: it is there already, and may have been changed in place. What is large is checked now and then only,
+                so that putting it costs no more than what is small; the next snapshot checks it in any case.
         """
+        if again and self._passes:
+            self._passes -= 1
+            return
         try:
-            check(content)
+            size = len(encode(content))
+            if again:
+                self._passes = size // _CHECKED_EACH_TIME
         except EncodingError as error:
             raise EncodingError(
                 f"{self._name} can't keep {what} of key {decode_key(self._context.key)!r}: {error}"
@@ -117,9 +130,8 @@ class ValueHandle(Handle, Generic[T]):
         if index is None:
             self._no_key()
         group = self._groups[index]
-        # What is there was checked when it was put, and may be too large to be checked with each change in place.
-        if type(value) not in SCALARS and group.data.get(context.key, MISSING) is not value and not is_plain(value):
-            self._check(value, "the value")
+        if type(value) not in SCALARS and not is_plain(value):
+            self._check(value, "the value", group.data.get(context.key, MISSING) is value)
         if group.private is None:
             group.data[context.key] = value
         else:
@@ -295,11 +307,8 @@ class MapHandle(Handle, MutableMapping[K, V]):
 
     def __setitem__(self, map_key: K, value: V) -> None:
         group, key = self._group(), self._context.key
-        if not (
-            (type(map_key) in SCALARS or is_plain(map_key))
-            and (type(value) in SCALARS or is_plain(value) or self._entries().get(map_key, MISSING) is value)
-        ):
-            self._check({map_key: value}, "the entry")
+        if not ((type(map_key) in SCALARS or is_plain(map_key)) and (type(value) in SCALARS or is_plain(value))):
+            self._check({map_key: value}, "the entry", self._entries().get(map_key, MISSING) is value)
         if key in group.data:
             group.own(key)[map_key] = value
         else:

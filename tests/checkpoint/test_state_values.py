@@ -281,6 +281,32 @@ def test_a_change_in_place_that_cannot_be_kept_fails_the_checkpoint_with_state_k
     assert f"state '{state}' of Everything, key ('AA', 7): can't encode complex at {path}" in str(caught.value)
 
 
+def _again(name: str, change: Callable[[Any], object]) -> Step:
+    def step(op: Any) -> None:
+        value = op.entries["a"] if name == "entries" else op.one.value
+        change(value)
+        if name == "entries":
+            op.entries["a"] = value
+        else:
+            op.one.value = value
+
+    return step
+
+
+@pytest.mark.parametrize("name", ["one", "entries"])
+def test_what_was_changed_in_place_and_is_put_again_is_checked_now_and_then_if_it_is_large(name: str) -> None:
+    job = Running()
+    job.do("k", PUTS["value"]([{}]), PUTS["entry"]([{}]))
+    with pytest.raises(EncodingError, match=rf"state '{name}' of Everything can't keep .* of key 'k': .*\[1\]"):
+        job.do("k", _again(name, lambda value: value.append(1j)))
+    job.do("k", PUTS["value"]([{}]), PUTS["entry"]([{}]))
+    size = 256
+    job.do("k", _again(name, lambda value: value.append("x" * 256 * size)))
+    job.do("k", *[_again(name, lambda value: value[0].update(a=1j))] * size)
+    with pytest.raises(EncodingError, match=rf"state '{name}' of Everything can't keep .* of key 'k': .*\[0\]\['a'\]"):
+        job.do("k", *[_again(name, lambda value: None)] * 2)
+
+
 @pytest.mark.parametrize(
     "change",
     [

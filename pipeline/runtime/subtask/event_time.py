@@ -429,5 +429,5 @@ def _from_wire(wire: Sequence[Any]) -> ChannelName:
 
 
 def _hashable(split: Any) -> Any:
-    """Tuples come back from msgpack as lists."""
+    """Checkpoints of older versions have lists for tuples."""
     return tuple(map(_hashable, split)) if isinstance(split, list) else split

@@ -93,7 +93,9 @@ def wire(value: Any, rule: str, what: str) -> bytes:
         return encode(value)
     except TypeError as error:
         raise ContractBroken(
-            rule, f"{what} can't be part of a checkpoint: {error}", "return None, numbers, str, bytes, lists and dicts"
+            rule,
+            f"{what} can't be part of a checkpoint: {error}",
+            "return values of Python's plain types, as docs/state.md lists them",
         ) from error
 
 
