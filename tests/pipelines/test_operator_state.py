@@ -55,7 +55,8 @@ class Forgetful(Operator):
 
     known = OperatorUnionState[Any]()
 
-    def process(self, value: Any, ctx: Any) -> None: ...
+    def process(self, value: Any, ctx: Any) -> Any:
+        return ()
 
 
 def taken(handle: JobHandle) -> int:
