@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from checkpoint import failpoints
+from checkpoint.outage import Outage
 from sinks.kafka.clients import DEFAULT_MESSAGE_LIMIT
 from sinks.kafka.errors import BrokerUnavailable, CommitFailed, ForeignMarker, MarkerLost, RecordRefused
 from sinks.kafka.hanging import held_up_partitions
@@ -28,14 +29,21 @@ from sinks.kafka.refusal import explained, first_row, read_rows, without
 from sinks.kafka.rows import Rows
 from sinks.kafka.settle import OnMarkerLost, Situation, refuse_the_originals, settle
 from sinks.kafka.topics import TopicCatalog
-from sinks.kafka.transactions import TransactionalProducer, is_fenced, is_hopeless, reason
+from sinks.kafka.transactions import (
+    TransactionalProducer,
+    is_fenced,
+    is_hopeless,
+    is_outage,
+    is_refusal,
+    reason,
+)
 from sinks.sink import Committable, Committer, CommitterContext, SegmentName
 
 _log = logging.getLogger(f"weir.{__name__}")
 _T = TypeVar("_T")
 
 RETRY_SECONDS: Final = 60.0
-"""For so long one call of `open` or `commit` tries again; a restarting broker is back earlier."""
+"""For so long one call of `open` or `commit` tries again whatever isn't an outage."""
 REFRESH_SECONDS: Final = 12 * 3600.0
 """A marker that is older is written again: Kafka keeps it for days (`offsets.retention.minutes`)."""
 _MAX_FENCED: Final = 3
@@ -59,6 +67,7 @@ class CommitterOptions:
     """The marker is at partition 0 of this topic."""
     max_transaction_bytes: int
     on_marker_lost: OnMarkerLost
+    outage_timeout: float | None = None
 
 
 class KafkaCommitter(Committer):
@@ -81,6 +90,8 @@ class KafkaCommitter(Committer):
         self._highest = 0
         self._left_out: dict[SegmentName, frozenset[int]] = {}
         self._lowered_limit = _NO_LIMIT
+        what = f"the Kafka brokers at {options.servers} to commit to (sink {ctx.sink_id!r})"
+        self._outage = Outage(ctx.waiting, what, options.outage_timeout)
 
     def leave_out(self, segment: SegmentName, rows: Collection[int]) -> None:
         """Commit the segment without these rows of it, numbered from 0."""
@@ -90,7 +101,7 @@ class KafkaCommitter(Committer):
         """
         Raises:
             OutputAhead, EarlierOutput, MarkerLost, ForeignMarker: the marker doesn't fit the checkpoint.
-            CommitFailed: no broker within `RETRY_SECONDS`, or it refuses this user.
+            CommitFailed: no broker within `outage_timeout`, or it refuses this user.
             Fenced: another driver owns the job.
         """
         marker = self._retrying(lambda: self._settle(restored), "take over the output of")
@@ -212,7 +223,8 @@ class KafkaCommitter(Committer):
         record = refused.record
         if record is None or record.error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
             return False
-        limit = TopicCatalog(self._options.servers, self._options.config).get(record.topic).max_message_bytes
+        catalog = TopicCatalog(self._options.servers, self._options.config, self._outage)
+        limit = catalog.get(record.topic).max_message_bytes
         if limit >= message_limit:
             return False
         _log.warning("%s: topic %r takes batches of %d bytes by now", self._options.name, record.topic, limit)
@@ -433,17 +445,32 @@ class KafkaCommitter(Committer):
         return self._marker
 
     def _retrying(self, step: Callable[[], _T], what: str) -> _T:
-        """Repeat `step` with ever new producers; only trouble with Kafka is worth it."""
-        deadline, wait, fenced = time.monotonic() + RETRY_SECONDS, _FIRST_WAIT, 0
+        """Repeat `step` with ever new producers; only trouble with Kafka is worth it. Brokers that are away are waited
+        for, whatever else is tried for a while."""
+        deadline: float | None = None
+        """Of trouble that is no outage."""
+        wait, fenced = _FIRST_WAIT, 0
         while True:
+            began = time.monotonic()
             try:
-                return step()
+                result = step()
+                self._outage.over()
+                return result
             except KafkaException as error:
                 fenced += is_fenced(error)
-                final = is_hopeless(error) or fenced > _MAX_FENCED or time.monotonic() >= deadline
+                if is_outage(error):
+                    final = not self._outage.away(began)
+                    deadline = None
+                elif is_refusal(error):
+                    final = not self._outage.refused()
+                else:
+                    now = time.monotonic()
+                    deadline = now + RETRY_SECONDS if deadline is None else deadline
+                    final = is_hopeless(error) or fenced > _MAX_FENCED or now >= deadline
                 self._discard(abort=final)
                 self._ctx.check_owner()
                 if final:
+                    self._outage.over()
                     raise CommitFailed(self._explain(error, what, fenced)) from error
                 _log.warning("%s: trying again with a new producer after %s", self._options.name, reason(error))
             except BaseException:
@@ -459,13 +486,14 @@ class KafkaCommitter(Committer):
                 f"other producers used transactional id {options.name!r} meanwhile, {fenced} times. Two jobs must not "
                 "use one transactional_id_prefix and sink id; or transactions take longer than transaction.timeout.ms"
             )
+        elif is_refusal(error):
+            advice = "the brokers don't let this client in: correct the user, password or certificates in config"
         elif is_hopeless(error):
             code = error.args[0].code()
             advice = to_grant(code, options.name, self._group.topic) if code in REFUSALS else "correct config"
         else:
-            advice = (
-                f"tried for {RETRY_SECONDS:.0f} s. Check that the brokers at {options.servers} run and can be reached"
-            )
+            patience = RETRY_SECONDS if options.outage_timeout is None else options.outage_timeout
+            advice = f"tried for {patience:g} s. Check that the brokers at {options.servers} run and can be reached"
         return f"sink {self._ctx.sink_id!r} could not {what} owner {self._ctx.owner}: {reason(error)}; {advice}"
 
 

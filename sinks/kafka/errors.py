@@ -53,7 +53,12 @@ class MissingPermission(KafkaSinkError):
 
 
 class BrokerUnavailable(KafkaSinkError):
-    """No broker answered in time."""
+    """No broker answered in time, or they don't let this client in."""
+
+    def __init__(self, message: str, refused: bool = False) -> None:
+        super().__init__(message)
+        self.refused = refused
+        """They have answered, and refused it."""
 
 
 class OutputAhead(KafkaSinkError, PermanentFailure):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, get_args
 
+from checkpoint.config import Seconds, seconds
 from checkpoint.formats import RegistryFormat
+from checkpoint.outage import Outage
 from sinks.kafka.clients import OWNED, Delivery
 from sinks.kafka.committer import CommitterOptions, KafkaCommitter
 from sinks.kafka.delivered import check_restore, not_out
@@ -51,6 +53,7 @@ class KafkaSink(Sink):
         on_marker_lost: OnMarkerLost = "fail",
         config: Mapping[str, Any] | None = None,
         marker_topic: str | None = None,
+        outage_timeout: Seconds | None = None,
     ) -> None:
         """
         Args:
@@ -73,6 +76,8 @@ class KafkaSink(Sink):
             config: settings of librdkafka.
             marker_topic: the markers are committed offsets of its partition 0; by default `topic`, or Kafka's
                 `__consumer_offsets` if that is a function.
+            outage_timeout: seconds that brokers which are down are waited for, while the job runs and at its restarts,
+                before that fails the attempt; `None` = for ever. `weir status` says since when.
 
         Raises:
             ValueError, TypeError: an option has a value that it can't have.
@@ -100,6 +105,7 @@ class KafkaSink(Sink):
             raise TypeError(f"max_transaction_bytes must be a number of bytes, not {max_transaction_bytes!r}")
         if max_transaction_bytes < 1:
             raise ValueError(f"max_transaction_bytes must be at least 1, not {max_transaction_bytes}")
+        self.outage_timeout = None if outage_timeout is None else seconds(outage_timeout, "outage_timeout", 0.1)
         self.topic = topic
         self.transactional_id_prefix = transactional_id_prefix
         self.max_transaction_bytes = max_transaction_bytes
@@ -158,13 +164,15 @@ class KafkaSink(Sink):
         Raises:
             BrokerUnavailable, TopicRefused: as `validate`.
         """
-        catalog = TopicCatalog(self.servers, self.config)
+        what = f"the Kafka brokers at {self.servers} to write to (sink {ctx.sink_id!r})"
+        outage = Outage(ctx.waiting, what, self.outage_timeout)
+        catalog = TopicCatalog(self.servers, self.config, outage)
         if isinstance(self.topic, str):
             catalog.get(self.topic)
         encoder = RecordEncoder(self._records, catalog, ctx.sink_id)
         if self.delivery == "exactly_once":
             return StagingWriter(encoder, ctx, min(_SEGMENT_BYTES, self.max_transaction_bytes))
-        return DirectWriter(encoder, ctx, self.servers, self.config, self.delivery)
+        return DirectWriter(encoder, ctx, self.servers, self.config, self.delivery, outage)
 
     def create_committer(self, ctx: CommitterContext) -> Committer | None:
         if self.delivery != "exactly_once":
@@ -177,6 +185,7 @@ class KafkaSink(Sink):
             marker_topic=self.marker_topic,
             max_transaction_bytes=self.max_transaction_bytes,
             on_marker_lost=self.on_marker_lost,
+            outage_timeout=self.outage_timeout,
         )
         return KafkaCommitter(options, ctx)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,7 +16,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from sinks.kafka.clients import DEFAULT_MESSAGE_LIMIT, client_config
+from checkpoint.outage import Outage
+from sinks.kafka.clients import DEFAULT_MESSAGE_LIMIT, REFUSING, client_config
 from sinks.kafka.errors import BrokerUnavailable, TopicRefused
 
 _log = logging.getLogger(f"weir.{__name__}")
@@ -24,6 +25,7 @@ _log = logging.getLogger(f"weir.{__name__}")
 LOOKUP_TIMEOUT: Final = 15.0
 """Seconds."""
 
+_TRY_AGAIN: Final = 0.5
 _STALL_TIMEOUT: Final = 3.0
 _CONFIRMED_AFTER: Final = 1.0
 """Seconds."""
@@ -49,9 +51,12 @@ class TopicLimits:
 
 
 class TopicCatalog:
-    """Looks topics up and remembers them. Blocks for up to `LOOKUP_TIMEOUT` when it does; for one thread."""
+    """Looks topics up and remembers them. Blocks when it does: for up to `LOOKUP_TIMEOUT`, or for an outage; for one
+    thread."""
 
-    def __init__(self, servers: str, config: Mapping[str, Any]) -> None:
+    def __init__(self, servers: str, config: Mapping[str, Any], outage: Outage | None = None) -> None:
+        """`outage`: brokers that are away are waited for by it; `None` = they are an error."""
+        self._outage = outage
         self._servers = servers
         self._config = config
         self._known: dict[str, TopicLimits] = {}
@@ -67,21 +72,39 @@ class TopicCatalog:
     def refresh(self, topic: str) -> TopicLimits:
         """As `get`, but looks again: partitions and limits may have been raised."""
         self._known.pop(topic, None)
-        limits = self._look_up(topic)
+        limits = self._await_limits(topic)
         self._known[topic] = limits
         return limits
+
+    def _await_limits(self, topic: str) -> TopicLimits:
+        outage = self._outage
+        while True:
+            began = time.monotonic()
+            try:
+                limits = self._look_up(topic)
+            except BrokerUnavailable as error:
+                if outage is None or not (outage.refused() if error.refused else outage.away(began)):
+                    raise
+                time.sleep(_TRY_AGAIN)
+            else:
+                if outage is not None:
+                    outage.over()
+                return limits
 
     def _look_up(self, topic: str) -> TopicLimits:
         if not topic:
             raise TopicRefused("the topic's name is empty")
-        admin = AdminClient(client_config(self._servers, self._config))
+        errors: list[KafkaError] = []
+        settings: dict[str, Any] = {**client_config(self._servers, self._config), "error_cb": errors.append}
+        admin = AdminClient(settings)
         try:
             described = admin.describe_topics(
                 TopicCollection([topic]), include_authorized_operations=True, request_timeout=LOOKUP_TIMEOUT
             )
             description = described[topic].result()
         except KafkaException as error:
-            raise _topic_error(topic, self._servers, error) from error
+            admin.poll(0)  # hands over what the connections said
+            raise _topic_error(topic, self._servers, error, errors) from error
         if description.is_internal:
             raise TopicRefused(f"topic {topic!r} is internal to Kafka, which doesn't let it be written to")
         allowed = description.authorized_operations
@@ -154,8 +177,15 @@ def _limits(topic: str, partitions: int, settings: Mapping[str, str]) -> TopicLi
     )
 
 
-def _topic_error(topic: str, servers: str, error: KafkaException) -> Exception:
+def _topic_error(topic: str, servers: str, error: KafkaException, said: Sequence[KafkaError] = ()) -> Exception:
     cause = error.args[0]
+    refusal = next((one for one in (*said, cause) if one.code() in REFUSING), None)
+    if refusal is not None:
+        return BrokerUnavailable(
+            f"the Kafka brokers at {servers} refuse this client: {refusal.str()}. Check user, password and "
+            "certificates in config",
+            refused=True,
+        )
     if cause.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
         return TopicRefused(f"topic {topic!r} doesn't exist at {servers}; create it")
     if cause.code() == KafkaError.TOPIC_EXCEPTION:

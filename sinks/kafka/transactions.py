@@ -7,12 +7,13 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from sinks.kafka.clients import producer_config
+from sinks.kafka.clients import REFUSING, producer_config
 from sinks.kafka.rows import Rows
 from sinks.kafka.sender import Sender
 from sinks.kafka.topics import refuse_missing
@@ -62,6 +63,30 @@ _HOPELESS: Final = frozenset(
 """What trying again doesn't mend."""
 
 
+_AWAY: Final = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TRANSPORT,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._WAIT_COORD,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REQUEST_TIMED_OUT,
+    }
+)
+
+
 class _Connection:
     """What a client says about its connections to brokers. Passes its log on to Python's.
 
@@ -72,6 +97,8 @@ class _Connection:
 
     def __init__(self) -> None:
         self.lost: str | None = None
+        self.refused: KafkaError | None = None
+        """What a broker said that doesn't let this client in: requests only time out then."""
 
     def log(self, level: int, message: str, *args: object) -> None:
         """Called by the client, as a logger's."""
@@ -82,6 +109,8 @@ class _Connection:
         _log.log(min(level, logging.INFO), "%s", text)
 
     def error(self, error: KafkaError) -> None:
+        if error.code() in REFUSING:
+            self.refused = error
         if error.code() == KafkaError._ALL_BROKERS_DOWN or "TxnCoordinator" in error.str():
             self.lost = error.str()
 
@@ -261,11 +290,31 @@ class TransactionalProducer:
         thread = threading.Thread(target=run, name=f"kafka-{self._id}", daemon=True)
         thread.start()
         thread.join(timeout + _GRACE)
+        if outcome and outcome[0] is not None:
+            raise self._with_refusal(outcome[0])
         if not outcome:
             self._stuck = True
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"the client didn't return within {timeout:.0f} s"))
-        if outcome[0] is not None:
-            raise outcome[0]
+            late = KafkaError(KafkaError._TIMED_OUT, f"the client didn't return within {timeout:.0f} s")
+            raise self._with_refusal(KafkaException(late))
+
+    def _with_refusal(self, error: BaseException) -> BaseException:
+        """The refusal that is behind a request without an answer, or the error itself."""
+        if not isinstance(error, KafkaException) or not is_outage(error):
+            return error
+        with suppress(KafkaException):
+            self._sender.poll(0)  # hands over what the connections said
+        refused = self._connection.refused
+        return error if refused is None else KafkaException(refused)
+
+
+def is_outage(error: KafkaException) -> bool:
+    """Whether it says that brokers are away, or not ready yet: not the client's fault, and over when they are back."""
+    return error.args[0].code() in _AWAY
+
+
+def is_refusal(error: KafkaException) -> bool:
+    """Whether it says that the brokers don't let this client in."""
+    return error.args[0].code() in REFUSING
 
 
 def is_fenced(error: KafkaException) -> bool:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from checkpoint import failpoints
-from sinks.kafka.clients import Delivery, producer_config
+from checkpoint.outage import Outage
+from sinks.kafka.clients import REFUSING, Delivery, producer_config
 from sinks.kafka.encoding import RecordEncoder
 from sinks.kafka.errors import BrokerUnavailable
 from sinks.kafka.segments import SegmentStager
@@ -52,8 +52,16 @@ class DirectWriter(SinkWriter):
     """At least once (flushes at the barrier) or no guarantee: records go to Kafka at once."""
 
     def __init__(
-        self, encoder: RecordEncoder, ctx: WriterContext, servers: str, config: Mapping[str, Any], delivery: Delivery
+        self,
+        encoder: RecordEncoder,
+        ctx: WriterContext,
+        servers: str,
+        config: Mapping[str, Any],
+        delivery: Delivery,
+        outage: Outage,
     ) -> None:
+        self._outage = outage
+        self._refusal: KafkaError | None = None
         self._encoder = encoder
         self._ctx = ctx
         self._servers = servers
@@ -65,7 +73,10 @@ class DirectWriter(SinkWriter):
     def write_batch(self, batch: SinkBatch) -> None:
         rows = self._encoder.encode(batch)
         try:
-            self._sender_for(rows.message_limit).send(rows)
+            sender = self._sender_for(rows.message_limit)
+            sender.send(rows)
+            if self._outage.lasts and not len(sender.producer):
+                self._recovered()
         except KafkaException as error:
             raise self._failed(error) from error
 
@@ -76,7 +87,8 @@ class DirectWriter(SinkWriter):
                 if self._delivery == "at_least_once":
                     self._sender.push()
                     failpoints.hit("sink.mid_flush", subtask=self._ctx.subtask)
-                    self._sender.flush(_FLUSH_SECONDS)
+                    self._sender.flush(self._patience)
+                    self._recovered()
                 else:
                     self._sender.check()
             except KafkaException as error:
@@ -97,16 +109,45 @@ class DirectWriter(SinkWriter):
         # Batches that suit a topic may be too large for one that is met later.
         if self._sender is None or message_limit < self._message_limit:
             if self._sender is not None:
-                self._sender.flush(_FLUSH_SECONDS)
-            config = producer_config(self._servers, self._config, self._delivery, message_limit)
+                self._sender.flush(self._patience)
+            config = {
+                # Records wait as long as their outage may last.
+                "message.timeout.ms": 0
+                if self._outage.timeout is None
+                else max(1000, int(self._outage.timeout * 1000)),
+                **producer_config(self._servers, self._config, self._delivery, message_limit),
+                "error_cb": self._on_client_error,
+            }
+            if "delivery.timeout.ms" in config:  # its other name
+                del config["message.timeout.ms"]
             self._sender = Sender(
                 self._ctx.sink_id,
                 config,
                 _MAX_OUTSTANDING,
-                partial(refuse_missing, self._servers, self._config, self._ctx.sink_id),
+                self._on_stall,
             )
             self._message_limit = message_limit
         return self._sender
+
+    @property
+    def _patience(self) -> float:
+        """Seconds that a flush may take; a record's own timeout ends it before."""
+        return float("inf") if self._outage.timeout is None else self._outage.timeout + _FLUSH_SECONDS
+
+    def _on_client_error(self, error: KafkaError) -> None:
+        if error.code() in REFUSING:
+            self._refusal = error
+
+    def _on_stall(self, topics: Collection[str]) -> None:
+        """Nothing has been delivered for a second."""
+        refusal = self._refusal
+        if not (self._outage.away() if refusal is None else self._outage.refused()):
+            raise KafkaException(refusal or KafkaError(KafkaError._TIMED_OUT, "the outage lasts too long"))
+        refuse_missing(self._servers, self._config, self._ctx.sink_id, topics)
+
+    def _recovered(self) -> None:
+        self._refusal = None
+        self._outage.over()
 
     def _failed(self, error: KafkaException) -> BrokerUnavailable:
         return BrokerUnavailable(

@@ -17,6 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented
 from checkpoint.brokers import REFUSES, nobody_listens
 
 from .errors import KafkaUnavailable, MissingPermission
+from .events import passes
 from .options import KafkaOptions, PartitionKey
 
 DEFAULT_TIMEOUT: Final = 10.0
@@ -92,7 +93,7 @@ class Cluster:
         known = self._list_topics()
         if self._options.pattern is not None:
             names = [name for name in known if self._options.reads(name)]
-            if not names and self._options.discovery_interval is None:
+            if not names and (self._options.bounded or self._options.discovery_interval in (None, "auto")):
                 raise ValueError(
                     f"no topic at {self._options.servers} matches the pattern {self._options.pattern!r} as a whole. "
                     "Correct it, create a topic, or set discovery_interval to wait for one"
@@ -110,7 +111,8 @@ class Cluster:
         if forbidden:
             raise MissingPermission(
                 f"this client may not read {', '.join(map(repr, forbidden))} at {self._options.servers}: grant its "
-                "principal the permission READ on the topic"
+                "principal the permission READ on the topic",
+                forbidden,
             )
         return {name: Topic(name, str(d.topic_id), len(d.partitions)) for name, d in described.items()}
 
@@ -249,12 +251,14 @@ class Cluster:
     def _unavailable(self, what: str, error: KafkaException, waited: float | None = None) -> KafkaUnavailable:
         self._admin.poll(0)  # hands over what the connections said
         reasons = dict.fromkeys([str(error.args[0].str()), *(e.str() for e in self._errors)])
+        refused = not passes(error.args[0]) or any(e.code() in REFUSES for e in self._errors)
         self._errors.clear()
         patience = f"waited up to {self._timeout:g} s" if waited is None else f"waited {waited:.0f} s"
         return KafkaUnavailable(
             f"cannot {what} at {self._options.servers} ({patience}): "
             f"{'; '.join(list(reasons)[:4])}. Check that the broker runs, that this machine reaches the address and "
-            "the broker's advertised.listeners, and the security settings in config"
+            "the broker's advertised.listeners, and the security settings in config",
+            refused,
         )
 
 

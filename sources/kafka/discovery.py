@@ -10,20 +10,18 @@ from typing import Final
 from ..lookout import Lookout
 from .cluster import Cluster
 from .errors import DataLoss, KafkaUnavailable, MissingPermission
-from .options import KafkaOptions, PartitionKey
+from .options import DISCOVERY_S, KafkaOptions, PartitionKey
 from .splits import Split
 
 log = logging.getLogger(f"weir.{__name__}")
 
-_WATCH_EVERY_S: Final = 30.0
-"""Between two looks where nobody asks for new partitions."""
 _MISSES: Final = 2
 """A broker that has just started may not know of all topics yet."""
 
 
 class PartitionDiscovery(Lookout[Split]):
     """Hands over every partition that was not there before, once, standing at its beginning; those of all subtasks. A
-    cluster that can't be reached is tried again.
+    cluster that can't be reached is tried again; one that refuses this client twice in a row is an error.
 
     † Fails when a topic is another one under an old name. The client doesn't tell: where the position lies in the new
     log, too, it reads on there, and all before it would be left out without a word.
@@ -32,15 +30,16 @@ class PartitionDiscovery(Lookout[Split]):
     def __init__(self, options: KafkaOptions, interval: float | None, known: Mapping[PartitionKey, str]) -> None:
         """
         Args:
-            interval: seconds between two looks; `None` = new partitions are of no interest.
+            interval: seconds between two looks; `None` = the default, since new partitions are only told of.
             known: the partitions so far, with the ids of their topics.
         """
-        super().__init__("kafka-discovery", _WATCH_EVERY_S if interval is None else interval)
+        super().__init__("kafka-discovery", DISCOVERY_S if interval is None else interval)
         self._options = options
-        self._finds = interval is not None
         self._known = dict(known)
         self._missed = 0
         """How often in a row a topic was not there."""
+        self._refused = 0
+        """How often in a row the client was."""
         self._begin()
 
     def _watch(self) -> None:
@@ -55,13 +54,20 @@ class PartitionDiscovery(Lookout[Split]):
         """
         Raises:
             DataLoss: a topic was deleted, and maybe created again.
+            KafkaUnavailable, MissingPermission: the brokers don't let this client in, or read what it has read.
         """
         try:
             topics = cluster.topics().values()
             existing = {(topic.name, number): topic.id for topic in topics for number in range(topic.partitions)}
-            new = sorted(existing.keys() - self._known.keys()) if self._finds else []
+            new = sorted(existing.keys() - self._known.keys())
             low = cluster.earliest(new)
+            self._refused = 0
         except (KafkaUnavailable, MissingPermission) as e:  # a new topic that may not be read yet is found later
+            known = {topic for topic, _ in self._known}
+            lost = e.refused if isinstance(e, KafkaUnavailable) else not known.isdisjoint(e.topics)
+            self._refused = self._refused + 1 if lost else 0
+            if self._refused >= _MISSES:
+                raise
             log.warning("looking for new partitions failed, next try in %g s: %s", self._interval, e)
             return
         except ValueError as e:

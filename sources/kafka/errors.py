@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class KafkaUnavailable(RuntimeError):
     """No broker answered, or it refused this client."""
+
+    def __init__(self, message: str, refused: bool = False) -> None:
+        super().__init__(message)
+        self.refused = refused
+        """It has answered, and refused it."""
 
 
 class DataLoss(RuntimeError):
@@ -17,3 +24,8 @@ class BadRecord(ValueError):
 
 class MissingPermission(RuntimeError):
     """The client may not do what the source needs."""
+
+    def __init__(self, message: str, topics: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.topics = topics
+        """That may not be read, if it is about these."""

@@ -10,6 +10,7 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from .errors import KafkaUnavailable
+from .events import passes
 from .options import KafkaOptions, PartitionKey
 
 log = logging.getLogger(f"weir.{__name__}")
@@ -31,15 +32,21 @@ def committed_offsets(
     except KafkaException as e:
         raise KafkaUnavailable(
             f"cannot look up the committed offsets of the group {options.group_id} at {options.servers}: "
-            f"{e.args[0].str()}. Check the broker, and the permission to read the group"
+            f"{e.args[0].str()}. Check the broker, and the permission to read the group",
+            refused=_refuses(e.args[0]),
         ) from e
     for partition in found:
         if partition.error is not None:
             raise KafkaUnavailable(
                 f"cannot look up the committed offset of {partition.topic}[{partition.partition}] for the group "
-                f"{options.group_id}: {partition.error.str()}"
+                f"{options.group_id}: {partition.error.str()}",
+                refused=_refuses(partition.error),
             )
     return {(p.topic, p.partition): p.offset if p.offset >= 0 else None for p in found}
+
+
+def _refuses(error: KafkaError) -> bool:
+    return not passes(error) or error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
 
 
 class GroupOffsets:

@@ -30,9 +30,15 @@ class Lag:
         self._asked_at = float("-inf")
         self._told: dict[PartitionKey, int] = {}
 
-    def behind(self, consumer: Consumer, positions: Mapping[PartitionKey, int]) -> int | None:
-        """Offsets between `positions` and the ends; `None` as long as an end is not known."""
-        lag = 0
+    def behind(
+        self, consumer: Consumer, positions: Mapping[PartitionKey, int], unread: Mapping[PartitionKey, int]
+    ) -> int | None:
+        """Offsets between `positions` and the ends; `None` as long as an end is not known.
+
+        Args:
+            unread: beginnings of partitions that are not read; they count once their end is known.
+        """
+        lag = sum(max(0, self._told.get(key, low) - low) for key, low in unread.items())
         for key, position in positions.items():
             _, fetched = consumer.get_watermark_offsets(TopicPartition(*key), cached=True)
             end = max(fetched, self._told.get(key, -1))

@@ -93,6 +93,10 @@ _CONSUMER_ONLY: Final = re.compile(
 )
 
 
+DISCOVERY_S: Final = 30.0
+"""Between two looks at the topics: one request for metadata and one for descriptions."""
+
+
 def timestamp_of(offsets: object) -> int | None:
     """The milliseconds of `{"timestamp": milliseconds}`; `None` for anything else."""
     return offsets["timestamp"] if isinstance(offsets, Mapping) and set(offsets) == {"timestamp"} else None
@@ -114,11 +118,12 @@ class KafkaOptions:
     end: str | Mapping[Any, Any] | None = None
     value_format: Format = "json"
     key_format: Format = "bytes"
-    discovery_interval: Seconds | None = None
+    discovery_interval: Seconds | Literal["auto"] | None = "auto"
     rate_limit: float | None = None
     on_data_loss: Literal["fail", "earliest"] = "fail"
     on_bad_record: str | DeadLetter = "fail"
     fetch_budget: int = 16 * _MIB
+    outage_timeout: Seconds | None = None
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -134,8 +139,10 @@ class KafkaOptions:
             self._check_offsets("end", self.end, ("latest",))
         formats.check("value_format", self.value_format)
         formats.check("key_format", self.key_format)
-        if self.discovery_interval is not None:
-            object.__setattr__(self, "discovery_interval", seconds(self.discovery_interval, "discovery_interval", 0.1))
+        if self.discovery_interval not in (None, "auto"):
+            object.__setattr__(self, "discovery_interval", seconds(self.discovery_interval, "discovery_interval", 0.1))  # type: ignore[arg-type]
+        if self.outage_timeout is not None:
+            object.__setattr__(self, "outage_timeout", seconds(self.outage_timeout, "outage_timeout", 0.1))
         object.__setattr__(self, "rate_limit", check_rate(self.rate_limit, "rate_limit"))
         if self.on_data_loss not in ("fail", "earliest"):
             raise ValueError(f'on_data_loss must be "fail" or "earliest", not {self.on_data_loss!r}')
@@ -206,6 +213,13 @@ class KafkaOptions:
         return self.on_bad_record if isinstance(self.on_bad_record, DeadLetter) else None
 
     @property
+    def look_every(self) -> float | None:
+        """Seconds between two looks for new partitions; `None`: they are not read."""
+        if self.bounded or self.discovery_interval is None:
+            return None
+        return DISCOVERY_S if self.discovery_interval == "auto" else self.discovery_interval  # type: ignore[return-value]
+
+    @property
     def bounded(self) -> bool:
         return self.end is not None
 
@@ -250,6 +264,9 @@ class KafkaOptions:
 
     def dead_letter_config(self, client_id: str) -> dict[str, Any]:
         """Settings of the producer for dead letters in a subtask."""
+        theirs = {**self._shared_config(), **(self.dead_letters.config if self.dead_letters is not None else {})}
+        timeout: Any = self.outage_timeout  # seconds by now
+        patience = 0 if timeout is None else max(1000, int(timeout * 1000))
         return {
             "client.id": client_id,
             "partitioner": "murmur2_random",
@@ -257,8 +274,9 @@ class KafkaOptions:
             "linger.ms": 5,
             # A broker's limit is for batches, so small ones come through wherever their records do.
             "batch.size": 65_536,
-            **self._shared_config(),
-            **(self.dead_letters.config if self.dead_letters is not None else {}),
+            # They wait as long as an outage may last.
+            **({} if "delivery.timeout.ms" in theirs else {"message.timeout.ms": patience}),
+            **theirs,
             "bootstrap.servers": self.servers,
             "acks": "all",
             "message.max.bytes": _LARGEST_MESSAGE,

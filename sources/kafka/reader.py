@@ -12,14 +12,16 @@ from typing import Any, Final, NoReturn
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from checkpoint import failpoints
+from checkpoint.outage import Outage
 
 from ..rate_limit import RateLimit, admit
 from ..source import END, End, SourceBatch, SourceContext, SourceReader
 from .bad_records import Letter
-from .cluster import DEFAULT_TIMEOUT, Cluster
+from .cluster import DEFAULT_TIMEOUT, Cluster, Topic
 from .dead_letters import policy
 from .decode import RecordDecoder, partitions, timestamps
 from .discovery import PartitionDiscovery
+from .errors import KafkaUnavailable
 from .events import ErrorLog, advice, client_log, passes
 from .group import GroupOffsets, committed_offsets
 from .lag import Lag
@@ -35,6 +37,8 @@ _START_TIMEOUT_S: Final = 30.0
 """A restart may meet a broker that is restarting, too."""
 _CLOSE_TIMEOUT_S: Final = 3.0
 _LAG_EVERY_S: Final = 1.0
+_TRY_AGAIN_S: Final = 0.5
+_LOOK_AGAIN_S: Final = 1.0
 _UNPOLLED_S: Final = 1.0
 """A task that has not polled for so long is held up, by its sink or its channels."""
 _FIRST_RECORD_SIZE: Final = 1024
@@ -77,14 +81,20 @@ class KafkaReader(SourceReader):
         if self._group is not None:
             config["on_commit"] = self._group.on_commit
         self._consumer = Consumer(
-            {**config, "error_cb": self._on_client_error, "stats_cb": self._statistics.on_statistics}, logger=client_log
+            {**config, "error_cb": self._on_client_error, "stats_cb": self._on_statistics}, logger=client_log
         )
         self._discovery: PartitionDiscovery | None = None
         place = Place(ctx.source_id, ctx.subtask, ctx.parallelism, ctx.restored or (), fixed)
+        what = f"the Kafka brokers at {options.servers} to read from (source {ctx.source_id!r})"
+        self._outage = Outage(ctx.waiting, what, options.outage_timeout)  # type: ignore[arg-type]  # seconds by now
+        self._outage_due = 0.0
+        self._served_at = time.monotonic()
+        self._look_again: dict[PartitionKey, float] = {}
+        """Partitions whose position was out of range when no broker could say what their range is."""
+        self._unread: dict[PartitionKey, int] = {}
+        """Those that came later and are not read, with their beginnings."""
         try:
-            with Cluster(options, _START_TIMEOUT_S) as cluster:
-                topics = cluster.topics()
-                splits = open_splits(options, place, cluster, topics, self._committed)
+            topics, splits = self._open_splits(place)
             self._bad_records.take_over(self._restored_letters())
         except BaseException:
             self._closing = True
@@ -101,16 +111,33 @@ class KafkaReader(SourceReader):
         self._limit: RateLimit | None = None
         if options.rate_limit is not None:
             self._limit = RateLimit(self._share(options.rate_limit), time.monotonic())
-        interval = None if options.bounded else options.discovery_interval
-        if interval is not None or unread:
+        self._reads_new = options.look_every is not None
+        if self._reads_new or unread:
             known = {key: topics[key[0]].id for key in self._known}
-            self._discovery = PartitionDiscovery(options, interval, known)  # type: ignore[arg-type]  # seconds by now
+            self._discovery = PartitionDiscovery(options, options.look_every, known)
 
     def __getstate__(self) -> NoReturn:
         raise TypeError(
             "a Kafka reader holds a client and cannot be sent to another process; send the KafkaSource, "
             "which makes a reader in the worker"
         )
+
+    def _open_splits(self, place: Place) -> tuple[Mapping[str, Topic], list[Split]]:
+        """Waits for brokers that are down: a restart may meet the outage that it is for."""
+        while True:
+            began = time.monotonic()
+            try:
+                with Cluster(self._options, _START_TIMEOUT_S) as cluster:
+                    topics = cluster.topics()
+                    splits = open_splits(self._options, place, cluster, topics, self._committed)
+            except KafkaUnavailable as e:
+                if not (self._outage.refused() if e.refused else self._outage.away(began)):
+                    self._outage.over()
+                    raise
+                time.sleep(_TRY_AGAIN_S)
+            else:
+                self._outage.over()
+                return topics, splits
 
     # -- SourceReader ----------------------------------------------------------------------------------------------
 
@@ -124,9 +151,12 @@ class KafkaReader(SourceReader):
         self._batch_splits = None
         self._polled_at = now = time.monotonic()
         self._bad_records.serve()
+        self._look_at_outage(now)
         if self._discovery is not None:
             self._take_discovered(self._discovery.found(), now)
         self._report_lag(now, unemitted=0)
+        if now - self._served_at >= _UNPOLLED_S and not self._paused:
+            self._serve_client()  # a source that may not fetch, as it is too fast, hears of refusals, too
         if self._policy.closed:
             self._wait_closed(timeout, now)
             return None
@@ -211,6 +241,7 @@ class KafkaReader(SourceReader):
         if self._held:
             messages, self._held = self._held[:max_records], self._held[max_records:]
             return messages
+        self._served_at = time.monotonic()
         messages = self._consumer.consume(1, timeout)
         if messages:
             room = int(self._options.batch_bytes / max(len(messages[0]), self._record_size))
@@ -225,6 +256,8 @@ class KafkaReader(SourceReader):
             messages = [message for message in messages if message.error() is None]
         else:
             events = []
+        if messages and self._outage.lasts:
+            self._outage.over()
         self._statistics.handed_over(len(messages))
         if self._options.bounded and self._reading:
             messages = self._cut_at_ends(messages, events)
@@ -292,6 +325,7 @@ class KafkaReader(SourceReader):
         held up may not make for hours. They go before records, of which one may come along."""
         if not self._paused and sum(map(len, self._held)) >= self._options.batch_bytes:
             self._pause_client()
+        self._served_at = time.monotonic()
         self._held += self._sift(self._consumer.consume(1, 0))
 
     # -- assignment ------------------------------------------------------------------------------------------------
@@ -320,6 +354,9 @@ class KafkaReader(SourceReader):
             return
         self._known.update(split.key for split in found)
         own = [split for split in found if owner(split.key, self._ctx.parallelism) == self._ctx.subtask]
+        if not self._reads_new:
+            self._leave_unread(own)
+            return
         if own:
             failpoints.hit("source.partition_found", subtask=self._ctx.subtask)
         self._splits.update({split.key: split for split in own})
@@ -328,6 +365,15 @@ class KafkaReader(SourceReader):
             log.info("source %s: found %s, reading it from offset %d", self._ctx.source_id, split, split.position)
         if self._limit is not None and self._options.rate_limit is not None:
             self._limit.set_rate(self._share(self._options.rate_limit), now)
+
+    def _leave_unread(self, splits: Sequence[Split]) -> None:
+        for split in splits:
+            if self._options.bounded:
+                why = "it came after the end of this bounded source was settled"
+            else:
+                why = "discovery_interval=None: the next start reads it from its beginning, and recordsLag counts it"
+                self._unread[split.key] = split.position
+            log.warning("source %s: %s has appeared and is not read: %s", self._ctx.source_id, split, why)
 
     def _share(self, rate: float) -> float:
         """This subtask's part of the rate: only subtasks with partitions can use theirs."""
@@ -357,8 +403,10 @@ class KafkaReader(SourceReader):
         self._lag_due = now + _LAG_EVERY_S
         positions = self._positions()
         if self._policy.closed or self._paused or unemitted:
-            self._lag.ask(positions, now)
-        lag = self._lag.behind(self._consumer, positions)
+            self._lag.ask([*positions, *self._unread], now)
+        elif self._unread:
+            self._lag.ask(self._unread, now)
+        lag = self._lag.behind(self._consumer, positions, self._unread)
         self._ctx.metrics.gauge("recordsLag", None if lag is None else lag + len(self._held) + unemitted)
 
     # -- errors ----------------------------------------------------------------------------------------------------
@@ -383,7 +431,14 @@ class KafkaReader(SourceReader):
 
     def _on_out_of_range(self, split: Split) -> None:
         split.position = self._positions()[split.key]
-        low, high = self._consumer.get_watermark_offsets(TopicPartition(*split.key), timeout=DEFAULT_TIMEOUT)
+        try:
+            low, high = self._consumer.get_watermark_offsets(TopicPartition(*split.key), timeout=DEFAULT_TIMEOUT)
+        except KafkaException as e:
+            if not passes(e.args[0]):
+                raise
+            self._look_again[split.key] = time.monotonic() + _LOOK_AGAIN_S
+            return
+        self._look_again.pop(split.key, None)
         warning = check_position(split, low, high, "the next offset to read", self._options.on_data_loss)
         if warning is not None:
             log.warning("source %s: %s", self._ctx.source_id, warning)
@@ -393,10 +448,39 @@ class KafkaReader(SourceReader):
         self._consumer.incremental_unassign(_topic_partitions([split.key]))
         self._assign([split])
 
+    def _on_statistics(self, text: str) -> None:
+        self._statistics.on_statistics(text)
+        if self._statistics.connected:
+            self._outage.over()
+
+    def _look_at_outage(self, now: float) -> None:
+        """
+        Raises:
+            KafkaUnavailable: it has lasted too long.
+        """
+        for key, due in list(self._look_again.items()):
+            split = self._reading.get(key)
+            if split is None:
+                del self._look_again[key]
+            elif now >= due:
+                self._on_out_of_range(split)
+        if not self._outage.lasts or now < self._outage_due:
+            return
+        self._outage_due = now + _LOOK_AGAIN_S
+        if not self._outage.away():
+            self._outage.over()
+            raise KafkaUnavailable(
+                f"source {self._ctx.source_id}: no Kafka broker at {self._options.servers} could be reached for "
+                f"{self._outage.timeout:g} s (outage_timeout). Nothing is lost: start the job again once they are back"
+            )
+
     def _on_client_error(self, error: KafkaError) -> None:
         if self._closing:
             return  # what matters was raised before
-        if error.fatal() or error.code() == KafkaError._AUTHENTICATION:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._outage.away()
+        refused = error.code() == KafkaError._SSL and not self._outage.refused()
+        if error.fatal() or refused or error.code() == KafkaError._AUTHENTICATION:
             raise RuntimeError(
                 f"source {self._ctx.source_id}: the Kafka client failed: {error.str()} ({error.name()}). "
                 f"{advice(error)}"

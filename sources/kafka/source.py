@@ -49,8 +49,10 @@ class KafkaSource(Source):
         value_format: `"json"`, `"str"` (UTF-8), `"bytes"`, `Avro(…)`, `JsonSchema(…)` or `Protobuf(…)`, in all of which
             a tombstone is `None`; or `ArrowJson(…)`, for record batches.
         key_format: the same but for `ArrowJson`, for `ctx.kafka_key`, decoded when it is asked for.
-        discovery_interval: seconds between two looks for new partitions and, with `pattern`, topics; `None` = at starts
-            only. Not used when the source is bounded.
+        discovery_interval: seconds between two looks for new partitions and, with `pattern`, topics (of which there may
+            be none at the start); "auto" = every 30 s, and a pattern must match a topic at the start; `None` = they are
+            read from the next start on, and until then told of in the log and counted in `recordsLag`. A bounded source
+            doesn't read what comes after its start.
         active_backpressure: whether the source gate may stop this source.
         max_span_records, max_span_bytes: the most between two barriers of one subtask.
         rate_limit: records/s of the whole source, shared by the subtasks that have partitions.
@@ -62,6 +64,8 @@ class KafkaSource(Source):
             queue, an eighth for a fetch under way, the rest for the batch in hand. Compressed batches count as sent
             until they are in the queue. Setting `queued.*` or `fetch.*` in `config` overrides it.
         config: settings of librdkafka; those that Weir must own are refused.
+        outage_timeout: seconds that brokers which are down are waited for, while the job runs and at its restarts,
+            before that fails the attempt; `None` = for ever. `weir status` says since when.
 
     Raises:
         ValueError: an option has a value that it can't have.
@@ -77,7 +81,7 @@ class KafkaSource(Source):
         end: Literal["latest"] | Mapping[Any, int] | None = None,
         value_format: Format = "json",
         key_format: Format = "bytes",
-        discovery_interval: Seconds | None = None,
+        discovery_interval: Seconds | Literal["auto"] | None = "auto",
         active_backpressure: bool = True,
         max_span_records: int | None = None,
         max_span_bytes: int | None = None,
@@ -86,6 +90,7 @@ class KafkaSource(Source):
         on_bad_record: str | DeadLetter = "fail",
         config: Mapping[str, Any] | None = None,
         fetch_budget: int = 16 * 1024 * 1024,
+        outage_timeout: Seconds | None = None,
     ) -> None:
         self.options = KafkaOptions(
             servers=servers,
@@ -102,6 +107,7 @@ class KafkaSource(Source):
             on_bad_record=on_bad_record,
             fetch_budget=fetch_budget,
             config={} if config is None else config,
+            outage_timeout=outage_timeout,
         )
         if not isinstance(active_backpressure, bool):
             raise ValueError(f"active_backpressure must be True or False, not {active_backpressure!r}")

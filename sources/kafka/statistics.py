@@ -19,6 +19,8 @@ class FetchStatistics:
         self._records = self._bytes = 0
         self._refetched = 0.0
         self._handed_over = 0
+        self.connected = False
+        """Whether the client had a connection to a broker by the newest statistics."""
 
     def handed_over(self, records: int) -> None:
         """Count records that the client no longer has."""
@@ -27,6 +29,7 @@ class FetchStatistics:
     def on_statistics(self, text: str) -> None:
         """The client's callback."""
         statistics = orjson.loads(text)
+        self.connected = any(broker["state"] == "UP" for broker in statistics["brokers"].values())
         records, size = statistics["rxmsgs"], statistics["rxmsg_bytes"]
         queued = sum(
             partition["fetchq_cnt"]

@@ -20,7 +20,6 @@ from checkpoint import failpoints
 from checkpoint.storage.owners import Fenced
 from pipeline.testing.kafka import KafkaBroker
 from sinks import Lineage
-from sinks.kafka import committer as committer_module
 from sinks.kafka.errors import (
     CommitFailed,
     EarlierOutput,
@@ -577,10 +576,10 @@ def test_trouble_that_lasts_ends_in_an_error_that_says_what_to_do(
     make_job: JobMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = make_job()
-    monkeypatch.setattr(committer_module, "RETRY_SECONDS", 0.5)
+    job.options = {**job.options, "outage_timeout": 0.5}
     monkeypatch.setattr("sinks.kafka.transactions.STEP_TIMEOUT", 0.3)
     job.servers = "127.0.0.1:1"
-    with pytest.raises(CommitFailed, match=r"take over the output of owner 0.*127\.0\.0\.1:1"):
+    with pytest.raises(CommitFailed, match=r"take over the output of owner 0.*tried for 0\.5 s.*127\.0\.0\.1:1"):
         job.committer().open([])
 
 

@@ -119,8 +119,8 @@ def test_a_marker_that_kafka_has_forgotten_is_an_error_with_a_choice_and_a_refre
 
 
 def test_a_refresh_without_brokers_ends_like_a_commit(make_job: JobMaker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sinks.kafka.committer.RETRY_SECONDS", 0.0)
     job = make_job()
+    job.options = {**job.options, "outage_timeout": 0.1}
     committer = job.committer()
     committer.open([])
 

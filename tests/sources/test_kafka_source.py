@@ -17,7 +17,7 @@ from deadlines import eventually
 
 from pipeline.testing import KafkaBroker
 from sources import END, KafkaSource
-from sources.kafka import BadRecord, KafkaUnavailable
+from sources.kafka import BadRecord, KafkaUnavailable, discovery
 
 MakeTopic = Callable[..., str]
 OpenSubtask = Callable[..., Any]
@@ -514,3 +514,42 @@ def _commit(kafka: KafkaBroker, group: str, *offsets: TopicPartition) -> None:
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
     consumer.commit(offsets=list(offsets), asynchronous=False)
     consumer.close()
+
+
+def test_new_partitions_are_looked_for_by_default(unique_name: Callable[[str], str]) -> None:
+    for options, seconds in (
+        ({}, 30.0),
+        ({"discovery_interval": 5}, 5.0),
+        ({"discovery_interval": None}, None),
+        ({"end": "latest"}, None),
+    ):
+        source = KafkaSource("nowhere:1", topics=["t"], **options)  # type: ignore[arg-type]
+        assert source.options.look_every == seconds
+
+
+@pytest.mark.parametrize("end", [None, "latest"])
+def test_partitions_that_are_not_read_are_told_of_and_counted_in_the_lag(
+    kafka: KafkaBroker,
+    make_topic: MakeTopic,
+    subtask: OpenSubtask,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    end: Any,
+) -> None:
+    monkeypatch.setattr(discovery, "DISCOVERY_S", 0.2)
+    topic = make_topic(partitions=1)
+    kafka.produce(topic, numbered(140))
+    reading = subtask(topics=[topic], discovery_interval=None, end=end, rate_limit=None if end is None else 1)
+    if end is None:
+        reading.read(140)
+    kafka.add_partitions(topic, 2)
+    kafka.produce(topic, numbered(60, start=140), partition=1)
+
+    def told() -> bool:
+        reading.poll(1)
+        return f"{topic}[1] has appeared and is not read" in caplog.text
+
+    eventually(told, timeout=60)
+    assert ("discovery_interval=None" in caplog.text) == (end is None)
+    if end is None:
+        eventually(lambda: reading.poll() or reading.metrics.gauges.get("recordsLag") == 60, timeout=60)

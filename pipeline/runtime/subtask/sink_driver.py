@@ -131,6 +131,7 @@ class SinkDriver:
         with self._change:
             assert self._log is not None
             self._log.complete(checkpoint_id)
+            self._metrics.gauge("pendingCommits", self._log.waiting)
             self._change.notify()
         if not self.accepts_records:
             self._mailbox.interrupt = True
@@ -193,8 +194,8 @@ class SinkDriver:
                     assert self._log is not None
                     self._log.committed(order)
                     waiting = self._log.waiting
+                    self._metrics.gauge("pendingCommits", waiting)
                 self._written[order.owner] = self._metrics.clock()
-                self._metrics.gauge("pendingCommits", waiting)
                 self._on_committed(self.step, order.checkpoint_id, waiting, bool(order.committables))
                 self._report_epoch()
                 self._mailbox.wake()

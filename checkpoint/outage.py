@@ -1,0 +1,79 @@
+"""How long an outage of a service outside is waited for, and when a refusal counts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from checkpoint.waiting import Waiting
+
+REFUSAL_S: Final = 10.0
+"""A service that starts may refuse whom it doesn't know yet. What is refused for longer is refused."""
+_TOLD_AFTER_S: Final = 2.0
+"""What is over sooner is no news."""
+
+
+class Outage:
+    """One service as one client sees it: up, away, or refusing. Pure but for the clock; for one thread."""
+
+    def __init__(
+        self,
+        waiting: Waiting,
+        what: str,
+        timeout: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """
+        Args:
+            waiting: where it is told.
+            what: see `Waiting.begin`.
+            timeout: seconds after which an outage is a failure; `None` = never.
+        """
+        self.what = what
+        self.timeout = timeout
+        self._waiting = waiting
+        self._clock = clock
+        self._since: float | None = None
+        self._refused_since: float | None = None
+
+    @property
+    def lasts(self) -> bool:
+        return self._since is not None
+
+    def away(self, since: float | None = None) -> bool:
+        """No answer, at one more try.
+
+        Args:
+            since: when that began, if it is known and this is the first try; else now.
+
+        Returns:
+            Whether to go on waiting; else the time is up.
+        """
+        self._refused_since = None
+        return self._goes_on(since)
+
+    def refused(self) -> bool:
+        """It has answered that this client may not, at one more try.
+
+        Returns:
+            Whether to try again; else the refusal counts.
+        """
+        now = self._clock()
+        if self._refused_since is None:
+            self._refused_since = now
+        return now - self._refused_since < REFUSAL_S and self._goes_on(None)
+
+    def over(self) -> None:
+        """It has answered as it should."""
+        if self._since is not None or self._refused_since is not None:
+            self._since = self._refused_since = None
+            self._waiting.end(self.what)
+
+    def _goes_on(self, since: float | None) -> bool:
+        now = self._clock()
+        if self._since is None:
+            self._since = now if since is None else since
+        if now - self._since >= _TOLD_AFTER_S:
+            self._waiting.begin(self.what, self._since)
+        return self.timeout is None or now - self._since < self.timeout
