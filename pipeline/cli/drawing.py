@@ -28,7 +28,9 @@ def table_of(*columns: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for column in columns:
         name = column.rstrip(">")
-        table.add_column(name, justify="right" if column != name else "left", overflow="fold")
+        number = column != name
+        # A number in two lines can't be read; names give way.
+        table.add_column(name, justify="right" if number else "left", overflow="fold", no_wrap=number)
     return table
 
 

@@ -85,8 +85,8 @@ def print_status(job: dict[str, Any]) -> None:
 
 
 def _vertices(job: dict[str, Any]) -> Table:
-    columns = ("records in>", "out>", "in/s>", "out/s>", "lag>", "busy>", "queued>", "gate closed>", "to commit>")
-    table = table_of("in this attempt", "subtasks>", *columns)
+    columns = ("records in>", "out>", "in/s>", "out/s>", "lag>", "busy>", "queued>", "gate>", "pending>")
+    table = table_of("in this attempt", "×>", *columns)
     for name, sums in job["vertices"].items():
         table.add_row(
             name,

@@ -17,6 +17,8 @@ from weir_process import await_line, started
 
 from pipeline import JobCancelled, RestartStrategy
 from pipeline.cli import main
+from pipeline.cli.drawing import open_console
+from pipeline.cli.operate_tables import _vertices
 from pipeline.runtime.running_jobs import running_jobs
 from pipeline.testing import TestingSink, TestingSource
 
@@ -181,6 +183,24 @@ def test_a_killed_driver_is_not_listed_any_more(tmp_path: Path, folder: Path) ->
         assert len(list(folder.iterdir())) == 1
         assert "no job of this user runs on this host" in said("status")
         assert list(folder.iterdir()) == []
+
+
+def test_large_numbers_stay_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    values = {
+        "subtasks": 64,
+        "recordsIn": 1_234_567_890,
+        "recordsOut": 1_234_567_891,
+        "recordsInPerSecond": 125_431.4,
+        "recordsOutPerSecond": 125_100.0,
+        "recordsLag": 12_120_345,
+        "busyMsPerSecond": 1000.0,
+        "inFlightBytes": 13_500_000,
+        "sourceGateClosedMs": 500_000,
+        "pendingCommits": 12,
+    }
+    open_console().print(_vertices({"vertices": {"orders → cleaned → enriched": values}}))
+    output = capsys.readouterr().out
+    assert all(text in output for text in ("1,234,567,890", "1,234,567,891", "125,431", "12,120,345", "8 min 20 s"))
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------
