@@ -303,21 +303,21 @@ def _encoder(name: Format, option: Literal["key_format", "value_format"]) -> _En
 
 
 def _str(item: Any, option: str) -> bytes:
-    if not isinstance(item, str):
+    if type(item) is not str:
         raise TypeError(f'{option}="str" takes str, not {type(item).__name__}')
     return item.encode()
 
 
 def _bytes(item: Any, option: str) -> bytes:
-    if not isinstance(item, bytes | bytearray | memoryview):
-        raise TypeError(f'{option}="bytes" takes bytes, not {type(item).__name__}')
-    return bytes(item)
+    if type(item) is not bytes:
+        raise TypeError(f'{option}="bytes" takes bytes, not {type(item).__name__}; write bytes(x)')
+    return item
 
 
 def _key_as_it_is(item: Any) -> bytes:
-    if isinstance(item, str):
+    if type(item) is str:
         return item.encode()
-    if isinstance(item, bytes):
+    if type(item) is bytes:
         return item
     return dumps(item)
 

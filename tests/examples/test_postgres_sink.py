@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import uuid
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import psycopg
 from postgres_server import PostgresServer
 
+from checkpoint.codec import decode
 from pipeline.testing import SinkUnderTest, check_sink_contract
+from sinks import WriterContext
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "sinks"))
+from kafka_sink_helpers import FolderStaging, NoMetrics, batch
 from postgres_sink import PostgresSink
 
 
@@ -32,3 +38,13 @@ def test_it_keeps_the_sink_contract(postgres: PostgresServer) -> None:
         return SinkUnderTest(PostgresSink(conninfo, table, ["id", "key"]), read, refused={"id": 1})
 
     check_sink_contract(subject)
+
+
+def test_values_are_staged_with_their_types(tmp_path: Path) -> None:
+    sink = PostgresSink("", "rows", ["rate", "day", "id"])
+    staging = FolderStaging(tmp_path)
+    writer = sink.create_writer(WriterContext("p", "rows", 0, 1, staging, NoMetrics()))
+    row = {"rate": math.inf, "day": date(2026, 1, 2), "id": 2**70}
+    writer.write_batch(batch([row]))
+    ((_, (file,)),) = writer.prepare_commit(1)
+    assert decode(staging.read(file)) == [list(row.values())]

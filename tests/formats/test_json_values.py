@@ -211,6 +211,22 @@ def test_what_a_kafka_sink_writes_a_kafka_source_reads(value: Any, key: Any) -> 
         encode(RecordOptions("t", key=lambda r: math.inf), {"k": 1})
 
 
+@pytest.mark.parametrize("value", EVERYTHING, ids=repr)
+@pytest.mark.parametrize("kind", ["str", "bytes", "json"])
+def test_plain_formats_write_what_is_read_back_equal_or_refuse_it(kind: Any, value: Any) -> None:
+    topics = TopicCatalog("localhost:1", {})
+    topics._known["t"] = TopicLimits("t", 1, 1_000_000)
+    options = RecordOptions("t", key=lambda record: record, value_format=kind, key_format=kind)
+    try:
+        rows = RecordEncoder(options, topics, "out").encode(SinkBatch([value], [None], [None]))
+    except KafkaRecordRefused as error:
+        assert "its value" in str(error)  # noqa: PT017  # most are refused
+        return
+    for field, written in (("value", rows.values), ("key", rows.keys or [])):
+        found = None if written[0] is None else decoder(kind, field)(written[0], "t")  # type: ignore[arg-type]
+        assert same(found, value)
+
+
 # -- columns ------------------------------------------------------------------------------------------------------
 
 
