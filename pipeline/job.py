@@ -120,7 +120,8 @@ class Pipeline:
             claim: with a URI, what becomes of output that is in there and not committed. By default a pipeline of the
                 same name claims it: sinks find out which of it is out already and commit the rest. A pipeline of
                 another name is a fork, which leaves it to the other one. `False`: it is **dropped**, with a warning.
-            spark: a `SparkSession` or `SparkContext` to run in; by default the active one, else `local[subtasks]`.
+            spark: a `SparkSession` or `SparkContext` to run in, or a master's URL; by default the active session, else
+                that of `spark-submit`, else `local[subtasks]`.
             rewind: accept that output beyond the restored checkpoint is already visible, and will be made again.
             allow_unclaimed: drop state of the checkpoint that no step or operator declares any more.
             ignore_in_flight: id of the checkpoint to be restored: records that were in flight in it are **lost**. For a

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 @click.command()
 @start_options
+@click.option(
+    "--master",
+    metavar="URL",
+    help="Where Spark runs, as in spark://host:7077.  [default: in this process, with a slot for each subtask]",
+)
 @click.option("--take-over", is_flag=True, help="End the driver that runs this job now, and go on here.")
 @click.option(
     "--grace",
@@ -39,6 +44,7 @@ def run(
     quiet: bool,
     grace: float | None,
     take_over: bool,
+    master: str | None,
 ) -> None:
     """Run the Pipeline in FILE: that called NAME, or the only one.
 
@@ -64,6 +70,7 @@ def run(
                 allow_unclaimed=allow_unclaimed,
                 ignore_in_flight=ignore_in_flight,
                 take_over=take_over,
+                spark=master,
             )
         except PipelineError as error:
             raise click.ClickException(str(error)) from error

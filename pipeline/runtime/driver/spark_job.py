@@ -27,6 +27,13 @@ _TASKS = 100_000
 _NO_WEIR = "Weir can't be imported by"
 _NO_DAEMON = "No module named 'pipeline'"
 """Where Weir's own daemon is to start the Python workers, but Weir isn't installed."""
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""The variable by which `spark-submit` tells a script where its JVM is."""
+_OWN_WORKERS = {
+    # A worker is its subtask's process: what a failed attempt left in it must not meet the next one.
+    "spark.python.worker.reuse": "false",
+    "spark.stage.maxConsecutiveAttempts": "1",
+}
 _HOPELESS = (_NO_WEIR, _NO_DAEMON, "PYTHON_VERSION_MISMATCH")
 """In a line of a worker's error that says enough: no restart helps."""
 
@@ -34,7 +41,8 @@ _HOPELESS = (_NO_WEIR, _NO_DAEMON, "PYTHON_VERSION_MISMATCH")
 def spark_context(given: Any, subtasks: int, name: str) -> tuple[Any, bool]:
     """The `SparkContext` to run in, and whether it is Weir's own (to be stopped with the job).
 
-    The one given, else the active one, else `local[subtasks]`.
+    The one given, else the active one, else that of `spark-submit`, which has started this script, else one of Weir's
+    own, at the master whose URL is given, else `local[subtasks]`.
 
     Raises:
         PipelineError: the session can't run a barrier job as Weir needs it; the message says what to change.
@@ -46,27 +54,83 @@ def spark_context(given: Any, subtasks: int, name: str) -> tuple[Any, bool]:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    active = SparkContext._active_spark_context
+    if isinstance(given, str):
+        if active is not None:
+            raise PipelineError(
+                f"a Spark session at {active.master} is active already, so none can be started at {given}: stop it, or "
+                "name no master"
+            )
+        if _SUBMITTED in os.environ:
+            raise PipelineError(f"spark-submit has chosen the master already: give it --master {given}")
+        start = local_context if given.startswith("local") else _cluster_context
+        return _own(start(subtasks, f"weir: {name}", given)), True
     if given is None:
-        given = SparkContext._active_spark_context
+        given = active
+    if given is None and _SUBMITTED in os.environ:
+        return _own(_submitted_context()), True
     if given is not None:
         context = given
         if not isinstance(given, SparkContext):
             if not isinstance(given, SparkSession):
                 raise PipelineError(
-                    f"spark must be a classic SparkSession or a SparkContext, not {type(given).__module__}."
-                    f"{type(given).__name__}; Spark Connect can't run barrier jobs over RDDs"
+                    "spark must be a classic SparkSession, a SparkContext or a master's URL, not "
+                    f"{type(given).__module__}.{type(given).__name__}; Spark Connect can't run barrier jobs over RDDs"
                 )
             context = given.sparkContext
-        check_session(context)
-        _warn_of_open_ports(context)
-        if "PYSPARK_PYTHON" not in os.environ:
-            # The context has looked for it already, and would use whatever `python3` each host has.
-            os.environ["PYSPARK_PYTHON"] = context.pythonExec = sys.executable
-        return context, False
+        return _checked(context), False
     return local_context(subtasks, f"weir: {name}"), True
 
 
-def local_context(slots: int, name: str) -> Any:
+def _checked(context: Any) -> Any:
+    check_session(context)
+    _warn_of_open_ports(context)
+    if "PYSPARK_PYTHON" not in os.environ:
+        # The context has looked for it already, and would use whatever `python3` each host has.
+        os.environ["PYSPARK_PYTHON"] = context.pythonExec = sys.executable
+    return context
+
+
+def _own(context: Any) -> Any:
+    """Checked, and stopped if it can't be used."""
+    try:
+        return _checked(context)
+    except BaseException:
+        stop_context(context)
+        raise
+
+
+def _submitted_context() -> Any:
+    """In the JVM of `spark-submit`, with the master and the settings that it was given."""
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()
+    conf = SparkConf()
+    for key, value in _OWN_WORKERS.items():
+        conf.setIfMissing(key, value)
+    return SparkContext(conf=conf)
+
+
+def _cluster_context(_: int, name: str, master: str) -> Any:
+    """A new `SparkContext` on a cluster, with the settings of `spark-defaults.conf`."""
+    from pyspark import SparkConf, SparkContext
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    log_level = os.environ.get("WEIR_SPARK_LOG_LEVEL", "OFF")
+    conf = SparkConf().setMaster(master).setAppName(name)
+    conf.set("spark.driver.extraJavaOptions", java_options(log_level)).set("spark.ui.showConsoleProgress", "false")
+    for key, value in _OWN_WORKERS.items():
+        conf.set(key, value)
+    try:
+        context = SparkContext(conf=conf, gateway=gateway(conf))
+    except Exception as error:
+        raise PipelineError(f"no Spark session could be started at {master}: {_telling(str(error))}") from error
+    context.setLogLevel(log_level)
+    context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
+    return context
+
+
+def local_context(slots: int, name: str, master: str | None = None) -> Any:
     """A new `SparkContext` in this process, set up as Weir likes it."""
     from pyspark import SparkConf, SparkContext
 
@@ -75,7 +139,7 @@ def local_context(slots: int, name: str) -> Any:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     log_level = os.environ.get("WEIR_SPARK_LOG_LEVEL", "OFF")
     conf = SparkConf()
-    conf.setMaster(f"local[{slots}]").setAppName(name)
+    conf.setMaster(master or f"local[{slots}]").setAppName(name)
     conf.set("spark.driver.extraJavaOptions", java_options(log_level))
     conf.set("spark.ui.enabled", os.environ.get("WEIR_SPARK_UI", "false"))
     conf.set("spark.ui.showConsoleProgress", "false")
@@ -83,9 +147,8 @@ def local_context(slots: int, name: str) -> Any:
     # Else every user of this machine could read what Spark's block manager holds. Spark makes the secret.
     conf.set("spark.authenticate", "true").set("spark.network.crypto.enabled", "true")
     conf.set("spark.python.daemon.module", "pipeline.runtime.spark_daemon")
-    # A worker is its subtask's process: what a failed attempt left in it must not meet the next one.
-    conf.set("spark.python.worker.reuse", "false")
-    conf.set("spark.stage.maxConsecutiveAttempts", "1")
+    for key, value in _OWN_WORKERS.items():
+        conf.set(key, value)
     context = SparkContext(conf=conf, gateway=gateway(conf))
     context.setLogLevel(log_level)
     # When the JVM is gone, this has nothing to tell that a job doesn't tell better.
