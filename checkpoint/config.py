@@ -8,6 +8,8 @@ from datetime import timedelta
 from typing import Final, Literal
 from urllib.parse import urlparse
 
+from checkpoint.options import named_options
+
 Seconds = float | int | timedelta
 
 SAVEPOINT_ALIGNMENT: Final = 1.0
@@ -29,6 +31,7 @@ def seconds(value: Seconds, name: str, minimum: float = 0.0) -> float:
     return float(value)
 
 
+@named_options
 @dataclass(frozen=True)
 class CheckpointConfig:
     """Where, how often and how checkpoints are taken. Durations are seconds or `timedelta`.

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from checkpoint.config import Seconds, seconds
+from checkpoint.options import named_options
 
 KIB: Final = 1024
 MIN_FRAME_BYTES: Final = 2 * KIB
 """No frame is meant to be smaller than this unless its linger time is over; also the least budget of a channel."""
 
 
+@named_options
 @dataclass(frozen=True)
 class BufferConfig:
     """Bounds of the queues between subtasks. Durations are seconds or `timedelta`.

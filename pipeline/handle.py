@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from checkpoint.coordination.coordinator_events import CheckpointKind
+from checkpoint.options import named_options
 from checkpoint.storage.savepoints import SavepointFolder, prepare
 from checkpoint.storage.storage import StorageError
 from pipeline.errors import Interrupted, JobCancelled, JobFailed, PipelineError
@@ -26,6 +27,7 @@ from pipeline.runtime.driver.signals import Watched, signals
 _LOG = logging.getLogger(f"weir.{__name__}")
 
 
+@named_options
 class JobHandle:
     """Watches and steers a started job. Thread-safe."""
 

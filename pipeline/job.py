@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from checkpoint.config import CheckpointConfig, seconds
+from checkpoint.options import named_options
 from pipeline import settings
 from pipeline.buffers import BufferConfig
 from pipeline.dead_ends import dead_ends, unused_streams
@@ -25,6 +26,7 @@ from sources.source import Source
 _LOG = logging.getLogger(f"weir.{__name__}")
 
 
+@named_options
 class Pipeline:
     """A job: sources, operators and sinks, and how they run.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from checkpoint.formats.python_columns import PythonColumns
+from checkpoint.options import named_options, nearest
 from checkpoint.state import OF_SUBTASKS, BroadcastState, StateDescriptor, descriptors_of
 from pipeline.errors import PipelineError
 from pipeline.graph import BatchFunction, Input, Step, StepKind
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pipeline.job import Pipeline
 
 
+@named_options
 class Stream:
     """The records that a step emits. Methods add a step and return its stream."""
 
@@ -226,6 +227,7 @@ class KeyedStream(Stream):
     """A stream distributed by key: its next step may be a `KeyedOperator`."""
 
 
+@named_options
 class ConnectedStreams:
     """Two streams that one operator reads."""
 
@@ -291,8 +293,7 @@ def _check_methods(id: str, kind: type[Operator]) -> None:
     where = f"process({id!r}): {kind.__name__}"
     if kind.process is Operator.process:
         own = [name for name in dir(kind) if name not in dir(KeyedOperator)]
-        near = difflib.get_close_matches("process", own, 1)
-        hint = f"; did you mean it by {near[0]}?" if near else ""
+        hint = nearest("process", own).replace("mean", "mean it by")
         raise PipelineError(f"{where} has no method process(value, ctx), which every operator needs{hint}")
     for name in (*_EMITTING, *_RUNNING):
         method = getattr(kind, name, None)

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkpoint.config import Seconds, seconds
+from checkpoint.options import named_options
 
 
+@named_options
 @dataclass(frozen=True)
 class WatermarkStrategy:
     """For `stream.assign_timestamps`. Made by `bounded`."""

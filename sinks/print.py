@@ -6,9 +6,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from checkpoint.options import named_options
 from sinks.sink import Sink, SinkBatch, SinkWriter, WriterContext
 
 
+@named_options
 class PrintSink(Sink):
     """Writes each record to standard output, one a line, in the subtask's process. After a restart lines repeat.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
+from checkpoint.options import named_options
+
 from .position import Position
 from .rate_limit import RateLimit, admit, check_rate
 from .source import END, End, Source, SourceBatch, SourceContext, SourceReader
@@ -12,6 +14,7 @@ from .source import END, End, Source, SourceBatch, SourceContext, SourceReader
 _STATE_VERSION: Final = 1
 
 
+@named_options
 class SequenceSource(Source):
     """Emits `{"id": i, "partition": k}` for every i in 0 <= i < n, unique, and increasing within each partition.
 

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from checkpoint.options import named_options
+
 from .avro_strict import checker
 from .avro_values import Name, namer, plain
 from .errors import NotInFormat, SchemaRefused
@@ -16,6 +18,7 @@ _FRAME: Final = 5
 """Bytes in front of the content."""
 
 
+@named_options
 class Avro(JsonTextFormat):
     """Records are dicts (or whatever else the schema describes).
 

@@ -6,12 +6,15 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from checkpoint.options import named_options
+
 from .errors import SchemaRefused
 from .json_text import JsonTextFormat
 from .json_values import dumps, loads
 from .serde import Field
 
 
+@named_options
 class JsonSchema(JsonTextFormat):
     """Values are what JSON has; each is validated against its schema.
 

@@ -6,9 +6,12 @@ import base64
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from checkpoint.options import named_options
+
 from .serde import Field, RegistryFormat, Subject
 
 
+@named_options
 class Protobuf(RegistryFormat):
     """Records are dicts with the names of the message's fields (see `protobuf_values`).
 

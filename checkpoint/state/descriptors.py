@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar, overload
 
 from checkpoint.codec import EncodingError, check
+from checkpoint.options import named_options
 from checkpoint.state.broadcast import BroadcastHandle, BroadcastStates
 from checkpoint.state.errors import StateAccessError
 from checkpoint.state.handles import (
@@ -109,6 +110,7 @@ class _WithDefault(StateDescriptor[H]):
             _check_kept(self.default, f"the default of state {self.name!r}")
 
 
+@named_options
 class ValueState(_WithDefault[ValueHandle[T]], Generic[T]):
     """One value a key: `self.total.value += 1`.
 
@@ -128,6 +130,7 @@ class ValueState(_WithDefault[ValueHandle[T]], Generic[T]):
         super().__init__(default)
 
 
+@named_options
 class ReducingState(_WithDefault[ReducingHandle[T]], Generic[T]):
     """One value a key that `add` reduces every new value into: `self.largest.add(x)`.
 
@@ -146,6 +149,7 @@ class ReducingState(_WithDefault[ReducingHandle[T]], Generic[T]):
         self.reduce_fn = reduce_fn
 
 
+@named_options
 class AggregatingState(StateDescriptor[AggregatingHandle[V, R]], Generic[V, R]):
     """One accumulator a key that values are added to: `self.average.add(x)`; `self.average.value` is its result.
 

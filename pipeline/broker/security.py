@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from checkpoint.options import named_options
+
 ADMIN: Final = "admin"
 """The user that the broker itself, its Java tools and the test's own calls act as; a superuser."""
 
@@ -28,6 +30,7 @@ class CertificateFailed(RuntimeError):
     """The broker's certificate could not be made; the message has what keytool said."""
 
 
+@named_options
 @dataclass(frozen=True)
 class Security:
     """How clients must come to a broker: nothing asked for (the default), passwords, TLS, permissions.

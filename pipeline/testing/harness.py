@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 from checkpoint.codec import copied, decode, encode, encode_key
 from checkpoint.elements import ChannelName, EdgeName
 from checkpoint.key_groups import key_group
+from checkpoint.options import named_options, nearest
 from checkpoint.state import BroadcastState, HeapBackend, StateAccessError, descriptors_of, read_batches
 from checkpoint.state.operator_lists import shared_out
 from checkpoint.watermarks import MAX_WATERMARK
@@ -56,6 +56,7 @@ class HarnessSnapshot:
     """The watermark, as msgpack."""
 
 
+@named_options
 class OperatorHarness:
     """Runs an operator record by record.
 
@@ -297,8 +298,7 @@ def _check_source_fields(given: Mapping[str, Any]) -> None:
     known = SourceFields.__annotations__
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, ["value", "key", "timestamp", *known], 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = nearest(name, ["value", "key", "timestamp", *known])
             raise TypeError(f"there is no {name!r}: give key, timestamp, {', '.join(known)}{hint}")
 
 

@@ -28,6 +28,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     OffsetSpec,
 )
 
+from checkpoint.options import named_options
 from pipeline.broker.security import Security
 from pipeline.testing.kafka_backends import Backend, BackendKind, start_backend
 from sources.kafka.cluster import NEW_LEADER
@@ -56,6 +57,7 @@ class KafkaRecord:
         return None if self.value is None else json.loads(self.value)
 
 
+@named_options
 class KafkaBroker:
     """A Kafka broker; see `start`. A context manager that stops it.
 

@@ -10,6 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from checkpoint.options import named_options
+
 
 class Refused(Exception):
     """An answer other than 200; `code` is the registry's own."""
@@ -19,6 +21,7 @@ class Refused(Exception):
         self.status, self.code = status, code
 
 
+@named_options
 class SchemaRegistry:
     """The part of the REST interface that confluent-kafka's client uses, on a free port of 127.0.0.1, in a thread of
     this process; the subtasks of a local job reach it.

@@ -13,6 +13,7 @@ from typing import Any
 
 from checkpoint import failpoints
 from checkpoint.codec import decode, encode
+from checkpoint.options import named_options
 from pipeline.testing.directory import shared_directory
 from sinks.sink import (
     Committable,
@@ -38,6 +39,7 @@ class CommittedRecord:
     """Checkpoint whose completion made it visible."""
 
 
+@named_options
 class TestingSink(Sink):
     """Collects records; they are in `records` once the checkpoint behind them is complete and they are committed.
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from checkpoint.options import named_options
 from pipeline.testing.directory import shared_directory
 from pipeline.testing.jobs import await_in_job, jobs_here
 from sources.source import END, Source, SourceBatch, SourceContext, SourceReader
@@ -38,6 +39,7 @@ class _Pause:
 _SENTINELS: Final = (_Abort, End, _Pause)
 
 
+@named_options
 class TestingSource(Source):
     """Emits the values of a list in order, and between them does what these say:
 

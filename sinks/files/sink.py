@@ -8,6 +8,7 @@ from typing import Any, Final, get_args
 import pyarrow as pa
 
 from checkpoint.config import Seconds, seconds
+from checkpoint.options import named_options
 from sinks.files.committer import FileCommitter, check_restore, not_visible
 from sinks.files.encoding import COMPRESSIONS, Format, ParquetRows
 from sinks.files.partitions import PartitionBy
@@ -18,6 +19,7 @@ from sinks.sink import Committable, Committer, CommitterContext, OwnerRestore, S
 _MIB: Final = 1024 * 1024
 
 
+@named_options
 class FileSink(Sink):
     """Writes records to files in a folder, exactly once.
 

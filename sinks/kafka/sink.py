@@ -7,6 +7,7 @@ from typing import Any, Final, get_args
 
 from checkpoint.config import Seconds, seconds
 from checkpoint.formats import RegistryFormat
+from checkpoint.options import named_options
 from checkpoint.outage import Outage
 from sinks.kafka.clients import OWNED, Delivery
 from sinks.kafka.committer import CommitterOptions, KafkaCommitter
@@ -25,6 +26,7 @@ _INTERNAL_TOPIC: Final = "__consumer_offsets"
 """Exists wherever markers can be kept at all; used where no topic of the sink is fixed."""
 
 
+@named_options
 class KafkaSink(Sink):
     """Writes records to Kafka topics.
 

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, get_args
 import pyarrow as pa
 
 from checkpoint.config import Seconds, seconds
+from checkpoint.options import named_options
 
 from ..rate_limit import check_rate
 from ..source import Source, SourceContext, SourceReader
@@ -20,6 +21,7 @@ from .reader import FileReader, ReaderOptions
 _MIB: Final = 1024 * 1024
 
 
+@named_options
 class FileSource(Source):
     """Reads the files of a folder and its sub-folders; records are dicts (of JSON lines whatever a line holds).
 

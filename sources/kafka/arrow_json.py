@@ -21,8 +21,10 @@ from pyarrow import types
 
 from checkpoint.formats.columns import Build, Columns, array, cast, check_bounds, check_instants, check_zone, is_text
 from checkpoint.formats.json_values import loads_all
+from checkpoint.options import named_options
 
 
+@named_options
 @dataclass(frozen=True)
 class ArrowJson:
     """`value_format=ArrowJson(schema)`: values are JSON objects, which `map_batches` steps get as record batches.

@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 from confluent_kafka import Message
 
 from checkpoint.metrics import MetricSink
+from checkpoint.options import named_options
 
 from .errors import BadRecord
 
@@ -26,6 +27,7 @@ _LONGEST_REASON: Final = 1000
 """Characters."""
 
 
+@named_options
 @dataclass(frozen=True)
 class DeadLetter:
     """`on_bad_record=DeadLetter("bad-orders")`: write bad records to a topic of the same cluster, and go on.

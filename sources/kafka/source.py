@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 
 from checkpoint.config import Seconds
 from checkpoint.formats import RegistryFormat
+from checkpoint.options import named_options
 
 from ..source import Source, SourceContext, SourceReader
 from .bad_records import DeadLetter
@@ -24,6 +25,7 @@ from .start import Place, open_splits
 VALIDATE_TIMEOUT_S: Final = 10.0
 
 
+@named_options
 class KafkaSource(Source):
     """Reads Kafka topics; records are the decoded values.
 

@@ -177,7 +177,7 @@ def out(stream: Stream) -> Stream:
         (
             lambda p, s: s.process("op", type("Mine", (Operator,), {"proces": Same.process})()),
             "Mine has no method process(value, ctx)",
-            "did you mean it by proces?",
+            "did you mean it by 'proces'?",
         ),
     ],
 )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from checkpoint.config import Seconds, seconds
+from checkpoint.options import named_options
 
 
 class RestartPolicy(Protocol):
@@ -21,6 +22,7 @@ class RestartPolicy(Protocol):
         """For the error message when it gives up."""
 
 
+@named_options
 @dataclass(frozen=True)
 class RestartStrategy:
     """What to do when an attempt fails. Make one with `none`, `fixed_delay` or `exponential`."""
