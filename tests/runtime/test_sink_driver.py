@@ -341,6 +341,7 @@ def test_two_completed_epochs_that_wait_hold_records_back_but_not_barriers(subta
         assert one.driver.accepts_records
         one.mailbox.interrupt = False
         one.driver.complete(id)
+        assert one.metrics.report()["pendingCommits"] == id  # while the first of them is being committed
     assert not one.driver.accepts_records
     assert one.mailbox.interrupt  # the record loop has to look
     one.driver.snapshot(3)
@@ -348,6 +349,7 @@ def test_two_completed_epochs_that_wait_hold_records_back_but_not_barriers(subta
     one.store.gate.release()
     one.wait(lambda: len(one.reports) == 1)
     assert one.driver.accepts_records
+    assert one.metrics.report()["pendingCommits"] == 1
     assert one.reports == [(1, 1, True)]
 
 

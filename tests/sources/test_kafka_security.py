@@ -168,13 +168,12 @@ def test_a_permission_that_is_taken_away_stops_the_running_source(
     reader.close()
 
 
-def test_a_reader_with_a_wrong_password_fails_soon(secured: KafkaBroker, topic: str, source: Make) -> None:
+def test_a_reader_with_a_wrong_password_fails(secured: KafkaBroker, topic: str, source: Make) -> None:
+    """Brokers that don't answer it would wait for."""
     wrong = {**secured.client_config(JOB), "sasl.password": "wrong"}
-    started = time.monotonic()
 
     with pytest.raises(KafkaUnavailable, match=r"(?i)authentication fail"):
         _open(source(config=wrong))
-    assert time.monotonic() - started < 15  # of 30 s that a broker which does not answer is waited for
 
 
 class NoMetrics:
