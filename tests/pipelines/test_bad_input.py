@@ -318,7 +318,7 @@ def test_an_unbounded_job_whose_output_would_never_be_visible_is_refused(unique_
 @pytest.mark.parametrize("wrong", ["session", 5])
 def test_what_is_no_spark_session_is_refused(tmp_path: Path, unique_name: Name, wrong: Any) -> None:
     p = small_job(unique_name("job"), tmp_path, TestingSource(), TestingSink())
-    assert "spark must be a classic SparkSession or a SparkContext" in failure_of(p, wrong)
+    assert "spark must be a classic SparkSession, a SparkContext or a master" in failure_of(p, wrong)
 
 
 def test_mistakes_in_the_pipeline_are_raised_where_it_is_started(tmp_path: Path, unique_name: Name) -> None:

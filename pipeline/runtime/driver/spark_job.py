@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import re
 import sys
 import threading
 import time
@@ -29,6 +30,7 @@ _NO_DAEMON = "No module named 'pipeline'"
 """Where Weir's own daemon is to start the Python workers, but Weir isn't installed."""
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """The variable by which `spark-submit` tells a script where its JVM is."""
+_MASTER = re.compile(r"local(\[.+\])?|spark://\S+|yarn|k8s://\S+")
 _OWN_WORKERS = {
     # A worker is its subtask's process: what a failed attempt left in it must not meet the next one.
     "spark.python.worker.reuse": "false",
@@ -56,6 +58,11 @@ def spark_context(given: Any, subtasks: int, name: str) -> tuple[Any, bool]:
 
     active = SparkContext._active_spark_context
     if isinstance(given, str):
+        if not _MASTER.fullmatch(given):
+            raise PipelineError(
+                "spark must be a classic SparkSession, a SparkContext or a master's URL (local[4], spark://host:7077, "
+                f"yarn, k8s://…), not {given!r}"
+            )
         if active is not None:
             raise PipelineError(
                 f"a Spark session at {active.master} is active already, so none can be started at {given}: stop it, or "
