@@ -8,6 +8,8 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Final
 
+from checkpoint.shown import shown
+
 
 class EncodingError(TypeError):
     """A value that can't travel or be kept; the message names its type, the path to it and what to do."""
@@ -62,8 +64,8 @@ def _walk(value: Any, root: str) -> Iterator[tuple[str, Any, int, int]]:
             pending.extend((f"a member of {path}", member, *inside) for member in item)
         elif kind is dict:
             for key, content in reversed(item.items()):
-                pending.append((f"{path}[{key!r:.200}]", content, *inside))
-                pending.append((f"key {key!r:.200} of {path}", key, *inside))
+                pending.append((f"{path}[{shown(key)}]", content, *inside))
+                pending.append((f"key {shown(key)} of {path}", key, *inside))
 
 
 def advice(item: Any) -> str:

@@ -138,9 +138,9 @@ def _zone(zone: tzinfo | None) -> Any:
     if type(zone) is ZoneInfo:
         return _key(zone)
     if type(zone) is timezone:
-        offset, name = zone.utcoffset(None), zone.tzname(None)
-        micros = offset // _MICROSECOND
-        return [micros] if name == timezone(offset).tzname(None) else [micros, name]
+        # Not `tzname`: `timezone(timedelta(0), "UTC")` isn't `datetime.UTC`.
+        offset, *name = zone.__getinitargs__()  # type: ignore[attr-defined]  # as pickle does it
+        return [offset // _MICROSECOND, *name]
     kind = type(zone)
     raise TypeError(
         f"its time zone is a {kind.__module__}.{kind.__qualname__}, which would not come back; give it a "

@@ -9,6 +9,8 @@ from hashlib import sha256
 from types import CodeType
 from typing import Any
 
+from checkpoint.shown import shown
+
 
 class Distribution(StrEnum):
     FORWARD = "forward"
@@ -49,9 +51,8 @@ class KeySelector:
             try:
                 return value[field]
             except (KeyError, IndexError, TypeError) as error:
-                shown = repr(value)
                 raise KeyMissing(
-                    f"{label}: the record has no {field!r}: {shown[:200]}{'…' if len(shown) > 200 else ''}; "
+                    f"{label}: the record has no {field!r}: {shown(value, 200)}; "
                     "filter such records out before key_by, or give key_by a function that has an answer for them"
                 ) from error
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from checkpoint.options import named_options
+from checkpoint.shown import shown
 from sinks.sink import Sink, SinkBatch, SinkWriter, WriterContext
 
 
@@ -33,7 +34,10 @@ class _PrintWriter(SinkWriter):
 
     def write_batch(self, batch: SinkBatch) -> None:
         # One write, so that the lines of several subtasks don't mix.
-        text = "".join(f"{self._prefix}{value}\n" for value in batch.values)
+        try:
+            text = "".join(f"{self._prefix}{value}\n" for value in batch.values)
+        except Exception:  # a value has no str: an int of more than 4,300 digits, or one of the user's classes
+            text = "".join(f"{self._prefix}{_text(value)}\n" for value in batch.values)
         encoding = sys.stdout.encoding or "utf-8"
         # What the terminal can't show is shown as an escape; it is no reason to fail.
         sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
@@ -41,3 +45,10 @@ class _PrintWriter(SinkWriter):
 
     def prepare_commit(self, checkpoint_id: int) -> Sequence[Any]:
         return []
+
+
+def _text(value: Any) -> str:
+    try:
+        return str(value)
+    except Exception:
+        return shown(value)

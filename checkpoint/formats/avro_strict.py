@@ -13,6 +13,8 @@ from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
+from checkpoint.shown import shown
+
 from .avro_names import PRIMITIVES, TYPE, VALUE, Names
 from .avro_values import check_name
 from .errors import NotInFormat
@@ -24,7 +26,6 @@ Raises:
     NotInFormat: it would not be read back equal.
 """
 _RANGES: Final = {"int": (-(2**31), 2**31 - 1), "long": (-(2**63), 2**63 - 1)}
-_SHOWN: Final = 100
 _MILLI: Final = 1000
 _EXACT, _NARROWER, _CONVERTED, _ROUNDED = range(4)
 """How well a branch of a union fits a value. Narrower are symbols, bytes of a fixed length, and float beside double;
@@ -37,9 +38,7 @@ def checker(schema: Any, round_floats: bool) -> Check:
 
 
 def _refuse(path: str, value: Any, what: str) -> NotInFormat:
-    text = repr(value)
-    text = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-    return NotInFormat(f"{path} is {text}, of type {type(value).__qualname__}, where the schema has {what}")
+    return NotInFormat(f"{path} is {shown(value)}, of type {type(value).__qualname__}, where the schema has {what}")
 
 
 def _of_type(kind: type, what: str) -> Check:
@@ -277,7 +276,9 @@ class _Compiler:
                 if field is None or type(name) is not str:
                     if name == TYPE and check_name(item, {full: None}, path):
                         continue
-                    raise NotInFormat(f"{path} has the field {name!r}, which the record {full} of the schema has not")
+                    raise NotInFormat(
+                        f"{path} has the field {shown(name)}, which the record {full} of the schema has not"
+                    )
                 found[name] = field(item, f"{path}[{name!r}]")
             for name in needed:
                 if name not in found:

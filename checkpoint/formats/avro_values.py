@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from checkpoint.shown import shown
+
 from .avro_names import TYPE, VALUE, Names
 from .errors import NotInFormat
 
@@ -109,5 +111,7 @@ def check_name(full: Any, names: Mapping[str, Any], path: str) -> str:
     if isinstance(full, str) and full in names:
         return full
     if len(found) != 1:
-        raise NotInFormat(f"{path} is to be {full!r}, which is no branch of the union of {', '.join(map(repr, names))}")
+        raise NotInFormat(
+            f"{path} is to be {shown(full)}, which is no branch of the union of {', '.join(map(repr, names))}"
+        )
     return found[0]

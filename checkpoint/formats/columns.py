@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from checkpoint.shown import shown
+
 Build = Callable[[list[Any]], Any]
 """Makes an array of values.
 
@@ -26,7 +28,6 @@ Leaf = Callable[[pa.DataType, str], Build | None]
 
 _NULL: Final = frozenset({type(None)})
 _STR: Final = frozenset({str})
-_SHOWN: Final = 100
 _PAIR: Final = 2
 
 
@@ -157,7 +158,7 @@ class Columns:
                 for one in present:
                     if not one.keys() <= names or not set(map(type, one)) <= _STR:
                         other = next(name for name in one if name not in names or type(name) is not str)
-                        raise ValueError(f"the schema has no field {other!r} in {path!r}, which is {kind}")
+                        raise ValueError(f"the schema has no field {shown(other)} in {path!r}, which is {kind}")
             for name in required:
                 if any(one.get(name) is None for one in present):
                     raise ValueError(f"the field {path + '.' + name!r} must not be null: it is null or missing")
@@ -237,11 +238,6 @@ def check_zone(kind: pa.DataType, path: str) -> None:
         pa.scalar(0, kind).as_py()
     except (KeyError, ValueError) as error:
         raise ValueError(f"the field {path!r} of the schema has a time zone that isn't known: {kind.tz!r}") from error
-
-
-def shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def is_text(kind: pa.DataType) -> bool:

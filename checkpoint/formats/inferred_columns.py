@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
-from .columns import shown
+from checkpoint.shown import shown
 
 _INT64: Final = (-(2**63), 2**63 - 1)
 _UINT64: Final = (0, 2**64 - 1)
@@ -79,11 +79,11 @@ def _struct(values: list[Any], present: list[dict[Any, Any]], path: str) -> pa.D
     for value in present:
         if value.keys() != names:
             raise _mixed(
-                values, path, lambda one: f"dict with the fields {', '.join(map(repr, sorted(one, key=repr)))}"
+                values, path, lambda one: f"dict with the fields {', '.join(map(shown, sorted(one, key=shown)))}"
             )
     for name in names:
         if type(name) is not str:
-            raise ValueError(f"the field {path!r} has the key {name!r}, but names of fields must be str")
+            raise ValueError(f"the field {path!r} has the key {shown(name)}, but names of fields must be str")
     return pa.struct([(name, infer([value[name] for value in present], f"{path}.{name}")) for name in names])
 
 

@@ -16,6 +16,8 @@ from typing import Any, Final
 import orjson
 import ormsgpack
 
+from checkpoint.shown import shown
+
 from .errors import NotInFormat
 from .hints import hint
 
@@ -180,7 +182,7 @@ def _walk(value: Any) -> Iterator[tuple[str, Any, int]]:
         if type(item) is list:
             pending.extend((f"{path}[{i}]", item[i], depth + 1) for i in range(len(item) - 1, -1, -1))
         elif type(item) is dict:
-            pending.extend((f"{path}[{key!r}]", one, depth + 1) for key, one in reversed(item.items()))
+            pending.extend((f"{path}[{shown(key)}]", one, depth + 1) for key, one in reversed(item.items()))
 
 
 def _problem(item: Any) -> str | None:
@@ -201,11 +203,11 @@ def _problem(item: Any) -> str | None:
     if kind is dict:
         for key in item:
             if type(key) is not str:
-                return f"its key {key!r} is of type {type(key).__qualname__}, and keys in JSON are str; convert it"
+                return f"its key {shown(key)} is of type {type(key).__qualname__}, and keys in JSON are str; convert it"
             if (problem := _surrogates(key)) is not None:
-                return f"its key {key!r}: {problem}"
+                return f"its key {shown(key)}: {problem}"
         return None
-    return f"{item!r} is of type {kind.__qualname__}, which JSON doesn't have; {hint(item)}"
+    return f"{shown(item)} is of type {kind.__qualname__}, which JSON doesn't have; {hint(item)}"
 
 
 def _surrogates(text: str) -> str | None:

@@ -21,9 +21,9 @@ import struct
 from functools import cache
 from typing import Any, Final
 
-from .errors import NotInFormat
+from checkpoint.shown import shown
 
-_SHOWN: Final = 100
+from .errors import NotInFormat
 
 
 def to_plain(message: Any) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def from_plain(message: Any, value: Any, round_floats: bool = False, path: str =
     for name, content in value.items():
         field = fields.get(name) if type(name) is str and name.isascii() else None
         if field is None:
-            raise NotInFormat(f"{path}: {full_name} has no field {name!r}")
+            raise NotInFormat(f"{path}: {full_name} has no field {shown(name)}")
         at = f"{path}[{name!r}]"
         if content is None:
             if not field.has_presence:
@@ -180,9 +180,7 @@ def _kinds() -> dict[int, str]:
 
 
 def _refuse(path: str, value: Any, what: str) -> NotInFormat:
-    text = repr(value)
-    text = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-    return NotInFormat(f"{path} is {text}, of type {type(value).__qualname__}, where the schema has {what}")
+    return NotInFormat(f"{path} is {shown(value)}, of type {type(value).__qualname__}, where the schema has {what}")
 
 
 def _is_repeated(field: Any) -> bool:

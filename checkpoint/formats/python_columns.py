@@ -25,7 +25,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from .columns import Build, Columns, cast, check_bounds, check_instants, check_zone, is_binary, is_text, shown
+from checkpoint.shown import shown
+
+from .columns import Build, Columns, cast, check_bounds, check_instants, check_zone, is_binary, is_text
 
 _NARROW = (pa.float16(), pa.float32())
 

@@ -6,6 +6,7 @@ from collections.abc import ItemsView, Iterator, KeysView, Mapping, MutableMappi
 from typing import Any, TypeVar
 
 from checkpoint.codec import EncodingError, decode, encode
+from checkpoint.shown import shown
 from checkpoint.state.errors import StateAccessError, StateRestoreError
 from checkpoint.state.groups import IMMUTABLE
 from checkpoint.state.misuse import attribute_of, refuse_methods, refuse_operators
@@ -101,8 +102,8 @@ class BroadcastHandle(MutableMapping[K, V]):
             changed = True
         if changed:
             raise StateAccessError(
-                f"the value of {key!r} in {self._name} was changed in place, which no checkpoint would keep; put it "
-                f"again while a record of a broadcast stream is processed: {attribute_of(self)}[{key!r}] = …"
+                f"the value of {shown(key)} in {self._name} was changed in place, which no checkpoint would keep; put "
+                f"it again while a record of a broadcast stream is processed: {attribute_of(self)}[{shown(key)}] = …"
             )
 
     def __getitem__(self, key: K) -> V:
@@ -118,7 +119,7 @@ class BroadcastHandle(MutableMapping[K, V]):
             encoded_key = encode(key) if known is None else known[0]
             encoded = encode(value)
         except EncodingError as error:
-            raise EncodingError(f"{self._name} can't keep the entry of key {key!r}: {error}") from None
+            raise EncodingError(f"{self._name} can't keep the entry of key {shown(key)}: {error}") from None
         self._encoded[key] = (encoded_key, encoded)
         self._values[key] = decode(encoded)
 

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Any, ClassVar, Final, Generic, NoReturn, TypeVar, cast
 
 from checkpoint.codec import SCALARS, EncodingError, decode_key, encode, is_plain
+from checkpoint.shown import shown
 from checkpoint.state.errors import StateAccessError
 from checkpoint.state.groups import IMMUTABLE, KeyContext, KeyGroupMap
 from checkpoint.state.misuse import refuse_as_value, refuse_methods, refuse_operators
@@ -79,7 +80,7 @@ class Handle:
                 self._passes = size // _CHECKED_EACH_TIME
         except EncodingError as error:
             raise EncodingError(
-                f"{self._name} can't keep {what} of key {decode_key(self._context.key)!r}: {error}"
+                f"{self._name} can't keep {what} of key {shown(decode_key(self._context.key))}: {error}"
             ) from None
 
     def clear(self) -> None:

@@ -8,6 +8,7 @@ from threading import Lock
 from typing import Any, Final, Literal, NoReturn
 
 from checkpoint.codec import decode_key
+from checkpoint.shown import shown
 from checkpoint.state import garbage
 from checkpoint.state.descriptors import (
     AggregatingState,
@@ -220,8 +221,8 @@ class HeapBackend:
                 if wrong is not None:
                     key, problem = wrong
                     raise StateRestoreError(
-                        f"{name} of {self._operator}: a row of key {decode_key(key)!r} {problem}; the checkpoint is "
-                        "damaged"
+                        f"{name} of {self._operator}: a row of key {shown(decode_key(key))} {problem}; the checkpoint "
+                        "is damaged"
                     )
                 return
         state = self._states.get(name)
@@ -248,7 +249,9 @@ class HeapBackend:
         target.put_all(rows)
 
     def _refuse(self, name: str, key: bytes, problem: str) -> NoReturn:
-        raise StateRestoreError(f"state {name!r} of {self._operator}: the value of key {decode_key(key)!r} {problem}")
+        raise StateRestoreError(
+            f"state {name!r} of {self._operator}: the value of key {shown(decode_key(key))} {problem}"
+        )
 
     def _check_group(self, group: int, name: str) -> None:
         if group not in self._key_groups:

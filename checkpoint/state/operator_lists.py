@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, Final, TypeAlias, TypeVar, overload
 
 from checkpoint.codec import EncodingError, decode, encode
+from checkpoint.shown import shown
 from checkpoint.state.errors import StateRestoreError
 from checkpoint.state.misuse import refuse_methods, refuse_operators
 
@@ -97,7 +98,7 @@ class OperatorListHandle(Sequence[T]):
         try:
             return encode(item)
         except EncodingError as error:
-            raise EncodingError(f"{self._name} can't keep the item {item!r:.200}: {error}") from None
+            raise EncodingError(f"{self._name} can't keep the item {shown(item, 200)}: {error}") from None
 
     def freeze(self) -> FrozenList:
         """What it holds now, untouched by later changes. Copies nothing."""

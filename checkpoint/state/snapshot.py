@@ -36,6 +36,7 @@ import pyarrow as pa
 import xxhash
 
 from checkpoint.codec import DecodingError, EncodingError, decode, decode_key, encode, encode_around
+from checkpoint.shown import shown
 from checkpoint.state.timers import TIMER_STATES, split_entry
 
 StateRow: TypeAlias = tuple[int, str, bytes, bytes | None, Any]
@@ -239,7 +240,7 @@ def _encoded(values: list[Any], entries: list[bytes], name: str, operator: str) 
                 encoded.append(encode_around(value))
             except EncodingError as error:
                 key = split_entry(entry)[0] if name in TIMER_STATES else entry
-                raise EncodingError(f"state {name!r} of {operator}, key {decode_key(key)!r}: {error}") from None
+                raise EncodingError(f"state {name!r} of {operator}, key {shown(decode_key(key))}: {error}") from None
         return encoded
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from checkpoint.errors import PermanentFailure
+from checkpoint.shown import shown
 
 _SHOWN = 200
 
@@ -84,5 +85,4 @@ class CommitFailed(KafkaSinkError):
 
 def shorten(value: Any) -> str:
     """`repr(value)`, cut to a length that fits in a message."""
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
+    return shown(value, _SHOWN)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from values import EDGES, same
 
 from checkpoint.codec import EncodingError
 from checkpoint.state import (
@@ -92,6 +93,17 @@ def test_what_was_put_does_not_change_with_the_object_that_was_put() -> None:
     restored, into = bound()
     into.restore(before)
     assert dict(restored.rules) == {"a": {"limit": 1}}
+
+
+@pytest.mark.parametrize("value", [edge for edge in EDGES if same(edge, edge)], ids=repr)
+def test_what_was_only_read_was_not_changed(value: Any) -> None:
+    op, states = bound()
+    op.rules["a"] = {"b": [value]}
+    assert same(op.rules["a"], {"b": [value]})
+    restored, into = bound()
+    into.restore(states.snapshot())
+    assert same(dict(restored.rules), {"a": {"b": [value]}})
+    into.snapshot()
 
 
 @pytest.mark.parametrize(("key", "value"), [("a", {1j}), ("a", object()), (1.5j, 1), (frozenset({1j}), 1)])

@@ -22,6 +22,12 @@ def test_what_can_not_be_shown_is_escaped(capfd: pytest.CaptureFixture[str], tmp
     assert capfd.readouterr().out == "a\\ud800\né\n"
 
 
+def test_what_has_no_text_is_no_failure(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    writer = PrintSink().create_writer(WriterContext("p", "out", 0, 1, FolderStaging(tmp_path), NoMetrics()))
+    writer.write_batch(batch([1, 10**5000, {"a": 10**5000}]))
+    assert capfd.readouterr().out == "1\n<int, whose repr raises ValueError>\n<dict, whose repr raises ValueError>\n"
+
+
 def test_a_prefix_that_is_no_text_is_refused() -> None:
     with pytest.raises(TypeError, match="prefix"):
         PrintSink(1)  # type: ignore[arg-type]

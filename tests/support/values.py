@@ -53,6 +53,8 @@ EDGES = [
     datetime(2020, 10, 25, 2, 30, fold=1),
     datetime(2020, 1, 1, fold=1, tzinfo=UTC),
     datetime(2020, 1, 1, tzinfo=ZoneInfo("UTC")),
+    datetime(2020, 1, 1, tzinfo=timezone(timedelta(0), "UTC")),
+    datetime(2020, 1, 1, tzinfo=timezone(timedelta(0), "GMT")),
     datetime(2020, 1, 1, tzinfo=timezone(timedelta(hours=5, minutes=53, seconds=28))),
     datetime(2020, 1, 1, tzinfo=timezone(timedelta(microseconds=-1), "odd")),
     time(1, 2, 3, 4, timezone(timedelta(hours=-3)), fold=1),
@@ -67,7 +69,7 @@ LARGE = ["x" * 70_000, b"x" * 70_000, bytearray(b"x" * 70_000)]
 OFFSETS = st.timedeltas(timedelta(hours=-23, minutes=-59), timedelta(hours=23, minutes=59))
 ZONES = (
     st.none()
-    | st.just(UTC)
+    | st.sampled_from([UTC, timezone(timedelta(0), "UTC"), timezone(timedelta(hours=1), "UTC+01:00")])
     | st.builds(timezone, OFFSETS)
     | st.builds(timezone, OFFSETS, st.text(max_size=3))
     | st.sampled_from(["Europe/Berlin", "Asia/Kolkata", "America/St_Johns", "UTC"]).map(ZoneInfo)

@@ -10,6 +10,7 @@ from types import FunctionType
 from typing import Any
 
 from checkpoint.codec import copied
+from checkpoint.shown import shown
 from checkpoint.state import BroadcastStates, FrozenLists, HeapBackend, OperatorLists, bind
 from pipeline.graph import BatchFunction, PlannedStep, StepKind, Vertex
 from pipeline.operators import KeyedOperator, Operator
@@ -321,9 +322,9 @@ def _emitting_nothing(operator: Operator, context: Context) -> Push:
     def on_watermark(timestamp: Any) -> None:
         for output in operator.on_watermark(timestamp, context) or ():
             raise TypeError(
-                f"{type(operator).__name__}.on_watermark emitted {output!r:.200}; a KeyedOperator has no current key "
-                "there, so nothing it emits could keep its place behind the key's records. Set timers with ctx.timer "
-                "and emit in on_timer"
+                f"{type(operator).__name__}.on_watermark emitted {shown(output, 200)}; a KeyedOperator has no current "
+                "key there, so nothing it emits could keep its place behind the key's records. Set timers with "
+                "ctx.timer and emit in on_timer"
             )
 
     return on_watermark

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from checkpoint.shown import shown
 from checkpoint.watermark_generator import NO_RECORD, WatermarkGenerator
 from checkpoint.watermarks import MAX_WATERMARK
 from pipeline.graph import PlannedStep, StepKind, Vertex
@@ -98,8 +99,8 @@ def assigner(step: str, strategy: WatermarkStrategy, context: Context, domain: T
         at = timestamp_of(value)
         if type(at) is not int or not NO_RECORD < at < MAX_WATERMARK:
             raise BadTimestamp(
-                f"assign_timestamps {step!r}: the timestamp of a record is {at!r:.100}, but must be an int, in "
-                f"milliseconds since the epoch; the record: {value!r:.200}"
+                f"assign_timestamps {step!r}: the timestamp of a record is {shown(at)}, but must be an int, in "
+                f"milliseconds since the epoch; the record: {shown(value, 200)}"
             )
         if by_split:
             splits = context.source_splits
@@ -138,8 +139,8 @@ def _extractor(step: str, strategy: WatermarkStrategy) -> Callable[[Any], Any]:
             return value[field]
         except (KeyError, IndexError, TypeError) as error:
             raise BadTimestamp(
-                f"assign_timestamps {step!r}: the record has no {field!r}: {value!r:.200}; filter such records out "
-                "before it, or give it a function that has an answer for them"
+                f"assign_timestamps {step!r}: the record has no {field!r}: {shown(value, 200)}; filter such records "
+                "out before it, or give it a function that has an answer for them"
             ) from error
 
     return timestamp_of

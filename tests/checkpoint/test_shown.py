@@ -1,0 +1,62 @@
+"""Errors about values come out whatever their repr does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from checkpoint.codec import EncodingError, encode
+from checkpoint.formats.avro_strict import checker
+from checkpoint.formats.inferred_columns import infer
+from checkpoint.formats.json_values import dumps
+from checkpoint.formats.python_columns import PythonColumns
+from checkpoint.shown import shown
+from checkpoint.state import OperatorListHandle
+from pipeline.partitioners import KeyMissing, KeySelector
+from sinks.kafka.errors import shorten
+
+
+class Odd:
+    def __repr__(self) -> str:
+        raise LookupError
+
+
+LONG = 10**5000
+
+
+def column(value: Any) -> Any:
+    return PythonColumns().builder(pa.field("a", pa.struct([("b", pa.string())])), "a")([value])
+
+
+def avro(value: Any) -> Any:
+    return checker({"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}]}, False)(value, "value")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Odd(), [Odd()], {"a": Odd()}, {Odd(): 1}, {LONG: Odd()}, {"a": {(LONG,): Odd()}}],
+    ids=["itself", "item", "content", "key", "beside a long key", "beside a tuple with a long number"],
+)
+@pytest.mark.parametrize("take", [encode, OperatorListHandle("held").append, dumps, avro, column])
+def test_a_value_without_a_repr_is_refused_like_any_other(take: Callable[[Any], object], value: Any) -> None:
+    with pytest.raises((EncodingError, ValueError), match=r"Odd|whose repr raises|no field 'a'"):
+        take(value)
+
+
+def test_columns_that_mix_such_values_are_refused() -> None:
+    with pytest.raises(ValueError, match="the int <int, whose repr raises ValueError> in row 1 and the str 'a' in row"):
+        infer([None, LONG, "a"], "a")
+
+
+def test_records_without_a_repr_are_shown_in_errors() -> None:
+    assert shorten({"a": Odd()}) == "<dict, whose repr raises LookupError>"
+    with pytest.raises(KeyMissing, match="the record has no 'b': <dict, whose repr raises LookupError>"):
+        KeySelector("b").compile()({"a": Odd()})
+
+
+def test_long_values_are_cut() -> None:
+    assert shown("x" * 200, 10) == "'xxxxxxxxx…"
+    assert shown("x") == "'x'"
