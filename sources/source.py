@@ -6,6 +6,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MemberDescriptorType
 from typing import Any, Final
 
 import pyarrow as pa
@@ -167,10 +168,10 @@ class Source(ABC):
         """
         if type(resolved) is not type(self):
             raise TypeError(f"resolve() has made a {type(resolved).__name__} of a {type(self).__name__}")
-        mine = vars(self)
-        return {
-            name: value for name, value in vars(resolved).items() if name not in mine or not _same(value, mine[name])
-        }
+        mine, settled = _attributes(self), _attributes(resolved)
+        if gone := mine.keys() - settled.keys():
+            raise TypeError(f"resolve() has removed the attribute {min(gone)!r}")
+        return {name: value for name, value in settled.items() if name not in mine or not _same(value, mine[name])}
 
     def with_resolution(self, resolution: Any) -> Source:
         """A copy of the definition that begins and ends where an earlier start has settled it.
@@ -182,17 +183,28 @@ class Source(ABC):
             ValueError | RuntimeError: that can't be gone on from, with what to do about it.
         """
         resolved = copy.copy(self)
-        vars(resolved).update(resolution)
+        for name, value in resolution.items():
+            if isinstance(getattr(type(self), name, None), MemberDescriptorType):  # one of its __slots__
+                object.__setattr__(resolved, name, value)  # frozen dataclasses allow no other way
+            else:
+                vars(resolved)[name] = value
         return resolved
 
     def start_settings(self) -> Mapping[str, Any]:
         """The settings that `resolve` depends on, by name: if one is another at a later start, the source begins anew
         there, and the job's log says so. Only salted hashes of them are kept. By default all attributes."""
-        return vars(self)
+        return _attributes(self)
 
     @abstractmethod
     def create_reader(self, ctx: SourceContext) -> SourceReader:
         """Called in the subtask, after the fork; create clients here."""
+
+
+def _attributes(source: Source) -> dict[str, Any]:
+    """Those in `__slots__` among them."""
+    state = object.__getstate__(source)
+    plain, slots = state if isinstance(state, tuple) else (state, None)
+    return {**(plain or {}), **(slots or {})}
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import secrets
 import time
@@ -167,11 +168,13 @@ class StartPositions:
         if begin.text is not None:
             self._say(begin.text)
         definition: Source = step.payload
+        salt = secrets.token_hex(_SALT_BYTES)
+        settings = hashed(definition.start_settings(), salt)
         try:
             if begin.kept is not None and begin.kept.resolution is not None:
                 resolved = definition.with_resolution(decode(begin.kept.resolution))
             else:
-                resolved = definition.resolve()
+                resolved = copy.copy(definition).resolve()  # it may settle in itself
         except DecodingError as error:
             raise PipelineError(
                 f"step {step.id!r}: what an earlier start has settled can't be read: {error}"
@@ -179,14 +182,14 @@ class StartPositions:
         except Exception as error:
             raise PipelineError(f"step {step.id!r}: {error}") from error
         resolution, lost = _packed_resolution(definition, resolved)
+        if hashed(definition.start_settings(), salt) != settings:
+            resolution, lost = None, "resolve() has changed what the definition holds, which its copies share"
         if lost is not None:
             self._say(
                 f"source {step.id!r}: where it begins can't be recorded ({lost}): a start after this one begins anew "
                 "as long as there is no checkpoint. Implement resolution and with_resolution"
             )
         settled_at = time.time() if begin.kept is None else begin.kept.at
-        salt = secrets.token_hex(_SALT_BYTES)
-        settings = hashed(definition.start_settings(), salt)
         self._starts[step.id] = SourceStart(_kind(definition), settings, salt, settled_at, resolution, lost)
         self._recorded[step.id] = kept
         return resolved
@@ -194,11 +197,9 @@ class StartPositions:
 
 def _packed_resolution(definition: Source, resolved: Source) -> tuple[bytes | None, str | None]:
     """What `resolve` has settled, or why it can't be told."""
-    if resolved is definition:
-        return None, None
     try:
         resolution = definition.resolution(resolved)
-        if resolution is None:
+        if resolution is None or resolution == {}:
             return None, None
         return encode(resolution), None
     except (EncodingError, TypeError) as error:
