@@ -40,6 +40,7 @@ from checkpoint.coordination.coordinator_events import (
     SubtasksRunning,
     Tick,
     TriggerCheckpoint,
+    WaitsOutside,
 )
 from checkpoint.coordination.coordinator_options import CoordinatorOptions
 from checkpoint.coordination.retention import Retention
@@ -72,6 +73,8 @@ class _Pending:
     expires_at: float
     missing: set[int]
     """Subtasks that have not acknowledged. Empty exactly while `_metadata` is being written."""
+    held_up: bool
+    """Whether a subtask has waited meanwhile for what lies outside of the job."""
 
     @property
     def ordinary(self) -> bool:
@@ -145,6 +148,8 @@ class CheckpointCoordinator:
         self._stop: _Stop | None = None
         """From the request to the failure or completion of the last checkpoint."""
         self._input_ended = False
+        self._waiting: set[int] = set()
+        """Subtasks that wait for what lies outside of the job."""
         self._failures = 0
         """Ordinary checkpoints that have failed since the last one that completed."""
         self._span_scale = 1.0
@@ -232,6 +237,8 @@ class CheckpointCoordinator:
             case Declined(checkpoint_id, subtask, message, reason):
                 if pending := self._pending.get(checkpoint_id):
                     self._give_up(pending, reason, f"subtask {subtask}: {message}", now)
+            case WaitsOutside(subtask, waits):
+                self._waits_outside(subtask, waits)
             case Finalised(checkpoint_id):
                 self._finalised(checkpoint_id, now)
             case FinaliseFailed(checkpoint_id, message):
@@ -254,6 +261,14 @@ class CheckpointCoordinator:
         self._expire(now)
         self._trigger(now)
         return self._actions
+
+    def _waits_outside(self, subtask: int, waits: bool) -> None:
+        if not waits:
+            self._waiting.discard(subtask)
+            return
+        self._waiting.add(subtask)
+        for pending in self._pending.values():
+            pending.held_up = True
 
     def _acknowledged(self, checkpoint_id: int, subtask: int) -> None:
         pending = self._pending.get(checkpoint_id)
@@ -363,8 +378,8 @@ class CheckpointCoordinator:
         self._schedule.failed(pending.kind, now)
         if reason is FailureReason.EXPIRED:
             self._span_scale = max(MIN_SPAN_SCALE, self._span_scale / 2)
-        if reason.tolerated:
-            return
+        if reason.tolerated or (reason is FailureReason.EXPIRED and missing and pending.held_up):
+            return  # an outage is no failure of the job
         self._failures += 1
         if self._failures > self._options.tolerable_failures and not self._closed:
             why = (
@@ -429,7 +444,7 @@ class CheckpointCoordinator:
     def _start(self, kind: CheckpointKind, now: float, tokens: tuple[str, ...], stop: bool = False) -> None:
         n = self._next_id
         self._next_id = n + 1
-        self._pending[n] = _Pending(n, kind, now, now + self._options.timeout, set(self._subtasks))
+        self._pending[n] = _Pending(n, kind, now, now + self._options.timeout, set(self._subtasks), bool(self._waiting))
         self._actions.append(TriggerCheckpoint(n, kind, tokens, stop))
 
     def _obstacle(self) -> str | None:

@@ -66,6 +66,14 @@ class Declined:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitsOutside:
+    """A subtask waits for what lies outside of the job, such as brokers that are down; or does no longer."""
+
+    subtask: int
+    waits: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Finalised:
     """`_metadata` of the checkpoint is durable."""
 
@@ -131,6 +139,7 @@ Event = (
     | IdSeen
     | Acknowledged
     | Declined
+    | WaitsOutside
     | Finalised
     | FinaliseFailed
     | DeletionDone

@@ -460,7 +460,7 @@ class KafkaCommitter(Committer):
                 fenced += is_fenced(error)
                 if is_outage(error):
                     final = not self._outage.away(began)
-                    deadline = None
+                    deadline, fenced = None, 0  # what brokers find when they are back has another reason
                 elif is_refusal(error):
                     final = not self._outage.refused()
                 else:

@@ -34,6 +34,7 @@ from checkpoint.coordination.coordinator_events import (
     SubtasksRunning,
     Tick,
     TriggerCheckpoint,
+    WaitsOutside,
 )
 from checkpoint.coordination.coordinator_options import CoordinatorOptions
 from checkpoint.coordination.trigger_schedule import RETRY_PAUSE
@@ -275,6 +276,39 @@ def test_a_checkpoint_expires_and_says_who_had_not_acknowledged():
     (aborted,) = of(NotifyAborted, tick(c, 110.0))
     assert (aborted.checkpoint_id, aborted.reason, aborted.missing) == (1, FailureReason.EXPIRED, (0, 2))
     assert "100 s after the trigger" in aborted.message
+
+
+@pytest.mark.parametrize(
+    ("waits", "counts"),
+    [
+        ([], True),
+        ([(5, True)], False),  # before the trigger and ever since
+        ([(50, True)], False),
+        ([(50, True), (60, False)], False),  # what has piled up meanwhile takes its time
+        ([(2, True), (5, False)], True),
+        ([(50, False)], True),
+    ],
+)
+def test_checkpoints_that_expire_while_a_subtask_waits_for_brokers_are_no_failures(
+    waits: list[tuple[float, bool]], counts: bool
+):
+    c = coordinator()
+    failed: list[Action] = []
+    for time in range(131):  # one checkpoint, triggered at 10
+        for at, waiting in waits:
+            if at == time:
+                failed += of(FailJob, c.handle(WaitsOutside(1, waiting), float(time)))
+        failed += of(FailJob, tick(c, float(time)))
+    assert bool(failed) == counts
+    assert c.consecutive_failures == int(counts)
+
+
+def test_metadata_that_is_not_written_counts_whatever_subtasks_wait_for():
+    c = coordinator()
+    c.handle(WaitsOutside(1, True), 5.0)
+    tick(c, 10.0)
+    acknowledge(c, 1, 11.0)
+    assert of(FailJob, tick(c, 110.0))
 
 
 def test_an_acknowledgement_at_the_timeout_is_late():

@@ -361,6 +361,9 @@ class Attempt:
                 name = self._peers.name(peer)
                 self._progress.metrics[name] = message["metrics"]
                 self._c.waits.report(name, message["metrics"]["waits"])
+                if (waits := message["metrics"]["waitingMs"] > 0) != peer.waits:
+                    peer.waits = waits
+                    self._checkpoints.tell(events.WaitsOutside(peer.subtask, waits))
             case "closed":
                 name = self._peers.name(peer)
                 peer.closed = True

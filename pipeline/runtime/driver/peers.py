@@ -26,6 +26,8 @@ class Peer:
     subtask: int = -1
     """Global number, once it is deployed."""
     running: bool = False
+    waits: bool = False
+    """For what lies outside of the job, by its last report."""
     ended: bool = False
     """All its input has ended."""
     quiet: bool = False
