@@ -288,16 +288,15 @@ _EMITTING = ("process", "process_connected", "on_timer", "on_watermark")
 _RUNNING = ("open", "close", "snapshot", "restore", "on_checkpoint_complete", "on_checkpoint_aborted")
 
 
-def _check_methods(id: str, operator: Operator) -> None:
+def _check_methods(id: str, kind: type[Operator]) -> None:
     """Refuse methods that would never run, or not do what they look like."""
-    kind = type(operator)
     where = f"process({id!r}): {kind.__name__}"
-    if getattr(operator.process, "__func__", None) is Operator.process:  # an instance may have its own
+    if kind.process is Operator.process:
         own = [name for name in dir(kind) if name not in dir(KeyedOperator)]
         hint = nearest("process", own).replace("mean", "mean it by")
         raise PipelineError(f"{where} has no method process(value, ctx), which every operator needs{hint}")
     for name in (*_EMITTING, *_RUNNING):
-        method = getattr(operator, name, None)
+        method = getattr(kind, name, None)
         if method is None:
             continue
         if is_async(method):
@@ -331,7 +330,7 @@ def _check_operator(pipeline: Pipeline, id: str, operator: Operator, inputs: lis
                 f"process({id!r}): {name}.{attribute} is a {type(value).__name__} made for an instance; declare it in "
                 "the class body, so that each key has its own"
             )
-    if len(inputs) == 2 and getattr(operator.process_connected, "__func__", None) is Operator.process_connected:
+    if len(inputs) == 2 and type(operator).process_connected is Operator.process_connected:
         raise PipelineError(
             f"process({id!r}): {name} reads two streams and has no process_connected; implement "
             "process_connected(value, ctx) for the records of the second one"
@@ -367,7 +366,7 @@ def _check_operator(pipeline: Pipeline, id: str, operator: Operator, inputs: lis
                 f"process({id!r}): {step} runs this very {name} already; make an instance for each step, so that they "
                 "don't share state"
             )
-    _check_methods(id, operator)
+    _check_methods(id, type(operator))
 
 
 def _is_keyed(one: Input) -> bool:

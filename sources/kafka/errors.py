@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from checkpoint.errors import PermanentFailure
+
 
 class KafkaUnavailable(RuntimeError):
     """No broker answered, or it refused this client."""
@@ -14,7 +16,7 @@ class KafkaUnavailable(RuntimeError):
         """It has answered, and refused it."""
 
 
-class DataLoss(RuntimeError):
+class DataLoss(PermanentFailure, RuntimeError):
     """Offsets that should be read next are not in the topic any more."""
 
 

@@ -171,15 +171,12 @@ class KafkaSource(Source):
             self.options.key_format.check_source(topic, "key")
 
     def resolve(self) -> Source:
-        """Turn "latest", times and the group's offsets into offsets.
+        """Turn where it begins and ends into offsets of the topics that are there now.
 
         Raises:
             KafkaUnavailable, ValueError: as `validate`.
             DataLoss: an offset to start from is not in the log (`on_data_loss`).
         """
-        moving = self.options.start in ("latest", "group") or self.options.end == "latest"
-        if not moving and timestamp_of(self.options.start) is None and timestamp_of(self.options.end) is None:
-            return self
         with Cluster(self.options, VALIDATE_TIMEOUT_S) as cluster:
             splits = open_splits(self.options, Place(str(self)), cluster, cluster.topics(), self._committed)
         resolved = copy.copy(self)

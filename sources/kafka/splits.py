@@ -140,8 +140,13 @@ def lost_range(position: int, low: int, end: int | None) -> range:
     return range(position, low if end is None else min(low, end))
 
 
-def check_position(split: Split, low: int, high: int, origin: str, on_data_loss: str) -> str | None:
+def check_position(
+    split: Split, low: int, high: int, origin: str, on_data_loss: str, says_so: str = "on_data_loss"
+) -> str | None:
     """Check that a split's position lies in its log, `low` to `high`. One that has nothing left to read is fine.
+
+    Args:
+        says_so: the option that has the value of `on_data_loss`.
 
     Returns:
         A warning for the log, after moving the position to `low`, or to the split's end if that comes first, as
@@ -173,7 +178,7 @@ def check_position(split: Split, low: int, high: int, origin: str, on_data_loss:
         )
     split.position = lost.stop
     on = f"nothing is left to be read up to its end, {end}" if to_its_end else f"going on at {low}"
-    return f"{split}: {origin} is {position}, but {gone} are gone; {on}, as on_data_loss says"
+    return f"{split}: {origin} is {position}, but {gone} are gone; {on}, as {says_so} says"
 
 
 def lost_with_topic(split: Split) -> str | None:

@@ -63,9 +63,12 @@ def open_splits(
             split.end = split.position
     _set_ends(options, cluster, splits, high, existing)
     had_ended = [split for split in splits if split.ended]
+    # Retention goes on between the look at the beginning and the first fetch: that is no loss to fail for.
+    at_beginning = options.start == "earliest" and not place.restored
+    on_loss = ("earliest", 'start="earliest"') if at_beginning else (options.on_data_loss, "on_data_loss")
     for split in splits:
         if not split.ended:
-            warning = check_position(split, low[split.key], high[split.key], origin, options.on_data_loss)
+            warning = check_position(split, low[split.key], high[split.key], origin, *on_loss)
             if warning is not None:
                 log.warning("source %s: %s", place.source_id, warning)
         split.ended = split.ended or (split.end is not None and split.position >= split.end)

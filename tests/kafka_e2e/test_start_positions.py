@@ -10,13 +10,17 @@ from typing import Any
 
 import kafka_driver
 import pytest
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 from deadlines import eventually
 from kafka_job import EXACT, Record, RunningSum, Stage, expected
 
+from checkpoint.errors import PermanentFailure
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline import JobFailed, RestartStrategy
 from pipeline.testing import KafkaBroker, failpoints
-from sources import KafkaSource, SourceContext
+from sources import KafkaSource, Source, SourceContext, SourceReader
+from sources.kafka import DataLoss
 
 
 class FailsOnce(RunningSum):
@@ -105,10 +109,54 @@ def test_an_end_at_latest_is_the_one_of_the_first_attempt(
     assert {record["id"]: record for record in stage.outputs()} == expected(wanted)
 
 
-def test_definitions_that_say_where_to_start_are_left_as_they_are(stage: Stage) -> None:
-    for options in ({"start": "earliest", "end": None}, {"start": {stage.source_topic: 3}, "end": None}):
-        source = stage.source(**options)
-        assert source.resolve() is source
+@pytest.mark.parametrize("start", ["earliest", "latest", 0])
+def test_a_topic_that_is_created_again_before_the_first_checkpoint_is_noticed(
+    kafka: KafkaBroker, make_stage: Callable[..., Stage], start: str | int
+) -> None:
+    """What was in the first one may have been read, and not delivered."""
+    stage = make_stage(20)
+    source = stage.source(start={stage.source_topic: start} if start == 0 else start, end=None)
+    settled = source.resolution(source.resolve())
+    kafka.delete_topic(stage.source_topic)
+    eventually(lambda: _created(kafka, stage))
+    stage.produce(30)
+    with pytest.raises(DataLoss, match=r"was deleted and created again since the start"):
+        _open(source.with_resolution(settled))
+    assert issubclass(DataLoss, PermanentFailure)  # no restart brings it back
+
+
+def test_a_beginning_that_retention_passes_before_the_first_checkpoint_is_told(
+    kafka: KafkaBroker, make_stage: Callable[..., Stage], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It goes on at the beginning, as a start at the earliest offset may meet retention at any moment."""
+    stage = make_stage(20)
+    source = stage.source(start="earliest", end=None, rate_limit=None)
+    settled = source.resolution(source.resolve())
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    for future in admin.delete_records([TopicPartition(stage.source_topic, 0, 3)]).values():
+        future.result()
+    left = sum(kafka.end_offsets(stage.source_topic).values()) - 3
+    reader = _open(source.with_resolution(settled))
+    try:
+        found: list[Any] = []
+        eventually(lambda: bool(found.extend(_values(reader.poll(100, 0.1)))) or len(found) >= left)
+    finally:
+        reader.close()
+    assert len(found) == left
+    assert "[0]: the offset to start from is 0, but offsets 0 to 2 (3 offsets) are gone" in caplog.text
+    assert 'going on at 3, as start="earliest" says' in caplog.text
+
+
+def _created(kafka: KafkaBroker, stage: Stage) -> bool:
+    try:
+        kafka.create_topic(stage.source_topic, stage.partitions)
+    except KafkaException:  # the old one is still being deleted
+        return False
+    return True
+
+
+def _open(source: Source) -> SourceReader:
+    return source.create_reader(SourceContext("p", "in", 0, 1, _NoMetrics()))
 
 
 def test_a_partition_that_comes_after_the_start_is_read_from_its_beginning(
@@ -118,7 +166,7 @@ def test_a_partition_that_comes_after_the_start_is_read_from_its_beginning(
     source = stage.source(start="latest", end=None, rate_limit=None).resolve()
     kafka.add_partitions(stage.source_topic, 3)
     kafka.produce(stage.source_topic, [{"id": 1000}], partition=2)
-    reader = source.create_reader(SourceContext("p", "in", 0, 1, _NoMetrics()))
+    reader = _open(source)
     try:
         found: list[Any] = []
         eventually(lambda: bool(found) or bool(found.extend(_values(reader.poll(100, 0.1)))))
