@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint.codec import EncodingError, decode, encode
-from pipeline import Operator, Pipeline
+from pipeline import Operator, Pipeline, WatermarkStrategy
 from pipeline.graph import StepKind
 from pipeline.runtime.subtask.chain import Chain
 from pipeline.runtime.subtask.context import Context
@@ -229,6 +229,27 @@ def test_a_source_may_hand_out_one_record_again_and_again() -> None:
     found = run(p, [record, record])
     assert record == {"n": 0}
     assert found["sink-0"] == [{"n": 0, "changed": 1, "all": [1]}] * 2
+
+
+@pytest.mark.parametrize("timestamp", ["n", lambda record: record["n"]])
+def test_a_record_is_copied_behind_its_timestamp_only_if_a_function_saw_it(timestamp: Any) -> None:
+    seen: list[Any] = []
+    source = TestingSource()
+    source.fresh_records = True
+    p = Pipeline("job", parallelism=1)
+    stream = p.source("in", source).assign_timestamps(WatermarkStrategy.bounded(timestamp, lateness=0))
+
+    def changes(record: Any) -> Any:
+        seen.append(record)
+        return Changes()(record)
+
+    for name in ("first", "last"):
+        stream.flat_map(changes, id=f"at-{name}").sink(name, TestingSink())
+    record = {"n": 5}
+    found = run(p, [record])
+    assert plain(found) == plain({name: [{"n": 5, "changed": 1, "all": [1]}] for name in ("first", "last")})
+    assert len({id(one) for one in (*seen, *found["first"], *found["last"])}) == 4
+    assert [one is record for one in seen] == [False, not callable(timestamp)]
 
 
 @pytest.mark.parametrize("over_channels", [False, True])

@@ -89,7 +89,7 @@ class Chain:
         pushes: dict[str, Push],
         backend: HeapBackend | None,
     ) -> Push:
-        fresh = step.kind is StepKind.SOURCE and step.payload.fresh_records
+        fresh = _is_fresh(step)
 
         def targets(tag: str | None) -> Push:
             chained = [pushes[s.id] for s in vertex.steps if s.chained_to == step.id and s.tag == tag]
@@ -272,12 +272,19 @@ class Chain:
                 operator.on_checkpoint_aborted(checkpoint_id)
 
 
+def _is_fresh(step: PlannedStep) -> bool:
+    """Whether nobody has what the step emits but those that get it."""
+    if step.kind is StepKind.ASSIGN_TIMESTAMPS:
+        return not callable(step.payload.timestamp)  # a record that only passes, and was the step's alone
+    return step.kind is StepKind.SOURCE and bool(step.payload.fresh_records)
+
+
 def _fan_out(emitters: list[Push], chained: list[Push], fresh: bool) -> Push:
     """Hands a record to all. Emitters encode it at once. A chained step gets what a channel would have brought it: the
     step that emits it, and the others that get it, may keep it and change it.
 
     Args:
-        fresh: nobody else has the record, so the last step needs no copy.
+        fresh: nobody else has the record (`_is_fresh`), so the last step needs no copy.
     """
     copies = chained[:-1] if fresh else chained
     targets = [*emitters, *map(_copied, copies), *chained[len(copies) :]]
