@@ -19,6 +19,8 @@ _TRACE: Final = 40_000
 """Characters that are kept."""
 traceback_of: Final = vars(BaseException)["__traceback__"].__get__
 """What Python notes of an exception, whatever its class makes of the attribute."""
+_NAME_OF: Final = vars(type)["__name__"].__get__
+"""A class' name, whatever its metaclass makes of the attribute."""
 
 
 def trace(error: BaseException, only_users: bool = False) -> str:
@@ -33,8 +35,11 @@ def trace(error: BaseException, only_users: bool = False) -> str:
             return ""
         return cut(_trace(error), _TRACE)
     except BaseException as trouble:
-        # Its class does what classes don't do; where it came from can still be told.
-        frames = "".join(traceback.format_tb(traceback_of(error)))
+        # Its class does what classes don't do, or a file's name what names don't; where it came from can still be told.
+        frames = "".join(
+            f'  File "{frame.f_code.co_filename}", line {line}, in {frame.f_code.co_name}\n'
+            for frame, line in traceback.walk_tb(traceback_of(error))
+        )
         return cut(_encodable(f"{frames}(the rest can't be told: {_name(trouble)})"), _TRACE)
 
 
@@ -78,7 +83,7 @@ def _encodable(text: str) -> str:
 
 
 def _name(error: BaseException) -> str:
-    return _encodable(type.__getattribute__(type(error), "__name__"))
+    return _encodable(_NAME_OF(type(error)))
 
 
 def _notes(error: BaseException) -> list[str]:

@@ -68,6 +68,24 @@ class AttributesRaise(Exception):
         raise RuntimeError(name)
 
 
+class NameRaises(type):
+    @property
+    def __name__(cls) -> str:
+        raise ValueError("no name")
+
+
+class ClassWithoutAName(Exception, metaclass=NameRaises):
+    pass
+
+
+def from_an_odd_file() -> BaseException:
+    try:
+        exec(compile("raise ArithmeticError(5)", "odd\ud800", "exec"))
+    except ArithmeticError as error:
+        return error
+    raise AssertionError
+
+
 def with_notes() -> BaseException:
     error = ValueError("bad")
     error.add_note("in row 5")
@@ -144,6 +162,8 @@ EVIL: dict[str, Callable[[], BaseException]] = {
     "os error": lambda: FileNotFoundError(2, "none", "\udc80"),
     "recursion": too_deep,
     "java": java_error,
+    "class without a name": lambda: ClassWithoutAName("x"),
+    "odd file": from_an_odd_file,
 }
 
 
@@ -170,7 +190,7 @@ def test_the_driver_learns_of_any_exception(make: Callable[[], BaseException]) -
     driver.close()
     assert told is not None
     assert told["type"] == "failed"
-    name = type(error).__name__.encode("utf-8", "backslashreplace").decode()
+    name = str(vars(type)["__name__"].__get__(type(error))).encode("utf-8", "backslashreplace").decode()
     assert told["message"].startswith(name)
     assert "users_function" in told["traceback"]
     assert len(told["message"]) + len(told["traceback"]) < 60_000
