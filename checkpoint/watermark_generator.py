@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final
@@ -231,17 +232,18 @@ class WatermarkGenerator:
         """For how long it has been, in seconds."""
         return 0.0 if split.touched else self._clock - split.quiet_since
 
-    def on_clock(self, now: float, held_up: bool) -> int | None:
+    def on_clock(self, now: float, held_up: bool, most: float = math.inf) -> int | None:
         """Time has passed.
 
         Args:
             held_up: the splits were not read since the last call, whatever lies in them.
+            most: seconds that count as read since the last call.
 
         Returns:
             The next watermark, if it has advanced and the period since the last one is over.
         """
         if not held_up:
-            self._clock += now - self._now
+            self._clock += min(now - self._now, most)
         self._now = now
         looked = self._clock >= self._first_look_until
         for split in self._reading():

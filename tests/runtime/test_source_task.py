@@ -10,6 +10,7 @@ import pytest
 from checkpoint.coordination.coordinator_events import CheckpointKind, Heartbeat
 from checkpoint.gate import GateOptions, SourceGate
 from checkpoint.in_flight.restored_input import RestoredInput
+from checkpoint.watermark_generator import WatermarkGenerator
 from pipeline.runtime.subtask import letters
 from pipeline.runtime.subtask import source_task as source_task_module
 from pipeline.runtime.subtask.batch_in_hand import BatchInHand
@@ -47,7 +48,7 @@ class Looks(Silent):
         self._mailbox = mailbox
         self._after = after
 
-    def on_clock(self, now: float, held_up: bool) -> None:
+    def on_clock(self, now: float, held_up: bool, most: float) -> None:
         self.held_up.append(held_up)
         letter = self._after.get(len(self.held_up))
         if letter is not None:
@@ -187,3 +188,20 @@ def test_while_brokers_are_down_or_a_step_takes_long_no_split_counts_as_read() -
     task.metrics.waiting.begin("the brokers")
     task._on_clock(task._polled_at + 0.1)
     assert looks.held_up == [False, True, True]
+
+
+def test_where_every_record_takes_long_each_poll_counts_and_splits_fall_idle() -> None:
+    mailbox = Mailbox()
+    looks = Looks(mailbox, {})
+    task = source_task(mailbox, Context(0, 1), EmptyReader(), Silent(), looks)
+    task._take_restored()
+    generator = WatermarkGenerator(0, 5.0, task._clock_at)
+    generator.set_splits(["busy", "quiet"])
+    looks.on_clock = generator.on_clock  # type: ignore[assignment, method-assign]
+    idle = []
+    for _ in range(8):
+        task._polled_at = task._clock_at  # it brings one record, which takes half a minute
+        generator.touch(generator.split("busy"))
+        task._on_clock(task._polled_at + 30.0)
+        idle.append(generator.split("quiet").idle)
+    assert idle == [False] * 4 + [True] * 4

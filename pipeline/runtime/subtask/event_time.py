@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -134,12 +135,13 @@ class EventTime:
             self._combiner.on_end(channel)
         self._to_do = True
 
-    def on_clock(self, now: float, held_up: bool = False) -> None:
+    def on_clock(self, now: float, held_up: bool = False, most: float = math.inf) -> None:
         """Time has passed.
 
         Args:
             held_up: input was not looked at since the last call, for want of room or because the source's gate is
                 closed, so that no split counts as idle for that.
+            most: seconds since the last call that count for that, where it was looked at.
         """
         if not self._ended:
             self._wall_ms = self._read_wall_clock()
@@ -148,7 +150,7 @@ class EventTime:
         if now >= self._next_splits:
             self._refresh_splits(now)
         for domain, generator in self._running():
-            watermark = generator.on_clock(now, held_up)
+            watermark = generator.on_clock(now, held_up, most)
             if watermark is not None:
                 self._pending[domain.step] = watermark
                 self._to_do = True

@@ -24,7 +24,8 @@ _POLL_SECONDS = 0.01
 _GUESSED_BYTES = 100
 """Size of a record whose source doesn't tell."""
 _HELD_UP_SECONDS = 1.0
-"""Without a poll for so long a source counts as held up, by what its records go through."""
+"""Without a poll for so long a source counts as held up, by what its records go through. Each poll counts for so long
+at most, so that splits fall idle where every record takes longer, too."""
 
 
 class SourceTask(Task):
@@ -64,7 +65,7 @@ class SourceTask(Task):
         """How many rows of a record batch are pushed at once."""
         self._bytes_per_record = 0.0
         self._paused = False
-        self._polled_at = time.monotonic()
+        self._polled_at = self._clock_at = time.monotonic()
 
     def _step(self) -> None:
         if not self._may_process():
@@ -225,8 +226,10 @@ class SourceTask(Task):
     def _on_clock(self, now: float) -> None:
         # A source that may not read, finds no room, or waits for brokers that are down, is not idle.
         waits = self._restoring or self._awaits_drain or self._stopped_by is not None or bool(self.metrics.waiting)
-        reads = self._gate.is_open and not waits and self._may_process() and now - self._polled_at < _HELD_UP_SECONDS
-        self.event_time.on_clock(now, held_up=not reads)
+        looked = now - self._polled_at < _HELD_UP_SECONDS or self._polled_at >= self._clock_at
+        reads = self._gate.is_open and not waits and self._may_process() and looked
+        self.event_time.on_clock(now, held_up=not reads, most=_HELD_UP_SECONDS)
+        self._clock_at = now
         if self._started:
             self._act(self._gate.handle(events.Tick(), now))
         self.metrics.gauge("sourceGateReason", self._gate.reason)
