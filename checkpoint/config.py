@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 from datetime import timedelta
+from pathlib import PurePath
 from typing import Final, Literal
 from urllib.parse import urlparse
 
@@ -41,7 +42,7 @@ class CheckpointConfig:
     """
 
     uri: str
-    """Root folder, as a URI (`file:///var/lib/weir`) or an absolute path."""
+    """Root folder, as a URI (`file:///var/lib/weir`) or an absolute path, which may be a `Path`."""
     interval: Seconds = 10.0
     """Time from one trigger to the next."""
     timeout: Seconds = 600.0
@@ -67,6 +68,8 @@ class CheckpointConfig:
     on_damaged: Literal["fail", "previous"] = "fail"
 
     def __post_init__(self) -> None:
+        if isinstance(self.uri, PurePath):
+            object.__setattr__(self, "uri", str(self.uri))
         scheme = urlparse(self.uri).scheme if isinstance(self.uri, str) else ""
         if not isinstance(self.uri, str) or not (scheme or self.uri.startswith("/")):
             raise ValueError(

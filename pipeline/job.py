@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,10 +22,23 @@ from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.restart import RestartStrategy
 from pipeline.runtime.driver.signals import signals
 from pipeline.runtime.driver.start_checks import check_arguments
-from pipeline.streams import Stream
+from pipeline.streams import Stream, expected
 from sources.source import Source
 
 _LOG = logging.getLogger(f"weir.{__name__}")
+_refuses_starts = False
+
+
+@contextmanager
+def refusing_starts() -> Iterator[None]:
+    """While the `weir` command reads a script: one that starts its job by being read would run it under `weir plan`,
+    and twice under `weir run`."""
+    global _refuses_starts
+    _refuses_starts = True
+    try:
+        yield
+    finally:
+        _refuses_starts = False
 
 
 @named_options
@@ -88,7 +103,7 @@ class Pipeline:
     def source(self, id: str, source: Source, parallelism: int | None = None) -> Stream:
         """Add a source under a stable id."""
         if not isinstance(source, Source):
-            raise PipelineError(f"source({id!r}): expected a Source, not {type(source).__name__}")
+            raise PipelineError(f"source({id!r}): {expected('a Source', source)}")
         number = self.parallelism if parallelism is None else parallelism
         return Stream(self, self._graph.add(StepKind.SOURCE, id, source, number, []))
 
@@ -135,6 +150,11 @@ class Pipeline:
         Raises:
             PipelineError: the pipeline can't run as written.
         """
+        if _refuses_starts:
+            raise PipelineError(
+                "the job is started while the weir command only reads the script: put what starts it under "
+                'if __name__ == "__main__":, and the script does the same when Python runs it'
+            )
         options = self.options(
             str(restore),
             spark=spark,

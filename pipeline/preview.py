@@ -221,7 +221,10 @@ def _warnings(pipeline: Pipeline, plan: Plan) -> Iterator[str]:
     except (OSError, RuntimeError):
         running = []  # nobody has asked for them
     for job in running:
-        yield f"a job called {job.name!r} runs at {job.address}: a start takes over from it, if the folder is the same"
+        yield (
+            f"a job called {job.name!r} runs at {job.address}: while it does, a start with the same checkpoint folder "
+            "is refused, unless it has --take-over"
+        )
 
 
 # -- graph ------------------------------------------------------------------------------------------------------

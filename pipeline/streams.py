@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from checkpoint.codec_errors import EncodingError
 from checkpoint.formats.python_columns import PythonColumns
 from checkpoint.options import named_options, nearest
 from checkpoint.state import OF_SUBTASKS, BroadcastState, StateDescriptor, descriptors_of
@@ -14,7 +15,7 @@ from pipeline.errors import PipelineError
 from pipeline.graph import BatchFunction, Input, Step, StepKind
 from pipeline.operators import KeyedOperator, Operator
 from pipeline.partitioners import BROADCAST, FORWARD, REBALANCE, RESCALE, Distribution, KeySelector, Partitioner
-from pipeline.user_code import is_async, is_generator, loses_return, returns_nothing
+from pipeline.user_code import is_async, is_generator, loses_return, returns_nothing, takes
 from pipeline.watermarks import WatermarkStrategy
 from sinks.sink import Sink
 
@@ -118,7 +119,7 @@ class Stream:
         if not isinstance(id, str):
             raise PipelineError(f"sink takes a stable id first, then the sink; got {id!r} as id")
         if not isinstance(sink, Sink):
-            raise PipelineError(f"sink({id!r}): expected a Sink, not {type(sink).__name__}")
+            raise PipelineError(f"sink({id!r}): {expected('a Sink', sink)}")
         return self._add(StepKind.SINK, id, sink, parallelism)
 
     # -- distribution -------------------------------------------------------------------------------------------
@@ -264,6 +265,13 @@ class ConnectedStreams:
         return self._first.step_index
 
 
+def expected(what: str, given: Any) -> str:
+    """What is wrong with something of another kind."""
+    if isinstance(given, type):
+        return f"expected {what}: give an instance, {given.__name__}(…), not the class"
+    return f"expected {what}, not {type(given).__name__}"
+
+
 _ASYNC = "{} is async, and nothing would await it: make it a plain def"
 
 
@@ -284,21 +292,40 @@ def _refuse_no_value(who: str, function: Any) -> None:
         )
 
 
-_EMITTING = ("process", "process_connected", "on_timer", "on_watermark")
-_RUNNING = ("open", "close", "snapshot", "restore", "on_checkpoint_complete", "on_checkpoint_aborted")
+_EMITTING = {
+    "process": ("value", "ctx"),
+    "process_connected": ("value", "ctx"),
+    "on_timer": ("timestamp", "ctx"),
+    "on_watermark": ("timestamp", "ctx"),
+}
+_RUNNING: dict[str, tuple[str, ...]] = {
+    "open": ("ctx",),
+    "close": (),
+    "snapshot": ("checkpoint_id",),
+    "restore": ("state",),
+    "on_checkpoint_complete": ("checkpoint_id",),
+    "on_checkpoint_aborted": ("checkpoint_id",),
+}
+"""What the methods are called with."""
 
 
-def _check_methods(id: str, kind: type[Operator]) -> None:
+def _check_methods(id: str, operator: Operator) -> None:
     """Refuse methods that would never run, or not do what they look like."""
+    kind = type(operator)
     where = f"process({id!r}): {kind.__name__}"
     if kind.process is Operator.process:
         own = [name for name in dir(kind) if name not in dir(KeyedOperator)]
         hint = nearest("process", own).replace("mean", "mean it by")
         raise PipelineError(f"{where} has no method process(value, ctx), which every operator needs{hint}")
-    for name in (*_EMITTING, *_RUNNING):
+    for name, arguments in (_EMITTING | _RUNNING).items():
         method = getattr(kind, name, None)
         if method is None:
             continue
+        if not takes(getattr(operator, name), len(arguments)):
+            raise PipelineError(
+                f"{where}.{name} can't be called with ({', '.join(arguments)}): write it as "
+                f"def {name}({', '.join(('self', *arguments))})"
+            )
         if is_async(method):
             raise PipelineError(_ASYNC.format(f"{where}.{name}"))
         if name in _RUNNING and is_generator(method):
@@ -349,6 +376,11 @@ def _check_operator(pipeline: Pipeline, id: str, operator: Operator, inputs: lis
                 "right before connect on that one, too"
             )
     for attribute, state in descriptors_of(type(operator)).items():
+        if getattr(state, "factory", None) is None:  # that may need what only workers have
+            try:
+                state.check()
+            except EncodingError as error:
+                raise PipelineError(f"process({id!r}): {name}: {error}") from None
         if isinstance(state, BroadcastState):
             if not any(broadcast):
                 raise PipelineError(
@@ -366,7 +398,7 @@ def _check_operator(pipeline: Pipeline, id: str, operator: Operator, inputs: lis
                 f"process({id!r}): {step} runs this very {name} already; make an instance for each step, so that they "
                 "don't share state"
             )
-    _check_methods(id, type(operator))
+    _check_methods(id, operator)
 
 
 def _is_keyed(one: Input) -> bool:

@@ -21,8 +21,23 @@ def is_generator(function: Callable[..., Any]) -> bool:
     return inspect.isgeneratorfunction(_plain(function))
 
 
+def takes(function: Callable[..., Any], arguments: int) -> bool:
+    """Whether it can be called with so many arguments by place. True where that can't be seen."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(*[None] * arguments)
+    except TypeError:
+        return False
+    return True
+
+
 def returns_nothing(function: Callable[..., Any]) -> bool:
     """Whether it returns `None` wherever it returns, and yields nothing. False where that can't be seen."""
+    if _plain(function) is print:
+        return True
     code = _code(function)
     if code is None or code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
         return False

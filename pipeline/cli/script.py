@@ -13,7 +13,8 @@ from typing import Final
 import click
 
 from pipeline.errors import PipelineError
-from pipeline.job import Pipeline
+from pipeline.job import Pipeline, refusing_starts
+from pipeline.runtime import error_text
 
 _FOLDER_VARIABLE: Final = "WEIR_SCRIPT_FOLDER"
 """Tells workers of Weir's own Spark sessions where modules beside the script are (`pipeline.runtime.spark_daemon`)."""
@@ -67,7 +68,8 @@ def _load(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        with refusing_starts():
+            spec.loader.exec_module(module)
     except PipelineError as error:  # says all: a traceback of Weir's frames adds nothing
         raise click.ClickException(f"{path}, line {_own_line(error, path)}: {error}") from error
     except Exception as error:
@@ -82,8 +84,10 @@ def _own_line(error: Exception, path: Path) -> int:
 
 
 def _own_traceback(error: Exception, path: Path) -> str:
-    """From the script's own frame on."""
+    """From the script's own frame on, without Weir's."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename != str(path):
         trace = trace.tb_next
-    return "".join(traceback.format_exception(type(error), error, trace)).rstrip()
+    described = traceback.TracebackException(type(error), error, trace)
+    error_text.leave_out_own_frames(described)
+    return "".join(described.format()).rstrip()

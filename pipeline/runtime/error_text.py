@@ -69,6 +69,13 @@ def first_line(text: str) -> str:
     return text.split("\n", 1)[0]
 
 
+def leave_out_own_frames(described: traceback.TracebackException) -> None:
+    """Leave out Weir's frames, of its causes, too, where there are others. Where there are none, it is Weir's own
+    error, or one of a library that it calls."""
+    for one in _all(described, set()):
+        one.stack[:] = _others(one.stack) or one.stack
+
+
 def cut(text: str, most: int) -> str:
     """The beginning and the end of a long text."""
     if len(text) <= most:
@@ -98,9 +105,7 @@ def _notes(error: BaseException) -> list[str]:
 
 def _trace(error: BaseException) -> str:
     described = traceback.TracebackException.from_exception(error)
-    seen: set[int] = set()
-    for one in _all(described, seen):
-        _leave_out_own_frames(one.stack)
+    leave_out_own_frames(described)
     # Line by line, since any of them may be long; the last ones are the summary again.
     lines = [cut(_encodable(line), _MESSAGE) for line in described.format()]
     repeated = [cut(_encodable(line), _MESSAGE) for line in described.format_exception_only()]
@@ -126,8 +131,14 @@ def _is_users(error: BaseException) -> bool:
     return any(not file.startswith((*_OWN, _PYTHONS, "<frozen")) and "site-packages" not in file for file in files)
 
 
-def _leave_out_own_frames(stack: traceback.StackSummary) -> None:
-    """Unless there are no others: then it is Weir's own error, or one of a library that it calls."""
-    others = [frame for frame in stack if not frame.filename.startswith(_OWN)]
-    if others:
-        stack[:] = others
+def _others(stack: traceback.StackSummary) -> list[traceback.FrameSummary]:
+    """The frames that aren't Weir's, nor those of a constructor that `dataclass` has written for it."""
+    kept: list[traceback.FrameSummary] = []
+    own = False
+    for frame in stack:
+        if own and (frame.filename, frame.name) == ("<string>", "__init__"):
+            continue
+        own = frame.filename.startswith(_OWN)
+        if not own:
+            kept.append(frame)
+    return kept

@@ -28,6 +28,10 @@ def test_a_checkpoint_folder_is_a_uri_or_an_absolute_path(uri: str) -> None:
     assert CheckpointConfig(uri).uri == uri
 
 
+def test_a_checkpoint_folder_may_be_a_path() -> None:
+    assert CheckpointConfig(Path("/var/lib/weir")).uri == "/var/lib/weir"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -35,7 +39,8 @@ def test_a_checkpoint_folder_is_a_uri_or_an_absolute_path(uri: str) -> None:
             {"uri": "relative/folder"},
             "folder must be a URI such as file:///var/lib/weir or an absolute path",
         ),
-        ({"uri": Path("/var/lib/weir")}, "checkpoint folder must be a URI"),
+        ({"uri": Path("relative/folder")}, "absolute path, not 'relative/folder'"),
+        ({"uri": b"/var/lib/weir"}, "checkpoint folder must be a URI"),
         ({"interval": 0}, "interval must be at least 0.01 s, not 0"),
         ({"interval": -1}, "interval must be at least 0.01 s, not -1"),
         ({"interval": "10"}, "interval must be seconds or a timedelta, not '10'"),

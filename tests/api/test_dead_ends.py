@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from enum import Enum
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipeline import BroadcastState, KeyedOperator, Operator, Pipeline, PipelineError
+from pipeline import BroadcastState, KeyedOperator, Operator, Pipeline, PipelineError, ValueState
 from pipeline.preview import preview
 from pipeline.streams import Stream
 from pipeline.testing import TestingSink, TestingSource
@@ -22,6 +24,48 @@ class Same(Operator):
 class Silent(Operator):
     def process(self, value: Any, ctx: Any) -> Any:
         self.last = value
+
+
+class WithoutContext(Same):
+    def process(self, value: Any) -> Any:  # type: ignore[override]
+        yield value
+
+
+class OpensWithoutContext(Same):
+    def open(self) -> None:  # type: ignore[override]
+        pass
+
+
+class SnapshotsWithoutId(Same):
+    def snapshot(self) -> Any:  # type: ignore[override]
+        return None
+
+
+class WithStaticAndMoreArguments(Operator):
+    @staticmethod
+    def process(value: Any, ctx: Any, more: int = 0) -> Any:  # type: ignore[override]
+        yield value
+
+    def open(self, *arguments: Any) -> None:
+        pass
+
+
+class Kind(Enum):
+    A = 1
+
+
+class WithEnum(KeyedOperator):
+    kind = ValueState(default=Kind.A)
+
+    def process(self, value: Any, ctx: Any) -> Any:
+        yield value
+
+
+class WithDefaultFromWorkers(KeyedOperator):
+    model = ValueState(default=lambda: Path("/only/on/workers").read_text())
+
+    def process(self, value: Any, ctx: Any) -> Any:
+        yield value
 
 
 class SilentUntilTheEnd(Silent):
@@ -155,6 +199,7 @@ def out(stream: Stream) -> Stream:
         ),
         (lambda p, s: out(s.map(nothing)), "nothing returns nothing", "return what it is to emit"),
         (lambda p, s: out(s.map(partial(nothing))), "returns nothing", "return what it is to emit"),
+        (lambda p, s: out(s.map(print)), "print returns nothing", "return what it is to emit"),
         (lambda p, s: out(s.map(Quiet())), "Quiet returns nothing", "return what it is to emit"),
         (lambda p, s: out(s.flat_map(nothing)), "nothing returns nothing", "return what it is to emit"),
         (lambda p, s: out(s.map_batches(nothing)), "nothing returns nothing", "return what it is to emit"),
@@ -179,6 +224,21 @@ def out(stream: Stream) -> Stream:
             "Mine has no method process(value, ctx)",
             "did you mean it by 'proces'?",
         ),
+        (
+            lambda p, s: s.process("op", WithoutContext()),
+            "WithoutContext.process can't",
+            "def process(self, value, ctx)",
+        ),
+        (lambda p, s: s.process("op", OpensWithoutContext()), "can't be called with (ctx)", "def open(self, ctx)"),
+        (
+            lambda p, s: s.process("op", SnapshotsWithoutId()),
+            "with (checkpoint_id)",
+            "def snapshot(self, checkpoint_id)",
+        ),
+        (lambda p, s: s.key_by("k").process("op", WithEnum()), "default of state 'kind' can't be kept", ".value"),
+        (lambda p, s: s.process("op", Same), "process('op')", "give an instance, Same(), not the class"),
+        (lambda p, s: s.sink("out", TestingSink), "sink('out'): expected a Sink", "give an instance, TestingSink(…)"),
+        (lambda p, s: p.source("more", TestingSource), "source('more'): expected a Source", "TestingSource(…)"),
     ],
 )
 def test_what_would_have_no_effect_is_refused(build: Build, what: str, to_do: str) -> None:
@@ -216,9 +276,11 @@ def test_a_stream_that_nobody_uses_is_warned_of(build: Callable[[Stream], Any], 
     "build",
     [
         lambda p, s: out(s),
-        lambda p, s: out(s.map(print)),  # what a builtin returns can't be seen
+        lambda p, s: out(s.map(max)),  # what a builtin returns can't be seen
         lambda p, s: out(s.flat_map(many)),
         lambda p, s: out(s.rebalance().key_by("k").rescale()),  # the last one counts
+        lambda p, s: out(s.process("op", WithStaticAndMoreArguments())),
+        lambda p, s: out(s.key_by("k").process("op", WithDefaultFromWorkers())),
         lambda p, s: (out(s), s.process("op", Silent())),  # it may write by itself
         lambda p, s: out(s.process("op", SilentUntilTheEnd())),
         lambda p, s: out(s.key_by("k").process("op", OnTimers())),

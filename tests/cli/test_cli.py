@@ -97,6 +97,38 @@ def test_a_failing_script_shows_its_own_frames_only(script: Path) -> None:
     assert "importlib" not in result.output
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        'KafkaSource("localhost:9092", topics="orders")',
+        'KafkaSource("localhost:9092", topics=["orders"], config={"group.id": "mine"})',
+        'CheckpointConfig("file:///tmp/weir", interval="2s")',
+        'CheckpointConfig("file:///tmp/weir", intervall=2)',
+        'KafkaSource("localhost:9092", topics=["orders"], value_format="jsn")',
+    ],
+)
+def test_a_wrong_option_is_shown_where_the_script_gives_it(script: Path, wrong: str) -> None:
+    script.write_text(f"from pipeline import CheckpointConfig\nfrom sources import KafkaSource\n\nx = {wrong}\n")
+    result = weir("plan", str(script))
+    assert result.exit_code == 1
+    frames = [line for line in result.output.splitlines() if line.lstrip().startswith('File "')]
+    assert frames == [f'  File "{script}", line 4, in <module>']
+    assert result.output.splitlines()[-1].startswith(("ValueError: ", "TypeError: "))
+
+
+@pytest.mark.parametrize("command", ["plan", "run"])
+@pytest.mark.parametrize("start", ["p.run()", "p.start().wait()", "try:\n    p.run()\nfinally:\n    pass"])
+def test_a_script_that_starts_its_job_by_being_read_is_refused(script: Path, command: str, start: str) -> None:
+    script.write_text(f"{ONE}\n{start}\n")
+    result = weir(command, str(script))
+    assert result.exit_code == 1
+    assert 'put what starts it under if __name__ == "__main__":' in result.output
+    assert "Traceback" not in result.output
+    # What is made elsewhere in the process still starts.
+    script.write_text(ONE)
+    assert weir("plan", str(script)).exit_code == 0
+
+
 def test_a_script_may_be_called_like_a_package_of_weirs(script: Path) -> None:
     namesake = script.with_name("pipeline.py")
     namesake.write_text(ONE)
