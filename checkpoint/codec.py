@@ -69,6 +69,9 @@ _NATIVE: Final = frozenset({type(None), bool, int, float, str, bytes})
 """Scalars that msgpack has, apart from integers and strings at the edges."""
 _PLAIN_KEYS: Final = _NATIVE - {float}
 _MAP_KEYS: Final = _NATIVE | {tuple}
+_all_scalars: Final = SCALARS.issuperset
+_all_native: Final = _NATIVE.issuperset
+_all_plain_keys: Final = _PLAIN_KEYS.issuperset
 _BUFFERS: Final = frozenset({bytearray, memoryview})
 _FEW: Final = 8
 """So many items are looked at one by one sooner than encoded."""
@@ -85,7 +88,7 @@ def encode(value: Any) -> bytes:
         EncodingError: the value holds something that can't be encoded.
     """
     try:
-        if type(value) is tuple and _NATIVE.issuperset(map(type, value)):
+        if type(value) is tuple and _all_native(map(type, value)):
             return packb(Ext(Extension.TUPLE, packb(list(value))))
         data = packb(value, _pack_other, _PACK)
     except TypeError:
@@ -124,9 +127,9 @@ def copied(value: Any) -> Any:
     if kind in SCALARS:
         return value
     if kind is dict:
-        if SCALARS.issuperset(map(type, value.values())) and SCALARS.issuperset(map(type, value)):
+        if _all_scalars(map(type, value.values())) and _all_scalars(map(type, value)):
             return value.copy()
-    elif (kind is list or kind is tuple) and SCALARS.issuperset(map(type, value)):
+    elif (kind is list or kind is tuple) and _all_scalars(map(type, value)):
         return value.copy() if kind is list else value
     return decode(encode(value))
 
@@ -150,7 +153,7 @@ def is_plain(value: Any) -> bool:
                 break
         else:
             return True
-    return kind in SCALARS or (kind is tuple and SCALARS.issuperset(map(type, value)))
+    return kind in SCALARS or (kind is tuple and _all_scalars(map(type, value)))
 
 
 def decode_joined(data: bytes) -> Any:
@@ -179,7 +182,7 @@ def encode_key(key: Any) -> bytes:
     try:
         if kind is str or kind is int:  # nearly all keys
             return packb(key)
-        if kind is tuple and _PLAIN_KEYS.issuperset(map(type, key)):
+        if kind is tuple and _all_plain_keys(map(type, key)):
             return packb(list(key))
     except TypeError:
         pass  # an integer or a string at the edges
@@ -253,7 +256,7 @@ def _pack_other(value: Any) -> Any:
     kind = type(value)
     if kind in LEAVES:
         return leaf(value)
-    if kind is tuple and _NATIVE.issuperset(map(type, value)):
+    if kind is tuple and _all_native(map(type, value)):
         return Ext(Extension.TUPLE, packb(list(value)))
     raise TypeError("left to what follows the depth")
 
@@ -287,7 +290,7 @@ def _packed_plainly(value: Any, depth: int, extensions: int) -> bytes:
     """A list or dict."""
     _check_depth(depth, extensions)
     if type(value) is list:
-        if _NATIVE.issuperset(map(type, value)):
+        if _all_native(map(type, value)):
             try:
                 return packb(value)
             except TypeError:
@@ -295,7 +298,7 @@ def _packed_plainly(value: Any, depth: int, extensions: int) -> bytes:
         return _array([_packed(item, depth, extensions) for item in value])
     if _fit_map(value):
         try:
-            if _NATIVE.issuperset(map(type, value.values())):
+            if _all_native(map(type, value.values())):
                 return packb(value, None, _ANY_KEYS)
             keys = [packb(list(key) if type(key) is tuple else key) for key in value]
         except TypeError:
@@ -323,7 +326,7 @@ def _fit_map(keys: Any) -> bool:
     """Whether a msgpack map has room for such keys: those that msgpack knows, and flat tuples of them."""
     kinds = set(map(type, keys))
     return kinds <= _MAP_KEYS and (
-        tuple not in kinds or all(_NATIVE.issuperset(map(type, key)) for key in keys if type(key) is tuple)
+        tuple not in kinds or all(_all_native(map(type, key)) for key in keys if type(key) is tuple)
     )
 
 
@@ -390,7 +393,7 @@ def _holds_buffer(value: Any) -> bool:
             return True
         if kind is dict or kind is list:
             contents = item.values() if kind is dict else item
-            if not SCALARS.issuperset(map(type, contents)):
+            if not _all_scalars(map(type, contents)):
                 pending.extend(contents)
     return False
 

@@ -143,12 +143,14 @@ def _decimal(precision: int, scale: int) -> Check:
     def check(value: Any, path: str) -> Any:
         if type(value) is not Decimal:
             raise _refuse(path, value, what)
-        _, digits, exponent = value.as_tuple()
+        sign, digits, exponent = value.as_tuple()
         if not isinstance(exponent, int) or (exponent < -scale and any(digits[exponent + scale :])):
             raise _refuse(path, value, what)
         if len(digits) + exponent + scale > precision and any(digits):
             raise _refuse(path, value, what)
-        return value.quantize(Decimal(1).scaleb(-scale)) if exponent < -scale else value
+        if not any(digits):
+            return Decimal(0)  # of the negative zero fastavro makes -2 in a fixed
+        return Decimal((sign, digits[: exponent + scale], -scale)) if exponent < -scale else value
 
     return check
 

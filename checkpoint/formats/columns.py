@@ -109,6 +109,8 @@ class Columns:
         return build
 
     def _fixed_size_list(self, kind: pa.DataType, path: str) -> Build:
+        if not kind.list_size:
+            raise ValueError(f"the field {path!r} of the schema has the type {kind}, of lists without items")
         items = self._of(kind.value_type, f"{path}[]")
         size, nullable = kind.list_size, kind.value_field.nullable
 

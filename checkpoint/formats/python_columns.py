@@ -16,7 +16,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -115,12 +115,17 @@ class PythonColumns(Columns):
 
         def build(values: list[Any]) -> Any:
             self.check(values, frozenset({datetime}), kind, path)
+            finer = False
             for value in values:
-                if value is not None and (value.utcoffset() is None) != (kind.tz is None):
+                offset = None if value is None else value.utcoffset()
+                if value is not None and (offset is None) != (kind.tz is None):
                     raise ValueError(
                         f"the field {path!r} is {shown(value)}, "
                         + (f"which has no offset, and {kind} needs one" if kind.tz else f"whose offset {kind} loses")
                     )
+                finer = finer or (offset is not None and offset.microseconds != 0)
+            if finer:  # Arrow takes whole seconds of an offset
+                values = [None if value is None else _in_utc(value, path) for value in values]
             made = plain(values)
             check_instants(made, made.type, path)
             return cast(made, kind, path)
@@ -155,3 +160,11 @@ class PythonColumns(Columns):
             return made
 
         return build
+
+
+def _in_utc(value: datetime, path: str) -> datetime:
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        what = "which in UTC is outside of the years 1 to 9999"
+        raise ValueError(f"the field {path!r} is {shown(value)}, {what}") from None

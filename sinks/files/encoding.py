@@ -14,6 +14,7 @@ from checkpoint.formats import NotInFormat
 from checkpoint.formats.json_values import dumps, dumps_all
 from checkpoint.formats.python_columns import PythonColumns
 from sinks.files.errors import RecordRefused
+from sinks.files.parquet_schema import check
 from sinks.files.staged import StagedPart
 from sinks.kafka.errors import shorten
 
@@ -156,13 +157,14 @@ class ParquetRows:
                 schema has are checked by it.
 
         Raises:
-            ValueError: the schema has a type that records aren't turned into.
+            ValueError: the schema has a type that records aren't turned into, or that Parquet files can't have.
         """
         columns = PythonColumns(round_floats)
         self.schema = pa.schema([field for field in schema if field.name not in elsewhere], metadata=schema.metadata)
         """Of the files."""
         self._fields = frozenset((*schema.names, *elsewhere))
         self._builders = [(field.name, columns.builder(field, field.name)) for field in schema]
+        check(self.schema)
 
     def __call__(self, values: Sequence[Any]) -> pa.RecordBatch:
         """

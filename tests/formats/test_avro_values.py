@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from checkpoint.formats import NotInFormat
+from checkpoint.formats.avro_strict import checker
 from pipeline.testing import SchemaRegistry
 from sources import Avro
 
@@ -265,6 +266,19 @@ def test_any_value_is_read_back_equal_or_refused(kept: Kept, name: str, value: A
 def test_what_would_be_bent_is_refused_with_the_reason(kept: Kept, name: str, value: Any, why: str) -> None:
     with pytest.raises(NotInFormat, match=why):
         kept.there_and_back(name, value)
+
+
+@pytest.mark.parametrize("number", ["-0.0000", "-0", "0E+9", "0E-9", "0.00"])
+@pytest.mark.parametrize("name", ["decimal", "fixed decimal"])
+def test_every_zero_is_zero(kept: Kept, name: str, number: str) -> None:
+    assert kept.there_and_back(name, Decimal(number)) == 0
+
+
+def test_decimals_of_many_digits_may_have_zeros_behind_the_scale() -> None:
+    number = Decimal("1234567890123456789012345678901234567.00000")
+    schema = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 1}
+    assert checker(schema, False)(number, "value") == number
+    assert checker(schema, False)(number, "value").as_tuple().exponent == -1
 
 
 def test_floats_are_rounded_only_if_asked_for(registry: SchemaRegistry) -> None:

@@ -11,7 +11,7 @@ import orjson
 import pyarrow as pa
 import pytest
 from edge_values import EVERYTHING, INTEGERS, NOT_FINITE, OTHERS, SURROGATES, anything, json_values, same
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoint.formats import NotInFormat
@@ -171,6 +171,26 @@ def test_a_file_of_json_lines_refuses_what_would_be_changed(value: Any) -> None:
 def test_the_error_says_what_to_do() -> None:
     with pytest.raises(NotInFormat, match=r"value\['rate'\] can't be written as JSON: nan is no number .* write None"):
         dumps({"id": 1, "rate": math.nan})
+
+
+@settings(deadline=None)
+@given(st.lists(json_values | st.just(",\n,") | st.just("\n"), min_size=1, max_size=7), st.integers(60, 200))
+def test_many_are_written_as_one_by_one(values: list[Any], n: int) -> None:
+    many = (values * n)[:n]
+    assert dumps_all(many) == list(map(dumps, many))
+
+
+@pytest.mark.parametrize("at", [0, 63, 64, 199])
+def test_few_that_need_care_leave_the_others_as_they_are(at: int) -> None:
+    values: list[Any] = [{"n": i} for i in range(200)]
+    values[at] = {"n": 2**70}
+    assert list(map(loads, dumps_all(values))) == values
+    values[at] = {"n": math.nan}
+    with pytest.raises(NotInFormat, match=r"value\['n'\] .* nan"):
+        dumps_all(values)
+    values[at] = orjson.Fragment(b"1,\n,2")
+    with pytest.raises(NotInFormat, match="Fragment"):
+        dumps_all(values)
 
 
 def test_nothing_too_deep_is_written() -> None:

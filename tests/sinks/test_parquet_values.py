@@ -24,7 +24,7 @@ AT = datetime(2026, 1, 2, 3, 4, 5, 678901)
 POINT = pa.struct([("x", pa.int64()), pa.field("y", pa.string(), nullable=False)])
 DEEP = pa.list_(pa.struct([("p", POINT), ("m", pa.map_(pa.string(), pa.list_(pa.int32())))]))
 PAIR = pa.list_(pa.float64(), 2)
-"""Not within a struct that is null: pyarrow writes that, but can't read it."""
+"""Never null, it is refused within a struct that may be: pyarrow writes that, but can't read it."""
 TYPES = [
     pa.null(), pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(),
     pa.uint64(), pa.float16(), pa.float32(), pa.float64(), pa.string(), pa.large_string(), pa.string_view(),
@@ -124,7 +124,7 @@ def test_any_values_are_read_back_equal_or_refused(kind: pa.DataType, values: li
     assert all(map(equal, [kind] * len(values), values, found)), (values, found)
 
 
-@pytest.mark.parametrize("kind", [one for one in TYPES if one not in (pa.null(), PAIR)], ids=str)
+@pytest.mark.parametrize("kind", [one for one in TYPES if one not in (pa.null(), PAIR, pa.string_view())], ids=str)
 def test_structs_whose_fields_are_never_null_may_be_null_themselves(kind: pa.DataType) -> None:
     for struct in (pa.struct([pa.field("v", kind, nullable=False)]), pa.list_(pa.field("i", POINT, nullable=False))):
         assert back(struct, None, None) == [None, None]
@@ -190,3 +190,38 @@ def test_a_schema_with_a_type_that_no_value_becomes_is_refused_at_once() -> None
     kind = pa.dense_union([pa.field("a", pa.int64())])
     with pytest.raises(ValueError, match="'v' of the schema has the type dense_union"):
         FileSink("/data", schema=named("v", kind))
+
+
+NEVER_NULL = pa.struct([pa.field("p", PAIR, nullable=False)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        (pa.list_(pa.int64(), 0), "'v' of the schema has the type fixed_size_list<item: int64>.0., of lists without"),
+        (pa.struct([]), "can't have the schema v: struct<>: .* no child field"),
+        (pa.map_(pa.string(), pa.struct([])), "(?s)can't have the schema .* no child field"),
+        (pa.decimal128(10, -2), "can't have the schema .* Scale must be"),
+        (pa.struct([("s", pa.string_view())]), "a string_view in a struct, such as 'v.s'; make it a string"),
+        (pa.list_(pa.struct([("b", pa.binary_view())])), r"a binary_view in a struct, such as 'v\[\].b'"),
+        (NEVER_NULL, "can't read the field 'v.p' where a struct around it is null"),
+        (pa.struct([pa.field("s", NEVER_NULL, nullable=False)]), "can't read the field 'v.s.p' where a struct"),
+        (pa.list_(NEVER_NULL), r"can't read the field 'v\[\].p'"),
+        (pa.map_(pa.string(), NEVER_NULL), "can't read the field 'v{}.p'"),
+    ],
+    ids=str,
+)
+def test_a_schema_that_pyarrow_would_not_write_or_not_read_is_refused_at_once(kind: pa.DataType, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        FileSink("/data", schema=named("v", kind))
+
+
+@pytest.mark.parametrize("offset", [timedelta(microseconds=1), timedelta(hours=-23, microseconds=-999_999)], ids=str)
+def test_offsets_finer_than_a_second_keep_their_instant(offset: timedelta) -> None:
+    value = AT.replace(tzinfo=timezone(offset))
+    assert back(pa.timestamp("us", "UTC"), value) == [value]
+    first = datetime.min.replace(tzinfo=timezone(timedelta(microseconds=1)))
+    with pytest.raises(RecordRefused, match="outside of the years 1 to 9999"):
+        back(pa.timestamp("us", "UTC"), first)
+    with pytest.raises(RecordRefused, match="no timestamp"):
+        back(pa.timestamp("s", "UTC"), value.replace(microsecond=0))
