@@ -47,7 +47,7 @@ class WatermarkCombiner:
         """
         Args:
             counts: whether a channel, real or virtual, is one that watermarks come from. Others are left out, unless
-                there are no others.
+                there are no others; but time doesn't end before they have ended, too.
         """
         self._counts = counts
         self._real = {channel: _Channel() for channel in channels}
@@ -118,9 +118,8 @@ class WatermarkCombiner:
 
     @property
     def idle(self) -> bool:
-        """Every channel is idle or has ended, and not all have ended."""
-        open_ = self._open()
-        return bool(open_) and all(one.idle for one in open_)
+        """Every channel that counts is idle or has ended, and not all have ended."""
+        return all(one.idle for one in self._open()) and not self._all_ended()
 
     @property
     def follows_clock(self) -> bool:
@@ -208,11 +207,17 @@ class WatermarkCombiner:
     def _open(self) -> list[_Channel]:
         return [one for one in self._counting() if one.value != MAX_WATERMARK]
 
+    def _all_ended(self) -> bool:
+        channels = self._virtual if self._draining else self._real
+        return all(one.value == MAX_WATERMARK for one in channels.values())
+
     def _combine(self) -> None:
         open_ = self._open()
         if not open_ and self._counting():
-            lowest = MAX_WATERMARK
             self._end_of_data = max((one.last for one in self._counting() if one.last is not None), default=None)
+            # Records still come from those that are left out, and behind the end of time nothing may.
+            until = _UNKNOWN if self._end_of_data is None else self._end_of_data
+            lowest = MAX_WATERMARK if self._all_ended() else until
         elif active := [one for one in open_ if not one.idle]:
             lowest = min(map(_value, active))
         else:

@@ -157,6 +157,22 @@ def test_a_channel_that_is_left_out_holds_nothing_back_whatever_it_does() -> Non
     assert (one.combined, one.reached) == (MAX_WATERMARK, MAX_WATERMARK if one.emitted == 10 else 10)
 
 
+def test_time_ends_only_when_what_is_left_out_has_ended_since_it_still_brings_records() -> None:
+    one = WatermarkCombiner(["data", "more", "rules"], lambda channel: channel != "rules")
+    one.on_watermark("data", 10)
+    one.on_watermark("more", 20)
+    one.on_end("data")
+    assert (one.combined, one.idle) == (20, False)
+    one.on_end("more")
+    # What comes downstream from elsewhere goes on.
+    assert (one.combined, one.reached, one.idle) == (20, 20, True)
+    again = WatermarkCombiner(["data", "more", "rules"], lambda channel: channel != "rules")
+    again.restore([one.snapshot()], True, ())
+    assert (again.combined, again.idle) == (20, True)
+    again.on_end("rules")
+    assert (again.combined, again.idle) == (MAX_WATERMARK, False)
+
+
 def test_left_out_channels_are_left_out_of_restored_data_too() -> None:
     before = WatermarkCombiner(["data", "rules"], lambda channel: channel != "rules")
     before.on_watermark("data", 10)
