@@ -93,11 +93,12 @@ class Sender:
         self._on_stall = on_stall
         self._topics: set[str] = set()
         """Of what was sent since the last flush."""
-        self._last_left = 0
+        self._last_delivered = -1
         self._last_change = 0.0
         self._sink_id = sink_id
         self._max_outstanding = max_outstanding
         self._outstanding = 0
+        self._sent = 0
         self._deliveries = _Deliveries()
         self._queue_messages = int(config.get("queue.buffering.max.messages", 100_000))
         queue_bytes = 1024 * int(config.get("queue.buffering.max.kbytes", 1_048_576))
@@ -122,7 +123,14 @@ class Sender:
         else:
             self._send_each(rows)
         self._outstanding += size
+        self._sent += len(rows)
         self.poll(0)
+        self._look_for_stall()
+
+    @property
+    def delivered(self) -> int:
+        """Rows so far of those that calls of `send` have taken; at least so many."""
+        return self._sent - len(self.producer)
 
     def push(self) -> None:
         """Send what is queued without lingering; doesn't wait."""
@@ -231,9 +239,9 @@ class Sender:
             self._outstanding = 0
 
     def _look_for_stall(self) -> None:
-        left, now = len(self.producer), time.monotonic()
-        if left != self._last_left or left == 0:
-            self._last_left, self._last_change = left, now
+        delivered, now = self.delivered, time.monotonic()
+        if delivered != self._last_delivered or delivered == self._sent:
+            self._last_delivered, self._last_change = delivered, now
         elif now - self._last_change >= _STALLED:
             self._on_stall(self._topics)
             self._last_change = time.monotonic()

@@ -69,14 +69,16 @@ class DirectWriter(SinkWriter):
         self._delivery: Delivery = delivery
         self._sender: Sender | None = None
         self._message_limit = 0
+        self._delivered = 0
+        """By the sender in use, when it was last asked."""
 
     def write_batch(self, batch: SinkBatch) -> None:
         rows = self._encoder.encode(batch)
         try:
             sender = self._sender_for(rows.message_limit)
+            if self._outage.lasts:
+                self._look_for_deliveries()
             sender.send(rows)
-            if self._outage.lasts and not len(sender.producer):
-                self._recovered()
         except KafkaException as error:
             raise self._failed(error) from error
 
@@ -127,6 +129,7 @@ class DirectWriter(SinkWriter):
                 self._on_stall,
             )
             self._message_limit = message_limit
+            self._delivered = 0
         return self._sender
 
     @property
@@ -140,10 +143,19 @@ class DirectWriter(SinkWriter):
 
     def _on_stall(self, topics: Collection[str]) -> None:
         """Nothing has been delivered for a second."""
+        self._look_for_deliveries()
         refusal = self._refusal
         if not (self._outage.away() if refusal is None else self._outage.refused()):
             raise KafkaException(refusal or KafkaError(KafkaError._TIMED_OUT, "the outage lasts too long"))
         refuse_missing(self._servers, self._config, self._ctx.sink_id, topics)
+
+    def _look_for_deliveries(self) -> None:
+        """Something that was delivered ends an outage; with a queue that is never empty nothing else tells."""
+        delivered = 0 if self._sender is None else self._sender.delivered
+        if delivered > self._delivered:
+            self._delivered = delivered
+            if self._outage.lasts:
+                self._recovered()
 
     def _recovered(self) -> None:
         self._refusal = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from pipeline.testing import KafkaBroker
 from sinks import KafkaSink
 from sinks.kafka import committer as committer_module
 from sinks.kafka.errors import CommitFailed
-from sinks.sink import CommitterContext, Lineage, WriterContext
+from sinks.sink import CommitterContext, Lineage, SinkBatch, WriterContext
 from sources import KafkaSource, SourceBatch, SourceContext
 from sources.kafka import KafkaUnavailable
 
@@ -206,6 +207,41 @@ def test_a_commit_waits_for_an_outage_however_long_it_tries_other_things(
     finally:
         broker.restart()
         limited.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [{}, {"linger.ms": 500}])
+def test_a_writer_that_nobody_flushes_notices_that_brokers_are_away_and_back(
+    broker: KafkaBroker, topic: str, config: dict[str, int]
+) -> None:
+    """Its queue is never full, nor, with some linger, empty."""
+    waiting = Waiting()
+    context = WriterContext("p", "out", 0, 1, None, NoMetrics(), waiting)  # type: ignore[arg-type]
+    settings = {**broker.client_config(USER), **config}
+    made = KafkaSink(broker.bootstrap_servers, topic, delivery="none", config=settings)
+    writer = made.create_writer(context)
+    batch = SinkBatch([{"x": 1}], [None], [None])
+    writing = threading.Event()
+    writing.set()
+
+    def write() -> None:
+        while writing.is_set():
+            writer.write_batch(batch)
+            time.sleep(0.01)
+
+    thread = threading.Thread(target=write, daemon=True)
+    try:
+        broker.kill()
+        thread.start()
+        eventually(lambda: any("to write to (sink 'out')" in what for what, _ in waiting.report()), timeout=60)
+        broker.restart()
+        eventually(lambda: not waiting.report(), timeout=60)
+        assert thread.is_alive()
+    finally:
+        writing.clear()
+        broker.restart()
+        thread.join(60)
+        writer.close()
 
 
 @pytest.mark.slow
