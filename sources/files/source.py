@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, get_args
 
@@ -17,6 +18,8 @@ from .folder import Folder, FoundFile
 from .formats import Format, FormatOptions
 from .ledger import Order
 from .reader import FileReader, ReaderOptions
+
+log = logging.getLogger(f"weir.{__name__}")
 
 _MIB: Final = 1024 * 1024
 
@@ -163,14 +166,21 @@ class FileSource(Source):
         return [[file.path, file.size, file.modified] for file in resolved._fixed or ()]
 
     def with_resolution(self, resolution: Any) -> Source:
-        """Reads what an earlier start has found, and what is new. A file that has gone is missed (`on_data_loss`).
+        """Reads what an earlier start has found, and what is new. A file that has gone is missed (`on_data_loss`), one
+        that has changed is read as it is now, with a warning.
 
         Raises:
             FolderUnavailable: the folder can't be listed.
         """
         found = {path: FoundFile(path, size, modified) for path, size, modified in resolution}
         for file in Folder(self.options.uri, self.options.pattern).files():
-            found.setdefault(file.path, file)
+            if found.get(file.path, file) != file:
+                log.warning(
+                    "%s in %s has changed since the job's first start, which may have read it: it is read as it is now",
+                    file.path,
+                    self.options.uri,
+                )
+            found[file.path] = file
         return self._reading(found.values())
 
     def start_settings(self) -> Mapping[str, Any]:

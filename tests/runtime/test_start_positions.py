@@ -15,8 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.storage import owners
 from checkpoint.storage.claims import RestoreRecord
+from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.storage import CheckpointStorage, StorageError
 from pipeline import Pipeline, PipelineError
 from pipeline.graph import StepKind
@@ -281,6 +283,32 @@ def test_files_that_have_come_or_gone_between_two_starts_are_known(storage: Chec
     (folder / "d").write_text("{}\n")
     found = Start(storage, a=FileSource(str(folder), format="jsonl", split_bytes=5)).run()["a"]
     assert sorted(file.path for file in found._fixed) == ["a", "b", "c", "d"]
+
+
+def test_a_file_that_has_changed_between_two_starts_is_told_of(
+    storage: CheckpointStorage, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first one may have read what it was."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "a").write_text("{}\n")
+    (folder / "b").write_text("{}\n")
+    Start(storage, a=FileSource(str(folder), format="jsonl")).run()
+    (folder / "a").write_text('{"more": 1}\n')
+    found = Start(storage, a=FileSource(str(folder), format="jsonl")).run()["a"]
+    assert sorted((file.path, file.size) for file in found._fixed) == [("a", 12), ("b", 3)]
+    (told,) = [record.getMessage() for record in caplog.records if "has changed" in record.getMessage()]
+    assert told.startswith("a in ")
+
+
+def test_a_source_that_is_new_to_a_checkpoint_is_told_of(storage: CheckpointStorage) -> None:
+    """Also where an older checkpoint is restored, that is from before it came."""
+    restored = CheckpointMetadata(7, 1, CheckpointKind.CHECKPOINT, "job", "L", None, 128, "1", 0.0, 0.0, {}, {})
+    start = Start(storage, a=Log())
+    positions = StartPositions(start.positions._definitions, b"", start.said.append)
+    positions.plan_for(restored, {})
+    positions.plan_for(restored, {})
+    assert start.said == ["source 'a' is new to checkpoint 7: it begins where its settings say"]
 
 
 def test_what_was_recorded_and_cannot_be_gone_on_from_is_an_error(storage: CheckpointStorage) -> None:

@@ -141,6 +141,9 @@ class StartPositions:
         """
         fresh = fresh_sources(self._definitions, restored)
         self._fresh = [step.id for step in fresh]
+        for step in fresh:
+            if restored is not None and step.id not in self._starts and step.id not in recorded:
+                self._say(f"source {step.id!r} is new to checkpoint {restored.id}: it begins where its settings say")
         sources = {
             step.id: self._settle(step, recorded.get(step.id)) for step in fresh if self._is_open(step, recorded)
         }
