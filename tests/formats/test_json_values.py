@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 import pytest
-from edge_values import EVERYTHING, INTEGERS, NOT_FINITE, OTHERS, SURROGATES, anything, json_values, same
+from edge_values import EVERYTHING, INTEGERS, NOT_FINITE, OTHERS, SURROGATES, anything, json_values, same, shown
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -146,7 +146,7 @@ def test_all_that_json_has_is_written(value: Any) -> None:
     assert same(loads(dumps(value)), value)
 
 
-@pytest.mark.parametrize("value", EVERYTHING, ids=repr)
+@pytest.mark.parametrize("value", EVERYTHING, ids=shown)
 def test_every_value_is_written_to_be_read_back_equal_or_refused_with_its_path(value: Any) -> None:
     data = _accepted(value)
     refused = value in NOT_FINITE or value in SURROGATES or type(value) not in (
@@ -162,7 +162,7 @@ def test_every_value_is_written_to_be_read_back_equal_or_refused_with_its_path(v
         dumps_all([{"a": 1}, {"a": [None, value]}])
 
 
-@pytest.mark.parametrize("value", [*NOT_FINITE, *OTHERS, *SURROGATES, {1: 2}, {"a": math.nan}], ids=repr)
+@pytest.mark.parametrize("value", [*NOT_FINITE, *OTHERS, *SURROGATES, {1: 2}, {"a": math.nan}], ids=shown)
 def test_a_file_of_json_lines_refuses_what_would_be_changed(value: Any) -> None:
     with pytest.raises(RecordRefused, match=r"value\['x'\]"):
         json_lines([{"x": 1}, {"x": value}])
@@ -231,7 +231,7 @@ def test_what_a_kafka_sink_writes_a_kafka_source_reads(value: Any, key: Any) -> 
         encode(RecordOptions("t", key=lambda r: math.inf), {"k": 1})
 
 
-@pytest.mark.parametrize("value", EVERYTHING, ids=repr)
+@pytest.mark.parametrize("value", EVERYTHING, ids=shown)
 @pytest.mark.parametrize("kind", ["str", "bytes", "json"])
 def test_plain_formats_write_what_is_read_back_equal_or_refuse_it(kind: Any, value: Any) -> None:
     topics = TopicCatalog("localhost:1", {})

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from edge_values import EVERYTHING, anything, same
+from edge_values import EVERYTHING, anything, same, shown
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -114,7 +114,7 @@ def test_values_come_out_of_a_batch_as_they_went_in_or_are_refused(values: list[
     assert same(step.rows, [{name: value.get(name) for name in names} for value in values])
 
 
-@pytest.mark.parametrize("value", [*EVERYTHING, *ODD], ids=repr)
+@pytest.mark.parametrize("value", [*EVERYTHING, *ODD], ids=shown)
 def test_every_value_comes_out_of_a_batch_as_it_went_in_or_is_refused(value: Any) -> None:
     for beside in (None, value, 1, 1.5, "a", b"a", {"x": 1}, [1]):
         values = [{"v": beside}, {"v": value}]

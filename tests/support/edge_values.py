@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
@@ -93,6 +94,11 @@ integers = st.sampled_from(INTEGERS) | st.integers(-(2**80), 2**80)
 floats = st.sampled_from(FLOATS) | st.floats(allow_nan=False, allow_infinity=False)
 texts = st.sampled_from(TEXTS) | st.text(max_size=20)
 json_scalars = st.none() | st.booleans() | integers | floats | texts
+
+
+def shown(value: Any) -> str:
+    """An id for a row of a table, the same in each process that collects it: without addresses."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
 def nested(items: st.SearchStrategy[Any], keys: st.SearchStrategy[Any] = texts) -> st.SearchStrategy[Any]:
