@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import uuid
@@ -29,7 +30,9 @@ from small_job import (
     storage_of,
 )
 
+from checkpoint.storage import owners
 from pipeline import JobCancelled, JobFailed, Operator, Pipeline, RestartStrategy
+from pipeline.runtime.driver import job_master
 from pipeline.testing import JobEnded, TestingSink, TestingSource, failpoints
 
 Name = Callable[[str], str]
@@ -259,6 +262,18 @@ def test_a_request_that_the_job_does_not_live_to_serve_is_refused(
 
 
 # -- names ----------------------------------------------------------------------------------------------------
+
+
+def test_a_driver_that_has_come_while_spark_started_is_not_ended_unasked(
+    tmp_path: Path, unique_name: Name, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a job is started twice at the same time."""
+    p = small_job(unique_name("job"), tmp_path, paused_source(tmp_path), TestingSink())
+    with socket.create_server(("127.0.0.1", 0)) as listens:
+        address = f"127.0.0.1:{listens.getsockname()[1]}"
+        monkeypatch.setattr(job_master, "require_slots", lambda *_: owners.claim(storage_of(p), address=address))
+        assert "runs already" in failure_of(p, spark)
+    assert len(storage_of(p).claims()) == 1  # the other one's
 
 
 def test_a_second_job_of_the_same_name_takes_over_if_it_says_so_and_the_first_one_stops(

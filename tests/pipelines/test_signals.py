@@ -179,6 +179,35 @@ def test_a_script_that_ends_before_its_job_stops_it(tmp_path: Path) -> None:
     assert completed(tmp_path) == 1
 
 
+@pytest.mark.slow
+def test_signals_while_the_process_ends_only_end_it_sooner(tmp_path: Path) -> None:
+    """What is left then is the end of Spark's JVM, which the exit waits for."""
+    body = "    p.start().stop()\n    print('ended', flush=True)\n"
+    with script(tmp_path, body) as run:
+        eventually(lambda: "\nended" in run.output, WAIT)
+        while run.process.poll() is None:
+            run.send(signal.SIGTERM)
+            run.send(signal.SIGINT)
+            time.sleep(0.01)
+        assert run.left() == [], run.output
+    assert "Exception ignored" not in run.output
+
+
+@pytest.mark.slow
+def test_a_killed_jvm_is_named(tmp_path: Path) -> None:
+    """And not what talking to it ends with, here or there."""
+    with script(tmp_path, RUNS) as run:
+        run.await_moment("running")
+        (jvm,) = [child for child in psutil.Process(run.process.pid).children() if "java" in child.name()]
+        jvm.kill()
+        assert run.end() == 1
+    told = run.output[run.output.index("pipeline.errors.JobFailed: ") :]
+    assert told.startswith(f"pipeline.errors.JobFailed: Spark's JVM, process {jvm.pid}, is gone: SIGKILL ended it")
+    assert "goes on from its newest checkpoint" in told
+    assert "restarting" not in run.output  # which would need the JVM
+    assert "Py4J" not in run.output
+
+
 @pytest.mark.stress
 def test_signals_at_any_moment(tmp_path: Path) -> None:
     """Whatever the moment, once the job has been started: no trace, no process."""

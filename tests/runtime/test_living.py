@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from deadlines import eventually
 
 from checkpoint.storage import owners
 from checkpoint.storage.storage import CheckpointStorage
@@ -107,6 +109,21 @@ def test_an_owner_whose_process_number_another_process_has_is_gone(
     """As after a container's restart, where the driver always is process 1."""
     owners.claim(storage, clock=lambda: time.time() - 10**6)
     refuse_living_owner(storage, "job")
+
+
+def test_an_owner_that_nobody_has_waited_for_is_gone(storage: CheckpointStorage) -> None:
+    code = (
+        "import sys\nfrom checkpoint.storage import owners\n"
+        "from checkpoint.storage.storage import CheckpointStorage\n"
+        "owners.claim(CheckpointStorage(sys.argv[1], 'job'))"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", code, storage.uri])
+    try:
+        eventually(lambda: psutil.Process(owner.pid).status() == psutil.STATUS_ZOMBIE, 60)
+        assert len(storage.claims()) == 1
+        refuse_living_owner(storage, "job")
+    finally:
+        owner.wait()
 
 
 def test_of_an_owner_on_another_host_it_is_said_that_it_can_not_be_told(

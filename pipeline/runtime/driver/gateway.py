@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import signal
 import subprocess
 import threading
 from pathlib import Path
@@ -36,6 +37,7 @@ def gateway(conf: Any) -> Any:
     The JVM's standard error is passed on, without its first warning. At the exit of this process the JVM is waited for.
     """
     from pyspark import SparkContext
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
 
     if SparkContext._gateway is not None:
@@ -51,6 +53,11 @@ def gateway(conf: Any) -> Any:
     os.environ["PYTHONSAFEPATH"] = "1"
     try:
         started: Any = launch_gateway(conf, {"stderr": sink, "process_group": 0})  # type: ignore[no-untyped-call]
+    except PySparkRuntimeError as error:
+        raise RuntimeError(
+            "Spark's JVM ended before it was up: it was killed, or Java can't run it. Spark needs Java 17 or newer, on "
+            "PATH or in JAVA_HOME; what it said is above"
+        ) from error
     finally:
         os.close(sink)
         if safe_path is None:
@@ -103,21 +110,53 @@ def _end(process: subprocess.Popen[bytes], relay: threading.Thread) -> None:
         process.wait()
     _, left = psutil.wait_procs(workers, _EXIT_SECONDS)
     _kill(left)
+    psutil.wait_procs(left, _EXIT_SECONDS)
     relay.join(_EXIT_SECONDS)
 
 
-def kill() -> None:
-    """End the JVM and its workers at once: this process is about to end without its exit's handlers."""
+def kill(wait: bool = True) -> None:
+    """End the JVM and its workers at once: this process is about to end, and nobody waits for what they still do."""
     from pyspark import SparkContext
 
     process = getattr(SparkContext._gateway, "proc", None)
     if process is not None:
-        _kill([psutil.Process(process.pid), *_descendants(process.pid)])
+        family = _family(process.pid)
+        _kill(family)
+        if wait:
+            psutil.wait_procs(family, _EXIT_SECONDS)
+
+
+def lost_jvm(context: Any) -> str | None:
+    """What is known of the end of the session's JVM; `None` if it runs."""
+    java = context._jsc
+    if java is None:
+        return None  # the session was stopped
+    try:
+        java.sc().isStopped()
+    except Exception as error:  # Py4J raises this and that, depending on when it notices
+        process = getattr(context._gateway, "proc", None)
+        if process is None:
+            return f"Spark's JVM is gone ({type(error).__name__})"
+        try:
+            status = process.wait(_EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            return f"Spark's JVM, process {process.pid}, doesn't answer ({type(error).__name__})"
+        how = f"it ended with status {status}"
+        if status < 0:
+            how = f"{signal.Signals(-status).name} ended it, perhaps the system, for want of memory"
+        return f"Spark's JVM, process {process.pid}, is gone: {how}"
+    return None
 
 
 def _descendants(pid: int) -> list[psutil.Process]:
+    return _family(pid)[1:]
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    """A process and its descendants, as far as there are any."""
     try:
-        return list(psutil.Process(pid).children(recursive=True))
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
 
@@ -128,4 +167,3 @@ def _kill(processes: list[psutil.Process]) -> None:
             process.kill()
         except psutil.NoSuchProcess:
             pass  # it has ended meanwhile
-    psutil.wait_procs(processes, _EXIT_SECONDS)

@@ -33,6 +33,7 @@ from pipeline.runtime.driver.checkpoint_master import Answer
 from pipeline.runtime.driver.checkpoint_stats import CheckpointHistory
 from pipeline.runtime.driver.cleanup import Cleanup
 from pipeline.runtime.driver.failures import AttemptFailed
+from pipeline.runtime.driver.gateway import lost_jvm
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.living import refuse_living_owner
 from pipeline.runtime.driver.recovery import Recovery
@@ -200,10 +201,11 @@ class JobMaster:
             OSError,
             RuntimeError,
         ) as error:
-            self._end("failed", error_text.summary(error))
+            self._end("failed", self._lost_spark(spark) or error_text.summary(error))
         except BaseException as error:
             # Code of the user's runs here, too: sources and sinks check themselves.
-            self._end("failed", f"{error_text.summary(error)}\n{error_text.trace(error)}")
+            lost = self._lost_spark(spark)
+            self._end("failed", lost or f"{error_text.summary(error)}\n{error_text.trace(error)}")
         finally:
             if own_spark and spark is not None:
                 stop_context(spark)
@@ -214,6 +216,13 @@ class JobMaster:
             for _, answer in self._requests:
                 answer(NotTriggered(f"the job is {self.status}, so no checkpoint is taken any more"))
             self.on_ended()
+
+    def _lost_spark(self, spark: Any) -> str | None:
+        """That Spark's JVM is gone, if it is: what that does to all who talk to it explains nothing."""
+        lost = None if spark is None else lost_jvm(spark)
+        if lost is None:
+            return None
+        return f"{lost}. Start the job again; it goes on from its newest checkpoint"
 
     def _say(self, text: str) -> None:
         _LOG.warning("job %s: %s", self._o.name, text)
@@ -268,6 +277,9 @@ class JobMaster:
                 self._failed_at = self.progress.failed_at or self._ended_at
                 if self._cancelled.is_set():
                     break
+                if (lost := self._lost_spark(spark)) is not None:
+                    self._end("failed", lost)
+                    return
                 if not self._restart(failure, policy, storage, config):
                     return
             else:
@@ -346,6 +358,8 @@ class JobMaster:
                 owners.check(storage, self._claim)
             elif number:
                 self._check_restore(storage, positions, restarted=True)
+            if self._claim is None and not o.take_over:
+                refuse_living_owner(storage, o.name)  # one that has come while Spark started
             claim = self._claim = owners.claim(storage, address=self.address)
             point = restore_point(o, storage, number > 0, self._damaged)
             recorded, _ = recorded_starts(storage, point, "latest" if number else o.restore)

@@ -117,7 +117,9 @@ def _owner(storage: CheckpointStorage, claim: owners.Claim) -> Owner | None:
 
 def _process_there(owner: Owner) -> bool:
     try:
-        return bool(psutil.Process(owner.pid).create_time() <= owner.time + _CLOCK_STEP)
+        process = psutil.Process(owner.pid)
+        # One that nobody has waited for is dead.
+        return bool(process.create_time() <= owner.time + _CLOCK_STEP and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
     except psutil.Error:

@@ -146,6 +146,9 @@ class _Signals:
         if self._running and (self._waiting or self._exiting):
             self._signal(number)
             return
+        if self._exiting:
+            gateway.kill(wait=False)  # whose end is all that the exit still waits for
+            return
         before = self._before.get(number, signal.SIG_DFL)
         if callable(before):
             before(number, frame)
@@ -157,13 +160,11 @@ class _Signals:
 
     def _at_exit(self) -> None:
         jobs = self._running
-        if not jobs:
-            return
         self._exiting = True
         self._install()
-        if not all(job.stopping.asked or job.stopping.cancelled for job in jobs):
+        if jobs and not all(job.stopping.asked or job.stopping.cancelled for job in jobs):
             self._signal(_SCRIPT_ENDED)
-        until = time.monotonic() + max(job.stopping.grace for job in jobs) + _ENDING
+        until = time.monotonic() + max((job.stopping.grace for job in jobs), default=0.0) + _ENDING
         for job in jobs:
             if not job.ended.wait(min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX)):
                 _LOG.warning("%s", f"job {job.name!r} has not ended; its processes end with this one")
@@ -219,8 +220,10 @@ class _Signals:
                 case Leave():
                     _LOG.warning("%s", f"job {job.name!r}: its process ends now")
                     logging.disable()  # of what the end of Spark's JVM means to others nobody needs to hear
-                    gateway.kill()
-                    os._exit(128 + number)
+                    try:
+                        gateway.kill()
+                    finally:
+                        os._exit(128 + number)
 
 
 def _answered(stopping: Stopping, answer: int | Exception, now: float) -> None:
