@@ -8,10 +8,11 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Final
 
+from checkpoint.errors import Explained
 from checkpoint.shown import shown
 
 
-class EncodingError(TypeError):
+class EncodingError(Explained, TypeError):
     """A value that can't travel or be kept; the message names its type, the path to it and what to do."""
 
 

@@ -9,6 +9,7 @@ from hashlib import sha256
 from types import CodeType
 from typing import Any
 
+from checkpoint.errors import Explained
 from checkpoint.shown import shown
 
 
@@ -59,7 +60,7 @@ class KeySelector:
         return key_of
 
 
-class KeyMissing(LookupError):
+class KeyMissing(Explained, LookupError):
     """A record without the field that `key_by` names."""
 
 

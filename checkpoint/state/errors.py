@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from checkpoint.errors import PermanentFailure
+from checkpoint.errors import Explained, PermanentFailure
 
 
-class StateAccessError(RuntimeError):
+class StateAccessError(Explained, RuntimeError):
     """State was used where there is no current key, or declared or assigned in a way that would lose it."""
 
 

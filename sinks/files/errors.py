@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from checkpoint.errors import PermanentFailure
+from checkpoint.errors import Explained, PermanentFailure
 
 
-class FileSinkError(Exception):
+class FileSinkError(Explained):
     """A file sink can't go on."""
 
 

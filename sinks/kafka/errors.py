@@ -7,13 +7,13 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from checkpoint.errors import PermanentFailure
+from checkpoint.errors import Explained, PermanentFailure
 from checkpoint.shown import shown
 
 _SHOWN = 200
 
 
-class KafkaSinkError(Exception):
+class KafkaSinkError(Explained):
     """A Kafka sink can't go on."""
 
 

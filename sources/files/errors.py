@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from checkpoint.errors import PermanentFailure
+from checkpoint.errors import Explained, PermanentFailure
 
 
-class FolderUnavailable(RuntimeError):
+class FolderUnavailable(Explained, RuntimeError):
     """The folder, or a file in it, can't be read."""
 
 
-class FileChanged(RuntimeError):
+class FileChanged(Explained, RuntimeError):
     """A file is not what it was when the source began to read it."""
 
 
@@ -17,5 +17,5 @@ class FileGone(PermanentFailure):
     """A file that was to be read is not there any more."""
 
 
-class BadRecord(ValueError):
+class BadRecord(Explained, ValueError):
     """A record that its format cannot decode."""

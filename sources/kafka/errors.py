@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from checkpoint.errors import PermanentFailure
+from checkpoint.errors import Explained, PermanentFailure
 
 
-class KafkaUnavailable(RuntimeError):
+class KafkaUnavailable(Explained, RuntimeError):
     """No broker answered, or it refused this client."""
 
     def __init__(self, message: str, refused: bool = False) -> None:
@@ -20,11 +20,11 @@ class DataLoss(PermanentFailure, RuntimeError):
     """Offsets that should be read next are not in the topic any more."""
 
 
-class BadRecord(ValueError):
+class BadRecord(Explained, ValueError):
     """A record that its format cannot decode."""
 
 
-class MissingPermission(RuntimeError):
+class MissingPermission(Explained, RuntimeError):
     """The client may not do what the source needs."""
 
     def __init__(self, message: str, topics: Sequence[str] = ()) -> None:

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import date
+from enum import Enum
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from checkpoint.codec import encode_key
+from checkpoint.codec import EncodingError, encode_key
+from checkpoint.errors import Explained
 from checkpoint.key_groups import key_group
 from checkpoint.state import HeapBackend, StateAccessError, StateRestoreError
-from pipeline import BroadcastState, KeyedOperator, Operator, OperatorListState, Pipeline, ValueState
+from pipeline import (
+    BroadcastState,
+    KeyedOperator,
+    Operator,
+    OperatorListState,
+    Pipeline,
+    ValueState,
+    WatermarkStrategy,
+)
 from pipeline.runtime.subtask.chain import Chain
 from pipeline.runtime.subtask.context import Context
 from pipeline.streams import Stream
@@ -611,12 +622,18 @@ def no_good(value: Any) -> Any:
     raise ValueError(value)
 
 
+BY_NOTHING = WatermarkStrategy.bounded(lambda v: 1, 0)
 FAILING: dict[str, tuple[Build, str | None]] = {
     "a function": (lambda s: s.map(lambda v: v, id="a").map(no_good, id="b").map(lambda v: v, id="c"), "b"),
     "a filter": (lambda s: s.process("a", Twice()).filter(no_good, id="b"), "b"),
     "an operator": (lambda s: s.map(lambda v: v, id="a").process("b", Fails()).map(lambda v: v, id="c"), "b"),
     "behind an operator": (lambda s: s.process("a", Twice()).map(no_good, id="b"), "b"),
-    "what has no frame": (lambda s: s.map(lambda v: v, id="a").map(int, id="b"), None),
+    "what has no frame": (lambda s: s.map(lambda v: v, id="a").map(int, id="b"), "b"),
+    "a field of timestamps": (
+        lambda s: s.map(lambda v: {"at": v}, id="a").assign_timestamps(WatermarkStrategy.bounded("at", 0), id="b"),
+        "b",
+    ),
+    "behind it": (lambda s: s.assign_timestamps(BY_NOTHING, id="a").map(int, id="b"), "b"),
 }
 
 
@@ -626,3 +643,80 @@ def test_the_step_that_an_exception_came_from_is_told(build: Build, step: str | 
     with pytest.raises(ValueError) as caught:  # noqa: PT011
         chain.push("no number")
     assert chain.step_of(caught.value) == step
+
+
+class Returns(Operator):
+    def __init__(self, value: Any):
+        self.value = value
+
+    def process(self, value: Any, ctx: Any) -> Any:
+        return self.value
+
+
+class ReturnsBesideSides(Returns):
+    def process(self, value: Any, ctx: Any) -> Any:
+        ctx.side_output("odd", value)
+        return self.value
+
+
+class Kind(Enum):
+    A = 1
+
+
+MEANT_FOR_ONE = (7, 1.5, True, "abc", b"abc", {"a": 1}, Kind.A, date(2026, 1, 1))
+
+
+@pytest.mark.parametrize("value", MEANT_FOR_ONE, ids=repr)
+@pytest.mark.parametrize("step", ["process", "process with sides", "flat_map"])
+def test_one_record_where_a_list_is_expected_is_named_with_its_step(step: str, value: Any) -> None:
+    def build(s: Stream) -> Stream:
+        if step == "flat_map":
+            return s.flat_map(lambda v: value, id="x").map(lambda v: v, id="y")
+        operator = Returns(value) if step == "process" else ReturnsBesideSides(value)
+        stream = s.process("x", operator)
+        if step != "process":
+            stream.side_output("odd").map(str, id="odd")
+        return stream.map(lambda v: v, id="y")
+
+    chain, _ = chain_of(build)
+    with pytest.raises(TypeError, match="yield it, or return it in a list") as caught:
+        chain.push(1)
+    assert isinstance(caught.value, Explained)
+    assert chain.step_of(caught.value) == "x"
+
+
+@pytest.mark.parametrize("operator", [Returns([Kind.A]), ReturnsBesideSides([Kind.A])])
+def test_what_can_not_go_on_names_the_step_that_emitted_it(operator: Operator) -> None:
+    def build(s: Stream) -> Stream:
+        stream = s.process("x", operator)
+        if isinstance(operator, ReturnsBesideSides):
+            stream.side_output("odd").map(str, id="odd")
+        return stream.map(lambda v: v, id="y")
+
+    chain, _ = chain_of(build)
+    with pytest.raises(EncodingError) as caught:
+        chain.push(1)
+    assert chain.step_of(caught.value) == "x"
+
+
+def test_a_type_error_of_the_users_stays_one() -> None:
+    """However it comes up: from the step's own code, or from a step behind it."""
+
+    class Adds(Operator):
+        def process(self, value: Any, ctx: Any) -> Any:
+            ctx.side_output("odd", value)
+            return [value + None]
+
+    def build(s: Stream) -> Stream:
+        stream = s.process("x", Adds())
+        stream.side_output("odd").map(lambda v: v, id="odd")
+        return stream
+
+    chain, _ = chain_of(build)
+    with pytest.raises(TypeError, match="unsupported operand") as caught:
+        chain.push(1)
+    assert chain.step_of(caught.value) == "x"
+    chain, _ = chain_of(lambda s: s.process("x", Returns([1])).map(lambda v: v + None, id="y"))
+    with pytest.raises(TypeError, match="unsupported operand") as caught:
+        chain.push(1)
+    assert chain.step_of(caught.value) == "y"

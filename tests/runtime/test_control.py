@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
+from checkpoint.codec import encode
+from checkpoint.errors import Explained
+from checkpoint.state.errors import StateAccessError
+from pipeline.partitioners import KeySelector
+from pipeline.runtime import error_text
 from pipeline.runtime.liveness import Limits
 from pipeline.runtime.subtask import control as control_module
 from pipeline.runtime.subtask import letters
@@ -15,6 +21,8 @@ from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.task import Cancelled
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
 from pipeline.runtime.wire import ControlConnection
+from sinks.kafka.errors import RecordRefused
+from sources.kafka.errors import BadRecord
 
 WAIT = 30.0
 
@@ -72,3 +80,38 @@ def test_what_the_task_does_is_said_at_once(driver: tuple[ControlConnection, Con
     connection, control, _ = driver
     control.entered("is in open() of 'totals'")
     assert connection.receive(WAIT) == {"type": "phase", "phase": "is in open() of 'totals'"}
+
+
+def bad_record() -> None:
+    try:
+        int("none")
+    except ValueError as cause:
+        raise BadRecord("orders[1] offset 3: the value is not json") from cause
+
+
+def refuse(error: BaseException) -> None:
+    raise error
+
+
+USERS_FAULTS: dict[str, Callable[[], Any]] = {
+    "no key": lambda: KeySelector("user").compile()({"usr": "x"}),
+    "no value": lambda: encode(object()),
+    "bad record": bad_record,
+    "refused record": lambda: refuse(RecordRefused("topic 'totals': the record is too large")),
+    "state": lambda: refuse(StateAccessError("state 'total' of T is a state; write self.total.value += …")),
+}
+
+
+@pytest.mark.parametrize("fault", USERS_FAULTS.values(), ids=USERS_FAULTS)
+def test_errors_that_say_what_to_do_bring_no_frames_of_weirs(
+    driver: tuple[ControlConnection, Control, Mailbox], monkeypatch: pytest.MonkeyPatch, fault: Callable[[], Any]
+) -> None:
+    monkeypatch.setattr(error_text, "_OWN", (*error_text._OWN, __file__))  # as if this were the runtime
+    connection, control, _ = driver
+    with pytest.raises(Explained) as caught:
+        fault()
+    control.failed(caught.value)
+    told = connection.receive(WAIT)
+    assert told is not None
+    assert told["traceback"] == ""
+    assert told["message"] == f"{type(caught.value).__name__}: {caught.value}"

@@ -74,10 +74,13 @@ def test_a_job_without_an_owner_can_be_started(storage: CheckpointStorage) -> No
     refuse_living_owner(storage, "job")
 
 
-def test_a_living_owner_is_not_ended_unasked(storage: CheckpointStorage, server: Any) -> None:
+def test_a_living_owner_is_not_ended_unasked(
+    storage: CheckpointStorage, server: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     owners.claim(storage, address=server.address)
     with pytest.raises(PipelineError, match=r"job 'job' runs already, in process .* --take-over, or start\(take_over"):
         refuse_living_owner(storage, "job")
+    assert not caplog.records  # it isn't told of a stranger
     server._handle.status = "finished"
     refuse_living_owner(storage, "job")
 

@@ -38,6 +38,7 @@ from pipeline.runtime.driver.placement import Slot, place, wish
 from pipeline.runtime.driver.restore_plan import restored_for, without_pending
 from pipeline.runtime.driver.server import ControlServer
 from pipeline.runtime.driver.spark_job import SparkJob, SparkJobFailed
+from pipeline.runtime.driver.waits import THE_JOB
 from pipeline.runtime.in_flight import ask_custom_partitioners, in_flight_for, must_drain, same_topology
 from pipeline.runtime.liveness import Liveness
 from pipeline.runtime.subtask.process import run_subtask
@@ -45,8 +46,6 @@ from pipeline.runtime.wire import ControlConnection, Message
 
 _LOG = logging.getLogger(f"weir.{__name__}")
 _CANCEL_WAIT = 10.0
-_THE_JOB = "the job"
-"""Who waits for what holds up all."""
 _GONE = (
     "It said nothing: it was killed (by the system, for want of memory?), it crashed, or code in it called os._exit. "
     "What it printed is in the output of the executor."
@@ -212,7 +211,7 @@ class Attempt:
         self._await_end(job)
         self._server.close()
         self._checkpoints.close()
-        self._c.waits.forget([_THE_JOB, *map(self._peers.name, self._peers)])
+        self._c.waits.forget([THE_JOB, *map(self._peers.name, self._peers)])
 
     def _await_end(self, job: SparkJob) -> None:
         """Subtasks leave on their own; Spark is asked at once, too, since one of them may be gone, not up yet, or held
@@ -301,7 +300,7 @@ class Attempt:
         waits = [(f"{self._name_of(one.who)}, which {one.what}", now - one.since) for one in found.slow]
         if found.waited >= self._limits.told:
             waits.append((f"{wanted - here} of {wanted} processes, which Spark has not brought up", found.waited))
-        self._c.waits.report(_THE_JOB, waits)
+        self._c.waits.report(THE_JOB, waits)
 
     def _name_of(self, connection: ControlConnection) -> str:
         peer = self._peers.get(connection)

@@ -129,6 +129,13 @@ def _process_there(owner: Owner) -> bool:
 def _ask(owner: Owner) -> Answer:
     if not owner.address:
         return Answer.UNKNOWN
+    try:
+        secret = next((job.secret for job in running_jobs() if job.address == owner.address), None)
+        if secret is not None:
+            return Answer.ENDED if ask(owner.address, secret, "status", _PATIENCE)["status"] in _OVER else Answer.RUNS
+    except (NotReached, RequestFailed, OSError, RuntimeError) as error:
+        _LOG.debug("the job at %s gives no answer: %s", owner.address, error)
+    # Last, since a job takes it for a stranger and warns of it.
     host, _, port = owner.address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), _PATIENCE).close()
@@ -136,11 +143,4 @@ def _ask(owner: Owner) -> Answer:
         return Answer.NOBODY
     except (OSError, OverflowError, ValueError):
         return Answer.UNKNOWN
-    try:
-        secret = next((job.secret for job in running_jobs() if job.address == owner.address), None)
-        if secret is None:
-            return Answer.SILENT
-        return Answer.ENDED if ask(owner.address, secret, "status", _PATIENCE)["status"] in _OVER else Answer.RUNS
-    except (NotReached, RequestFailed, OSError, RuntimeError) as error:
-        _LOG.debug("the job at %s gives no answer: %s", owner.address, error)
-        return Answer.SILENT
+    return Answer.SILENT

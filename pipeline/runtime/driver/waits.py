@@ -7,9 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 _LOG = logging.getLogger(f"weir.{__name__}")
+THE_JOB: Final = "the job"
+"""Who waits for what holds up all."""
 _STEADY = 2.0
 """Seconds by which two reports may differ about when one wait began."""
 _NAMED = 3
@@ -82,7 +84,8 @@ class Waits:
         self._waits = waits
         for what, those in after.items():
             if what not in before:
-                _LOG.warning("job %s: waits for %s: %s", self._job, what, names(those))
+                who = names(those)
+                _LOG.warning("job %s: waits for %s%s", self._job, what, "" if who == THE_JOB else f": {who}")
         for what, those in before.items():
             if what not in after:
                 seconds = now - min(wait.since for wait in those)

@@ -35,7 +35,7 @@ class BatchDriver:
             schema: of the batches that are made of records; `None` = inferred from each.
             downstream_batch: takes what `downstream` would as a whole; `None` if no step behind does.
         """
-        self._step = step
+        self.step = step
         self._function = function
         self._downstream = downstream
         self._downstream_batch = downstream_batch
@@ -108,7 +108,7 @@ class BatchDriver:
             return rows(result)
         except ValueError as error:
             raise TypeError(
-                f"map_batches {self._step!r}: what the function returned can't become records: {error}. Cast it in the "
+                f"map_batches {self.step!r}: what the function returned can't become records: {error}. Cast it in the "
                 "function"
             ) from error
 
@@ -125,54 +125,54 @@ class BatchDriver:
         for value in values:
             if type(value) is not dict:
                 raise TypeError(
-                    f"map_batches {self._step!r} got a {type(value).__name__}: its records must be dicts, whose fields "
+                    f"map_batches {self.step!r} got a {type(value).__name__}: its records must be dicts, whose fields "
                     "become columns; put a map in front that makes them"
                 )
             fields.update(dict.fromkeys(value))
         if self._builders is not None:
             return self._of_schema(fields, values, self._builders)
         if not fields:
-            raise TypeError(f"map_batches {self._step!r} got records without fields, which give no columns")
+            raise TypeError(f"map_batches {self.step!r} got records without fields, which give no columns")
         return pa.RecordBatch.from_arrays([self._column(name, values) for name in fields], names=list(fields))
 
     def _of_schema(self, fields: dict[str, None], values: list[Any], builders: list[tuple[str, Build]]) -> Any:
         others = fields.keys() - {name for name, _ in builders}
         if others:
-            raise TypeError(f"map_batches {self._step!r}: the schema has no field {', '.join(map(repr, others))}")
+            raise TypeError(f"map_batches {self.step!r}: the schema has no field {', '.join(map(repr, others))}")
         try:
             arrays = [build([value.get(name) for value in values]) for name, build in builders]
             return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
-            raise TypeError(f"map_batches {self._step!r}: a record doesn't fit the schema: {error}") from error
+            raise TypeError(f"map_batches {self.step!r}: a record doesn't fit the schema: {error}") from error
 
     def _column(self, name: Any, values: list[Any]) -> Any:
         if type(name) is not str:
             raise TypeError(
-                f"map_batches {self._step!r}: a record has the field {name!r}, but names of columns must be str"
+                f"map_batches {self.step!r}: a record has the field {name!r}, but names of columns must be str"
             )
         column = [value.get(name) for value in values]
         try:
             return self._columns.builder(pa.field(name, infer(column, name)), name)(column)
         except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
             raise TypeError(
-                f"map_batches {self._step!r}: the field {name!r} can't be a column, of a batch of {len(values)} "
+                f"map_batches {self.step!r}: the field {name!r} can't be a column, of a batch of {len(values)} "
                 f"records: {error}"
             ) from error
 
     def _check(self, result: Any) -> None:
         if not isinstance(result, pa.RecordBatch | pa.Table):
             raise TypeError(
-                f"map_batches {self._step!r}: the function returned a {type(result).__name__}; it must return a "
+                f"map_batches {self.step!r}: the function returned a {type(result).__name__}; it must return a "
                 "pyarrow.RecordBatch, a pyarrow.Table or None"
             )
         names = result.schema.names
         if len(set(names)) < len(names):
             raise TypeError(
-                f"map_batches {self._step!r}: the function returned several columns of one name ({', '.join(names)}), "
+                f"map_batches {self.step!r}: the function returned several columns of one name ({', '.join(names)}), "
                 "of which a record can have only one"
             )
         if not names:
             raise TypeError(
-                f"map_batches {self._step!r}: the function returned a {type(result).__name__} without columns; for no "
+                f"map_batches {self.step!r}: the function returned a {type(result).__name__} without columns; for no "
                 "rows at all return None"
             )

@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from traceback import walk_tb
-from types import FunctionType
-from typing import Any
+from types import FrameType, FunctionType
+from typing import Any, cast
 
 from checkpoint.codec import copied
+from checkpoint.errors import Explained
 from checkpoint.shown import shown
 from checkpoint.state import BroadcastStates, FrozenLists, HeapBackend, OperatorLists, bind
 from pipeline.graph import BatchFunction, PlannedStep, StepKind, Vertex
@@ -225,7 +226,7 @@ class Chain:
         found = None
         # The innermost counts: a step's frames lie below those of the steps that it gets its records from.
         for frame, _ in walk_tb(error_text.traceback_of(error)):
-            found = functions.get(frame.f_code) or owners.get(id(frame.f_locals.get("self"))) or found
+            found = functions.get(frame.f_code) or _held_by(frame, owners) or found
         return found
 
     def snapshot(self, checkpoint_id: int) -> dict[str, Any]:
@@ -357,22 +358,52 @@ def _flat_map(function: Callable[[Any], Any], downstream: Push) -> Push:
         outputs = function(value)
         if outputs is not None:
             if type(outputs) in _NO_OUTPUTS:
-                raise _not_outputs("flat_map", outputs)
-            for output in outputs:
-                downstream(output)
+                raise _NotOutputs("flat_map", outputs)
+            try:
+                for output in outputs:
+                    downstream(output)
+            except TypeError:
+                _check_outputs("flat_map", outputs)
+                raise
 
     return push
+
+
+def _held_by(frame: FrameType, owners: dict[int, str]) -> str | None:
+    """The step that a frame belongs to: that of its own code, or of what calls it and hands on what it has returned."""
+    held, file = frame.f_locals, frame.f_code.co_filename
+    mine = held.get("self")
+    if isinstance(mine, BatchDriver):
+        return mine.step
+    if file == assigner.__code__.co_filename and frame.f_code.co_name == "push":
+        return cast(str, held["step"])
+    if file == __file__ and mine is None:
+        mine = getattr(held.get("process"), "__self__", held.get("function"))
+    return owners.get(id(mine))
 
 
 _NO_OUTPUTS = frozenset({dict, str, bytes})
 """They can be iterated, but whoever returns one means it as one record."""
 
 
-def _not_outputs(who: str, outputs: Any) -> TypeError:
-    kind = type(outputs).__name__
-    return TypeError(
-        f"{who} returned a {kind}, which would be taken apart into records: yield the {kind}, or return it in a list"
-    )
+class _NotOutputs(Explained, TypeError):
+    """A step has returned one record where any number is expected."""
+
+    def __init__(self, who: str, outputs: Any):
+        kind = type(outputs).__name__
+        why = (
+            "which would be taken apart into records" if type(outputs) in _NO_OUTPUTS else "which is no list of records"
+        )
+        article = "an" if kind[0] in "aeiouAEIOU" else "a"
+        super().__init__(
+            f"{who} returned {article} {kind}, {why} ({shown(outputs, 200)}): yield it, or return it in a list"
+        )
+
+
+def _check_outputs(who: str, outputs: Any) -> None:
+    """Once something has failed: records pay nothing for it."""
+    if not isinstance(outputs, Iterable) and not hasattr(outputs, "__getitem__"):
+        raise _NotOutputs(who, outputs) from None
 
 
 def _writing(broadcast: BroadcastStates, downstream: Push) -> Push:
@@ -398,9 +429,13 @@ def _process(operator: Operator, method: str, context: Context, downstream: Push
         outputs = process(value, context)
         if outputs is not None:
             if type(outputs) in _NO_OUTPUTS:
-                raise _not_outputs(name, outputs)
-            for output in outputs:
-                downstream(output)
+                raise _NotOutputs(name, outputs)
+            try:
+                for output in outputs:
+                    downstream(output)
+            except TypeError:
+                _check_outputs(name, outputs)
+                raise
 
     if not sides:
         return push
@@ -418,15 +453,19 @@ def _process(operator: Operator, method: str, context: Context, downstream: Push
     def push_with_sides(value: Any) -> None:
         # The table is this step's alone: steps downstream, and those that read a side output, have their own or none.
         context.side_outputs = table
+        outputs: Iterable[Any] | None = ()
         try:
             outputs = process(value, context)
             if outputs is not None:
                 if type(outputs) in _NO_OUTPUTS:
-                    raise _not_outputs(name, outputs)
+                    raise _NotOutputs(name, outputs)
                 for output in outputs:
                     context.side_outputs = {}
                     downstream(output)
                     context.side_outputs = table
+        except TypeError:
+            _check_outputs(name, outputs)
+            raise
         finally:
             context.side_outputs = {}
 

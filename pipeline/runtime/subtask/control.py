@@ -10,7 +10,7 @@ import time
 from typing import Any, Final
 
 from checkpoint.coordination.coordinator_events import CheckpointKind, Heartbeat
-from checkpoint.errors import PermanentFailure
+from checkpoint.errors import Explained, PermanentFailure
 from checkpoint.storage.metadata import SubtaskSnapshot
 from checkpoint.storage.storage import DamagedFile
 from pipeline.errors import PipelineError
@@ -136,7 +136,7 @@ class Control:
         says_all = kind in ("damaged", "cancelled") or permanent or type(error) is PermanentFailure
         text = error_text.message(error) if says_all else error_text.summary(error)
         # Of errors that say what to do it helps nobody where they were raised, unless that is in the user's code.
-        says_what_to_do = kind in ("permanent", "damaged", "cancelled")
+        says_what_to_do = kind in ("permanent", "damaged", "cancelled") or issubclass(type(error), Explained)
         trace = error_text.trace(error, only_users=says_what_to_do)
         self._send("failed", kind=kind, message=text, traceback=trace, where=self._where, step=step)
 

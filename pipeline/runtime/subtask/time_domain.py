@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from checkpoint.errors import Explained
 from checkpoint.shown import shown
 from checkpoint.watermark_generator import NO_RECORD, WatermarkGenerator
 from checkpoint.watermarks import MAX_WATERMARK
@@ -82,7 +83,7 @@ def _sees_splits(step: PlannedStep, steps: dict[str, PlannedStep]) -> bool:
     return one.kind is StepKind.SOURCE
 
 
-class BadTimestamp(ValueError):
+class BadTimestamp(Explained, ValueError):
     """A record from which no timestamp could be taken."""
 
 
