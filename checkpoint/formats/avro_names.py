@@ -35,7 +35,7 @@ class Names:
         return full not in PRIMITIVES and full != "array" and full != "map" and full not in self._others
 
     def full(self, name: str, namespace: str) -> str:
-        if name in PRIMITIVES or "." in name or not namespace:
+        if name in PRIMITIVES or name in ("array", "map") or "." in name or not namespace:
             return name
         return f"{namespace}.{name}"
 

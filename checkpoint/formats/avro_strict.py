@@ -125,14 +125,13 @@ def _timestamp(local: bool, millis: bool) -> Check:
     def check(value: Any, path: str) -> Any:
         if type(value) is not datetime or (value.utcoffset() is None) is not local:
             raise _refuse(path, value, what)
-        if millis and value.microsecond % _MILLI:
+        try:
+            found = value if local else value.astimezone(UTC)
+        except OverflowError as error:
+            raise _refuse(path, value, f"{what}, between the years 1 and 9999 in UTC") from error
+        if millis and found.microsecond % _MILLI:  # of an offset, too
             raise _refuse(path, value, what)
-        if not local:
-            try:
-                return value.astimezone(UTC)
-            except OverflowError as error:
-                raise _refuse(path, value, f"{what}, between the years 1 and 9999 in UTC") from error
-        return value
+        return found
 
     return check
 
@@ -297,8 +296,9 @@ class _Compiler:
     def _union(self, branches: list[Any], namespace: str) -> Check:
         found = {self._names.of(branch, namespace): self.compile(branch, namespace) for branch in branches}
         if len(found) == 2 and "null" in found:
-            (other,) = (check for name, check in found.items() if name != "null")
-            return lambda value, path: None if value is None else other(value, path)
+            ((only, other),) = ((name, check) for name, check in found.items() if name != "null")
+            # Named, since fastavro would not find the branch of an array whose items are named.
+            return lambda value, path: None if value is None else (only, other(value, path))
         kinds = {name: self._named.get(name, name) for name in found}
 
         def named(name: str, value: Any, path: str) -> Any:
