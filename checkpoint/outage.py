@@ -14,6 +14,26 @@ _TOLD_AFTER_S: Final = 2.0
 """What is over sooner is no news."""
 
 
+_FORGOTTEN_S: Final = 60.0
+"""Clients try again within 10 s."""
+
+
+class Refusals:
+    """Being refused, as told by connections that come and go beside others that work. Pure but for the clock."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since = self._last = float("-inf")
+
+    def count(self) -> bool:
+        """One more. Returns whether they have gone on for so long that the client is refused for good."""
+        now = self._clock()
+        if now - self._last > _FORGOTTEN_S:
+            self._since = now
+        self._last = now
+        return now - self._since >= REFUSAL_S
+
+
 class Outage:
     """One service as one client sees it: up, away, or refusing. Pure but for the clock; for one thread."""
 

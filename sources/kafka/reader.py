@@ -12,7 +12,8 @@ from typing import Any, Final, NoReturn
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from checkpoint import failpoints
-from checkpoint.outage import Outage
+from checkpoint.brokers import REFUSES
+from checkpoint.outage import Outage, Refusals
 
 from ..rate_limit import RateLimit, admit
 from ..source import END, End, SourceBatch, SourceContext, SourceReader
@@ -88,6 +89,7 @@ class KafkaReader(SourceReader):
         what = f"the Kafka brokers at {options.servers} to read from (source {ctx.source_id!r})"
         self._outage = Outage(ctx.waiting, what, options.outage_timeout)  # type: ignore[arg-type]  # seconds by now
         self._outage_due = 0.0
+        self._refusals = Refusals()
         self._served_at = time.monotonic()
         self._look_again: dict[PartitionKey, float] = {}
         """Partitions whose position was out of range when no broker could say what their range is."""
@@ -479,8 +481,9 @@ class KafkaReader(SourceReader):
             return  # what matters was raised before
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._outage.away()
-        refused = error.code() == KafkaError._SSL and not self._outage.refused()
-        if error.fatal() or refused or error.code() == KafkaError._AUTHENTICATION:
+        # Neither an outage nor records that were fetched before say that a refusal is over.
+        refused = error.code() in REFUSES and self._refusals.count()
+        if error.fatal() or refused:
             raise RuntimeError(
                 f"source {self._ctx.source_id}: the Kafka client failed: {error.str()} ({error.name()}). "
                 f"{advice(error)}"

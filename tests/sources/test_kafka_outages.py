@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 from deadlines import eventually
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.outage import REFUSAL_S, Outage
+from checkpoint.outage import REFUSAL_S, Outage, Refusals
 from checkpoint.waiting import Waiting
 from pipeline.broker.security import Security
 from pipeline.testing import KafkaBroker
@@ -63,6 +64,17 @@ def test_an_outage_is_told_as_long_as_it_lasts_and_given_up_when_its_time_is_up(
         assert outage.lasts == (since is not None)
         if since is None:
             assert waiting.report() == []
+
+
+@given(st.lists(st.integers(0, 100), min_size=1, max_size=30))
+def test_refusals_count_once_they_have_gone_on_for_a_while(passes: list[int]) -> None:
+    clock = Clock()
+    refusals = Refusals(clock)
+    first = None
+    for seconds in passes:
+        clock.now += seconds
+        first = clock.now if first is None or seconds > 60 else first
+        assert refusals.count() == (clock.now - first >= REFUSAL_S)
 
 
 # -- real brokers ------------------------------------------------------------------------------------------------------
@@ -125,6 +137,27 @@ def test_a_running_source_waits_for_its_brokers_and_says_so(broker: KafkaBroker,
         restarted.join()
         broker.produce(topic, [{"id": 2}])
         until(lambda: len(values) == 2)
+    finally:
+        reader.close()
+
+
+@pytest.mark.parametrize("code", [KafkaError._SSL, KafkaError._AUTHENTICATION])
+def test_a_running_source_is_refused_once_that_has_gone_on_for_a_while(
+    broker: KafkaBroker, topic: str, code: int
+) -> None:
+    """Whatever else it hears from its client meanwhile, of this broker or of others."""
+    reader = open_reader(broker, topic, Waiting())
+    clock = Clock()
+    reader._refusals = Refusals(clock)
+    try:
+        for clock.now in (0.0, 5.0, 9.0):  # a broker that has just started
+            reader._on_client_error(KafkaError(code, "refused"))
+            reader._on_client_error(KafkaError(KafkaError._ALL_BROKERS_DOWN, "down"))
+            broker.produce(topic, [{"id": 1}])
+            eventually(lambda: bool(reader.poll(100, 0.1)), timeout=60)
+            clock.now += 1.0
+        with pytest.raises(RuntimeError, match="the Kafka client failed: refused"):
+            reader._on_client_error(KafkaError(code, "refused"))
     finally:
         reader.close()
 
