@@ -18,7 +18,7 @@ EVENT_TIMERS: Final = "event timers"
 PROCESSING_TIMERS: Final = "processing timers"
 """Names of the internal states. No attribute of a class has a space in its name."""
 AT_END: Final = 10
-"""How many timers of a key may be set by timers that fire at the end of time."""
+"""How many timers of a key may be set by timers that fire at the end of time, and lie beyond `Timers.within`."""
 TIMER_STATES: Final = frozenset({EVENT_TIMERS, PROCESSING_TIMERS})
 
 _LOWEST: Final = -(2**63)
@@ -60,15 +60,22 @@ class Timers:
         """The clock has reached its end: what is set for later than any time never fires, and is no mistake."""
         self.dropped = 0
         """How many were not set, because time had ended."""
+        self.reach = 0
+        """How far ahead of its record, or of the timer that set it, a timer was set at most."""
+        self.within: int | None = None
+        """Up to here time is taken to go on at its end, as if there were more data; `None` = no further."""
+        self.fires = 0
+        """The time of the timer that fires, while `ending`."""
         self._set_at_end: dict[bytes, int] = {}
         """By key, how many timers were set by others that fired at the end."""
 
-    def register(self, at: int) -> None:
+    def register(self, at: int, since: int | None = None) -> None:
         """Set a timer for the current key; does nothing if it is set already. What timers set that fire at the
-        end of time is dropped and counted behind the first `AT_END` of a key.
+        end of time, and not up to `within`, is dropped and counted behind the first `AT_END` of a key.
 
         Args:
             at: milliseconds since the epoch; may lie in the past.
+            since: the time of the record or timer that sets it, if it has one.
 
         Raises:
             StateAccessError: there is no current key.
@@ -80,7 +87,10 @@ class Timers:
             return
         entry, group = self._entry(at)
         if entry not in group.data:
-            if self.ending:
+            if not self.ending:
+                if since is not None and at - since > self.reach:
+                    self.reach = at - since
+            elif self.within is None or not self.fires < at <= self.within:
                 key = self._context.key
                 if self._set_at_end.get(key, 0) >= AT_END:
                     self.dropped += 1

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from checkpoint.state.timers import AT_END
 from checkpoint.watermarks import MAX_WATERMARK, WatermarkCombiner
-from pipeline import KeyedOperator, ValueState
+from pipeline import KeyedOperator, ListState, ValueState
 from pipeline.testing import OperatorHarness
 
 
@@ -68,6 +68,68 @@ def test_timers_that_set_others_a_few_times_all_fire_at_the_end() -> None:
         harness.process(at, key="a")
     assert harness.watermark(MAX_WATERMARK) == [["a", 22]]
     assert harness.timers_dropped == 0
+
+
+class Delayed(KeyedOperator):
+    """Gives each record half an hour later, with one timer a key: each sets the next one."""
+
+    waiting = ListState[int]()
+
+    def process(self, value: int, ctx: Any) -> None:
+        self.waiting.append(value)
+        if len(self.waiting) == 1:
+            ctx.timer(value + 1_800_000)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        first, *others = self.waiting.get()
+        self.waiting.update(others)
+        if others:
+            ctx.timer(others[0] + 1_800_000)
+        yield first
+
+
+@settings(max_examples=30)
+@given(
+    st.dictionaries(st.sampled_from("abc"), st.integers(1, 60), min_size=1),
+    st.integers(1, 60_000),
+    st.integers(0, 3_000_000),
+)
+def test_a_queue_whose_timers_set_each_other_gets_empty_at_the_end(
+    lengths: dict[str, int], gap: int, more: int
+) -> None:
+    harness = OperatorHarness(Delayed())
+    values = {key: [i * gap for i in range(length)] for key, length in lengths.items()}
+    for at, key in sorted((at, key) for key, times in values.items() for at in times):
+        harness.process(at, key=key, timestamp=at)
+    harness.watermark(max(times[-1] for times in values.values()) + more)  # as in front of a job's end
+    harness.end_of_input()
+    assert sorted(harness.outputs) == sorted(at for times in values.values() for at in times)
+    assert harness.timers_dropped == 0
+
+
+def test_periodic_timers_beside_long_ones_end_too() -> None:
+    class Both(Periodic):
+        def process(self, value: int, ctx: Any) -> None:
+            ctx.timer(value + 10)
+            ctx.timer(value + 1_000)
+
+    harness = OperatorHarness(Both())
+    harness.process(0, key="a", timestamp=0)
+    harness.watermark(0)
+    assert len(harness.end_of_input()) == 100 + AT_END
+    assert harness.timers_dropped == 1
+
+
+def test_a_timer_that_sets_itself_at_the_end_is_dropped() -> None:
+    class Itself(Periodic):
+        def on_timer(self, timestamp: int, ctx: Any) -> Any:
+            ctx.timer(timestamp)
+            yield timestamp
+
+    harness = OperatorHarness(Itself())
+    harness.process(500, key="a", timestamp=0)
+    harness.watermark(0)
+    assert len(harness.end_of_input()) == 1 + AT_END
 
 
 class FromTheWatermark(Periodic):

@@ -72,7 +72,7 @@ class Context:
 
     def timer(self, at: int) -> None:
         """See `pipeline.operators.OperatorContext`."""
-        self._with_timers("timer").event_timers.register(at)
+        self._with_timers("timer").event_timers.register(at, self.timestamp)
 
     def processing_timer(self, at: int) -> None:
         """See `pipeline.operators.OperatorContext`."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from checkpoint.elements import ChannelName, EdgeName, IdleStatus, Watermark
 from checkpoint.state import HeapBackend
-from checkpoint.state.timers import Timer
+from checkpoint.state.timers import Timer, Timers
 from checkpoint.watermark_generator import PERIOD, WatermarkGenerator
 from checkpoint.watermarks import MAX_WATERMARK, WatermarkCombiner
 from pipeline.runtime.subtask.chain import Chain
@@ -218,7 +218,8 @@ class EventTime:
         if backend is not None and reached is not None:
             timer = backend.event_timers.pop(reached)
             if timer is not None:
-                backend.event_timers.ending = backend.event_timers.over = reached == MAX_WATERMARK
+                if reached == MAX_WATERMARK:
+                    self._ends(backend.event_timers, timer)
                 try:
                     self._fire_timer(backend, timer, timer.at, reached)
                 finally:
@@ -247,6 +248,15 @@ class EventTime:
                 self._fire_timer(backend, timer, None, self._head.watermark)
                 return True
         return False
+
+    def _ends(self, timers: Timers, timer: Timer) -> None:
+        """A timer fires since event time has ended. Time is taken to go on behind the data for as long as timers were
+        set ahead, so that a queue whose timers set each other gets empty; no longer, so that periodic ones end."""
+        timers.ending = timers.over = True
+        timers.fires = timer.at
+        reached = self._head.watermark
+        if reached is not None and reached != MAX_WATERMARK:
+            timers.within = reached + timers.reach
 
     def _fire_timer(self, backend: HeapBackend, timer: Timer, timestamp: int | None, watermark: int | None) -> None:
         context, on_timer = self._context, self._chain.on_timer
