@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import subprocess
 import time
@@ -27,7 +28,7 @@ from checkpoint.storage.storage import CheckpointStorage
 
 Name = Callable[[str], str]
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SEED = int(os.environ.get("WEIR_STRESS_SEED", random.SystemRandom().randrange(2**32)))
 LEAVE = 45.0
@@ -59,11 +60,11 @@ class Job:
     def await_completed(self, more: int) -> None:
         """Until so many more checkpoints are complete than now."""
         wanted = self.completed + more
-        eventually(lambda: self.completed >= wanted, 90)
+        eventually(lambda: self.completed >= wanted, 180)
 
     def await_owner(self, label: str) -> None:
         """Until this driver owns the job and has completed a checkpoint."""
-        eventually(lambda: self.owner() == self.drivers[label].pid, 90)
+        eventually(lambda: self.owner() == self.drivers[label].pid, 180)
         self.await_completed(1)
 
     def owner(self) -> int | None:
@@ -226,7 +227,8 @@ def test_of_two_drivers_started_at_once_after_a_crash_one_finishes_the_job(
     assert said[winner] == {"status": "finished", "restarts": 0, "failure": None}
     # Where the machine is slow, the one may have run to the end before the other claimed the job.
     if said[loser]["status"] != "finished":
-        assert f"process {job.drivers[winner].pid}," in said[loser]["failure"]
+        # Refused, or ended by the other's claim if both came at the same moment.
+        assert re.search(rf"process {job.drivers[winner].pid}\b", said[loser]["failure"])
     job.assert_exact()
 
 

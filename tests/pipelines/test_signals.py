@@ -18,7 +18,7 @@ import psutil
 import pytest
 from deadlines import eventually
 
-WAIT = 90.0
+WAIT = 240.0
 JOB = """
 import sys, time
 from pipeline import CheckpointConfig, Interrupted, Pipeline

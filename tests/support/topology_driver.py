@@ -71,7 +71,7 @@ def start(
     )
 
 
-def end(driver: subprocess.Popen[str], timeout: float = 150.0) -> dict[str, Any]:
+def end(driver: subprocess.Popen[str], timeout: float = 300.0) -> dict[str, Any]:
     """Wait for the driver's end and return what it says of its job; nothing if it was killed."""
     try:
         out, _ = driver.communicate(timeout=timeout)
