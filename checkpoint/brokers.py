@@ -1,15 +1,32 @@
-"""What a client of Kafka has been told about its connections."""
+"""Addresses of Kafka brokers, and what a client has been told about its connections to them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import KafkaError
 
 REFUSES: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 """No broker is more patient with a wrong password later on."""
 _REFUSED: Final = "Connection refused"
+_ADDRESS: Final = re.compile(
+    r"((plaintext|ssl|sasl_plaintext|sasl_ssl)://)?(\[[^\]\s]+\]|[^\s:/,;\[\]]+)(:\d+)?", re.IGNORECASE
+)
+
+
+def check_addresses(servers: Any) -> str:
+    """The same, if they are addresses as librdkafka takes them, which leaves out what it can't read.
+
+    Raises:
+        ValueError: they are not.
+    """
+    if isinstance(servers, str) and servers.strip():
+        wrong = [one for one in map(str.strip, servers.split(",")) if not _ADDRESS.fullmatch(one)]
+        if not wrong:
+            return servers
+    raise ValueError(f'servers must be addresses such as "localhost:9092,localhost:9093", not {servers!r}')
 
 
 def nobody_listens(said: Iterable[KafkaError]) -> bool:

@@ -72,13 +72,17 @@ def _serve(host: str, port: int, directory: Path | None, topics: tuple[str, ...]
     log_to_stderr("INFO")
     wanted = dict(map(topic_and_partitions, topics))
     with ending_cleanly():
+        click.echo("starting a Kafka broker…", err=True)
         try:
             with NativeBroker.start(
                 dict(map(assignment, properties)), host=host, port=port or None, directory=directory
             ) as broker:
                 create_topics(broker.bootstrap_servers, wanted, existing_ok=True)
                 click.echo(broker.bootstrap_servers)
-                click.echo("Ctrl-C ends the broker", err=True)
+                kept = (
+                    f"{directory} keeps its topics" if directory else "its topics go with it (--directory keeps them)"
+                )
+                click.echo(f"Ctrl-C ends the broker; {kept}", err=True)
                 while broker.alive:
                     time.sleep(0.2)
                 raise click.ClickException(f"the broker has ended. The end of its log:\n{broker.log_tail()}")

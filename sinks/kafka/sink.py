@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, get_args
 
+from checkpoint.brokers import check_addresses
 from checkpoint.config import Seconds, seconds
 from checkpoint.formats import RegistryFormat
 from checkpoint.options import named_options
@@ -84,7 +85,7 @@ class KafkaSink(Sink):
         Raises:
             ValueError, TypeError: an option has a value that it can't have.
         """
-        self.servers = _name(servers, "servers", 'addresses such as "localhost:9092"')
+        self.servers = check_addresses(servers)
         self.delivery: Delivery = _choice(delivery, "delivery", Delivery)
         self.on_marker_lost: OnMarkerLost = _choice(on_marker_lost, "on_marker_lost", OnMarkerLost)
         self.config = _check_config(config or {}, self.delivery)

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
+from checkpoint.brokers import check_addresses
 from checkpoint.config import Seconds, seconds
 
 from ..rate_limit import check_rate
@@ -127,8 +128,7 @@ class KafkaOptions:
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.servers, str) or not self.servers.strip():
-            raise ValueError(f'servers must be addresses such as "localhost:9092,localhost:9093", not {self.servers!r}')
+        check_addresses(self.servers)
         self._check_topics()
         if self.group_id is not None and (not isinstance(self.group_id, str) or not self.group_id):
             raise ValueError(f"group_id must be a name or None, not {self.group_id!r}")

@@ -282,6 +282,7 @@ def test_weir_kafka_serves_until_ctrl_c(tmp_path: Path, monkeypatch: pytest.Monk
         with KafkaBroker.start(kind="running") as broker:
             broker.produce("lines", [b"hello"], partition=1)
             assert [record.value for record in broker.consume("lines")] == [b"hello"]
+        await_line(process, f"Ctrl-C ends the broker; {tmp_path} keeps its topics")
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
     with pytest.raises(TimeoutError):

@@ -292,6 +292,7 @@ def test_an_unreachable_broker_is_an_error_that_says_where(monkeypatch: pytest.M
         ({"partitioner": "murmur2"}, "partitioner must be a function"),
         ({"topic": ""}, "topic must be"),
         ({"servers": None}, "servers must be"),
+        ({"servers": "kafka://localhost:9092"}, "servers must be addresses such as"),
         ({"transactional_id_prefix": ""}, "transactional_id_prefix must be"),
         ({"config": {"transactional.id": "x"}}, "transactional_id_prefix"),
         ({"config": {"bootstrap.servers": "x"}}, "servers"),

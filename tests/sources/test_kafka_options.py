@@ -15,12 +15,33 @@ from sources.kafka.options import OWNED
 from sources.kafka.splits import Split, owner, to_state
 
 MIB = 1024 * 1024
+NO_ADDRESSES = (
+    *("", " ", "kafka://localhost:9092", "http://localhost:9092", "localhost:9092 other:9092", "localhost:9092;other"),
+    *("localhost:", "localhost:port", "localhost:9092,", "localhost:9092/topic", ["localhost:9092"], None, 9092),
+)
+ADDRESSES = (
+    *(
+        "localhost:9092",
+        "localhost",
+        "a:9092,b:9092",
+        "a:9092, b:9092",
+        "127.0.0.1:9092",
+        "[::1]:9092",
+        "[fe80::1%eth0]",
+    ),
+    *("PLAINTEXT://localhost:9092", "sasl_ssl://broker-1.example.org:9093", "my_broker:9092"),
+)
+
+
+@pytest.mark.parametrize("servers", ADDRESSES)
+def test_addresses_are_taken_as_the_client_takes_them(servers: str) -> None:
+    assert KafkaSource(servers, topics=["orders"]).options.servers == servers
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"servers": ""}, "servers must be addresses"),
+        *(({"servers": servers}, "servers must be addresses") for servers in NO_ADDRESSES),
         ({"topics": None}, "either topics=.* or pattern"),
         ({"pattern": "t.*"}, "either topics=.* or pattern"),
         ({"topics": "orders"}, "topics must be a list"),
