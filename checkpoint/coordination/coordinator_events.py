@@ -16,6 +16,11 @@ class CheckpointKind(StrEnum):
     FINAL = "final"
     """The job's last checkpoint: taken once all input has ended, or since the job is to stop."""
 
+    @property
+    def noun(self) -> str:
+        """For a text, in front of the id."""
+        return "final checkpoint" if self is CheckpointKind.FINAL else self.value
+
 
 class FailureReason(StrEnum):
     """Why a checkpoint did not complete."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import click
 INTERRUPTED: Final = 130
 """Exit status after Ctrl-C, as shells have it."""
 _TERMINATED: Final = 143
+_ARGUMENT: Final = re.compile(r"(?<![\w(])(allow_unclaimed|rewind|claim|ignore_in_flight)=(True|False|\d+)")
 
 
 @contextmanager
@@ -53,6 +55,18 @@ def ending_cleanly(jobs_first: bool = False) -> Iterator[None]:
         if before is not None:
             signal.signal(signal.SIGTERM, before[0])
             signal.signal(signal.SIGINT, before[1])
+
+
+def in_options(text: str) -> str:
+    """An error's text with the arguments of `Pipeline.start` that it advises as options of `weir run`."""
+    return _ARGUMENT.sub(_as_option, text)
+
+
+def _as_option(found: re.Match[str]) -> str:
+    name, value = found[1].replace("_", "-"), found[2]
+    if value in ("True", "False"):
+        return f"--{name}" if value == "True" else f"--no-{name}"
+    return f"--{name} {value}"
 
 
 def log_to_stderr(default: str) -> None:

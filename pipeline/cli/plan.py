@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipeline.cli.common import ending_cleanly, log_to_stderr
+from pipeline.cli.common import ending_cleanly, in_options, log_to_stderr
 from pipeline.cli.options import overriding_options, start_options
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def plan(
                 offline=offline,
             )
         except PipelineError as error:
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(in_options(str(error))) from error
         if as_json:
             click.echo(checkpoint_json.dump(found))
         else:
@@ -112,10 +112,12 @@ def _print(found: Preview) -> None:
         say(console, f"\nwarning: {warning}")
     say(console, "\nIt would not start:" if found.refusals else "\nIt would start.")
     for refusal in found.refusals:
-        say(console, f"  {refusal}")
+        say(console, f"  {in_options(refusal)}")
 
 
 def _restored(one: RestoredView) -> str:
+    from checkpoint.coordination.coordinator_events import CheckpointKind
     from pipeline.cli.drawing import time_of
 
-    return f"{one.uri} ({one.kind} {one.id} of {one.pipeline!r}, triggered {time_of(one.trigger_time)} UTC)"
+    what = f"{CheckpointKind(one.kind).noun} {one.id} of {one.pipeline!r}"
+    return f"{one.uri} ({what}, triggered {time_of(one.trigger_time)} UTC)"

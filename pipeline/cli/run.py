@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipeline.cli.common import INTERRUPTED, ending_cleanly, log_to_stderr
+from pipeline.cli.common import INTERRUPTED, ending_cleanly, in_options, log_to_stderr
 from pipeline.cli.options import overriding_options, start_options
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def run(
                 spark=master,
             )
         except PipelineError as error:
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(in_options(str(error))) from error
         _follow(handle, pipeline.name)
 
 
@@ -90,7 +90,7 @@ def _follow(handle: JobHandle, name: str) -> None:
         click.echo(f"job {name!r} was cancelled", err=True)
         raise SystemExit(INTERRUPTED) from None
     except JobFailed as error:
-        raise click.ClickException(f"job {name!r} failed: {error}") from error
+        raise click.ClickException(f"job {name!r} failed: {in_options(str(error))}") from error
     except BaseException:
         click.echo("cancelling…", err=True)
         handle.cancel()

@@ -20,6 +20,7 @@ from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, Su
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline import Pipeline, PipelineError
 from pipeline.cli import main
+from pipeline.cli.common import in_options
 from pipeline.cli.script import find_pipeline
 from pipeline.runtime.driver.restore_plan import check_restorable
 from pipeline.runtime.in_flight import snapshot_edges
@@ -369,3 +370,31 @@ def test_the_tables_say_it_all(script: Path) -> None:
     ):
         assert text in output, text
     assert plan(script, "--restore", "none").output.endswith("\nIt would start.\n")
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        ("or drop that state with allow_unclaimed=True", "or drop that state with --allow-unclaimed"),
+        ("or start with rewind=True to begin anew", "or start with --rewind to begin anew"),
+        ("is DROPPED, since claim=False", "is DROPPED, since --no-claim"),
+        ("drop them with ignore_in_flight=12.", "drop them with --ignore-in-flight 12."),
+        ("start with --take-over, or start(take_over=True).", "start with --take-over, or start(take_over=True)."),
+        ("or start(rewind=True), the record {'claim=True'}", "or start(rewind=True), the record {'--claim'}"),
+    ],
+)
+def test_what_an_error_advises_is_told_as_an_option(told: str, shown: str) -> None:
+    assert in_options(told) == shown
+
+
+def test_a_refusal_names_the_option_of_the_command(script: Path) -> None:
+    checkpointed(script)
+    change(script, '"totals"', '"sums"')
+    result = plan(script)
+    assert "drop that state with --allow-unclaimed" in " ".join(result.output.split())
+    assert "allow_unclaimed=True" not in result.output
+
+
+def test_what_is_restored_is_told_in_words(script: Path) -> None:
+    checkpointed(script, kind=CheckpointKind.FINAL)
+    assert "(final checkpoint 7 of 'job', triggered" in " ".join(plan(script).output.split())

@@ -75,7 +75,7 @@ class Attempt:
         self._spilled: dict[FileHandle, Mapping[str, Any]] = {}
         """State of the restored checkpoint that was too large for `_metadata`, by file; until all are deployed."""
         self._restored_id = context.restored.id if context.restored else 0
-        self._from = f"{context.restored.kind.value} {self._restored_id}" if context.restored else "nothing"
+        self._from = f"{context.restored.kind.noun} {self._restored_id}" if context.restored else "nothing"
         terminal = [
             subtask
             for vertex in self._plan.vertices

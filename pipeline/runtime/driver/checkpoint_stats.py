@@ -79,7 +79,8 @@ class CheckpointStats:
 def in_words(row: CheckpointStats) -> str:
     """Of a completed checkpoint: how long it took, what is in it, and the times of the subtask that was the last."""
     text = (
-        f"{row.kind} {row.id} completed in {row.duration or 0:.2f} s{', unaligned' if row.unaligned else ''}: "
+        f"{CheckpointKind(row.kind).noun} {row.id} completed in {row.duration or 0:.2f} s"
+        f"{', unaligned' if row.unaligned else ''}: "
         f"{row.size:,} bytes, {row.in_flight_records:,} records in flight, span {row.span_records:,} records"
     )
     if row.subtasks:

@@ -432,7 +432,7 @@ class JobMaster:
         )
         self.status = "running"
         progress.start.begin("deploy", time.monotonic())
-        origin_told = f"{metadata.kind.value} {point.ref.id} at {point.uri}" if point and metadata else "nothing"
+        origin_told = f"{metadata.kind.noun} {point.ref.id} at {point.uri}" if point and metadata else "nothing"
         _LOG.info("job %s: attempt %d begins from %s", o.name, number + 1, origin_told)
         attempt = Attempt(context, progress)
         with self._lock:

@@ -358,7 +358,7 @@ def _flat_map(function: Callable[[Any], Any], downstream: Push) -> Push:
         outputs = function(value)
         if outputs is not None:
             if type(outputs) in _NO_OUTPUTS:
-                raise _NotOutputs("flat_map", outputs)
+                raise NotRecords("flat_map", outputs)
             try:
                 for output in outputs:
                     downstream(output)
@@ -386,7 +386,7 @@ _NO_OUTPUTS = frozenset({dict, str, bytes})
 """They can be iterated, but whoever returns one means it as one record."""
 
 
-class _NotOutputs(Explained, TypeError):
+class NotRecords(Explained, TypeError):
     """A step has returned one record where any number is expected."""
 
     def __init__(self, who: str, outputs: Any):
@@ -403,7 +403,7 @@ class _NotOutputs(Explained, TypeError):
 def _check_outputs(who: str, outputs: Any) -> None:
     """Once something has failed: records pay nothing for it."""
     if not isinstance(outputs, Iterable) and not hasattr(outputs, "__getitem__"):
-        raise _NotOutputs(who, outputs) from None
+        raise NotRecords(who, outputs) from None
 
 
 def _writing(broadcast: BroadcastStates, downstream: Push) -> Push:
@@ -429,7 +429,7 @@ def _process(operator: Operator, method: str, context: Context, downstream: Push
         outputs = process(value, context)
         if outputs is not None:
             if type(outputs) in _NO_OUTPUTS:
-                raise _NotOutputs(name, outputs)
+                raise NotRecords(name, outputs)
             try:
                 for output in outputs:
                     downstream(output)
@@ -458,7 +458,7 @@ def _process(operator: Operator, method: str, context: Context, downstream: Push
             outputs = process(value, context)
             if outputs is not None:
                 if type(outputs) in _NO_OUTPUTS:
-                    raise _NotOutputs(name, outputs)
+                    raise NotRecords(name, outputs)
                 for output in outputs:
                     context.side_outputs = {}
                     downstream(output)
