@@ -22,7 +22,7 @@ from .cluster import DEFAULT_TIMEOUT, Cluster, Topic
 from .dead_letters import policy
 from .decode import RecordDecoder, partitions, timestamps
 from .discovery import PartitionDiscovery
-from .errors import KafkaUnavailable
+from .errors import DataLoss, KafkaUnavailable
 from .events import ErrorLog, advice, client_log, passes
 from .group import GroupOffsets, committed_offsets
 from .lag import Lag
@@ -132,8 +132,12 @@ class KafkaReader(SourceReader):
                 with Cluster(self._options, _START_TIMEOUT_S) as cluster:
                     topics = cluster.topics()
                     splits = open_splits(self._options, place, cluster, topics, self._committed)
-            except KafkaUnavailable as e:
-                if not (self._outage.refused() if e.refused else self._outage.away(began)):
+            except (KafkaUnavailable, DataLoss, ValueError) as e:
+                if isinstance(e, KafkaUnavailable):
+                    goes_on = self._outage.refused() if e.refused else self._outage.away(began)
+                else:  # brokers that have just started may not know of all topics yet
+                    goes_on = self._outage.lasts and self._outage.refused()
+                if not goes_on:
                     self._outage.over()
                     raise
                 time.sleep(_TRY_AGAIN_S)

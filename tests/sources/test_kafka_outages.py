@@ -210,6 +210,24 @@ def test_a_restart_during_an_outage_waits_for_the_brokers(broker: KafkaBroker, t
         made[one].close()
 
 
+def test_brokers_that_are_back_may_not_know_of_all_topics_yet(
+    broker: KafkaBroker, unique_name: Callable[[str], str]
+) -> None:
+    topic, waiting = unique_name("later"), Waiting()
+    broker.kill()
+    made: list[Any] = []
+    thread = threading.Thread(target=lambda: made.append(open_reader(broker, topic, waiting)), daemon=True)
+    thread.start()
+    try:
+        eventually(lambda: bool(waiting.report()), timeout=60)
+    finally:
+        broker.restart()
+    time.sleep(1)  # for it to look and miss the topic
+    broker.create_topic(topic)
+    thread.join(60)
+    made[0].close()
+
+
 @pytest.mark.slow
 def test_a_commit_waits_for_an_outage_however_long_it_tries_other_things(
     broker: KafkaBroker, topic: str, monkeypatch: pytest.MonkeyPatch
