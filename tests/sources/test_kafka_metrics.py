@@ -169,7 +169,8 @@ def test_a_count_of_what_was_fetched_in_vain_never_goes_back() -> None:
 
     counts = Counts()
     statistics = FetchStatistics(counts)
-    template = '{"rxmsgs": %d, "rxmsg_bytes": %d, "topics": {"t": {"partitions": {"0": {"fetchq_cnt": %d}}}}}'
+    topics = '"topics": {"t": {"partitions": {"0": {"fetchq_cnt": %d}}}}'
+    template = '{"rxmsgs": %d, "rxmsg_bytes": %d, "brokers": {}, ' + topics + "}"
     statistics.handed_over(10)
     statistics.on_statistics(template % (100, 1000, 50))
     assert counts == {"recordsFetched": 100, "bytesFetched": 1000, "bytesRefetched": 400}
