@@ -92,7 +92,12 @@ def encode(value: Any) -> bytes:
             return packb(Ext(Extension.TUPLE, packb(list(value))))
         data = packb(value, _pack_other, _PACK)
     except TypeError:
-        return _encode_step_by_step(value)
+        try:
+            data = packb(value, _pack_other, _ANY_KEYS)
+        except TypeError:
+            return _encode_step_by_step(value)
+        if not _all_fit_maps(value):
+            return _encode_step_by_step(value)
     # ormsgpack takes a bytearray for bytes. Where its output holds no header of a binary, the value holds none.
     if (0xC4 in data or (len(data) > _SHORT and (0xC5 in data or 0xC6 in data))) and _holds_buffer(value):
         return _encode_step_by_step(value)
@@ -258,6 +263,8 @@ def _pack_other(value: Any) -> Any:
         return leaf(value)
     if kind is tuple and _all_native(map(type, value)):
         return Ext(Extension.TUPLE, packb(list(value)))
+    if (kind is set or kind is frozenset) and _all_native(map(type, value)):
+        return Ext(CONTAINERS[kind], _array(sorted(map(packb, value))))
     raise TypeError("left to what follows the depth")
 
 
@@ -328,6 +335,23 @@ def _fit_map(keys: Any) -> bool:
     return kinds <= _MAP_KEYS and (
         tuple not in kinds or all(_all_native(map(type, key)) for key in keys if type(key) is tuple)
     )
+
+
+def _all_fit_maps(value: Any) -> bool:
+    """Whether `_fit_map` is true of all dicts in a value that `packb` has taken."""
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        kind = type(item)
+        if kind is dict:
+            if not _all_native(map(type, item)) and not _fit_map(item):
+                return False
+            item = item.values()
+        elif kind is not list:
+            continue
+        if not _all_scalars(map(type, item)):
+            pending.extend(item)
+    return True
 
 
 def _check_depth(depth: int, extensions: int) -> None:
