@@ -14,6 +14,8 @@ PartitionBy = str | Sequence[str] | Callable[[Any], Mapping[str, Any]]
 
 _NONE: Final = "__HIVE_DEFAULT_PARTITION__"
 """What Hive, Spark and others write for a missing value."""
+_EQUAL_ALIKE: Final = frozenset({type(None), bool, int, str, date})
+"""Types whose equal values have one text; 0.0 and -0.0 don't, nor do equal datetimes of two time zones."""
 _KNOWN: Final = 10_000
 """So many folders' names are remembered."""
 _LONGEST: Final = 200
@@ -33,11 +35,11 @@ def folder_of(partition_by: PartitionBy) -> Callable[[Any], str]:
 
     def folder(value: Any) -> str:
         parts = {field: _field(value, field) for field in fields}
-        try:
-            key = tuple((type(part), part) for part in parts.values())  # 1 and True are not one folder
-            found = known.get(key)
-        except TypeError:  # not hashable, which is refused next
+        kinds = tuple(map(type, parts.values()))  # 1 and True are not one folder
+        if not _EQUAL_ALIKE.issuperset(kinds):
             return _folder(parts, value)
+        key = (kinds, *parts.values())
+        found = known.get(key)
         if found is None:
             if len(known) >= _KNOWN:
                 known.clear()
@@ -75,6 +77,10 @@ def _part(name: Any, part: Any, value: Any) -> str:
     if not isinstance(part, str | bool | int | float | date | None):
         raise RecordRefused(
             f"partition_by gives {part!r} for {name!r}, which is no text, number or date, for {shorten(value)}"
+        )
+    if part == _NONE:
+        raise RecordRefused(
+            f"partition_by gives {part!r} for {name!r}, which readers take for a missing value, for {shorten(value)}"
         )
     text = "" if part is None else str(part).lower() if isinstance(part, bool) else str(part)
     folder = f"{quote(str(name), safe='')}={quote(text, safe=' ') if text else _NONE}"

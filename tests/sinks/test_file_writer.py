@@ -19,6 +19,7 @@ from kafka_sink_helpers import FolderStaging
 
 from sinks import FileSink
 from sinks.files.errors import RecordRefused, TargetUnavailable
+from sinks.files.partitions import folder_of
 from sinks.files.staged import StagedPart
 
 SCHEMA = pa.schema(
@@ -174,12 +175,21 @@ def test_parquet_files_leave_out_what_is_in_the_folders_name(job: FileJob) -> No
         (lambda value: {"x": [1]}, "no text, number or date"),
         (lambda value: {"x": "y" * 300}, "at most 200 bytes"),
         (lambda value: {"_x": "y"}, "beginning neither with _"),
+        (lambda value: {"x": "__HIVE_DEFAULT_PARTITION__"}, "take for a missing value"),
     ],
 )
 def test_a_record_without_a_folder_is_refused(job: FileJob, partition_by: Any, why: str) -> None:
     job.options = {"format": "jsonl", "partition_by": partition_by}
     with pytest.raises(RecordRefused, match=why):
         write(job.writer(), [{"n": 1}])
+
+
+def test_values_that_are_equal_and_not_the_same_have_folders_of_their_own() -> None:
+    folder = folder_of("x")
+    east = datetime.timezone(datetime.timedelta(hours=1))
+    noon = datetime.datetime(2026, 1, 2, 12, tzinfo=datetime.UTC)
+    for value in (1, True, 1.0, 0.0, -0.0, 0, False, noon, noon.astimezone(east), noon.replace(tzinfo=None)):
+        assert folder({"x": value}) == folder_of(lambda record: record)({"x": value}), value
 
 
 def test_of_many_folders_only_so_many_files_are_open(job: FileJob) -> None:
