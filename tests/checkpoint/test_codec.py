@@ -33,12 +33,37 @@ from checkpoint.codec import (
     decode,
     decode_key,
     encode,
+    encode_around,
     encode_key,
 )
 from tests.support.edge_values import Colour, Level, Name
 from tests.support.values import EDGES, HASHABLE, KEYS, LARGE, VALUES, same
 
 # -- what is carried ---------------------------------------------------------------------------------------------
+
+
+class Number(enum.IntEnum):
+    ONE = 1
+
+
+@given(st.one_of(VALUES, st.dictionaries(KEYS, VALUES), st.dictionaries(st.integers(), st.lists(VALUES, max_size=3))))
+def test_a_value_has_one_encoding_however_it_is_made(value: Any) -> None:
+    assert encode(value) == encode_around(value)
+
+
+@pytest.mark.parametrize(
+    "value", [{1: {Number.ONE: 2}}, {1: [Number.ONE]}, {1: {2: memoryview(b"x")}}, {1: [{2: {object(): 3}}]}]
+)
+def test_behind_keys_other_than_str_nothing_is_taken_for_something_else(value: Any) -> None:
+    with pytest.raises(EncodingError, match="can't encode"):
+        encode(value)
+
+
+def test_a_dict_with_such_keys_that_holds_itself_is_refused() -> None:
+    value: dict[int, Any] = {1: []}
+    value[1] += [value] * 50
+    with pytest.raises(EncodingError, match="contains itself"):
+        encode(value)
 
 
 def through_a_channel(value: Any) -> Any:
