@@ -96,7 +96,11 @@ def test_workers_killed_at_random_leave_the_output_exact(
 def test_of_two_drivers_the_later_one_owns_the_job_and_the_earlier_one_stops(stage: Stage) -> None:
     slow, fast = {"rate_limit": 5}, {"rate_limit": RATE}  # the slow one would take minutes, however loaded the machine
     earlier = kafka_driver.start(stage, source=slow)
-    eventually(lambda: len(storage_of(stage).complete()) > 0, timeout=60)
+    try:
+        eventually(lambda: len(storage_of(stage).complete()) > 0, timeout=150)
+    except AssertionError:
+        earlier.kill()
+        raise
     later = kafka_driver.start(stage, source=fast, take_over=True)
     stopped, finished = kafka_driver.end(earlier), kafka_driver.end(later)
     assert stopped["status"] == "failed"

@@ -22,6 +22,8 @@ from pipeline.testing import KafkaBroker, failpoints
 from sources import KafkaSource, Source, SourceContext, SourceReader
 from sources.kafka import DataLoss
 
+pytestmark = pytest.mark.timeout(240)
+
 
 class FailsOnce(RunningSum):
     """Raises at one record, in the first attempt that meets it."""
@@ -49,7 +51,7 @@ def test_a_driver_that_dies_before_the_first_checkpoint_is_followed_by_one_with_
     driver = kafka_driver.start(stage, source=options, pipeline={"interval": 3600})
     try:
         storage = CheckpointStorage(stage.folder.as_uri(), stage.name)
-        eventually(lambda: stage.folder.exists() and storage.restore_record() is not None, timeout=90)
+        eventually(lambda: stage.folder.exists() and storage.restore_record() is not None, timeout=150)
         stage.produce_numbered(100, 200)
     finally:
         driver.kill()
