@@ -309,10 +309,27 @@ _RUNNING: dict[str, tuple[str, ...]] = {
 """What the methods are called with."""
 
 
-def _check_methods(id: str, operator: Operator) -> None:
-    """Refuse methods that would never run, or not do what they look like."""
+def check_operator_itself(operator: Any, step: str = "") -> None:
+    """Refuse an operator that would do wherever it stands what it doesn't look like: never run, or keep no state.
+
+    Args:
+        step: names it in errors, with a colon and a space.
+
+    Raises:
+        PipelineError: it is one, or none at all.
+    """
+    if isinstance(operator, type) and issubclass(operator, Operator):
+        raise PipelineError(f"{step}give an instance, {operator.__name__}(), not the class")
+    if not isinstance(operator, Operator):
+        raise PipelineError(f"{step}expected an Operator, not {type(operator).__name__}; use map")
     kind = type(operator)
-    where = f"process({id!r}): {kind.__name__}"
+    where = f"{step}{kind.__name__}"
+    for attribute, value in vars(operator).items():
+        if isinstance(value, StateDescriptor):
+            raise PipelineError(
+                f"{where}.{attribute} is a {type(value).__name__} made for an instance; declare it in "
+                "the class body, so that each key has its own"
+            )
     if kind.process is Operator.process:
         own = [name for name in dir(kind) if name not in dir(KeyedOperator)]
         hint = nearest("process", own).replace("mean", "mean it by")
@@ -346,17 +363,8 @@ def _check_operator(pipeline: Pipeline, id: str, operator: Operator, inputs: lis
     """Refuse what can't run as a step that reads `inputs`."""
     if not isinstance(id, str):
         raise PipelineError(f"process takes a stable id first, then the operator; got {id!r} as id")
-    if isinstance(operator, type) and issubclass(operator, Operator):
-        raise PipelineError(f"process({id!r}): give an instance, {operator.__name__}(), not the class")
-    if not isinstance(operator, Operator):
-        raise PipelineError(f"process({id!r}): expected an Operator, not {type(operator).__name__}; use map")
+    check_operator_itself(operator, f"process({id!r}): ")
     name = type(operator).__name__
-    for attribute, value in vars(operator).items():
-        if isinstance(value, StateDescriptor):
-            raise PipelineError(
-                f"process({id!r}): {name}.{attribute} is a {type(value).__name__} made for an instance; declare it in "
-                "the class body, so that each key has its own"
-            )
     if len(inputs) == 2 and type(operator).process_connected is Operator.process_connected:
         raise PipelineError(
             f"process({id!r}): {name} reads two streams and has no process_connected; implement "
@@ -398,7 +406,6 @@ def _check_operator(pipeline: Pipeline, id: str, operator: Operator, inputs: lis
                 f"process({id!r}): {step} runs this very {name} already; make an instance for each step, so that they "
                 "don't share state"
             )
-    _check_methods(id, operator)
 
 
 def _is_keyed(one: Input) -> bool:

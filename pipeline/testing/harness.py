@@ -20,6 +20,7 @@ from pipeline.runtime.subtask.chain import Chain
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.event_time import EventTime
 from pipeline.runtime.subtask.mailbox import Mailbox
+from pipeline.streams import check_operator_itself
 from pipeline.testing.clock import ManualClock
 
 _MAX_PARALLELISM = 128
@@ -76,6 +77,9 @@ class OperatorHarness:
             broadcast: the method that gets the records of a broadcast stream: they have no key, and may change
                 broadcast state.
             clock: processing time, in seconds since the epoch; without one it begins at 0.
+
+        Raises:
+            PipelineError: a job would refuse the operator, wherever it stands.
         """
         self._prepare(operator, broadcast, clock)
         self._open()
@@ -118,6 +122,7 @@ class OperatorHarness:
     def _prepare(self, operator: Operator, broadcast: Broadcast, clock: ManualClock | None) -> None:
         if broadcast not in (None, "process", "process_connected"):
             raise ValueError(f'broadcast must be None, "process" or "process_connected", not {broadcast!r}')
+        check_operator_itself(operator)
         self.operator = operator
         self.outputs: list[Any] = []
         """All that was emitted, in order."""
@@ -168,6 +173,7 @@ class OperatorHarness:
 
         Raises:
             EncodingError: the record, its key or an output couldn't travel in a channel.
+            TypeError: the timestamp is no int.
         """
         return self._process("process", value, key, timestamp, source)
 
@@ -178,6 +184,8 @@ class OperatorHarness:
         return self._process("process_connected", value, key, timestamp, source)
 
     def _process(self, method: Method, value: Any, key: Any, timestamp: int | None, source: SourceFields) -> list[Any]:
+        if timestamp is not None and type(timestamp) is not int:
+            raise TypeError(f"a timestamp is an int, in milliseconds since the epoch, or None, not {timestamp!r}")
         context = self._context
         self._leave_record()
         context.timestamp = timestamp

@@ -179,5 +179,8 @@ def test_an_attribute_error_of_a_default_is_its_own() -> None:
     class Wrong(KeyedOperator):
         one = ValueState(default=lambda: {}[0])
 
+        def process(self, value: Any, ctx: Any) -> Any:
+            return None
+
     with pytest.raises(KeyError):
         OperatorHarness(Wrong())

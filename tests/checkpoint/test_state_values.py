@@ -352,18 +352,23 @@ def test_a_default_is_the_same_before_and_after_a_restore(default: Any) -> None:
     assert same(restored.process(1, key="k"), [[default, default]])
 
 
+class Idle(KeyedOperator):
+    def process(self, value: Any, ctx: Any) -> Any:
+        return None
+
+
 @pytest.mark.parametrize("default", [[], {}, set(), bytearray(), [1], ([],), (1, ({},))])
 def test_a_default_that_all_keys_would_share_is_refused(default: Any) -> None:
     with pytest.raises(StateAccessError, match="one object for all keys; use default="):
         ValueState(default=default)
 
-    class Shared(KeyedOperator):
+    class Shared(Idle):
         one = ValueState(default=lambda: default)
 
     with pytest.raises(StateAccessError, match=r"default of state 'one' is the same .* for all keys"):
         OperatorHarness(Shared())
 
-    class Accumulators(KeyedOperator):
+    class Accumulators(Idle):
         one = AggregatingState[Any, Any](create=lambda: default, add=lambda acc, x: acc, result=len)
 
     with pytest.raises(StateAccessError, match="accumulator of state 'one' is the same"):
@@ -372,7 +377,7 @@ def test_a_default_that_all_keys_would_share_is_refused(default: Any) -> None:
 
 @pytest.mark.parametrize("default", [Colour.RED, lambda: {Colour.RED: 1}, lambda: np.int64(1), defaultdict])
 def test_a_default_that_cannot_be_kept_is_refused_at_the_start(default: Any) -> None:
-    class Op(KeyedOperator):
+    class Op(Idle):
         one = ValueState(default=default)
 
     with pytest.raises(EncodingError, match="default of state 'one' can't be kept"):

@@ -18,6 +18,7 @@ from pipeline import (
     Operator,
     OperatorListState,
     OperatorUnionState,
+    PipelineError,
     ReducingState,
     ValueState,
 )
@@ -442,6 +443,9 @@ def test_operators_hear_of_watermarks_behind_the_timers() -> None:
 
 def test_what_an_operator_emits_for_a_watermark_is_output() -> None:
     class Beats(Operator):
+        def process(self, value: Any, ctx: Any) -> Any:
+            return None
+
         def on_watermark(self, timestamp: int, ctx: Any) -> Any:
             return [("beat", timestamp)]
 
@@ -557,3 +561,50 @@ def test_a_harness_that_was_not_told_of_a_broadcast_stream_says_how_to() -> None
     harness = OperatorHarness(WritesRules(), broadcast="process_connected")
     harness.process_connected("a")
     assert harness.process("a") == [1]
+
+
+class Sound(Operator):
+    def process(self, value: Any, ctx: Any) -> Any:
+        yield value
+
+
+class Async(Operator):
+    async def process(self, value: Any, ctx: Any) -> Any:
+        return [value]
+
+
+class WithoutContext(Operator):
+    def process(self, value: Any) -> Any:  # type: ignore[override]
+        yield value
+
+
+class WithoutProcess(Operator):
+    def proces(self, value: Any, ctx: Any) -> Any:
+        yield value
+
+
+class StateOfAnInstance(Sound):
+    def __init__(self) -> None:
+        self.seen = ValueState(default=0)
+
+
+@pytest.mark.parametrize(
+    ("operator", "says"),
+    [
+        (Sound, r"^give an instance, Sound\(\), not the class"),
+        (Async(), "^Async.process is async"),
+        (WithoutContext(), r"^WithoutContext.process can't be called with \(value, ctx\)"),
+        (WithoutProcess(), r"^WithoutProcess has no method process\(value, ctx\)"),
+        (StateOfAnInstance(), "^StateOfAnInstance.seen is a ValueState made for an instance"),
+        (print, "^expected an Operator, not builtin_function_or_method"),
+    ],
+)
+def test_what_a_job_would_refuse_is_refused(operator: Any, says: str) -> None:
+    with pytest.raises(PipelineError, match=says):
+        OperatorHarness(operator)
+
+
+@pytest.mark.parametrize("timestamp", ["2026-11-29", 1.5, True])
+def test_a_timestamp_is_an_int(timestamp: Any) -> None:
+    with pytest.raises(TypeError, match="a timestamp is an int, in milliseconds since the epoch"):
+        OperatorHarness(Sound()).process(1, timestamp=timestamp)
