@@ -17,6 +17,7 @@ from pipeline.event_time_inputs import event_time_notes
 from pipeline.graph import Plan, PlannedEdge, PlannedStep, StepKind, Vertex
 from pipeline.operators import KeyedOperator
 from pipeline.runtime.driver.job_options import JobOptions
+from pipeline.runtime.driver.living import refuse_living_owner
 from pipeline.runtime.driver.restore_plan import Misfit, misfits, undeclared, wrong_kind
 from pipeline.runtime.driver.start_checks import (
     claims_output,
@@ -149,7 +150,7 @@ def preview(
     plan = options.plan
     refusals = list(_unfit(options, offline))
     restored: dict[str, Any] = {}
-    said: list[str] = []
+    said: list[str] = _running(options)
     try:
         storage = None if options.checkpoints is None else CheckpointStorage(options.checkpoints.uri, options.name)
         point = _point(options, storage, offline)
@@ -167,7 +168,7 @@ def preview(
         options.max_parallelism,
         None if options.checkpoints is None else options.checkpoints.uri,
         tuple(_vertices(pipeline, plan)),
-        warnings=(*_warnings(pipeline, plan), *said),
+        warnings=(*said, *_warnings(pipeline, plan)),
         refusals=tuple(refusals),
         **restored,
     )
@@ -216,15 +217,26 @@ def _warnings(pipeline: Pipeline, plan: Plan) -> Iterator[str]:
     yield from event_time_notes(plan)
     if pipeline.checkpoints is not None:
         yield from open_gates(plan, pipeline.checkpoints)
+
+
+def _running(options: JobOptions) -> list[str]:
+    """That the job runs now: by its claim, wherever its driver has left its address, else by name."""
     try:
-        running = [job for job in running_jobs() if job.name == pipeline.name]
+        if options.checkpoints is not None:
+            refuse_living_owner(CheckpointStorage(options.checkpoints.uri, options.name), options.name)
+    except PipelineError as error:
+        return [str(error)]
+    except StorageError:
+        pass  # told where the checkpoints are read
+    try:
+        running = [job for job in running_jobs() if job.name == options.name]
     except (OSError, RuntimeError):
-        running = []  # nobody has asked for them
-    for job in running:
-        yield (
-            f"a job called {job.name!r} runs at {job.address}: while it does, a start with the same checkpoint folder "
-            "is refused, unless it has --take-over"
-        )
+        return []  # nobody has asked for them
+    return [
+        f"a job called {job.name!r} runs at {job.address}: while it does, a start with the same checkpoint folder "
+        "is refused, unless it has --take-over"
+        for job in running
+    ]
 
 
 # -- graph ------------------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ class Security:
         ValueError: see the attributes; or a name or password with characters that don't fit Kafka's configuration.
     """
 
-    users: Mapping[str, str] = field(default_factory=dict)
+    users: Mapping[str, str] = field(default_factory=dict, repr=False)
     tls: bool = False
     acls: bool = False
 

@@ -289,7 +289,7 @@ class KafkaOptions:
 
 def _check_config(what: str, config: object, owned: Mapping[str, str]) -> None:
     if not isinstance(config, Mapping):
-        raise ValueError(f"{what} must be a dict of librdkafka's settings, not {config!r}")
+        raise ValueError(f"{what} must be a dict of librdkafka's settings, not a {type(config).__name__}")
     for name, value in config.items():
         if name in owned:
             raise ValueError(f"{what} may not set {name!r}: {owned[name]}")
@@ -299,4 +299,4 @@ def _check_config(what: str, config: object, owned: Mapping[str, str]) -> None:
                 "give its settings, Weir makes the clients in the workers"
             )
         if not isinstance(value, str | int | float | bool) and not (name == "oauth_cb" and callable(value)):
-            raise ValueError(f"{what}[{name!r}] must be a string, number or bool, not {value!r}")
+            raise ValueError(f"{what}[{name!r}] must be a string, number or bool, not {type(value).__name__}")

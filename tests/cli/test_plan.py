@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import EdgeName
 from checkpoint.state.operator_lists import KINDS
 from checkpoint.state.snapshot import write_snapshot
+from checkpoint.storage import owners
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.storage import CheckpointStorage
@@ -349,6 +351,16 @@ def test_output_that_is_not_committed_is_counted(script: Path) -> None:
     found = planned(script)
     assert found["uncommitted"] == {"out": 4}
     assert found["claims_output"] is True
+
+
+def test_a_job_that_runs_is_told_by_its_claim(script: Path) -> None:
+    """Its driver may have left its address in another user's state folder."""
+    storage = CheckpointStorage((script.parent / "checkpoints").as_uri(), "job")
+    storage.prepare()
+    with socket.create_server(("127.0.0.1", 0)) as listens:
+        owners.claim(storage, address=f"127.0.0.1:{listens.getsockname()[1]}")
+        assert any("job 'job' runs already" in text for text in planned(script)["warnings"])
+    assert not any("runs already" in text for text in planned(script)["warnings"])
 
 
 # -- as text ----------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import psutil
 import pytest
 from deadlines import eventually
 
+pytestmark = pytest.mark.timeout(900)
 WAIT = 240.0
 JOB = """
 import sys, time

@@ -72,6 +72,8 @@ def test_addresses_are_taken_as_the_client_takes_them(servers: str) -> None:
         ({"active_backpressure": 1}, "active_backpressure must be True or False"),
         ({"config": []}, "config must be a dict"),
         ({"config": {"client.id": object()}}, "must be a string, number or bool"),
+        ({"config": {"sasl.password": b"hunter2"}}, "must be a string, number or bool, not bytes$"),  # not the value
+        ({"config": [("sasl.password", "hunter2")]}, "must be a dict of librdkafka's settings, not a list$"),
     ],
 )
 def test_wrong_options_are_refused_with_what_they_may_be(options: dict[str, Any], says: str) -> None:

@@ -11,9 +11,9 @@ from pipeline.errors import NotEnoughSlots
 from pipeline.graph import Plan
 
 _LOG = logging.getLogger(f"weir.{__name__}")
-_REGISTRATION = 30.0
+_REGISTRATION = 120.0
 """How long the executors of a cluster may take to register before slots count as missing."""
-_SETTLED = 5.0
+_SETTLED = 10.0
 """A standalone master starts all executors of a session at once: when some are there and none has come for so long,
 no more will."""
 _REPLACEMENT = 60.0
