@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkpoint.formats.arrow_rows import python_type
+from checkpoint.formats.columns import is_text
+from checkpoint.shown import shown
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
@@ -26,6 +30,10 @@ def cast(column: pa.Array, kind: pa.DataType, allow_truncated: bool) -> pa.Array
     if pa.types.is_float16(column.type):
         column = column.cast(pa.float32())  # which Arrow compares
     made = column.cast(kind, safe=not (allow_truncated and "timestamp" in str(kind)))
+    if pa.types.is_decimal(kind) and is_text(column.type):  # Arrow makes another number of one that is too large
+        for text, number in zip(column.to_pylist(), made.to_pylist(), strict=True):
+            if number is not None and Decimal(text) != number:
+                raise pa.ArrowInvalid(f"{shown(text)} is no {kind}")
     if _number(column.type) and _number(kind):
         # Arrow checks integers, but rounds floats and makes infinities of what is too large.
         back = made.cast(column.type, safe=False)

@@ -22,6 +22,7 @@ from pyarrow import types
 from checkpoint.formats.columns import Build, Columns, array, cast, check_bounds, check_instants, check_zone, is_text
 from checkpoint.formats.json_values import loads_all
 from checkpoint.options import named_options
+from checkpoint.shown import shown
 
 
 @named_options
@@ -143,9 +144,19 @@ def _float32(kind: pa.DataType, path: str) -> Build:
 def _decimal(kind: pa.DataType, path: str) -> Build:
     def build(values: list[Any]) -> Any:
         _columns.check(values, _STR | _NUMBER, kind, path)
-        return cast(pa.array([None if one is None else str(one) for one in values], pa.string()), kind, path)
+        # Not by a cast of strings, which makes another number of one that is too large.
+        return array([None if one is None else _number(str(one), kind, path) for one in values], kind, path)
 
     return build
+
+
+_DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
+
+
+def _number(text: str, kind: pa.DataType, path: str) -> Decimal:
+    if _DECIMAL.fullmatch(text) is None:
+        raise ValueError(f"the field {path!r} is {shown(text)}, which is no {kind}")
+    return Decimal(text)
 
 
 _FINER_THAN_PYTHON: Final = re.compile(r"[.,][0-9]{7}")

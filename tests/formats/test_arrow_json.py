@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sources import ArrowJson, KafkaSource
+from sources.files import plain_types
 
 
 def parse(schema: pa.Schema, *objects: Any) -> pa.RecordBatch:
@@ -93,6 +94,14 @@ def test_values_get_the_type_of_the_schema(kind: pa.DataType, sent: Any, expecte
         (pa.decimal128(10, 2), "1.234"),
         (pa.decimal128(4, 2), "1000"),
         (pa.decimal128(10, 2), "x"),
+        (pa.decimal128(10, 2), " 1"),
+        (pa.decimal128(10, 2), "1_0"),
+        (pa.decimal128(10, 2), "NaN"),
+        (pa.decimal128(38, 10), "3.4e39"),  # of which a cast makes -3592082687034649484470368169.5103057920
+        (pa.decimal128(38, 10), 3.4e39),
+        (pa.decimal128(38, 0), str(34 * 10**38)),
+        (pa.decimal256(76, 0), "34e76"),
+        (pa.decimal128(38, 0), "1e999999999"),
         (pa.date32(), "2026-02-30"),
         (pa.date32(), 1.5),
         (pa.timestamp("us", "UTC"), "2026-01-02T03:04:05"),
@@ -268,6 +277,17 @@ def test_decimals_are_those_of_the_text_however_long(around: bytes) -> None:
         (row,) = parse([around % text.encode()]).to_pylist()
         assert row["v"] == Decimal(text)
         assert row["f"] in (None, 0.1)
-    for text in ("1.000000000000000000001", "1e-21", "true", "1e19"):
+    for text in ("1.000000000000000000001", "1e-21", "true", "1e19", f"{34 * 10**38}", "3.4e39"):
         with pytest.raises((ValueError, pa.ArrowException)):
             parse([around % text.encode()])
+
+
+@pytest.mark.parametrize("text", ["3.4e39", "3400000000000000000000000000000000000000", "-1e29", "1e77"])
+def test_a_file_of_text_gives_no_other_decimals(text: str) -> None:
+    with pytest.raises(pa.ArrowException):
+        plain_types.cast(pa.array(["1.5", None, text]), pa.decimal128(38, 10), False)
+    assert plain_types.cast(pa.array(["1.5", None, "2E+1"]), pa.decimal128(38, 10), False).to_pylist() == [
+        Decimal("1.5"),
+        None,
+        Decimal(20),
+    ]
