@@ -369,8 +369,8 @@ class ParquetRows(SplitContent):
             if field.name in batch.schema.names:
                 columns.append(cast(batch.column(field.name), field.type, self._options.allow_truncated_timestamps))
             else:
-                constant = pa.scalar(self._in_path.get(field.name), pa.string()).cast(field.type)
-                columns.append(pa.repeat(constant, len(batch)))
+                constant = pa.array([self._in_path.get(field.name)], pa.string())
+                columns.append(pa.repeat(cast(constant, field.type, False)[0], len(batch)))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 

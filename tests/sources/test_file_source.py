@@ -350,6 +350,7 @@ def test_nanoseconds_are_cut_off_only_if_asked_for(tmp_path: Path) -> None:
         (pa.array([Decimal("1.505")]), pa.decimal128(10, 2)),
         (pa.array([datetime(2026, 1, 1, microsecond=1)]), pa.timestamp("ms")),
         (pa.array(["no number"]), pa.int64()),
+        (pa.array(["3.4e39"]), pa.decimal128(38, 10)),
     ],
     ids=str,
 )
@@ -395,6 +396,9 @@ def test_folders_called_name_and_value_are_columns_where_the_file_has_none(tmp_p
         {"id": 2, "day": None},
     ]
     assert read(FileSource(tmp_path.as_uri(), columns=["day"]))[0] == {"day": "2026-11-28"}
+    parquet(tmp_path, "day=3400000000000000000000000000000000000000/c", [3])
+    with pytest.raises(FolderUnavailable, match="is no decimal128"):
+        read(FileSource(tmp_path.as_uri(), schema=pa.schema([("day", pa.decimal128(38, 10))]), pattern="c"))
 
 
 def test_a_file_that_is_no_parquet_file_is_named(tmp_path: Path) -> None:
