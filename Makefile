@@ -26,6 +26,7 @@ $(STAMP): pyproject.toml
 			"Name another one: make PYTHON=/path/to/python" >&2; exit 1; }
 	@"$(PYTHON)" -m venv $(VENV) || { \
 		echo "$(PYTHON) can't make a virtual environment (Debian, Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
+	@echo "Installing Weir and all that it needs into $(VENV), which takes a few minutes the first time"
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[demo,test]'
 	@touch $@
 

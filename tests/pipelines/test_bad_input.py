@@ -41,6 +41,7 @@ def test_a_record_without_the_key_field_is_shown_and_nothing_before_it_is_lost(
         in message
     )
     assert "filter such records out before key_by" in message
+    assert "Traceback" not in message
     mended = TestingSource([*good, TestingSource.PAUSE(), *records(5, 8)], directory=tmp_path / "source")
     small_job(name, tmp_path, mended, sink).run(spark=spark, timeout=WAIT)
     assert_exact(sink, records(0, 8))
@@ -79,6 +80,8 @@ def test_a_value_that_cannot_travel_is_refused_where_it_would_enter_a_channel(
     message = failure_of(p, spark)
     assert "EncodingError: can't encode object at value['tags']: convert it to plain values" in message
     assert "tags" in message.partition(" failed")[0]  # the subtask's name
+    assert "in step 'tags'" in message
+    assert "Traceback" not in message
 
 
 class Unkeepable(Operator):
