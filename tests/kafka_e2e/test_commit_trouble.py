@@ -93,7 +93,7 @@ def test_an_earlier_driver_that_wakes_in_a_commit_after_a_later_one_has_finished
         running(stage.pipeline(sink=sink, restart=RestartStrategy.none()), spark) as earlier,
     ):
         held.wait(WAIT)
-        assert kafka_driver.end(kafka_driver.start(stage), 2 * WAIT)["status"] == "finished"
+        assert kafka_driver.end(kafka_driver.start(stage, take_over=True), 2 * WAIT)["status"] == "finished"
         assert stage.findings() == EXACT
         held.release()
         with pytest.raises(JobFailed):
