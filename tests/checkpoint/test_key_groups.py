@@ -51,7 +51,7 @@ def test_a_key_has_a_group_below_max_parallelism(encoded: bytes, max_parallelism
         (None, 76, 25676),
         (b"AA", 26, 6426),
         (("AA", 7), 123, 30331),
-        (["a", ["b", None]], 92, 9436),
+        (("a", ("b", None)), 92, 9436),
     ],
 )
 def test_the_group_of_a_key_is_the_same_for_ever(key: Any, of_128: int, of_32768: int) -> None:

@@ -9,10 +9,10 @@ from edge_values import EVERYTHING, anything, same
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schema_registry import SchemaRegistry
 
 from checkpoint.formats import NotInFormat
 from checkpoint.formats.protobuf_values import from_plain, to_plain
+from pipeline.testing import SchemaRegistry
 from sources import JsonSchema, Protobuf
 
 F = descriptor_pb2.FieldDescriptorProto
