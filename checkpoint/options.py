@@ -1,4 +1,4 @@
-"""Keyword options whose names are misspelt: errors that say the nearest right one."""
+"""Options that are misspelt and arguments that are left out: errors that say what to write."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def named_options(cls: C) -> C:
-    """Have the constructor of a class, its class methods and its public methods say which option was meant.
+    """Have the constructor of a class, its class methods and its public methods say which option was meant, or which
+    argument is missing.
 
     For what is called while a job is put together: each call is looked at.
     """
@@ -34,12 +35,14 @@ def named_options(cls: C) -> C:
 
 
 def _checked(function: Callable[..., Any], where: str) -> Callable[..., Any]:
-    parameters = inspect.signature(function).parameters.values()
+    signature = inspect.signature(function)
+    parameters = signature.parameters.values()
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
         return function
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     names = [one.name for one in parameters if one.kind in kinds]
     known = frozenset(names)
+    arguments = [_shown(one) for one in parameters if one.name not in ("self", "cls")]
 
     @functools.wraps(function)
     def checked(*args: Any, **options: Any) -> Any:
@@ -48,6 +51,20 @@ def _checked(function: Callable[..., Any], where: str) -> Callable[..., Any]:
             shown = [one for one in names if one not in ("self", "cls")]
             hint = nearest(name, shown) or "."
             raise TypeError(f"{where} has no option {name!r}{hint} Its options: {', '.join(shown) or 'none'}")
-        return function(*args, **options)
+        try:
+            return function(*args, **options)
+        except TypeError:
+            try:
+                signature.bind(*args, **options)
+            except TypeError as error:
+                called = f"{where.rpartition('.')[2]}({', '.join(arguments)})"
+                raise TypeError(f"{where}: {error}; it is called as {called}") from None
+            raise
 
     return checked
+
+
+def _shown(parameter: inspect.Parameter) -> str:
+    if parameter.default is inspect.Parameter.empty:
+        return parameter.name
+    return f"{parameter.name}={parameter.default!r}"

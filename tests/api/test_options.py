@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from checkpoint.formats import Avro
+from checkpoint.options import named_options
 from pipeline import (
     AggregatingState,
     BufferConfig,
@@ -57,6 +58,45 @@ def test_the_nearest_option_is_named(call: Callable[[], Any], where: str, meant:
     message = str(caught.value)
     assert message.startswith(f"{where} has no option ")
     assert f"; did you mean {meant!r}? Its options: " in message
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            lambda: Pipeline(),
+            "Pipeline: missing a required argument: 'name'; it is called as Pipeline(name, parallelism=1",
+        ),
+        (
+            lambda: Pipeline("job").source(SequenceSource(3)),
+            "Pipeline.source: missing a required argument: 'source'; "
+            "it is called as source(id, source, parallelism=None)",
+        ),
+        (
+            lambda: stream().process(OperatorHarness),
+            "Stream.process: missing a required argument: 'operator'; "
+            "it is called as process(id, operator, parallelism=None)",
+        ),
+        (
+            lambda: stream().map(str, "id", 1, 2),
+            "Stream.map: too many positional arguments; it is called as map(function",
+        ),
+    ],
+)
+def test_a_call_without_what_it_needs_is_told_how_it_is_written(call: Callable[[], Any], said: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        call()
+    assert str(caught.value).startswith(said)
+
+
+def test_an_error_of_the_called_code_itself_is_left_as_it_is() -> None:
+    @named_options
+    class Mine:
+        def add(self, number: int) -> int:
+            return number + "1"  # type: ignore[operator]
+
+    with pytest.raises(TypeError, match=r"^unsupported operand"):
+        Mine().add(1)
 
 
 _STREAM = Pipeline("streams").source("in", TestingSource())
