@@ -116,6 +116,8 @@ class Preview:
     """Committables by sink that are not known to be committed."""
     claims_output: bool = True
     """Whether they are the job's to commit."""
+    runs: bool = False
+    """Whether the job runs now, so that a start must take it over."""
     warnings: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
     """Why it would not start, with what to do; empty if it would."""
@@ -150,7 +152,8 @@ def preview(
     plan = options.plan
     refusals = list(_unfit(options, offline))
     restored: dict[str, Any] = {}
-    said: list[str] = _running(options)
+    owner = _owner(options)
+    said = _namesakes(options) if owner is None else [owner]
     try:
         storage = None if options.checkpoints is None else CheckpointStorage(options.checkpoints.uri, options.name)
         point = _point(options, storage, offline)
@@ -168,6 +171,7 @@ def preview(
         options.max_parallelism,
         None if options.checkpoints is None else options.checkpoints.uri,
         tuple(_vertices(pipeline, plan)),
+        runs=owner is not None,
         warnings=(*said, *_warnings(pipeline, plan)),
         refusals=tuple(refusals),
         **restored,
@@ -219,15 +223,20 @@ def _warnings(pipeline: Pipeline, plan: Plan) -> Iterator[str]:
         yield from open_gates(plan, pipeline.checkpoints)
 
 
-def _running(options: JobOptions) -> list[str]:
-    """That the job runs now: by its claim, wherever its driver has left its address, else by name."""
+def _owner(options: JobOptions) -> str | None:
+    """That the job runs now, by its newest claim; `None` if it doesn't."""
     try:
         if options.checkpoints is not None:
             refuse_living_owner(CheckpointStorage(options.checkpoints.uri, options.name), options.name)
     except PipelineError as error:
-        return [str(error)]
+        return str(error)
     except StorageError:
         pass  # told where the checkpoints are read
+    return None
+
+
+def _namesakes(options: JobOptions) -> list[str]:
+    """Jobs of this name that run here, be it over other checkpoint folders."""
     try:
         running = [job for job in running_jobs() if job.name == options.name]
     except (OSError, RuntimeError):

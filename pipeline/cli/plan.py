@@ -110,7 +110,8 @@ def _print(found: Preview) -> None:
             say(console, f"  {reason}")
     for warning in found.warnings:
         say(console, f"\nwarning: {warning}")
-    say(console, "\nIt would not start:" if found.refusals else "\nIt would start.")
+    how = "with --take-over, or once the job that runs has been stopped" if found.runs else ""
+    say(console, "\nIt would not start:" if found.refusals else f"\nIt would start{how and ' '}{how}.")
     for refusal in found.refusals:
         say(console, f"  {in_options(refusal)}")
 

@@ -359,8 +359,15 @@ def test_a_job_that_runs_is_told_by_its_claim(script: Path) -> None:
     storage.prepare()
     with socket.create_server(("127.0.0.1", 0)) as listens:
         owners.claim(storage, address=f"127.0.0.1:{listens.getsockname()[1]}")
-        assert any("job 'job' runs already" in text for text in planned(script)["warnings"])
-    assert not any("runs already" in text for text in planned(script)["warnings"])
+        found = planned(script)
+        assert found["runs"]
+        assert any("job 'job' runs already" in text for text in found["warnings"])
+        assert plan(script).output.endswith(
+            "\nIt would start with --take-over, or once the job that runs has been stopped.\n"
+        )
+    found = planned(script)
+    assert not found["runs"]
+    assert not any("runs already" in text for text in found["warnings"])
 
 
 # -- as text ----------------------------------------------------------------------------------------------------------
