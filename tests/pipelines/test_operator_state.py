@@ -114,7 +114,7 @@ def test_lists_are_shared_out_and_unions_come_to_everybody_at_every_restore(
         everything = list(chain.from_iterable(held))
         assert sorted(everything) == list(range(firsts[number]))
         parts = held if phases[number] == phases[number - 1] else cut(everything, phases[number])
-        known = [[subtask, items] for subtask, items in enumerate(held)]
+        known = [(subtask, items) for subtask, items in enumerate(held)]
         for report in of_phase:
             assert report["held"] == parts[report["subtask"]]
             assert report["known"] == known
