@@ -58,7 +58,7 @@ def _emits_nothing(step: Step) -> str | None:
         name = getattr(payload, "__name__", type(payload).__name__)
         return f"{name} returns nothing (return what it is to emit)"
     if isinstance(payload, Operator) and all(map(returns_nothing, _emitting(step, payload))):
-        methods = " and ".join(method.__qualname__ for method in _emitting(step, payload))
+        methods = " and ".join(getattr(method, "__qualname__", "process") for method in _emitting(step, payload))
         return f"{methods} neither yields nor returns anything (yield what it is to emit)"
     return None
 
@@ -66,12 +66,12 @@ def _emits_nothing(step: Step) -> str | None:
 def _emitting(step: Step, operator: Operator) -> list[Any]:
     """The methods that may emit."""
     kind = type(operator)
-    found: list[Any] = [kind.process]
+    found: list[Any] = [operator.process]  # which may be the instance's own
     if any(one.number == 1 for one in step.inputs):
-        found.append(kind.process_connected)
+        found.append(operator.process_connected)
     if isinstance(operator, KeyedOperator):
-        if type(operator).on_timer is not KeyedOperator.on_timer:
-            found.append(type(operator).on_timer)
-    elif kind.on_watermark is not Operator.on_watermark:
-        found.append(kind.on_watermark)
+        if type(operator).on_timer is not KeyedOperator.on_timer or "on_timer" in vars(operator):
+            found.append(operator.on_timer)
+    elif kind.on_watermark is not Operator.on_watermark or "on_watermark" in vars(operator):
+        found.append(operator.on_watermark)
     return found

@@ -330,15 +330,15 @@ def check_operator_itself(operator: Any, step: str = "") -> None:
                 f"{where}.{attribute} is a {type(value).__name__} made for an instance; declare it in "
                 "the class body, so that each key has its own"
             )
-    if kind.process is Operator.process:
+    if getattr(operator.process, "__func__", None) is Operator.process:  # an instance may have its own
         own = [name for name in dir(kind) if name not in dir(KeyedOperator)]
         hint = nearest("process", own).replace("mean", "mean it by")
         raise PipelineError(f"{where} has no method process(value, ctx), which every operator needs{hint}")
     for name, arguments in (_EMITTING | _RUNNING).items():
-        method = getattr(kind, name, None)
+        method = getattr(operator, name, None)
         if method is None:
             continue
-        if not takes(getattr(operator, name), len(arguments)):
+        if not takes(method, len(arguments)):
             raise PipelineError(
                 f"{where}.{name} can't be called with ({', '.join(arguments)}): write it as "
                 f"def {name}({', '.join(('self', *arguments))})"
@@ -365,7 +365,7 @@ def _check_operator(pipeline: Pipeline, id: str, operator: Operator, inputs: lis
         raise PipelineError(f"process takes a stable id first, then the operator; got {id!r} as id")
     check_operator_itself(operator, f"process({id!r}): ")
     name = type(operator).__name__
-    if len(inputs) == 2 and type(operator).process_connected is Operator.process_connected:
+    if len(inputs) == 2 and getattr(operator.process_connected, "__func__", None) is Operator.process_connected:
         raise PipelineError(
             f"process({id!r}): {name} reads two streams and has no process_connected; implement "
             "process_connected(value, ctx) for the records of the second one"

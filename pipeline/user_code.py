@@ -7,7 +7,13 @@ import inspect
 from collections.abc import Callable
 from functools import partial
 from types import CodeType
-from typing import Any
+from typing import Any, Final
+
+_ATTRIBUTES: Final = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+_GIVE_NOTHING: Final = frozenset(
+    {"side_output", "timer", "processing_timer", "delete_timer", "delete_processing_timer", "clear"}
+)
+"""Methods that return nothing."""
 
 
 def is_async(function: Callable[..., Any]) -> bool:
@@ -48,20 +54,52 @@ def returns_nothing(function: Callable[..., Any]) -> bool:
 def loses_return(function: Callable[..., Any]) -> bool:
     """Whether it is a generator that returns values, too, which nobody gets."""
     code = _code(function)
-    return code is not None and bool(code.co_flags & inspect.CO_GENERATOR) and not all(_returned(code))
+    return code is not None and bool(code.co_flags & inspect.CO_GENERATOR) and not all(_returned(code, _only_leaves))
 
 
-def _returned(code: CodeType) -> list[bool]:
-    """Of each return, whether what it returns is the constant `None`."""
+def _returned(code: CodeType, counts_as_none: Callable[[list[dis.Instruction]], bool] | None = None) -> list[bool]:
+    """Of each return, whether what it returns is the constant `None`.
+
+    Args:
+        counts_as_none: given the instructions of a return statement, whether what it returns is no loss.
+    """
     found: list[bool] = []
-    last: dis.Instruction | None = None
-    for one in dis.get_instructions(code):
-        if one.opname == "RETURN_VALUE":
-            found.append(last is not None and last.opname == "LOAD_CONST" and last.argval is None)
-        elif one.opname == "RETURN_CONST":
+    instructions = list(dis.get_instructions(code))
+    for last, one in zip([None, *instructions], instructions, strict=False):
+        if one.opname == "RETURN_CONST":
             found.append(one.argval is None)
-        last = one
+        elif one.opname == "RETURN_VALUE":
+            # Where one jumps to it, as in `return x or None`, what is returned comes from elsewhere, too.
+            nothing = (
+                last is not None and last.opname == "LOAD_CONST" and last.argval is None and not one.is_jump_target
+            )
+            found.append(nothing or (counts_as_none is not None and counts_as_none(_statement(instructions, one))))
     return found
+
+
+def _statement(instructions: list[dis.Instruction], end: dis.Instruction) -> list[dis.Instruction]:
+    """The instructions of what lies within the place of `end` in the source; only `end` where places aren't known."""
+    place = end.positions
+    if place is None or None in place:
+        return [end]
+    begin, finish = (place.lineno, place.col_offset), (place.end_lineno, place.end_col_offset)
+    return [
+        one
+        for one in instructions
+        if one.positions is not None
+        and None not in one.positions
+        and begin <= (one.positions.lineno, one.positions.col_offset)
+        and (one.positions.end_lineno, one.positions.end_col_offset) <= finish
+    ]
+
+
+def _only_leaves(statement: list[dis.Instruction]) -> bool:
+    """Whether a generator's return statement does something and leaves, such as `return ctx.side_output("late", x)`,
+    or hands over to another generator, as `return (yield from others)`."""
+    return any(
+        one.opname in ("YIELD_VALUE", "SEND") or (one.opname in _ATTRIBUTES and one.argval in _GIVE_NOTHING)
+        for one in statement
+    )
 
 
 def _code(function: Callable[..., Any]) -> CodeType | None:

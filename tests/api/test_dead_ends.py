@@ -159,6 +159,44 @@ def losing_process(self: Any, value: Any, ctx: Any) -> Any:
     yield value
 
 
+def ternary(value: Any) -> Any:
+    return [value["x"]] if "x" in value else None
+
+
+def either_branch(value: Any) -> Any:
+    found = str(value)
+    return found or None
+
+
+class LeavesEarly(KeyedOperator):
+    def process(self, value: Any, ctx: Any) -> Any:
+        if value < 0:
+            return ctx.side_output("late", str(value.real))
+        if value == 0:
+            return (yield from self.on_timer(value, ctx))
+        yield value
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        if timestamp:
+            return ctx.timer(timestamp + 1) if ctx.watermark else None
+        yield timestamp
+
+
+class ChoosesItsOwn(Silent):
+    """Its process is the instance's."""
+
+    def __init__(self) -> None:
+        self.process = self.fast  # type: ignore[method-assign]
+
+    def fast(self, value: Any, ctx: Any) -> Any:
+        yield value
+
+
+class OnlyItsOwn(Operator):
+    def __init__(self) -> None:
+        self.process = ChoosesItsOwn().fast  # type: ignore[method-assign]
+
+
 Build = Callable[[Pipeline, Stream], Any]
 
 
@@ -289,6 +327,16 @@ def test_a_stream_that_nobody_uses_is_warned_of(build: Callable[[Stream], Any], 
         lambda p, s: out(s.process("op", ToTheSide()).side_output("odd")),
         lambda p, s: out(s.connect(s).process("op", SpeaksOnTheOther())),
         lambda p, s: out(s.union(s.map(str))),
+        lambda p, s: out(s.map(ternary)),
+        lambda p, s: out(s.map(either_branch)),
+        lambda p, s: out(s.map(lambda value: value.get("x") or None)),
+        lambda p, s: out(s.map(lambda value: value and None)),
+        lambda p, s: out(s.flat_map(lambda value: [value] if value else None)),
+        lambda p, s: out(s.flat_map(lambda value: None if value else [value])),
+        lambda p, s: out(s.filter(lambda value: (value > 1 or value < 0) or None)),
+        lambda p, s: out(s.key_by("k").process("op", LeavesEarly())),
+        lambda p, s: out(s.process("op", ChoosesItsOwn())),
+        lambda p, s: out(s.process("op", OnlyItsOwn())),
         lambda p, s: out(s.key_by("k").connect(s.broadcast()).process("op", Rules())),
     ],
 )
