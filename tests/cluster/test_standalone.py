@@ -149,11 +149,16 @@ def refused(cluster: SparkCluster, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def _other_weir(folder: Path) -> Path:
-    """To be put first on a worker's path: there, another Weir is installed."""
-    metadata = folder / "other" / "weir-9.9.9.dist-info"
-    metadata.mkdir(parents=True)
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: weir\nVersion: 9.9.9\n")
-    return metadata.parent
+    """To be put first on a worker's path: there, Weir is of another version."""
+    path = folder / "other"
+    path.mkdir()
+    (path / "sitecustomize.py").write_text(
+        "import sys, types\n"
+        "version = types.ModuleType('pipeline.version')\n"
+        "version.VERSION = '9.9.9'\n"
+        "sys.modules['pipeline.version'] = version\n"
+    )
+    return path
 
 
 def _python_without_weir(folder: Path) -> str:

@@ -17,11 +17,10 @@ from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.key_groups import range_of
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
-from pipeline import KeyedOperator, Operator, Pipeline, PipelineError, ValueState, WatermarkStrategy
+from pipeline import KeyedOperator, Operator, Pipeline, PipelineError, ValueState
 from pipeline.graph import Plan
 from pipeline.runtime.deployment import Restored
 from pipeline.runtime.driver.restore_plan import check_restorable, restored_for
-from pipeline.runtime.in_flight import snapshot_edges
 from pipeline.runtime.wire import ControlConnection
 from pipeline.testing import TestingSink, TestingSource
 
@@ -313,42 +312,6 @@ def test_a_chain_and_a_step_with_a_joined_id_each_find_their_own_state() -> None
     for vertex in made.vertices:
         found |= restored_for(vertex, 0, old, GROUPS, lambda snapshot: snapshot.state, allow_unclaimed=True).operators
     assert found == {"totals": ["totals"], "totals → all": ["totals → all"]}
-
-
-@pytest.mark.parametrize("assigned", [False, True])
-def test_a_step_that_is_no_longer_chained_has_the_watermark_of_its_chain(assigned: bool) -> None:
-    def job(parallelism: int) -> Plan:
-        p = Pipeline("job", parallelism=2, max_parallelism=GROUPS)
-        stream = p.source("in", TestingSource()).rebalance().map(str, id="head")
-        if assigned:
-            stream = stream.assign_timestamps(WatermarkStrategy.bounded("at", 0), id="times")
-        stream.process("step", Same(), parallelism=parallelism)
-        return p.plan()
-
-    old, new = job(2), job(3)
-    snapshots = [
-        SubtaskSnapshot(
-            {
-                "head": OperatorSnapshot({"event_time": time_of(i, 2, 1000)}),
-                "times": OperatorSnapshot({"watermarks": {**time_of(i, 2, 2999), "splits": []}} if assigned else {}),
-            }
-        )
-        for i in range(2)
-    ]
-    chain = old.vertices[1].name
-    taken = replace(metadata(), vertices={chain: VertexSnapshot(tuple(snapshots))}, edges=snapshot_edges(old))
-    vertex = next(vertex for vertex in new.vertices if vertex.head.id == "step")
-    found = restored_for(vertex, 2, taken, GROUPS, lambda snapshot: snapshot.state)
-    emitted = 2999 if assigned else 1000
-    assert found.event_time == {
-        "step": [
-            {"channels": [], "draining": False, "emitted": emitted, "subtask": i, "parallelism": 2, "idle": False}
-            for i in range(2)
-        ]
-    }
-    assert restored_for(old.vertices[1], 0, taken, GROUPS, lambda snapshot: snapshot.state).event_time.keys() == {
-        "head"
-    }
 
 
 def time_of(subtask: int, parallelism: int, emitted: int) -> dict[str, Any]:

@@ -110,37 +110,10 @@ def restored_for(
             if misfit is not None:
                 raise PipelineError(misfit.message)
             _add_step(restored, step, vertex.parallelism, index, old, states, max_parallelism)
-    head = vertex.head
-    if head.id not in restored.event_time and not vertex.is_source:
-        inherited = _time_of_chain(head.id, metadata, load_state)
-        if inherited:
-            restored.event_time[head.id] = inherited
     if metadata.ended:
         restored.event_time.clear()
         restored.watermarks.clear()
     return restored
-
-
-def _time_of_chain(
-    step: str, metadata: CheckpointMetadata, load_state: Callable[[OperatorSnapshot], Mapping[str, Any]]
-) -> list[Mapping[str, Any]]:
-    """The watermarks that a step had where it was chained then: its chain's, or those made in front of it there."""
-    chained_to = {
-        name.downstream: name.upstream
-        for name, edge in metadata.edges.items()
-        if edge.upstream_vertex == edge.downstream_vertex
-    }
-    while step in chained_to:
-        step = chained_to[step]
-        states = [load_state(snapshot) for snapshot in metadata.operator(step)]
-        made = [state["watermarks"] for state in states if "watermarks" in state]
-        if made:
-            place = ("emitted", "subtask", "parallelism", "idle")
-            return [{"channels": [], "draining": False, **{name: one[name] for name in place}} for one in made]
-        of_head = [state["event_time"] for state in states if "event_time" in state]
-        if of_head:
-            return [{**one, "channels": []} for one in of_head]
-    return []
 
 
 def without_pending(restored: Restored, markers: bool) -> Restored:
