@@ -293,7 +293,8 @@ def _partition_function(run_subtask: Callable[[bytes], None]) -> Callable[[Itera
                 f"host {socket.gethostname()}: {no_weir} {sys.executable} ({error}); install weir-streams {wanted} "
                 "there, or point PYSPARK_PYTHON to a Python that has it"
             ) from error
-        run(next(data))
+        (secret,) = data  # to its end: Spark uses a worker again only if that was read
+        run(secret)
         return iter(())
 
     return partition
