@@ -51,7 +51,7 @@ MAX_DEPTH: Final = 255
 MAX_EXTENSIONS: Final = 64
 """How many levels of those may be tuples, sets, or dicts with keys that msgpack has no type for."""
 
-_PACK: Final = (
+STRICTLY: Final = (
     ormsgpack.OPT_PASSTHROUGH_DATACLASS
     | ormsgpack.OPT_PASSTHROUGH_DATETIME
     | ormsgpack.OPT_PASSTHROUGH_ENUM
@@ -59,8 +59,9 @@ _PACK: Final = (
     | ormsgpack.OPT_PASSTHROUGH_TUPLE
     | ormsgpack.OPT_PASSTHROUGH_UUID
 )
-"""Dicts whose keys aren't all str are an error in this form: msgpack would make strings of enums, dates and UUIDs."""
-_ANY_KEYS: Final = _PACK | ormsgpack.OPT_NON_STR_KEYS
+"""For ormsgpack: refuse what it would turn into another type. Dicts whose keys aren't all str are an error in this
+form: msgpack would make strings of enums, dates and UUIDs."""
+_ANY_KEYS: Final = STRICTLY | ormsgpack.OPT_NON_STR_KEYS
 _UNPACK: Final = ormsgpack.OPT_NON_STR_KEYS | ormsgpack.OPT_DATETIME_AS_TIMESTAMP_EXT
 
 SCALARS: Final = frozenset({type(None), bool, int, float, str, bytes, Decimal, UUID, date, timedelta})
@@ -90,7 +91,7 @@ def encode(value: Any) -> bytes:
     try:
         if type(value) is tuple and _all_native(map(type, value)):
             return packb(Ext(Extension.TUPLE, packb(list(value))))
-        data = packb(value, _pack_other, _PACK)
+        data = packb(value, _pack_other, STRICTLY)
     except TypeError:
         try:
             data = packb(value, _pack_other, _ANY_KEYS)

@@ -16,6 +16,7 @@ from typing import Any, Final
 import orjson
 import ormsgpack
 
+from checkpoint.codec import STRICTLY
 from checkpoint.shown import shown
 
 from .errors import NotInFormat
@@ -40,15 +41,6 @@ _AT_ONCE: Final = 512
 """Texts that are looked at together; with more of them the processor's cache is missed."""
 
 _PASS: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
-_PACK: Final = (
-    ormsgpack.OPT_PASSTHROUGH_DATACLASS
-    | ormsgpack.OPT_PASSTHROUGH_DATETIME
-    | ormsgpack.OPT_PASSTHROUGH_ENUM
-    | ormsgpack.OPT_PASSTHROUGH_SUBCLASS
-    | ormsgpack.OPT_PASSTHROUGH_TUPLE
-    | ormsgpack.OPT_PASSTHROUGH_UUID
-)
-"""orjson can't be told to refuse enums, tuples and UUIDs; ormsgpack can, and is quicker than looking at each value."""
 _NEWLINE: Final = orjson.Fragment(b"\n")
 _TOGETHER: Final = 64
 """So many values are written as one text; of fewer each by itself is quicker."""
@@ -162,7 +154,8 @@ def dumps_all(values: Sequence[Any]) -> list[bytes]:
     """
     try:
         lines = _lines(values)
-        if _MAYBE_NOT_FINITE.search(ormsgpack.packb(list(values), None, _PACK)) is None:
+        # orjson can't be told to refuse enums, tuples and UUIDs; ormsgpack can, and is quicker than looking at each.
+        if _MAYBE_NOT_FINITE.search(ormsgpack.packb(list(values), None, STRICTLY)) is None:
             return lines
     except TypeError:
         pass
