@@ -50,6 +50,9 @@ class CheckpointConfig:
     min_pause: Seconds = 0.0
     """Least time from the end of a checkpoint, successful or not, to the next trigger."""
     max_concurrent: int = 1
+    slow_storage_span: Seconds = 60.0
+    """How long a source may read on since its last barrier while barriers pass in time and only the storage holds the
+    next checkpoint back: what a crash then makes it read again grows by as much. 0: no longer than otherwise."""
     tolerable_failures: int = 0
     """How many checkpoints may fail in a row before the job fails."""
     alignment: Literal["aligned", "unaligned"] | Seconds = "unaligned"
@@ -76,9 +79,9 @@ class CheckpointConfig:
                 "the checkpoint folder must be a URI such as file:///var/lib/weir or an absolute path, "
                 f"not {self.uri!r}"
             )
-        for name, least in (("interval", 0.01), ("timeout", 0.01), ("min_pause", 0.0)):
+        for name, least in (("interval", 0.01), ("timeout", 0.01), ("min_pause", 0.0), ("slow_storage_span", 0.0)):
             object.__setattr__(self, name, seconds(getattr(self, name), name, least))
-            if getattr(self, name) == math.inf and name != "timeout":
+            if getattr(self, name) == math.inf and name in ("interval", "min_pause"):
                 raise ValueError(f"{name} must be a finite number of seconds")
         for name, least in (("max_concurrent", 1), ("tolerable_failures", 0), ("retained", 1)):
             value = getattr(self, name)
@@ -136,3 +139,7 @@ class CheckpointConfig:
     @property
     def min_pause_s(self) -> float:
         return float(self.min_pause)  # type: ignore[arg-type]
+
+    @property
+    def slow_storage_span_s(self) -> float:
+        return float(self.slow_storage_span)  # type: ignore[arg-type]

@@ -29,6 +29,14 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("sourceGateClosedMs", "counter", "ms", "Time the source gate was closed in this attempt."),
     Metric("sourceGateReason", "gauge", "", "Why the source gate is closed; none while it is open."),
     Metric("spanRecords", "gauge", "records", "Records emitted since the last barrier."),
+    Metric(
+        "gateWindowRecords",
+        "gauge",
+        "records",
+        "Records that a source may emit between two barriers while one is under way, as its gate has learned; none "
+        "without a window.",
+    ),
+    Metric("gateWindowChange", "gauge", "", "The window's last change, and why."),
     Metric("inFlightBytes", "gauge", "bytes", "Bytes in the input and output queues of the subtask."),
     Metric("heldMs", "gauge", "ms", "How long operators or the sink's writer have kept the task from looking around."),
     Metric("gcMs", "counter", "ms", "Time that Python's garbage collector held the subtask's process."),

@@ -123,9 +123,12 @@ class Source(ABC):
     """A source's definition: serialisable, holds no clients or open files."""
 
     active_backpressure: bool = True
-    """Whether the runtime's source gate may stop this source (see docs/architecture.md)."""
+    """Whether the runtime's source gate may stop this source (see docs/backpressure.md)."""
+    span_window: bool = True
+    """Whether the gate also learns how many records a checkpoint may span, and asks for checkpoints to do so; `False` =
+    it goes by time and the limits here only."""
     max_span_records: int | None = None
-    """The most records between two barriers of one subtask, `None` = limited by time only."""
+    """The most records between two barriers of one subtask, `None` = no limit of yours."""
     max_span_bytes: int | None = None
     bounded: bool = False
     """Whether the reader ends by itself."""

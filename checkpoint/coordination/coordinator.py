@@ -10,13 +10,14 @@ and is *resolved* by its completion or by being given up. "Ordinary" below are a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from checkpoint.coordination.coordinator_events import (
     Acknowledged,
     Action,
     AllInputEnded,
+    BarrierPassed,
     CheckpointAsked,
     CheckpointKind,
     CheckpointRequested,
@@ -36,6 +37,7 @@ from checkpoint.coordination.coordinator_events import (
     NotifyAborted,
     NotifyComplete,
     RejectRequest,
+    SnapshotTaken,
     StopRequested,
     SubtasksRunning,
     Tick,
@@ -43,6 +45,7 @@ from checkpoint.coordination.coordinator_events import (
     WaitsOutside,
 )
 from checkpoint.coordination.coordinator_options import CoordinatorOptions
+from checkpoint.coordination.passage import Passage
 from checkpoint.coordination.retention import Retention
 from checkpoint.coordination.trigger_schedule import TriggerSchedule
 
@@ -75,6 +78,7 @@ class _Pending:
     """Subtasks that have not acknowledged. Empty exactly while `_metadata` is being written."""
     held_up: bool
     """Whether a subtask has waited meanwhile for what lies outside of the job."""
+    passage: Passage
 
     @property
     def ordinary(self) -> bool:
@@ -108,7 +112,12 @@ class CheckpointCoordinator:
     """
 
     def __init__(
-        self, options: CoordinatorOptions, subtasks: Sequence[int] | int, first_id: int, retained: Sequence[int] = ()
+        self,
+        options: CoordinatorOptions,
+        subtasks: Sequence[int] | int,
+        first_id: int,
+        retained: Sequence[int] = (),
+        reach: Mapping[int, frozenset[int]] | None = None,
     ) -> None:
         """
         Args:
@@ -116,6 +125,7 @@ class CheckpointCoordinator:
             subtasks: the subtasks that have to acknowledge, or their number.
             first_id: id of the first checkpoint.
             retained: ids of the completed checkpoints that are in the storage, oldest first.
+            reach: the source subtasks that are told when barriers have passed, see `Passage`.
 
         Raises:
             ValueError: there is no subtask, or `first_id` repeats an id.
@@ -128,6 +138,7 @@ class CheckpointCoordinator:
             raise ValueError(
                 f"the first checkpoint's id must be larger than those retained ({retained}), not {first_id}"
             )
+        self._reach = reach or {}
         self._next_id = first_id
         self._now = -math.inf
         """Last clock value; threads read the clock apart, so it is never taken back."""
@@ -201,12 +212,14 @@ class CheckpointCoordinator:
             deadlines.append(self._schedule.ready_at)
         return max(now, min(deadlines)) if deadlines else None
 
-    def heartbeat(self, now: float) -> Heartbeat:
-        """The facts at `now`, for every subtask."""
+    def heartbeat(self, now: float, subtask: int | None = None) -> Heartbeat:
+        """The facts at `now`, for that subtask."""
+        delays = {} if subtask is None else {p.checkpoint_id: p.passage.start_delay(subtask) for p in self._ordinary}
         return Heartbeat(
             in_progress=tuple((p.checkpoint_id, p.kind) for p in self._pending.values()),
             span_scale=self._span_scale,
             held_back=self._held_back(now),
+            passed=tuple((n, delay) for n, delay in delays.items() if delay is not None),
         )
 
     # -- events ---------------------------------------------------------------------------------------------------
@@ -232,7 +245,10 @@ class CheckpointCoordinator:
                         self._actions.append(EndInput())
             case IdSeen(checkpoint_id):
                 self._next_id = max(self._next_id, checkpoint_id + 1)
+            case SnapshotTaken(checkpoint_id, subtask):
+                self._snapshot_taken(checkpoint_id, subtask, now)
             case Acknowledged(checkpoint_id, subtask):
+                self._snapshot_taken(checkpoint_id, subtask, now)
                 self._acknowledged(checkpoint_id, subtask)
             case Declined(checkpoint_id, subtask, message, reason):
                 if pending := self._pending.get(checkpoint_id):
@@ -270,6 +286,14 @@ class CheckpointCoordinator:
         for pending in self._pending.values():
             pending.held_up = True
 
+    def _snapshot_taken(self, checkpoint_id: int, subtask: int, now: float) -> None:
+        pending = self._pending.get(checkpoint_id)
+        if pending is None or not pending.ordinary:
+            return
+        delay = now - pending.triggered_at
+        if sources := pending.passage.snapshot_taken(subtask, delay):
+            self._actions.append(BarrierPassed(checkpoint_id, sources, delay))
+
     def _acknowledged(self, checkpoint_id: int, subtask: int) -> None:
         pending = self._pending.get(checkpoint_id)
         if pending is None or subtask not in self._subtasks:
@@ -299,7 +323,7 @@ class CheckpointCoordinator:
                 f"checkpoint {checkpoint_id} reported as finalised, but subtasks {pending.missing} are missing"
             )
         if pending.ordinary:
-            for older in [p for p in self._pending.values() if p.ordinary and p.checkpoint_id < checkpoint_id]:
+            for older in [p for p in self._ordinary if p.checkpoint_id < checkpoint_id]:
                 self._give_up(older, FailureReason.SUBSUMED, f"checkpoint {checkpoint_id} is complete", now)
         del self._pending[checkpoint_id]
         stops = self._stop is not None and self._stop.checkpoint_id == checkpoint_id
@@ -444,7 +468,8 @@ class CheckpointCoordinator:
     def _start(self, kind: CheckpointKind, now: float, tokens: tuple[str, ...], stop: bool = False) -> None:
         n = self._next_id
         self._next_id = n + 1
-        self._pending[n] = _Pending(n, kind, now, now + self._options.timeout, set(self._subtasks), bool(self._waiting))
+        expires_at, passage = now + self._options.timeout, Passage(self._reach)
+        self._pending[n] = _Pending(n, kind, now, expires_at, set(self._subtasks), bool(self._waiting), passage)
         self._actions.append(TriggerCheckpoint(n, kind, tokens, stop))
 
     def _obstacle(self) -> str | None:
@@ -458,9 +483,13 @@ class CheckpointCoordinator:
             return f"{waiting} old checkpoints wait for their deletion, at most {self._options.max_concurrent} may"
         return None
 
+    @property
+    def _ordinary(self) -> list[_Pending]:
+        return [p for p in self._pending.values() if p.ordinary]
+
     def _full(self) -> str | None:
         """As `_obstacle`, for ordinary checkpoints: whether as many are in progress as may be."""
-        running = [str(p.checkpoint_id) for p in self._pending.values() if p.ordinary]
+        running = [str(p.checkpoint_id) for p in self._ordinary]
         if len(running) < self._options.max_concurrent:
             return None
         return f"checkpoints in progress are at their maximum of {self._options.max_concurrent} ({', '.join(running)})"

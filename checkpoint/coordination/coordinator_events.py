@@ -57,7 +57,17 @@ class IdSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotTaken:
+    """The subtask has taken its snapshot, and goes on; it is not written yet."""
+
+    checkpoint_id: int
+    subtask: int
+
+
+@dataclass(frozen=True, slots=True)
 class Acknowledged:
+    """The subtask's snapshot is written."""
+
     checkpoint_id: int
     subtask: int
 
@@ -142,6 +152,7 @@ class Tick:
 Event = (
     SubtasksRunning
     | IdSeen
+    | SnapshotTaken
     | Acknowledged
     | Declined
     | WaitsOutside
@@ -169,6 +180,16 @@ class TriggerCheckpoint:
     """Tokens of the user requests that this checkpoint answers."""
     stop: bool = False
     """Sources emit nothing behind its barrier, unless it fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierPassed:
+    """Tell these source subtasks that the barrier of this ordinary checkpoint has passed all that they reach."""
+
+    checkpoint_id: int
+    sources: tuple[int, ...]
+    start_delay: float
+    """Seconds from the trigger to the last snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +269,7 @@ class FailJob:
 
 Action = (
     TriggerCheckpoint
+    | BarrierPassed
     | EndInput
     | FinaliseCheckpoint
     | NotifyComplete
@@ -272,3 +294,5 @@ class Heartbeat:
     """Factor on every source's span: halved by each expiry, doubled back by each completion, at most 1."""
     held_back: str | None
     """Why the next periodic checkpoint isn't triggered now, in words; `None` if it is only not due yet."""
+    passed: tuple[tuple[int, float], ...] = ()
+    """For a source subtask: ids and start delays of those in progress whose barriers have passed all it reaches."""

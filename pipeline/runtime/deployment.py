@@ -45,6 +45,7 @@ class JobSpec:
     timeout: float
     min_pause: float
     max_concurrent: int
+    slow_storage_span: float
     alignment_timeout: float | None
     """Of every barrier but savepoints' (see `checkpoint.barriers.events.Barrier`)."""
     savepoint_alignment_timeout: float | None

@@ -17,7 +17,7 @@ from checkpoint.storage.storage import CheckpointStorage
 from pipeline.graph import Plan, PlannedEdge, Vertex, keeps_keys
 from pipeline.partitioners import Distribution
 from pipeline.runtime.deployment import RestoredInFlight
-from pipeline.runtime.subtask.record_writer import downstream_subtasks
+from pipeline.runtime.reach import downstream_subtasks
 
 # -- edges ------------------------------------------------------------------------------------------------------
 

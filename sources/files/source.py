@@ -54,6 +54,7 @@ class FileSource(Source):
         on_data_loss: when a file that was to be read is gone: "fail", or "skip", go on without it with a warning.
         max_record_bytes: a longer line is an error.
         active_backpressure: whether the source gate may stop this source.
+        span_window: whether the gate also learns how many records a checkpoint may span (see docs/backpressure.md).
         max_span_records, max_span_bytes: the most between two barriers of one subtask.
         rate_limit: records/s of the whole source; each subtask has an equal share.
         allow_truncated_timestamps: whether timestamps of Parquet files may lose their nanoseconds, which Python doesn't
@@ -77,6 +78,7 @@ class FileSource(Source):
         on_data_loss: Literal["fail", "skip"] = "fail",
         max_record_bytes: int = 16 * _MIB,
         active_backpressure: bool = True,
+        span_window: bool = True,
         max_span_records: int | None = None,
         max_span_bytes: int | None = None,
         rate_limit: float | None = None,
@@ -105,6 +107,7 @@ class FileSource(Source):
                 raise ValueError(f"{name} must be a whole number of at least 1, not {number!r}")
         for name, flag in (
             ("active_backpressure", active_backpressure),
+            ("span_window", span_window),
             ("allow_truncated_timestamps", allow_truncated_timestamps),
         ):
             if not isinstance(flag, bool):
@@ -133,6 +136,7 @@ class FileSource(Source):
             on_data_loss=on_data_loss,
         )
         self.active_backpressure = active_backpressure
+        self.span_window = span_window
         self.fresh_records = format == "jsonl"
         self.max_span_records = max_span_records
         self.max_span_bytes = max_span_bytes

@@ -56,6 +56,7 @@ class KafkaSource(Source):
             read from the next start on, and until then told of in the log and counted in `recordsLag`. A bounded source
             doesn't read what comes after its start.
         active_backpressure: whether the source gate may stop this source.
+        span_window: whether the gate also learns how many records a checkpoint may span (see docs/backpressure.md).
         max_span_records, max_span_bytes: the most between two barriers of one subtask.
         rate_limit: records/s of the whole source, shared by the subtasks that have partitions.
         on_data_loss: when offsets to be read next are gone from the topic: `"fail"` with the range, or `"earliest"`, go
@@ -85,6 +86,7 @@ class KafkaSource(Source):
         key_format: Format = "bytes",
         discovery_interval: Seconds | Literal["auto"] | None = "auto",
         active_backpressure: bool = True,
+        span_window: bool = True,
         max_span_records: int | None = None,
         max_span_bytes: int | None = None,
         rate_limit: float | None = None,
@@ -111,12 +113,14 @@ class KafkaSource(Source):
             config={} if config is None else config,
             outage_timeout=outage_timeout,
         )
-        if not isinstance(active_backpressure, bool):
-            raise ValueError(f"active_backpressure must be True or False, not {active_backpressure!r}")
+        for name, flag in (("active_backpressure", active_backpressure), ("span_window", span_window)):
+            if not isinstance(flag, bool):
+                raise ValueError(f"{name} must be True or False, not {flag!r}")
         for name, limit in (("max_span_records", max_span_records), ("max_span_bytes", max_span_bytes)):
             if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
                 raise ValueError(f"{name} must be a whole number of at least 1, or None for no limit; not {limit!r}")
         self.active_backpressure = active_backpressure
+        self.span_window = span_window
         self.fresh_records = value_format == "json"
         self.max_span_records = max_span_records
         self.max_span_bytes = max_span_bytes

@@ -23,7 +23,7 @@ from pipeline.partitioners import (
     Partitioner,
     rescale_targets,
 )
-from pipeline.runtime.subtask.record_writer import downstream_subtasks
+from pipeline.runtime.reach import downstream_subtasks
 
 numbers = st.integers(1, 60)
 

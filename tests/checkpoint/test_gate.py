@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoint.coordination.coordinator_events import CheckpointKind, Heartbeat
-from checkpoint.gate import GateOptions, SourceGate
-from checkpoint.gate_events import (
+from checkpoint.gate.gate_events import (
     Action,
     AskForCheckpoint,
     BarrierTaken,
@@ -23,13 +22,15 @@ from checkpoint.gate_events import (
     TakeBarrier,
     Tick,
 )
+from checkpoint.gate.gate_options import GateOptions
+from checkpoint.gate.source_gate import SourceGate
 
 CHECKPOINT, SAVEPOINT, FINAL = CheckpointKind.CHECKPOINT, CheckpointKind.SAVEPOINT, CheckpointKind.FINAL
 
 
 def make(**options: Any) -> SourceGate:
-    """A gate with interval 10 s and so a span of 11 s, started at 0."""
-    return SourceGate(GateOptions(**{"interval": 10.0, **options}), 0.0)
+    """A gate with interval 10 s and so a span of 11 s, by time and limits only, started at 0."""
+    return SourceGate(GateOptions(**{"interval": 10.0, "window": False, **options}), 0.0)
 
 
 def heartbeat(*ids: int, scale: float = 1.0, held_back: str | None = None, savepoint: int = 0) -> HeartbeatReceived:
@@ -136,7 +137,7 @@ def test_a_resolution_alone_does_not_open_it() -> None:
     gate = make()
     gate.handle(BarrierTaken(1, CHECKPOINT), 0.0)
     close_by_time(gate)
-    assert gate.handle(CheckpointResolved(1), 12.0) == []
+    assert gate.handle(CheckpointResolved(1, completed=True), 12.0) == []
     assert gate.handle(heartbeat(), 12.0) == []
     assert not gate.is_open
 
@@ -174,7 +175,7 @@ def test_a_healthy_job_never_closes_it() -> None:
         now += 2.0 + jitter
         actions += gate.handle(Emitted(1000, 1000), now)
         actions += gate.handle(BarrierTaken(n, CHECKPOINT), now)
-        actions += gate.handle(CheckpointResolved(n), now + 0.5)
+        actions += gate.handle(CheckpointResolved(n, completed=True), now + 0.5)
     assert actions == []
     assert gate.closed_seconds(now) == 0.0
 
@@ -326,7 +327,7 @@ def test_a_checkpoint_older_than_the_last_barrier_is_never_taken() -> None:
 def test_a_trigger_that_comes_after_the_end_of_its_checkpoint_is_not_admitted() -> None:
     gate = make()
     assert gate.admits_trigger(1)
-    gate.handle(CheckpointResolved(1), 1.0)
+    gate.handle(CheckpointResolved(1, completed=True), 1.0)
     assert not gate.admits_trigger(1)
     assert gate.admits_trigger(2)
 
@@ -381,7 +382,7 @@ steps = st.lists(
 def test_between_two_barriers_never_more_than_one_span_and_one_fetch(
     schedule: list[tuple[float, str, int]], records: int | None, size: int | None
 ) -> None:
-    options = GateOptions(interval=1.0, max_span_records=records, max_span_bytes=size)
+    options = GateOptions(interval=1.0, max_span_records=records, max_span_bytes=size, window=False)
     gate = SourceGate(options, 0.0)
     now = open_time = 0.0
     last_id = span_records = span_bytes = 0
@@ -409,7 +410,7 @@ def test_between_two_barriers_never_more_than_one_span_and_one_fetch(
                 assert gate.is_open
                 open_time, span_records, span_bytes = 0.0, 0, 0
         elif step == "resolved":
-            gate.handle(CheckpointResolved(last_id), now)
+            gate.handle(CheckpointResolved(last_id, completed=True), now)
         elif step == "heartbeat":
             gate.handle(heartbeat(*range(max(1, last_id - 1), last_id + 1)), now)
         else:
@@ -448,7 +449,7 @@ def test_where_reading_begins_the_span_is_new_and_all_barriers_stay_known(
                 taken.append(next_id)
                 next_id += 1
             case "resolve":
-                gate.handle(CheckpointResolved(next_id), now)
+                gate.handle(CheckpointResolved(next_id, completed=True), now)
                 taken.append(next_id)
                 next_id += 1
             case "tick":

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from checkpoint.coordination.coordinator_events import CheckpointKind, Heartbeat
-from checkpoint.gate import GateOptions, SourceGate
+from checkpoint.gate.gate_options import GateOptions
+from checkpoint.gate.source_gate import SourceGate
 from checkpoint.in_flight.restored_input import RestoredInput
 from checkpoint.watermark_generator import WatermarkGenerator
 from pipeline.runtime.subtask import letters

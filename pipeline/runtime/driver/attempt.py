@@ -332,6 +332,8 @@ class Attempt:
                 self._liveness.entered(connection, message["phase"], time.monotonic())
             case "running":
                 self._on_running(peer, message)
+            case "taken":
+                self._checkpoints.tell(events.SnapshotTaken(message["id"], peer.subtask))
             case "ack":
                 self._checkpoints.acknowledge(message["id"], peer.subtask, message["snapshot"], message["statistics"])
             case "decline":

@@ -28,6 +28,7 @@ from pipeline.runtime.driver.attempt_context import AttemptContext, CheckpointRe
 from pipeline.runtime.driver.checkpoint_stats import in_words
 from pipeline.runtime.driver.peers import Peers
 from pipeline.runtime.in_flight import snapshot_edges
+from pipeline.runtime.reach import reached_from_sources
 from pipeline.runtime.subtask.control import heartbeat_to_wire
 from pipeline.runtime.subtask.letters import BarrierOrder
 
@@ -70,7 +71,11 @@ class CheckpointMaster:
         self._draining = draining
         self._edges = snapshot_edges(context.plan)
         self._coordinator = CheckpointCoordinator(
-            context.options, context.plan.subtasks, context.first_id, tuple(ref.id for ref in context.retained)
+            context.options,
+            context.plan.subtasks,
+            context.first_id,
+            tuple(ref.id for ref in context.retained),
+            reached_from_sources(context.plan),
         )
         self._acks: dict[int, dict[int, SubtaskSnapshot]] = {}
         self._triggered_at: dict[int, float] = {}
@@ -142,12 +147,14 @@ class CheckpointMaster:
 
     def send_heartbeat(self) -> None:
         if self._progress.running_at is not None and not self._c.commit_only:
-            heartbeat = self._coordinator.heartbeat(time.monotonic())
-            # One that is about to be triggered is no news before its trigger, which says where it goes.
-            known = tuple(each for each in heartbeat.in_progress if each[0] in self._triggered_at)
-            facts = heartbeat_to_wire(replace(heartbeat, in_progress=known))
+            now = time.monotonic()
             orders = [[id, order.target, order.stop] for id, order in self._orders.items()]
-            self._peers.broadcast("heartbeat", orders=orders, **facts)
+            for peer in self._peers:
+                heartbeat = self._coordinator.heartbeat(now, peer.subtask)
+                # One that is about to be triggered is no news before its trigger, which says where it goes.
+                known = tuple(each for each in heartbeat.in_progress if each[0] in self._triggered_at)
+                facts = heartbeat_to_wire(replace(heartbeat, in_progress=known))
+                self._peers.send(peer, "heartbeat", orders=orders, **facts)
 
     def close(self) -> None:
         """Wait for `_metadata` that is being written, within bounds; leave deletions to the next owner."""
@@ -164,6 +171,9 @@ class CheckpointMaster:
         match action:
             case events.TriggerCheckpoint(id, kind, tokens, stop):
                 self._trigger(id, kind, tokens, stop, now)
+            case events.BarrierPassed(id, sources, start_delay):
+                for subtask in sources:
+                    self._peers.send_to(subtask, "passed", id=id, start_delay=start_delay)
             case events.EndInput():
                 self._tell_sources("end_input")
             case events.FinaliseCheckpoint(id, kind):

@@ -396,6 +396,7 @@ class JobMaster:
                 timeout=options.timeout,
                 min_pause=options.min_pause,
                 max_concurrent=options.max_concurrent,
+                slow_storage_span=config.slow_storage_span_s if config else 0.0,
                 alignment_timeout=config.alignment_timeout_s if config else None,
                 savepoint_alignment_timeout=config.savepoint_alignment_timeout_s if config else SAVEPOINT_ALIGNMENT,
                 exactly_once=config is None or config.mode == "exactly_once",

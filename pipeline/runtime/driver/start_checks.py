@@ -10,7 +10,7 @@ from typing import Final
 
 from checkpoint.committables import SinkState
 from checkpoint.config import CheckpointConfig
-from checkpoint.gate import GateOptions
+from checkpoint.gate.gate_options import GateOptions
 from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.restore import RestorePoint, from_uri, newest, sink_state
 from checkpoint.storage.storage import CheckpointStorage
@@ -101,8 +101,10 @@ def open_gates(plan: Plan, config: CheckpointConfig) -> Iterator[str]:
                 min_pause=config.min_pause_s,
                 max_concurrent=config.max_concurrent,
                 timeout=config.timeout_s,
+                slow_storage_span=config.slow_storage_span_s,
                 max_span_records=vertex.head.payload.max_span_records,
                 max_span_bytes=vertex.head.payload.max_span_bytes,
+                window=vertex.head.payload.span_window,
                 enabled=vertex.head.payload.active_backpressure,
             )
             if options.warning:

@@ -99,6 +99,9 @@ class Control:
     def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, statistics: dict[str, Any]) -> None:
         self._send("ack", id=checkpoint_id, snapshot=snapshot.to_wire(), statistics=statistics)
 
+    def snapshot_taken(self, checkpoint_id: int) -> None:
+        self._send("taken", id=checkpoint_id)
+
     def decline(self, checkpoint_id: int, message: str, asynchronous: bool) -> None:
         self._send("decline", id=checkpoint_id, message=message, asynchronous=asynchronous)
 
@@ -184,6 +187,8 @@ class Control:
                 order = letters.BarrierOrder(message["target"], message["stop"])
                 kind = CheckpointKind(message["kind"])
                 self._mailbox.post(letters.Trigger(message["id"], kind, time.monotonic(), order))
+            case "passed":
+                self._mailbox.post(letters.BarrierPassed(message["id"], message["start_delay"]))
             case "end_input":
                 self._mailbox.post(letters.EndInput())
             case "complete":
@@ -233,9 +238,11 @@ def heartbeat_to_wire(heartbeat: Heartbeat) -> dict[str, Any]:
         "in_progress": [[id, kind.value] for id, kind in heartbeat.in_progress],
         "span_scale": heartbeat.span_scale,
         "held_back": heartbeat.held_back,
+        "passed": [[id, delay] for id, delay in heartbeat.passed],
     }
 
 
 def heartbeat_from_wire(message: Message) -> Heartbeat:
     in_progress = tuple((id, CheckpointKind(kind)) for id, kind in message["in_progress"])
-    return Heartbeat(in_progress, message["span_scale"], message["held_back"])
+    passed = tuple((id, delay) for id, delay in message["passed"])
+    return Heartbeat(in_progress, message["span_scale"], message["held_back"], passed)

@@ -31,6 +31,14 @@ class Trigger:
 
 
 @dataclass(frozen=True, slots=True)
+class BarrierPassed:
+    """Source subtasks: see `checkpoint.gate.gate_events.BarrierPassed`."""
+
+    checkpoint_id: int
+    start_delay: float
+
+
+@dataclass(frozen=True, slots=True)
 class EndInput:
     """Source subtasks: end, as if nothing more would come."""
 
@@ -116,6 +124,7 @@ class Cancel:
 
 Letter = (
     Trigger
+    | BarrierPassed
     | EndInput
     | BarrierSeen
     | Completed

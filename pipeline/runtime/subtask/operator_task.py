@@ -192,7 +192,13 @@ class OperatorTask(Task):
         match letter:
             case letters.BarrierSeen(channel, element):
                 self._tell(events.BarrierAnnounced(channel, element.aged(time.monotonic())))
-            case letters.HeartbeatLetter() | letters.Trigger() | letters.Drained() | letters.EndInput():
+            case (
+                letters.HeartbeatLetter()
+                | letters.Trigger()
+                | letters.BarrierPassed()
+                | letters.Drained()
+                | letters.EndInput()
+            ):
                 pass  # for sources
             case _:
                 raise RuntimeError(f"{self.name} can't handle {letter!r}")

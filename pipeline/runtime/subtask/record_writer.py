@@ -12,7 +12,7 @@ from checkpoint.elements import BarrierElement, ChannelName, Data
 from checkpoint.in_flight.output_queue import Captured
 from checkpoint.key_groups import key_group, range_of, subtask_of
 from pipeline.graph import PlannedEdge
-from pipeline.partitioners import Distribution, Partitioner, rescale_targets
+from pipeline.partitioners import Distribution, Partitioner
 from pipeline.runtime.network.output_channel import OutputChannel
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.mailbox import Mailbox
@@ -228,14 +228,3 @@ class RecordWriter:
                 seal(index)
 
         return emit
-
-
-def downstream_subtasks(edge: PlannedEdge, upstream: int, upstreams: int, downstreams: int) -> Sequence[int]:
-    """Which subtasks of the downstream vertex (counted from 0) subtask `upstream` has a channel to."""
-    match edge.partitioner.distribution:
-        case Distribution.FORWARD:
-            return (upstream,)
-        case Distribution.RESCALE:
-            return rescale_targets(upstream, upstreams, downstreams)
-        case _:
-            return range(downstreams)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from checkpoint import gate_events as events
 from checkpoint.barriers.events import Barrier
 from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.formats.arrow_rows import rows
-from checkpoint.gate import SourceGate
+from checkpoint.gate import gate_events as events
+from checkpoint.gate.source_gate import SourceGate
 from pipeline.runtime.subtask import letters
 from pipeline.runtime.subtask.slices import SliceSize
 from pipeline.runtime.subtask.task import Task
@@ -237,6 +237,8 @@ class SourceTask(Task):
     def _set_gauges(self) -> None:
         super()._set_gauges()
         self.metrics.gauge("spanRecords", self._gate.span_records)
+        self.metrics.gauge("gateWindowRecords", self._gate.window_records)
+        self.metrics.gauge("gateWindowChange", self._gate.window_change)
 
     def _on_resolved(self, checkpoint_id: int, completed: bool) -> None:
         if completed:
@@ -246,13 +248,15 @@ class SourceTask(Task):
             if self._stopped_by == checkpoint_id:
                 self._stopped_by = None
         self._orders.pop(checkpoint_id, None)
-        self._act(self._gate.handle(events.CheckpointResolved(checkpoint_id), time.monotonic()))
+        self._act(self._gate.handle(events.CheckpointResolved(checkpoint_id, completed), time.monotonic()))
 
     def _handle(self, letter: letters.Letter) -> None:
         match letter:
             case letters.Trigger(checkpoint_id, kind, at, order):
                 self._orders[checkpoint_id] = order
                 self._take_barrier(checkpoint_id, kind, time.monotonic() - at)
+            case letters.BarrierPassed(checkpoint_id, start_delay):
+                self._act(self._gate.handle(events.BarrierPassed(checkpoint_id, start_delay), time.monotonic()))
             case letters.Drained():
                 self._awaits_drain = False
             case letters.EndInput():

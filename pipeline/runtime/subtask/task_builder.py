@@ -16,7 +16,8 @@ from checkpoint.barriers.tracker import BarrierTracker
 from checkpoint.committables import SinkState
 from checkpoint.elements import ChannelName, EdgeName, InFlight
 from checkpoint.errors import PermanentFailure
-from checkpoint.gate import GateOptions, SourceGate
+from checkpoint.gate.gate_options import GateOptions
+from checkpoint.gate.source_gate import SourceGate
 from checkpoint.in_flight.restored_input import RestoredInput
 from checkpoint.key_groups import range_of
 from checkpoint.state import HeapBackend
@@ -37,6 +38,7 @@ from pipeline.runtime.in_flight import edge_shapes, holders, load_in_flight
 from pipeline.runtime.network.frames import ChannelId
 from pipeline.runtime.network.network import Network
 from pipeline.runtime.packing import unpack_plan
+from pipeline.runtime.reach import downstream_subtasks
 from pipeline.runtime.subtask.batch_in_hand import BatchInHand
 from pipeline.runtime.subtask.chain import Chain
 from pipeline.runtime.subtask.context import Context
@@ -44,7 +46,7 @@ from pipeline.runtime.subtask.control import Control
 from pipeline.runtime.subtask.event_time import EventTime
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.operator_task import OperatorTask
-from pipeline.runtime.subtask.record_writer import RecordWriter, downstream_subtasks
+from pipeline.runtime.subtask.record_writer import RecordWriter
 from pipeline.runtime.subtask.sink_driver import SinkDriver
 from pipeline.runtime.subtask.snapshot_files import SnapshotFiles
 from pipeline.runtime.subtask.source_task import SourceTask
@@ -327,8 +329,10 @@ class TaskBuilder:
             min_pause=spec.min_pause,
             max_concurrent=spec.max_concurrent,
             timeout=spec.timeout,
+            slow_storage_span=spec.slow_storage_span,
             max_span_records=source.max_span_records,
             max_span_bytes=source.max_span_bytes,
+            window=source.span_window,
             enabled=source.active_backpressure,
         )
         return SourceGate(options, now, self._deployment.restored_checkpoint)

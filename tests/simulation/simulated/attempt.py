@@ -156,6 +156,20 @@ class Attempt:
                 found.append(Actor(f"commit {name}", subtask.commit_step))
         return found
 
+    def reached_from_sources(self) -> dict[int, frozenset[int]]:
+        """As `pipeline.runtime.reach` has it for a plan."""
+        targets = {s.number: {channel.downstream.number for channel in s.output_channels} for s in self.subtasks}
+        found: dict[int, frozenset[int]] = {}
+        for subtask in self.subtasks:
+            if isinstance(subtask, Source):
+                reached: set[int] = set()
+                new = set(targets[subtask.number])
+                while new:
+                    reached |= new
+                    new = {further for number in new for further in targets[number]} - reached
+                found[subtask.number] = frozenset(reached or {subtask.number})
+        return found
+
     # -- what subtasks use ----------------------------------------------------------------------------------------
 
     def alignment(self, n: int, kind: CheckpointKind) -> Alignment:

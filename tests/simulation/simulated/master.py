@@ -48,6 +48,7 @@ class Master:
             len(attempt.subtasks),
             1 + attempt.storage.newest_id(attempt.restored_id),
             tuple(ref.id for ref in retained),
+            attempt.reached_from_sources(),
         )
         self._refs = {ref.id: ref for ref in retained}
         self.shared = SharedFiles()
@@ -147,6 +148,8 @@ class Master:
 
     def _on_report(self, subtask: Subtask, letter: tuple[Any, ...]) -> None:
         match letter:
+            case ("taken", n):
+                self._tell(events.SnapshotTaken(n, subtask.number))
             case ("acknowledged", n, state):
                 self._acks.setdefault(n, {})[subtask.number] = state
                 files = [f for of_owner in state.pending.values() for one in of_owner for f in one.files]
@@ -204,6 +207,10 @@ class Master:
                 self._draining[n] = self.drain.draining and "draining_not_marked" not in self._attempt.options.faults
                 for source in self._sources:
                     self._send(source, ("trigger", n, kind), may_be_lost=True)
+            case events.BarrierPassed(n, sources, start_delay):
+                for source in self._sources:
+                    if source.number in sources:
+                        self._send(source, ("passed", n, start_delay), may_be_lost=True)
             case events.FinaliseCheckpoint(n, kind):
                 self._finalise(n, kind)
             case events.NotifyComplete(n, kind):
@@ -239,8 +246,8 @@ class Master:
             subtask.mail.append(letter)
 
     def _send_heartbeat(self) -> None:
-        heartbeat = self.coordinator.heartbeat(self._scheduler.now)
         for source in self._sources:
+            heartbeat = self.coordinator.heartbeat(self._scheduler.now, source.number)
             self._send(source, ("heartbeat", heartbeat), may_be_lost=True)
 
     def _forget(self, n: int) -> dict[int, SubtaskState]:

@@ -25,6 +25,8 @@ class Options:
     retained: int = 1
     tolerable_failures: int = 1000
     max_span_records: int | None = None
+    first_window: int | None = None
+    slow_storage_span: float = 0.0
     records: int = 10
     """Of each split."""
     batch_rows: int = 3
@@ -77,6 +79,7 @@ def random_options(rng: random.Random) -> Options:
     alignments: tuple[Alignment, ...] = rng.choice(
         [(0.0,), (0.0,), (0.0,), (None,), (timeout,), (timeout,), (0.0, None), (0.0, timeout, None)]
     )
+    gates = random.Random(rng.random())
     return Options(
         exactly_once=rng.random() < 0.9,
         alignments=alignments,
@@ -89,6 +92,8 @@ def random_options(rng: random.Random) -> Options:
         retained=rng.choice([1, 2]),
         tolerable_failures=2 if impatient else 1000,
         max_span_records=rng.choice([None, None, 3, 8]),
+        first_window=gates.choice([None, 1, 2, 5]),
+        slow_storage_span=gates.choice([0.0, 0.0, 3.0]),
         records=rng.randint(5, 12),
         batch_rows=rng.randint(1, 4),
         output_room=rng.randint(1, 4),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from checkpoint import gate_events as events
 from checkpoint.barriers.events import Barrier
 from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import BarrierElement, EndOfInput, Watermark
-from checkpoint.gate import GateOptions, SourceGate
+from checkpoint.gate import gate_events as events
+from checkpoint.gate.gate_options import GateOptions
+from checkpoint.gate.source_gate import SourceGate
 from checkpoint.in_flight.drain import RestoreBarrierCounter
 from simulated.channel import Channel
 from simulated.graph import Row, Step, timestamp_of
@@ -39,7 +40,9 @@ class Source(Subtask):
             options.min_pause,
             options.max_concurrent,
             options.timeout,
+            options.slow_storage_span,
             max_span_records=options.max_span_records,
+            first_window=options.first_window,
         )
         self.gate = SourceGate(self._gate_options, self.scheduler.now, attempt.restored_id)
         self._started = False
@@ -103,8 +106,9 @@ class Source(Subtask):
         now = self.scheduler.now
         open_seconds = now - since - (self.gate.closed_seconds(now) - closed)
         assert self._gate_options.span_seconds is not None
+        longest = max(self._gate_options.span_seconds, self._gate_options.slow_storage_span)
         # A span that expiries have shortened holds one fetch at least, however late it comes.
-        if self._span_records > 1 and open_seconds > self._gate_options.span_seconds + 1e-6:
+        if self._span_records > 1 and open_seconds > longest + 1e-6:
             raise SpanTooLong(f"{self.name} was open for {open_seconds:.3f} s in a span")
 
     # -- gate and barriers ----------------------------------------------------------------------------------------
@@ -157,11 +161,13 @@ class Source(Subtask):
                     self._act(self.gate.handle(events.ReadingBegins(), now))
                     self._refilled = (now, 0.0)
                 self._act(self.gate.handle(events.HeartbeatReceived(heartbeat), now))
+            case ("passed", n, start_delay):
+                self._act(self.gate.handle(events.BarrierPassed(n, start_delay), now))
             case ("complete", n, _):
-                self._act(self.gate.handle(events.CheckpointResolved(n), now))
+                self._act(self.gate.handle(events.CheckpointResolved(n, completed=True), now))
             case ("aborted", n):
                 self.forget(n)
-                self._act(self.gate.handle(events.CheckpointResolved(n), now))
+                self._act(self.gate.handle(events.CheckpointResolved(n, completed=False), now))
             case ("drained",):
                 self._may_emit = True
                 if not self.ended:

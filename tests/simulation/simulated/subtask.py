@@ -147,6 +147,7 @@ class Subtask:
                 channel.append(element)
                 if barrier.alignment_timeout is not None:
                     self._turning.append((now + barrier.alignment_timeout - barrier.age, n))
+        self.attempt.report(self, ("taken", n))
         self.attempt.write(self, n)
         return snapshot
 

@@ -3,17 +3,19 @@
 One gate a source subtask. It counts what was emitted since the last barrier and the time that the source was free to
 fetch. When that span is used up and no barrier came, it closes; the next barrier opens it again. Ordinary
 backpressure would let the source read on until every buffer is full, and all of it would lie between two barriers.
+
+A span is bounded by time, by a learned window of records (`checkpoint.gate.window`), and by the user's limits. Near
+the end of a window or limit the gate asks for a checkpoint. While all barriers have passed, so that only the storage
+holds the next one back, the time is `slow_storage_span`, and beyond its window the source goes on at a pace.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-
 from checkpoint.coordination.coordinator_events import CheckpointKind, Heartbeat
-from checkpoint.gate_events import (
+from checkpoint.gate.gate_events import (
     Action,
     AskForCheckpoint,
+    BarrierPassed,
     BarrierTaken,
     CheckpointResolved,
     CloseGate,
@@ -25,76 +27,15 @@ from checkpoint.gate_events import (
     TakeBarrier,
     Tick,
 )
+from checkpoint.gate.gate_options import GateOptions
+from checkpoint.gate.window import Window
 
-_GRACE = 0.1
-"""Part of the span added for trigger jitter…"""
-_LEAST_GRACE = 0.25
-"""…but at least so many seconds."""
 _ASK_AT = 0.8
-"""Part of a record or byte limit at which the source asks for the next checkpoint."""
+"""Part of a window or limit at which the source asks for the next checkpoint."""
+_LEAST_SECONDS = 0.1
+"""A gate that opens since time has passed stays open for what the pace gives in so many seconds, at least."""
 _ROUNDING = 1e-9
 """Seconds by which sums of clock differences may miss a deadline."""
-
-
-@dataclass(frozen=True, slots=True)
-class GateOptions:
-    """What bounds a source's span. Times in seconds.
-
-    Raises:
-        ValueError: an option has a value that it can't have; the message says which it may have.
-    """
-
-    interval: float | None
-    """Checkpoint interval; `None` = no periodic checkpoints: no barrier could open the gate, so it never closes."""
-    min_pause: float = 0.0
-    max_concurrent: int = 1
-    timeout: float = 600.0
-    max_span_records: int | None = None
-    """Most records between two barriers; `None` = no limit."""
-    max_span_bytes: int | None = None
-    """Most bytes between two barriers; `None` = no limit."""
-    enabled: bool = True
-    """`active_backpressure` of the source; `False` = only count."""
-
-    def __post_init__(self) -> None:
-        if self.interval is not None and not 0 < self.interval < math.inf:
-            raise ValueError(f"interval must be a positive number of seconds or None, not {self.interval!r}")
-        if not 0 <= self.min_pause < math.inf:
-            raise ValueError(f"min_pause must be at least 0 s, not {self.min_pause!r}")
-        if not self.timeout > 0:
-            raise ValueError(f"timeout must be a positive number of seconds, not {self.timeout!r}")
-        for name in ("max_concurrent", "max_span_records", "max_span_bytes"):
-            value = getattr(self, name)
-            if value is None and name != "max_concurrent":
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
-        if not isinstance(self.enabled, bool):
-            raise ValueError(f"active_backpressure must be True or False, not {self.enabled!r}")
-
-    @property
-    def span_seconds(self) -> float | None:
-        """Longest time between two barriers in a healthy job, with grace; `None` without periodic checkpoints.
-
-        The period of triggers is `max(interval, min_pause + duration)`, and a healthy duration is below the interval.
-        """
-        if self.interval is None:
-            return None
-        period = self.interval + self.min_pause
-        return period + max(_GRACE * period, _LEAST_GRACE)
-
-    @property
-    def warning(self) -> str | None:
-        """What to tell a user who switched active backpressure off; `None` if there is nothing to tell."""
-        if self.enabled or self.interval is None:
-            return None
-        unbounded = max(0.0, self.timeout - self.max_concurrent * self.interval)
-        return (
-            f"active_backpressure=False: while {self.max_concurrent} checkpoint(s) are in progress the source reads "
-            f"on, and the next checkpoint may span timeout − max_concurrent × interval = {self.timeout:g} − "
-            f"{self.max_concurrent} × {self.interval:g} = {unbounded:g} s of data; checkpoints may then expire one "
-            "after the other. Leave active_backpressure on unless you compare the two."
-        )
 
 
 class SourceGate:
@@ -114,6 +55,7 @@ class SourceGate:
         """Which part of the span is used up, in words. Empty while open."""
         self._closed_total = 0.0
         """Seconds closed, up to `_now`."""
+        self._window = Window(options, now) if self._active and options.window else None
 
         self._span_start = now
         """When the last barrier that refills the span was taken, or the start."""
@@ -156,6 +98,16 @@ class SourceGate:
         return self._span_bytes
 
     @property
+    def window_records(self) -> int | None:
+        """Records that a span may have while a barrier is under way, as learned so far; `None` without a window."""
+        return None if self._window is None else self._window.records
+
+    @property
+    def window_change(self) -> str | None:
+        """The window's last change and its reason, in words."""
+        return None if self._window is None else self._window.change
+
+    @property
     def last_barrier(self) -> int:
         """Largest checkpoint id whose barrier was taken."""
         return self._last_barrier
@@ -178,10 +130,20 @@ class SourceGate:
 
     def next_deadline(self, now: float) -> float | None:
         """When to send the next `Tick`, a clock value; `None` if time alone changes nothing."""
+        if not self._open:
+            return self._opens_at(now)
         left = self._time_left()
-        if not self._open or left is None or self._owes_a_fetch():
+        if left is None or self._owes_a_fetch():
             return None
         return max(now, self._now + left)
+
+    def _opens_at(self, now: float) -> float | None:
+        """When the window's pace opens the gate, if nothing else comes before."""
+        window, left = self._window, self._time_left()
+        if window is None or not window.pace or left is None or left <= _ROUNDING or self._hard_limit():
+            return None
+        seconds = (self._span_records / self._scale + self._least()) / window.pace
+        return max(now, self._span_start + seconds)
 
     # -- events ---------------------------------------------------------------------------------------------------
 
@@ -199,7 +161,11 @@ class SourceGate:
                 self._span_bytes += size
             case BarrierTaken(checkpoint_id, kind):
                 actions += self._barrier_taken(checkpoint_id, kind)
-            case CheckpointResolved(checkpoint_id):
+            case BarrierPassed(checkpoint_id, start_delay):
+                self._passed(checkpoint_id, start_delay)
+            case CheckpointResolved(checkpoint_id, completed):
+                if completed and self._window is not None:
+                    self._window.completed(checkpoint_id, self._now)
                 self._in_progress.pop(checkpoint_id, None)
                 if checkpoint_id > self._last_barrier:
                     self._resolved_untaken.add(checkpoint_id)
@@ -209,7 +175,7 @@ class SourceGate:
                 actions += self._begin()
             case Tick():
                 pass
-        return actions + self._ask() + self._close()
+        return actions + self._ask() + (self._close() if self._open else self._open_again())
 
     def _advance(self, now: float) -> None:
         elapsed = max(0.0, now - self._now)
@@ -222,6 +188,8 @@ class SourceGate:
     def _begin(self) -> list[Action]:
         """The first span begins; what was taken and resolved so far stays known."""
         self._closed_total = 0.0
+        if self._window is not None:
+            self._window.begin(self._now)
         return self._refill()
 
     def _refill(self) -> list[Action]:
@@ -247,9 +215,17 @@ class SourceGate:
             self._in_progress[checkpoint_id] = kind
         if kind is CheckpointKind.SAVEPOINT:
             return []  # a savepoint bounds no checkpoint's span: the next checkpoint still spans all of it
+        if self._window is not None:
+            self._window.barrier_taken(checkpoint_id, self._span_records, self._now)
         return self._refill()
 
+    def _passed(self, checkpoint_id: int, start_delay: float) -> None:
+        if self._window is not None:
+            self._window.passed(checkpoint_id, start_delay, self._now)
+
     def _heartbeat(self, heartbeat: Heartbeat) -> list[Action]:
+        for checkpoint_id, start_delay in heartbeat.passed:
+            self._passed(checkpoint_id, start_delay)
         self._in_progress = dict(heartbeat.in_progress)
         self._scale = heartbeat.span_scale
         self._held_back = heartbeat.held_back
@@ -266,7 +242,12 @@ class SourceGate:
 
     @property
     def _record_limit(self) -> int | None:
-        return self._scaled(self._options.max_span_records)
+        """Of the window and of `max_span_records`, the one that is used up first."""
+        hard = self._scaled(self._options.max_span_records)
+        if self._window is None:
+            return hard
+        learned = self._scaled(self._window.limit(self._now - self._span_start))
+        return learned if hard is None or (learned is not None and learned < hard) else hard
 
     @property
     def _byte_limit(self) -> int | None:
@@ -282,27 +263,55 @@ class SourceGate:
 
     def _time_left(self) -> float | None:
         seconds = self._options.span_seconds
-        return None if seconds is None or not self._active else seconds * self._scale - self._span_time
+        if seconds is None or not self._active:
+            return None
+        if self._window is not None and self._window.passes:
+            seconds = max(seconds, self._options.slow_storage_span)
+        return seconds * self._scale - self._span_time
 
     def _owes_a_fetch(self) -> bool:
         """A shortened span may be over before one fetch has come out; without it nothing would ever move."""
         return self._scale < 1 and self._span_records == 0
 
+    def _least(self) -> int:
+        """Records that a gate must have to give to be opened by time."""
+        return 1 if self._window is None else 1 + int(_LEAST_SECONDS * self._window.pace)
+
     def _close(self) -> list[Action]:
-        if not self._open or not (used_up := self._what_is_used_up()):
+        used_up = self._what_is_used_up()
+        if not used_up:
             return []
         self._open = False
         self._used_up = used_up
         return [CloseGate(f"{used_up}: {self._cause()}")]
 
-    def _what_is_used_up(self) -> str:
-        left, records, size = self._time_left(), self._record_limit, self._byte_limit
+    def _open_again(self) -> list[Action]:
+        """The barriers have passed, so that the span is a longer one; or the pace gives something again."""
+        if self._window is None or self._what_is_used_up(self._least()):
+            return []
+        self._open = True
+        self._used_up = ""
+        return [OpenGate()]
+
+    def _hard_limit(self) -> str:
+        """Which limit of the user's is used up, in words."""
+        records, size = self._scaled(self._options.max_span_records), self._byte_limit
         if records is not None and self._span_records >= records:
-            used_up = f"span of {records} records used up"
-        elif size is not None and self._span_bytes >= size:
-            used_up = f"span of {size} bytes used up"
+            return f"span of {records} records used up"
+        if size is not None and self._span_bytes >= size:
+            return f"span of {size} bytes used up"
+        return ""
+
+    def _what_is_used_up(self, least: int = 1) -> str:
+        """In words; empty if `least` records may still be emitted, or more."""
+        left, records = self._time_left(), self._record_limit
+        used_up = self._hard_limit()
+        if used_up:
+            pass
         elif left is not None and left <= _ROUNDING and not self._owes_a_fetch():
             used_up = f"span of {self._span_time + left:.3g} s used up"
+        elif self._window is not None and records is not None and self._span_records + least > records:
+            used_up = f"window of {self._window.records:,} records used up"
         else:
             return ""
         return used_up if self._scale == 1 else f"{used_up} (shortened to {self._scale:.2g} of it by expiries)"
@@ -312,7 +321,8 @@ class SourceGate:
         running = sorted(n for n, kind in self._in_progress.items() if kind is not CheckpointKind.SAVEPOINT)
         if len(running) >= self._options.max_concurrent:
             ids = ", ".join(map(str, running))
-            return f"checkpoints in progress are at their maximum of {self._options.max_concurrent} ({ids})"
+            most = f"checkpoints in progress are at their maximum of {self._options.max_concurrent} ({ids})"
+            return most if self._window is None else f"{most}; {self._whom_they_wait_for(running)}"
         if self._held_back is not None:
             return self._held_back
         waited = self._now - self._span_start
@@ -322,10 +332,19 @@ class SourceGate:
             return "the next checkpoint is not due yet"
         return f"the coordinator is slow, no barrier for {waited:.3g} s"
 
+    def _whom_they_wait_for(self, running: list[int]) -> str:
+        assert self._window is not None
+        behind = [str(n) for n in running if n in self._window.under_way]
+        if behind:
+            return f"waits for operators: they have not got all that lies in front of barrier {', '.join(behind)}"
+        return "waits for storage: the barriers have passed all operators"
+
     def _ask(self) -> list[Action]:
         if self._asked_with == self._last_barrier or any(self.admits_trigger(n) for n in self._in_progress):
             return []
-        limits = ((self._record_limit, self._span_records), (self._byte_limit, self._span_bytes))
+        records = self._scaled(self._options.max_span_records)
+        window = None if self._window is None else self._scaled(self._window.records)
+        limits = ((window, self._span_records), (records, self._span_records), (self._byte_limit, self._span_bytes))
         if not any(limit is not None and used >= _ASK_AT * limit for limit, used in limits):
             return []
         self._asked_with = self._last_barrier

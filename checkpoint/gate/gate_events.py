@@ -1,4 +1,4 @@
-"""What a source gate is told and what it asks for (see `checkpoint.gate`)."""
+"""What a source gate is told and what it asks for (see `checkpoint.gate.source_gate`)."""
 
 from __future__ import annotations
 
@@ -26,10 +26,21 @@ class BarrierTaken:
 
 
 @dataclass(frozen=True, slots=True)
+class BarrierPassed:
+    """Every subtask that this source reaches has taken its snapshot: what lay in front of the barrier is processed, or,
+    if the barrier overtook it, part of the checkpoint. Storage may still be busy with it."""
+
+    checkpoint_id: int
+    start_delay: float
+    """Seconds from the trigger until then."""
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointResolved:
     """Completed, failed, expired, declined or subsumed: the barrier is no longer in progress."""
 
     checkpoint_id: int
+    completed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +58,7 @@ class Tick:
     """Time has passed (see `SourceGate.next_deadline`)."""
 
 
-Event = Emitted | BarrierTaken | CheckpointResolved | HeartbeatReceived | ReadingBegins | Tick
+Event = Emitted | BarrierTaken | BarrierPassed | CheckpointResolved | HeartbeatReceived | ReadingBegins | Tick
 
 # -- actions --------------------------------------------------------------------------------------------------
 

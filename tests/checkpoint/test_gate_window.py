@@ -1,0 +1,399 @@
+"""The gate's window: what it learns from barriers that pass, and when the gate closes and opens by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from checkpoint.coordination.coordinator_events import CheckpointKind, Heartbeat
+from checkpoint.gate.gate_events import (
+    AskForCheckpoint,
+    BarrierPassed,
+    BarrierTaken,
+    CheckpointResolved,
+    CloseGate,
+    Emitted,
+    HeartbeatReceived,
+    OpenGate,
+    ReadingBegins,
+    Tick,
+)
+from checkpoint.gate.gate_options import GateOptions
+from checkpoint.gate.source_gate import SourceGate
+from checkpoint.gate.window import Window
+
+CHECKPOINT, SAVEPOINT = CheckpointKind.CHECKPOINT, CheckpointKind.SAVEPOINT
+
+
+def options(**changed: Any) -> GateOptions:
+    """H = 10 s, a window of 1,000 records at the start."""
+    return GateOptions(**{"interval": 10.0, "slow_storage_span": 60.0, **changed})
+
+
+def passed(window: Window, n: int, span: int, taken: float, delay: float) -> None:
+    window.barrier_taken(n, span, taken)
+    window.passed(n, delay, taken + delay)
+
+
+# -- the window alone ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("interval", "timeout", "first"), [(10.0, 600.0, 1_000), (2.0, 600.0, 200), (0.1, 600.0, 100), (600.0, 60.0, 3_000)]
+)
+def test_the_first_window_is_what_a_hundred_records_a_second_come_to(
+    interval: float, timeout: float, first: int
+) -> None:
+    assert Window(options(interval=interval, timeout=timeout), 0.0).records == first
+
+
+@pytest.mark.parametrize(
+    ("delay", "after"),
+    [(0.0, 2_000), (0.49, 2_000), (0.5, 1_250), (4.99, 1_250), (5.0, 1_000), (10.0, 1_000)],
+)
+def test_it_grows_by_how_quickly_a_barrier_has_passed(delay: float, after: int) -> None:
+    window = Window(options(), 0.0)
+    passed(window, 1, 1_000, 3.0, delay)
+    assert window.records == after
+
+
+@pytest.mark.parametrize(("span", "after"), [(499, 1_000), (500, 2_000), (5_000, 2_000)])
+def test_it_grows_only_if_half_of_it_was_used(span: int, after: int) -> None:
+    window = Window(options(), 0.0)
+    passed(window, 1, span, 3.0, 0.1)
+    assert window.records == after
+
+
+@pytest.mark.parametrize("at_a_time", [1, 2, 4])
+def test_it_becomes_what_is_drained_in_h_shared_by_the_checkpoints_at_a_time(at_a_time: int) -> None:
+    window = Window(options(max_concurrent=at_a_time, first_window=8_000), 0.0)
+    passed(window, 1, 6_000, 10.0, 20.0)  # 200 a second
+    assert window.records == 2_000 // at_a_time
+    assert "shrank from 8,000 to" in window.change
+    assert "checkpoint 1" in window.change
+    assert "20 s" in window.change
+
+
+def test_it_never_grows_by_a_slow_barrier_and_is_one_record_at_least() -> None:
+    window = Window(options(first_window=100), 0.0)
+    passed(window, 1, 90_000, 10.0, 20.0)
+    assert window.records == 100
+    passed(window, 2, 100, 60.0, 5_000.0)
+    assert window.records == 1
+
+
+def test_a_quiet_source_does_not_pay_for_what_others_made_slow() -> None:
+    window = Window(options(), 0.0)
+    passed(window, 1, 900, 10.0, 0.1)
+    assert window.records == 2_000
+    passed(window, 2, 10, 20.0, 20.0)  # half a record a second
+    assert window.records == 1_000
+
+
+def test_a_slow_barrier_without_records_in_front_changes_nothing() -> None:
+    window = Window(options(first_window=7), 0.0)
+    passed(window, 1, 0, 10.0, 20.0)
+    assert window.records == 7
+
+
+def test_where_less_only_costs_throughput_it_does_not_shrink_on() -> None:
+    """An operator holds each barrier for 20 s, however much is in front."""
+    window, now, drained = Window(options(max_concurrent=1, first_window=10_000), 0.0), 0.0, []
+    for n in range(1, 40):
+        drained.append(window.records)
+        passed(window, n, window.records, now, 20.0)
+        now += 20.0
+    assert min(drained) >= 10_000 / 2.5
+    assert sum(drained) / len(drained) >= 0.7 * 10_000
+
+
+def test_operators_that_slow_down_shrink_it_however_steeply() -> None:
+    window, now = Window(options(first_window=100_000), 0.0), 0.0
+    for n, rate in enumerate([2_000, 400, 100, 100, 100, 100], 1):
+        span = window.records
+        passed(window, n, span, now, span / rate)
+        now += span / rate
+    assert window.records == 100 * 10
+
+
+def test_while_a_barrier_is_under_way_there_is_no_pace() -> None:
+    window = Window(options(), 0.0)
+    passed(window, 1, 1_000, 1.0, 0.1)
+    assert window.pace > 0
+    window.barrier_taken(2, 1_000, 2.0)
+    assert window.pace == 0
+    assert window.limit(100.0) == window.records
+    window.passed(2, 0.1, 2.1)
+    assert window.limit(100.0) > window.records
+
+
+@pytest.mark.parametrize(
+    ("delay", "seconds", "factor"),
+    [(0.1, 1.0, 2.0), (1.0, 1.0, 1.25), (7.0, 1.0, 1.0), (11.0, 1.0, 0.75), (1.0, 50.0, 1.05), (11.0, 50.0, 0.95)],
+)
+def test_the_pace_follows_what_was_drained_and_turns_the_queues_by_a_quarter_of_h_at_most(
+    delay: float, seconds: float, factor: float
+) -> None:
+    window = Window(options(), 0.0)
+    passed(window, 1, 0, 100.0, 0.0)
+    passed(window, 2, 4_000, 100.0 + seconds, delay)
+    drained = 4_000 / (seconds + delay)
+    assert window.pace == pytest.approx(factor * drained)
+
+
+def test_the_most_that_was_drained_counts_until_a_barrier_passes_slowly() -> None:
+    window = Window(options(), 0.0)
+    passed(window, 1, 10_000, 1.0, 0.1)
+    quick = window.pace
+    passed(window, 2, 10, 50.0, 0.1)  # a trickle
+    assert window.pace == quick
+    passed(window, 3, 10, 60.0, 6.0)
+    assert window.pace == pytest.approx(10 / 15.9)
+
+
+def test_messages_that_arrive_at_one_time_make_no_rate() -> None:
+    window = Window(options(), 0.0)
+    window.barrier_taken(1, 1_000, 1.0)
+    window.barrier_taken(2, 1_000, 2.0)
+    window.passed(1, 1.0, 4.0)
+    window.passed(2, 1.0, 4.0001)
+    assert window.pace <= 2 * 2_000 / 4
+
+
+def test_a_repetition_or_an_older_barrier_counts_nothing() -> None:
+    window = Window(options(), 0.0)
+    for n in (1, 2):
+        window.barrier_taken(n, 1_000, float(n))
+    window.passed(2, 0.1, 2.1)
+    before = (window.records, window.pace, window.under_way)
+    for n in (2, 1, 7):
+        window.passed(n, 500.0, 3.0)
+    assert (window.records, window.pace, window.under_way) == before
+    assert window.under_way == ()
+
+
+def test_a_completed_checkpoint_whose_barrier_nobody_said_has_passed_counts_as_late_as_it_can_be() -> None:
+    window = Window(options(), 0.0)
+    window.barrier_taken(1, 1_000, 1.0)
+    window.completed(1, 1.2)
+    assert window.records == 2_000
+    window.barrier_taken(2, 2_000, 2.0)
+    window.completed(2, 100.0)  # storage, or operators: who knows
+    assert (window.records, window.under_way) == (2_000, ())
+
+
+# -- the gate by it -----------------------------------------------------------------------------------------------
+
+
+def make(**changed: Any) -> SourceGate:
+    return SourceGate(options(**changed), 0.0)
+
+
+def test_it_asks_at_four_fifths_and_closes_when_the_window_is_used_up() -> None:
+    gate = make()
+    assert gate.window_records == gate.record_allowance() == 1_000
+    assert gate.handle(Emitted(799, 0), 0.1) == []
+    assert gate.handle(Emitted(1, 0), 0.2) == [AskForCheckpoint(0)]
+    (closed,) = gate.handle(Emitted(200, 0), 0.3)
+    assert isinstance(closed, CloseGate)
+    assert "window of 1,000 records used up" in closed.reason
+    assert gate.handle(BarrierTaken(1, CHECKPOINT), 0.4) == [OpenGate()]
+
+
+def test_a_limit_of_the_user_remains_a_hard_bound() -> None:
+    gate = make(max_span_records=10, max_concurrent=1)
+    assert gate.record_allowance() == 10
+    gate.handle(Emitted(10, 0), 0.1)
+    gate.handle(BarrierTaken(1, CHECKPOINT), 0.2)
+    gate.handle(BarrierPassed(1, 0.1), 0.3)
+    gate.handle(Emitted(10, 0), 0.4)
+    assert "span of 10 records" in str(gate.reason)
+    assert gate.next_deadline(0.4) is None
+    gate.handle(Tick(), 30.0)
+    assert not gate.is_open
+
+
+def test_bytes_remain_a_hard_bound() -> None:
+    gate = make(max_span_bytes=50)
+    (asked, closed) = gate.handle(Emitted(1, 50), 0.1)
+    assert isinstance(asked, AskForCheckpoint)
+    assert isinstance(closed, CloseGate)
+    assert "50 bytes" in closed.reason
+
+
+@pytest.mark.parametrize("changed", [{"window": False}, {"enabled": False}, {"interval": None}])
+def test_there_is_none_without_it(changed: dict[str, Any]) -> None:
+    gate = make(**changed)
+    assert (gate.window_records, gate.window_change, gate.record_allowance()) == (None, None, None)
+    assert gate.handle(Emitted(10**6, 10**6), 0.1) == []
+
+
+def test_a_savepoints_barrier_is_not_the_windows() -> None:
+    gate = make()
+    gate.handle(Emitted(900, 0), 0.1)
+    gate.handle(BarrierTaken(1, SAVEPOINT), 0.2)
+    gate.handle(BarrierPassed(1, 0.1), 0.3)
+    assert gate.window_records == 1_000
+    assert gate.record_allowance() == 100
+
+
+def test_a_heartbeat_tells_what_a_lost_message_would_have() -> None:
+    gate = make()
+    gate.handle(Emitted(900, 0), 0.1)
+    gate.handle(BarrierTaken(1, CHECKPOINT), 0.2)
+    for _ in range(2):
+        gate.handle(HeartbeatReceived(Heartbeat(((1, CHECKPOINT),), 1.0, None, ((1, 0.1),))), 1.2)
+        assert gate.window_records == 2_000
+
+
+def test_an_aborted_checkpoint_acknowledges_nothing() -> None:
+    gate = make()
+    gate.handle(Emitted(900, 0), 0.1)
+    gate.handle(BarrierTaken(1, CHECKPOINT), 0.2)
+    gate.handle(CheckpointResolved(1, completed=False), 0.3)
+    assert gate.window_records == 1_000
+    gate.handle(Emitted(1_000, 0), 5.0)
+    gate.handle(Tick(), 9.0)
+    assert not gate.is_open, "its barrier may still be on the way, so there is no pace"
+    gate.handle(BarrierTaken(2, CHECKPOINT), 10.0)
+    gate.handle(BarrierPassed(2, 0.1), 10.1)
+    assert gate.window_records == 2_000
+
+
+def test_expiries_shorten_the_window_too() -> None:
+    gate = make()
+    gate.handle(HeartbeatReceived(Heartbeat((), 0.25, None)), 0.1)
+    assert gate.record_allowance() == 250
+
+
+def test_a_gate_closed_by_its_window_opens_at_the_pace_once_the_barrier_has_passed() -> None:
+    """1,000 records are drained in a second; so many go on coming, a fifth of a second after the other."""
+    gate = make(max_concurrent=1)
+    gate.handle(Emitted(1_000, 0), 0.5)
+    gate.handle(BarrierTaken(1, CHECKPOINT), 0.5)
+    gate.handle(Emitted(1_000, 0), 0.6)
+    assert not gate.is_open
+    assert "waits for operators" in str(gate.reason)
+    assert gate.next_deadline(0.6) is None
+    gate.handle(BarrierPassed(1, 0.5), 1.0)
+    assert gate.window_records == 1_250
+    assert gate.is_open
+    gate.handle(Emitted(1_000, 0), 1.2)
+    assert not gate.is_open
+    assert "waits for storage" in str(gate.reason)
+    deadline = gate.next_deadline(1.2)
+    assert deadline is not None
+    assert gate.handle(Tick(), deadline - 0.01) == []
+    assert gate.handle(Tick(), deadline) == [OpenGate()]
+    allowance = gate.record_allowance()
+    assert allowance is not None
+    assert 100 <= allowance <= 150, "a tenth of a second's worth at least, so that it doesn't flutter"
+
+
+def test_slow_storage_alone_closes_it_after_a_span_of_its_own() -> None:
+    gate = make(max_concurrent=1)
+    gate.handle(ReadingBegins(), 0.0)
+    gate.handle(Emitted(600, 0), 1.0)
+    gate.handle(BarrierTaken(1, CHECKPOINT), 1.0)
+    gate.handle(BarrierPassed(1, 0.1), 1.1)
+    gate.handle(Tick(), 60.9)
+    assert gate.is_open
+    assert gate.next_deadline(60.9) == pytest.approx(61.0)
+    (closed,) = gate.handle(Tick(), 61.0)
+    assert isinstance(closed, CloseGate)
+    assert "span of 60 s used up" in closed.reason
+    assert "waits for storage" in closed.reason
+    assert gate.next_deadline(61.0) is None
+
+
+def test_slow_operators_close_it_after_an_ordinary_span_and_a_barrier_that_passes_then_opens_it() -> None:
+    gate = make(max_concurrent=1)
+    gate.handle(BarrierTaken(1, CHECKPOINT), 1.0)
+    (closed,) = gate.handle(Tick(), 12.0)
+    assert isinstance(closed, CloseGate)
+    assert "span of 11 s used up" in closed.reason
+    assert "waits for operators" in closed.reason
+    assert gate.handle(BarrierPassed(1, 9.0), 13.0) == [OpenGate()]
+    assert gate.next_deadline(13.0) == pytest.approx(62.0)
+
+
+def test_a_barrier_that_passes_too_late_opens_nothing() -> None:
+    gate = make(max_concurrent=1)
+    gate.handle(BarrierTaken(1, CHECKPOINT), 1.0)
+    gate.handle(Tick(), 12.0)
+    assert gate.handle(BarrierPassed(1, 12.0), 13.0) == []
+
+
+def test_without_an_extra_span_slow_storage_closes_it_like_anything_else() -> None:
+    gate = make(max_concurrent=1, slow_storage_span=0.0)
+    gate.handle(BarrierTaken(1, CHECKPOINT), 1.0)
+    gate.handle(BarrierPassed(1, 0.1), 1.1)
+    (closed,) = gate.handle(Tick(), 12.0)
+    assert isinstance(closed, CloseGate)
+    assert "waits for storage" in closed.reason
+
+
+# -- any schedule -------------------------------------------------------------------------------------------------
+
+steps = st.lists(
+    st.tuples(
+        st.floats(0.0, 4.0),
+        st.sampled_from(["fetch", "fetch", "fetch", "tick", "barrier", "passed", "completed", "aborted", "heartbeat"]),
+        st.integers(1, 40),
+    ),
+    max_size=60,
+)
+
+
+@given(steps, st.sampled_from([None, 30]), st.sampled_from([0.0, 3.0]), st.integers(1, 3))
+@settings(max_examples=300)
+def test_what_it_emits_keeps_to_the_window_and_it_says_why_it_is_closed(
+    schedule: list[tuple[float, str, int]], hard: int | None, storage_span: float, at_a_time: int
+) -> None:
+    given_options = GateOptions(
+        1.0, max_concurrent=at_a_time, slow_storage_span=storage_span, max_span_records=hard, first_window=10
+    )
+    gate = SourceGate(given_options, 0.0)
+    now, last, span = 0.0, 0, 0
+    under_way: list[int] = []
+    for elapsed, step, n in schedule:
+        deadline = gate.next_deadline(now)
+        if deadline is not None and deadline < now + elapsed:
+            now, elapsed = deadline, now + elapsed - deadline
+            gate.handle(Tick(), now)
+        now += elapsed
+        if step == "fetch":
+            allowance = gate.record_allowance()
+            assert (allowance == 0) == (not gate.is_open)
+            if allowance:
+                count = min(n, allowance)
+                span += count
+                gate.handle(Emitted(count, 0), now)
+        elif step == "barrier":
+            last += 1
+            under_way.append(last)
+            gate.handle(BarrierTaken(last, CHECKPOINT), now)
+            assert gate.is_open
+            span = 0
+        elif step == "passed" and under_way:
+            under_way = under_way[1:] if n % 2 else []
+            gate.handle(BarrierPassed(last - len(under_way), n / 20), now)
+        elif step in ("completed", "aborted") and last:
+            gate.handle(CheckpointResolved(last, completed=step == "completed"), now)
+            if step == "completed":
+                under_way = []
+        elif step == "heartbeat":
+            gate.handle(HeartbeatReceived(Heartbeat(tuple((m, CHECKPOINT) for m in under_way), 1.0, None)), now)
+        else:
+            gate.handle(Tick(), now)
+        assert gate.window_records is not None
+        assert gate.window_records >= 1
+        assert gate.span_records == span
+        assert hard is None or span <= hard
+        assert (gate.reason is None) == gate.is_open
+        if not gate.is_open:
+            again = gate.next_deadline(now)
+            assert again is None or again >= now

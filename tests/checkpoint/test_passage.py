@@ -1,0 +1,99 @@
+"""Which barriers have passed: for each source when all that it reaches have taken their snapshots."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkpoint.coordination.coordinator import CheckpointCoordinator
+from checkpoint.coordination.coordinator_events import (
+    Acknowledged,
+    Action,
+    BarrierPassed,
+    CheckpointKind,
+    CheckpointRequested,
+    Declined,
+    SnapshotTaken,
+    SubtasksRunning,
+    Tick,
+)
+from checkpoint.coordination.coordinator_options import CoordinatorOptions
+from checkpoint.coordination.passage import Passage
+from pipeline.job import Pipeline
+from pipeline.runtime.reach import reached_from_sources
+from sinks.print import PrintSink
+from sources.sequence import SequenceSource
+
+FIRST, SECOND, OTHER = 0, 1, 2
+REACH = {FIRST: frozenset({3, 4}), SECOND: frozenset({3, 4}), OTHER: frozenset({5})}
+
+
+@given(st.permutations(range(6)))
+def test_it_has_passed_a_source_with_the_last_of_those_it_reaches(order: list[int]) -> None:
+    passage, told = Passage(REACH), {}
+    for delay, subtask in enumerate(order):
+        for source in passage.snapshot_taken(subtask, float(delay)):
+            assert source not in told
+            told[source] = delay
+        assert passage.snapshot_taken(subtask, float(delay)) == ()
+    last = {source: max(order.index(subtask) for subtask in reached) for source, reached in REACH.items()}
+    assert told == last
+    assert {source: passage.start_delay(source) for source in REACH} == last
+
+
+def coordinator() -> CheckpointCoordinator:
+    made = CheckpointCoordinator(CoordinatorOptions(interval=10.0, max_concurrent=2), 6, 1, reach=REACH)
+    made.handle(SubtasksRunning(), 0.0)
+    made.handle(Tick(), 10.0)
+    return made
+
+
+def passed(actions: list[Action]) -> list[BarrierPassed]:
+    return [action for action in actions if isinstance(action, BarrierPassed)]
+
+
+def test_the_coordinator_tells_it_before_storage_is_done_and_keeps_it_in_heartbeats() -> None:
+    made = coordinator()
+    assert passed(made.handle(SnapshotTaken(1, 3), 11.0)) == []
+    assert passed(made.handle(SnapshotTaken(1, 4), 12.5)) == [BarrierPassed(1, (FIRST, SECOND), 2.5)]
+    assert made.heartbeat(13.0, FIRST).passed == ((1, 2.5),)
+    assert made.heartbeat(13.0, OTHER).passed == ()
+    assert made.heartbeat(13.0).passed == ()
+    assert passed(made.handle(SnapshotTaken(1, 5), 14.0)) == [BarrierPassed(1, (OTHER,), 4.0)]
+
+
+def test_an_acknowledgement_says_that_the_snapshot_was_taken() -> None:
+    made = coordinator()
+    made.handle(Acknowledged(1, 3), 11.0)
+    assert passed(made.handle(Acknowledged(1, 4), 12.0)) == [BarrierPassed(1, (FIRST, SECOND), 2.0)]
+    assert passed(made.handle(SnapshotTaken(1, 4), 13.0)) == []
+
+
+def test_nothing_passes_of_a_checkpoint_that_is_over_or_of_a_savepoint() -> None:
+    made = coordinator()
+    made.handle(CheckpointRequested(CheckpointKind.SAVEPOINT, "user"), 11.0)
+    assert [one.kind for one in made.in_progress] == [CheckpointKind.CHECKPOINT, CheckpointKind.SAVEPOINT]
+    assert all(passed(made.handle(SnapshotTaken(2, subtask), 12.0)) == [] for subtask in range(6))
+    made = CheckpointCoordinator(CoordinatorOptions(interval=10.0, tolerable_failures=9), 6, 1, reach=REACH)
+    made.handle(SubtasksRunning(), 0.0)
+    made.handle(Tick(), 10.0)
+    made.handle(Declined(1, 0, "disk full"), 11.0)
+    assert all(passed(made.handle(SnapshotTaken(1, subtask), 12.0)) == [] for subtask in range(6))
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_what_sources_reach_follows_the_channels(parallelism: int) -> None:
+    p = Pipeline("reach", parallelism=parallelism)
+    p.source("a", SequenceSource(1)).rebalance().map(abs, id="sum").sink("out", PrintSink())
+    p.source("alone", SequenceSource(1)).sink("own", PrintSink())
+    plan = p.plan()
+    names = {
+        plan.subtask_name(source): {plan.subtask_name(n) for n in reached}
+        for source, reached in reached_from_sources(plan).items()
+    }
+    everywhere = {f"sum → out[{i}]" for i in range(parallelism)}
+    assert names == {
+        **{f"a[{i}]": everywhere for i in range(parallelism)},
+        **{f"alone → own[{i}]": {f"alone → own[{i}]"} for i in range(parallelism)},
+    }
