@@ -69,7 +69,7 @@ class Window:
         self._spans = options.max_concurrent
         self._first = options.window_at_start
         self._records = float(self._first)
-        self._change = f"{self._first:,} records at the start"
+        self._change = f"began with {self._first:,} records"
         self._under_way: dict[int, _Taken] = {}
         """By ascending id."""
         self._drained: deque[tuple[float, int]] = deque([(now, 0)])

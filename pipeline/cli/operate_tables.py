@@ -9,7 +9,7 @@ from typing import Any, Final
 from rich.table import Table
 
 from pipeline.cli.drawing import human_size, human_time, open_console, rate_of, say, share_of, table_of, time_of
-from pipeline.runtime.driver.event_time_status import sentence
+from pipeline.runtime.driver import event_time_status, gate_status
 from pipeline.runtime.driver.waits import Wait, by_what, names
 
 _PHASES: Final = ("cancel", "wait", "start", "restore", "catch_up")
@@ -72,7 +72,9 @@ def print_status(job: dict[str, Any]) -> None:
         lasts = human_time(max(0.0, time.time() - since))
         say(console, f"{'waits for:':13}{what}, for {lasts}, since {time_of(since)} UTC: {names(waits)}")
     for row in job.get("event_time", ()):  # a job that began with an older version has none
-        say(console, f"{'event time:':13}{row['vertex']}: {sentence(row)}")
+        say(console, f"{'event time:':13}{row['vertex']}: {event_time_status.sentence(row)}")
+    for row in job.get("gates", ()):
+        say(console, f"{'gate:':13}{row['vertex']}: {gate_status.sentence(row)}")
     if job["failure"] is not None:
         say(console, f"{'failure:':13}{job['failure']}")
     for table in (_vertices(job), _checkpoints(job), _recoveries(job)):

@@ -7,6 +7,7 @@ import random
 
 import pytest
 from simulated.simulation import Simulation, SimulationFailed
+from simulated.source import Source
 
 _GROUP = 50
 _STRESS = 20_000
@@ -25,6 +26,13 @@ def test_the_seeds_reach_what_they_are_for() -> None:
     assert sum(run.drains for run in runs) >= 20
     assert {alignment is None for run in runs for alignment in run.options.alignments} == {True, False}
     assert {run.options.exactly_once for run in runs} == {True, False}
+    sources = [subtask for run in runs for subtask in run.last.subtasks if isinstance(subtask, Source)]
+    closed_for = [reason for source in sources for reason in source.closed_for]
+    changes = [change for source in sources if (change := source.gate.window_change)]
+    for cause in ("window of", "waits for operators", "waits for storage"):
+        assert sum(cause in reason for reason in closed_for) >= 10, cause
+    for verb in ("grew", "shrank"):
+        assert sum(verb in change for change in changes) >= 5, verb
 
 
 def test_a_seed_repeats_a_run_exactly() -> None:

@@ -48,6 +48,8 @@ _RULES: dict[str, tuple[Callable[[], Graph], dict[str, Any]]] = {
     # design §3
     "half_built_batches_left": (_two_keyed_hops, _UNALIGNED),
     "batch_in_hand_left": (_two_keyed_hops, _UNALIGNED),
+    # §4, on demand
+    "asks_ignore_the_min_pause": (_two_keyed_hops, _CALM | {"min_pause": 0.2, "first_window": 1, "crashes": 0}),
     # §4
     "restored_data_not_first": (_two_keyed_hops, _UNALIGNED | {"slow": ("work",)}),
     "restored_rest_joins_channels": (_two_keyed_hops, _UNALIGNED | {"slow": ("work",)}),

@@ -21,6 +21,7 @@ from pipeline.runtime import running_jobs
 from pipeline.runtime.auth import AuthenticationError, authenticate_client, authenticate_server, new_secret
 from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
 from pipeline.runtime.driver.event_time_status import event_time_of
+from pipeline.runtime.driver.gate_status import gates_of
 from pipeline.runtime.wire import ConnectionLost, ControlConnection, Message, shut_down
 
 if TYPE_CHECKING:
@@ -215,6 +216,7 @@ def _records(metrics: dict[str, Any]) -> dict[str, Any]:
         "totals": metrics["totals"],
         "waits": metrics["waits"],
         "event_time": event_time_of(metrics["subtasks"]),
+        "gates": gates_of(metrics["subtasks"]),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from checkpoint.coordination import coordinator_events as events
 from checkpoint.coordination.coordinator import CheckpointCoordinator
 from checkpoint.coordination.coordinator_events import CheckpointKind, FailureReason
 from checkpoint.coordination.coordinator_options import CoordinatorOptions
+from checkpoint.coordination.trigger_schedule import TriggerSchedule
 from checkpoint.in_flight.drain import DrainTracker
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.naming import CheckpointRef
@@ -24,8 +26,20 @@ if TYPE_CHECKING:
 _HEARTBEAT = 1.0
 
 
+class _Impatient(TriggerSchedule):
+    """A fault: checkpoints that sources ask for don't wait."""
+
+    @property
+    def ready_at(self) -> float:
+        return -math.inf if self._asked else super().ready_at
+
+
 class JobFailed(Exception):
     """The attempt is over; the next one restarts."""
+
+
+class TooSoon(AssertionError):
+    """A checkpoint was triggered within the min pause."""
 
 
 class Master:
@@ -50,6 +64,8 @@ class Master:
             tuple(ref.id for ref in retained),
             attempt.reached_from_sources(),
         )
+        if "asks_ignore_the_min_pause" in options.faults:
+            self.coordinator._schedule = _Impatient(options.interval, options.min_pause)
         self._refs = {ref.id: ref for ref in retained}
         self.shared = SharedFiles()
         for ref in attempt.storage.good():
@@ -74,6 +90,8 @@ class Master:
         self._deletions: deque[tuple[CheckpointRef, list[FileHandle]]] = deque()
         self._deleting_until: float | None = None
         self._next_heartbeat = 0.0
+        self._ended_at = -math.inf
+        """When an ordinary checkpoint last completed."""
         self.declined = 0
         """Checkpoints in progress that a subtask gave up."""
         self.completed: list[tuple[int, CheckpointKind]] = []
@@ -204,6 +222,8 @@ class Master:
     def _act(self, action: events.Action) -> None:
         match action:
             case events.TriggerCheckpoint(n, kind):
+                if kind is CheckpointKind.CHECKPOINT:
+                    self._check_min_pause(n)
                 self._draining[n] = self.drain.draining and "draining_not_marked" not in self._attempt.options.faults
                 for source in self._sources:
                     self._send(source, ("trigger", n, kind), may_be_lost=True)
@@ -215,6 +235,8 @@ class Master:
                 self._finalise(n, kind)
             case events.NotifyComplete(n, kind):
                 self.completed.append((n, kind))
+                if kind is not CheckpointKind.SAVEPOINT:
+                    self._ended_at = self._scheduler.now
                 self._forget(n)
                 self._attempt.happened("complete")
                 for subtask in self._attempt.subtasks:
@@ -240,6 +262,11 @@ class Master:
                 raise JobFailed(message)
             case events.RejectRequest():
                 pass
+
+    def _check_min_pause(self, n: int) -> None:
+        pause = self._scheduler.now - self._ended_at
+        if pause < self._attempt.options.min_pause:
+            raise TooSoon(f"checkpoint {n} is triggered {pause:.3f} s after the end of the one before")
 
     def _send(self, subtask: Subtask, letter: tuple[Any, ...], may_be_lost: bool) -> None:
         if not may_be_lost or self._scheduler.rng.random() >= self._attempt.lost:

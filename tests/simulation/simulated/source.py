@@ -45,6 +45,8 @@ class Source(Subtask):
             first_window=options.first_window,
         )
         self.gate = SourceGate(self._gate_options, self.scheduler.now, attempt.restored_id)
+        self.closed_for: list[str] = []
+        """Why its gate closed, each time."""
         self._started = False
         """The first heartbeat has come."""
         self._may_emit = not attempt.drains
@@ -130,6 +132,8 @@ class Source(Subtask):
                     self._take_barrier(n, kind)
                 case events.CloseGate() | events.OpenGate():
                     self.scheduler.log("gate", self.name, action)
+                    if isinstance(action, events.CloseGate):
+                        self.closed_for.append(action.reason)
 
     def _take_barrier(self, n: int, kind: CheckpointKind) -> None:
         if not self.gate.admits_trigger(n):
