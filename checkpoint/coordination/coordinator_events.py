@@ -62,6 +62,8 @@ class SnapshotTaken:
 
     checkpoint_id: int
     subtask: int
+    span: int | None = None
+    """Of a source: records that it has emitted since the barrier before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +190,11 @@ class BarrierPassed:
 
     checkpoint_id: int
     sources: tuple[int, ...]
+    """Those that reach the same subtasks."""
     start_delay: float
     """Seconds from the trigger to the last snapshot."""
+    mean_span: float
+    """Of these sources, in records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,5 +299,6 @@ class Heartbeat:
     """Factor on every source's span: halved by each expiry, doubled back by each completion, at most 1."""
     held_back: str | None
     """Why the next periodic checkpoint isn't triggered now, in words; `None` if it is only not due yet."""
-    passed: tuple[tuple[int, float], ...] = ()
-    """For a source subtask: ids and start delays of those in progress whose barriers have passed all it reaches."""
+    passed: tuple[tuple[int, float, float], ...] = ()
+    """For a source subtask: ids, start delays and mean spans (see `BarrierPassed`) of those in progress whose barriers
+    have passed all that it reaches."""

@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A barrier has passed all that these source subtasks reach."""
+
+    sources: tuple[int, ...]
+    start_delay: float
+    """Seconds from the trigger until then."""
+    mean_span: float
+    """Records that one of them has emitted since the barrier before, on average."""
 
 
 class Passage:
@@ -15,24 +27,34 @@ class Passage:
 
     def __init__(self, reach: Mapping[int, frozenset[int]]) -> None:
         """`reach`: for each source subtask those that it reaches, itself or not; never none."""
-        groups: dict[frozenset[int], list[int]] = defaultdict(list)
-        for source, reached in reach.items():
-            groups[reached].append(source)
-        self._missing = {reached: set(reached) for reached in groups}
-        self._groups = dict(groups)
-        self._passed: dict[int, float] = {}
+        self._sources: dict[frozenset[int], list[int]] = defaultdict(list)
+        for source, reached in sorted(reach.items()):
+            self._sources[reached].append(source)
+        self._missing = {reached: set(reached) for reached in self._sources}
+        self._spans: dict[int, int] = {}
+        self._passed: dict[int, Passed] = {}
+        """By source subtask."""
 
-    def snapshot_taken(self, subtask: int, delay: float) -> tuple[int, ...]:
-        """The source subtasks whose part it has passed with that, ascending. `delay`: seconds since the trigger."""
-        found: list[int] = []
+    def snapshot_taken(self, subtask: int, delay: float, span: int | None) -> list[Passed]:
+        """What it has passed with that.
+
+        Args:
+            delay: seconds since the trigger.
+            span: see `SnapshotTaken`.
+        """
+        if span is not None:
+            self._spans[subtask] = span
+        found = []
         for reached, missing in list(self._missing.items()):
             missing.discard(subtask)
             if not missing:
                 del self._missing[reached]
-                found += self._groups[reached]
-        self._passed.update(dict.fromkeys(found, delay))
-        return tuple(sorted(found))
+                sources = self._sources[reached]
+                mean = sum(self._spans.get(source, 0) for source in sources) / len(sources)
+                found.append(Passed(tuple(sources), delay, mean))
+        self._passed.update({source: one for one in found for source in one.sources})
+        return found
 
-    def start_delay(self, source: int) -> float | None:
-        """Seconds from the trigger until it had passed; `None` if it has not."""
+    def passed(self, source: int) -> Passed | None:
+        """How it has passed this source's part, if it has."""
         return self._passed.get(source)

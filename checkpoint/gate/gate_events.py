@@ -33,6 +33,8 @@ class BarrierPassed:
     checkpoint_id: int
     start_delay: float
     """Seconds from the trigger until then."""
+    mean_span: float
+    """Records that the source subtasks which reach the same have each emitted since the barrier before, on average."""
 
 
 @dataclass(frozen=True, slots=True)

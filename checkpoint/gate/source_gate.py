@@ -161,8 +161,8 @@ class SourceGate:
                 self._span_bytes += size
             case BarrierTaken(checkpoint_id, kind):
                 actions += self._barrier_taken(checkpoint_id, kind)
-            case BarrierPassed(checkpoint_id, start_delay):
-                self._passed(checkpoint_id, start_delay)
+            case BarrierPassed(checkpoint_id, start_delay, mean_span):
+                self._passed(checkpoint_id, start_delay, mean_span)
             case CheckpointResolved(checkpoint_id, completed):
                 if completed and self._window is not None:
                     self._window.completed(checkpoint_id, self._now)
@@ -219,13 +219,13 @@ class SourceGate:
             self._window.barrier_taken(checkpoint_id, self._span_records, self._now)
         return self._refill()
 
-    def _passed(self, checkpoint_id: int, start_delay: float) -> None:
+    def _passed(self, checkpoint_id: int, start_delay: float, mean_span: float) -> None:
         if self._window is not None:
-            self._window.passed(checkpoint_id, start_delay, self._now)
+            self._window.passed(checkpoint_id, start_delay, mean_span, self._now)
 
     def _heartbeat(self, heartbeat: Heartbeat) -> list[Action]:
-        for checkpoint_id, start_delay in heartbeat.passed:
-            self._passed(checkpoint_id, start_delay)
+        for checkpoint_id, start_delay, mean_span in heartbeat.passed:
+            self._passed(checkpoint_id, start_delay, mean_span)
         self._in_progress = dict(heartbeat.in_progress)
         self._scale = heartbeat.span_scale
         self._held_back = heartbeat.held_back

@@ -10,8 +10,11 @@ With H the bearable delay (`GateOptions.horizon`), r the records drained a secon
 
     delay < H / 20       the window doubles           if half of it was used
     delay < H / 2        it grows by a quarter        likewise
-    delay ≤ H            it stays
-    delay > H            it becomes r · H / m: m spans that lie in the queues then take H
+    delay ≤ H            it stays; but where spans of sources that reach the same differ, the smaller windows grow by a
+                         quarter and the larger ones shrink by a twentieth
+    delay > H            it becomes r · H / m, since m spans that lie in the queues then take H; the smaller ones stay
+
+So sources come to share operators evenly, as far as they have records, whoever was there first.
 
 While no barrier is under way, all that the operators are known to have got, they have drained. The source then need
 not stand still once the window is used up; it may go on at the pace that they have shown. That matters when the next
@@ -33,6 +36,9 @@ _USED = 1 / 2
 """Part of the window that a span must have had for the window to grow: a quiet job must not earn one for a flood."""
 _GROWTH = 1.25
 _QUICK_GROWTH = 2.0
+_YIELD = 0.95
+_SMALL, _LARGE = 0.8, 1.2
+"""Parts of the mean span below and above which a span is a smaller or a larger one."""
 _PACE_STEP = 0.25
 """By which part the pace without a barrier under way is above or below what was drained…"""
 _PACE_QUEUE = 0.25
@@ -127,21 +133,21 @@ class Window:
         self._under_way[checkpoint_id] = _Taken(now, self._position, span, now - self._taken_at)
         self._taken_at = now
 
-    def passed(self, checkpoint_id: int, start_delay: float, now: float) -> None:
+    def passed(self, checkpoint_id: int, start_delay: float, mean_span: float, now: float) -> None:
         """A barrier has passed all that the source reaches. Repetitions, and older ones than one that has, count
-        nothing."""
+        nothing. `mean_span`: of all sources that reach the same, in records."""
         taken = self._under_way.get(checkpoint_id)
         if taken is None:
             return
         self._forget(checkpoint_id)
         rate = self._rate(taken.position, now)
-        self._learn(checkpoint_id, taken, start_delay, rate)
+        self._learn(checkpoint_id, taken, start_delay, mean_span, rate)
 
     def completed(self, checkpoint_id: int, now: float) -> None:
         """The barrier has passed, if nobody said so before: after the time until now at most, storage included."""
         taken = self._under_way.get(checkpoint_id)
         if taken is not None and now - taken.at <= self._horizon:
-            self.passed(checkpoint_id, now - taken.at, now)
+            self.passed(checkpoint_id, now - taken.at, taken.span, now)
         else:
             self._forget(checkpoint_id)
 
@@ -163,7 +169,7 @@ class Window:
         self._drained.append((now, position))
         return (position - before) / max(least if now - since < least else now - since, 1e-3)
 
-    def _learn(self, checkpoint_id: int, taken: _Taken, delay: float, rate: float) -> None:
+    def _learn(self, checkpoint_id: int, taken: _Taken, delay: float, mean_span: float, rate: float) -> None:
         horizon = self._horizon
         self._delay = delay
         self._proven = max(self._proven, rate) if delay < _GOOD * horizon else rate
@@ -178,9 +184,13 @@ class Window:
                 self._records *= _QUICK_GROWTH if quick else _GROWTH
         elif delay <= horizon:
             self._pace = 1.0
+            if used and taken.span < _SMALL * mean_span:
+                self._records *= _GROWTH
+            elif used and taken.span > _LARGE * mean_span:
+                self._records *= _YIELD
         else:
             self._pace = 1 - step
-            if taken.span:
+            if taken.span and not (used and taken.span < _SMALL * mean_span):
                 self._shrink(taken, rate, used)
         if self.records != max(1, int(before)):
             verb = "grew" if self._records > before else "shrank"

@@ -53,7 +53,7 @@ def _slow_for_a_while(now: float) -> float:
     return 0.1 if 300 <= now < 420 else 1.0
 
 
-def _bursts(now: float) -> float:
+def _bursts(now: float, source: int) -> float:
     return 1.0 if now % 60 < 10 else 0.002
 
 
@@ -134,8 +134,22 @@ def skewed() -> None:
     assert all(other is not None and other < fast for other in others), "windows are per subtask"
 
 
+def latecomer() -> None:
+    """Two sources give more than the sink takes, each alone; one has begun ten minutes after the other."""
+
+    def late(now: float, source: int) -> float:
+        return 1.0 if source == 0 or now > 600 else 0.001
+
+    scenario = replace(_HEALTHY, fetch_rate=3 * _RATE, fetch_over_time=late, duration=1200.0)
+    job = _run(scenario)
+    first, second = (source.emitted_at(1200) - source.emitted_at(900) for source in job.sources)
+    assert first / second == pytest.approx(1.0, abs=0.25)
+    assert job.rate(900, 1200) >= 0.98 * _RATE
+    assert statistics.median(job.durations(900)) <= scenario.interval
+
+
 def pause_of_an_hour() -> None:
-    def paused(now: float) -> float:
+    def paused(now: float, source: int) -> float:
         return 0.0 if 300 <= now < 3900 else 1.0
 
     scenario = replace(_HEALTHY, fetch_over_time=paused, duration=4000.0)
@@ -145,7 +159,7 @@ def pause_of_an_hour() -> None:
 
 def quiet_then_flooded() -> None:
     """A job that has only ever had a trickle gets a hundred times what its sink does."""
-    scenario = replace(_TOO_FAST, fetch_over_time=lambda now: 0.0002 if now < 600 else 1.0)
+    scenario = replace(_TOO_FAST, fetch_over_time=lambda now, source: 0.0002 if now < 600 else 1.0)
     job = _run(scenario)
     assert max(job.durations(600)) <= 2 * scenario.interval
 
@@ -178,6 +192,7 @@ _HOLDS: dict[str, Callable[[], None]] = {
     "healthy with slow storage, one checkpoint at a time": lambda: healthy_with_slow_storage(1),
     "too fast with slow storage": too_fast_with_slow_storage,
     "skewed": skewed,
+    "a latecomer": latecomer,
     "a pause of an hour": pause_of_an_hour,
     "flutter": flutter,
     "quiet, then flooded": quiet_then_flooded,
@@ -199,17 +214,20 @@ class _ByDuration(SourceGate):
     def __init__(self, options: GateOptions, now: float) -> None:
         super().__init__(options, now)
         self._taken: dict[int, float] = {}
+        self._mean = 0.0
 
     def handle(self, event: Event, now: float) -> list[Action]:
         match event:
             case BarrierTaken(n):
                 self._taken[n] = now
-            case BarrierPassed():
+            case BarrierPassed(_, _, mean):
+                self._mean = mean
                 return []
             case HeartbeatReceived(heartbeat):
                 event = HeartbeatReceived(replace(heartbeat, passed=()))
             case CheckpointResolved(n, completed=True):
-                return super().handle(BarrierPassed(n, now - self._taken[n]), now) + super().handle(event, now)
+                told = BarrierPassed(n, now - self._taken[n], self._mean)
+                return super().handle(told, now) + super().handle(event, now)
         return super().handle(event, now)
 
 
@@ -218,14 +236,14 @@ class _ToldLate(_ByDuration):
 
     def __init__(self, options: GateOptions, now: float) -> None:
         super().__init__(options, now)
-        self._delays: dict[int, float] = {}
+        self._told: dict[int, BarrierPassed] = {}
 
     def handle(self, event: Event, now: float) -> list[Action]:
         match event:
-            case BarrierPassed(n, delay):
-                self._delays[n] = delay
+            case BarrierPassed(n):
+                self._told[n] = event
             case CheckpointResolved(n, completed=True):
-                return SourceGate.handle(self, BarrierPassed(n, self._delays[n]), now)
+                return SourceGate.handle(self, self._told[n], now)
         return super().handle(event, now)
 
 
@@ -263,6 +281,7 @@ _BROKEN: dict[str, tuple[str, type[SourceGate] | tuple[object, str, object]]] = 
     "grows unused": ("quiet, then flooded", (window_module, "_USED", 0.0)),
     "no pace": ("healthy with slow storage, one checkpoint at a time", (Window, "pace", property(lambda self: 0.0))),
     "ignores the min pause": ("healthy, a min pause", (coordinator_module, "TriggerSchedule", _Impatient)),
+    "stays for large and small alike": ("a latecomer", (window_module, "_SMALL", 0.0)),
     "kept per job": ("skewed", _PerJob),
 }
 

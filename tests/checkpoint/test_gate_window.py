@@ -33,9 +33,10 @@ def options(**changed: Any) -> GateOptions:
     return GateOptions(**{"interval": 10.0, "slow_storage_span": 60.0, **changed})
 
 
-def passed(window: Window, n: int, span: int, taken: float, delay: float) -> None:
+def passed(window: Window, n: int, span: int, taken: float, delay: float, mean: float | None = None) -> None:
+    """`mean`: span of all sources; `None` = as this one's."""
     window.barrier_taken(n, span, taken)
-    window.passed(n, delay, taken + delay)
+    window.passed(n, delay, span if mean is None else mean, taken + delay)
 
 
 # -- the window alone ---------------------------------------------------------------------------------------------
@@ -93,6 +94,25 @@ def test_a_quiet_source_does_not_pay_for_what_others_made_slow() -> None:
     assert window.records == 1_000
 
 
+@pytest.mark.parametrize(
+    ("span", "mean", "delay", "after"),
+    [
+        (1_000, 1_251.0, 7.0, 1_250),
+        (1_000, 1_249.0, 7.0, 1_000),
+        (1_000, 834.0, 7.0, 1_000),
+        (1_000, 833.0, 7.0, 950),
+        (499, 5_000.0, 7.0, 1_000),
+        (1_000, 1_251.0, 20.0, 1_000),
+        (1_000, 1_249.0, 20.0, 345),
+    ],
+)
+def test_sources_come_to_share_operators_evenly(span: int, mean: float, delay: float, after: int) -> None:
+    """Smaller ones grow at the cost of larger ones, and don't shrink for what these did."""
+    window = Window(options(max_concurrent=1), 0.0)
+    passed(window, 1, span, 9.0, delay, mean)
+    assert window.records == pytest.approx(after, abs=1)
+
+
 def test_a_slow_barrier_without_records_in_front_changes_nothing() -> None:
     window = Window(options(first_window=7), 0.0)
     passed(window, 1, 0, 10.0, 20.0)
@@ -126,7 +146,7 @@ def test_while_a_barrier_is_under_way_there_is_no_pace() -> None:
     window.barrier_taken(2, 1_000, 2.0)
     assert window.pace == 0
     assert window.limit(100.0) == window.records
-    window.passed(2, 0.1, 2.1)
+    window.passed(2, 0.1, 1_000.0, 2.1)
     assert window.limit(100.0) > window.records
 
 
@@ -158,8 +178,8 @@ def test_messages_that_arrive_at_one_time_make_no_rate() -> None:
     window = Window(options(), 0.0)
     window.barrier_taken(1, 1_000, 1.0)
     window.barrier_taken(2, 1_000, 2.0)
-    window.passed(1, 1.0, 4.0)
-    window.passed(2, 1.0, 4.0001)
+    window.passed(1, 1.0, 1_000.0, 4.0)
+    window.passed(2, 1.0, 1_000.0, 4.0001)
     assert window.pace <= 2 * 2_000 / 4
 
 
@@ -167,10 +187,10 @@ def test_a_repetition_or_an_older_barrier_counts_nothing() -> None:
     window = Window(options(), 0.0)
     for n in (1, 2):
         window.barrier_taken(n, 1_000, float(n))
-    window.passed(2, 0.1, 2.1)
+    window.passed(2, 0.1, 1_000.0, 2.1)
     before = (window.records, window.pace, window.under_way)
     for n in (2, 1, 7):
-        window.passed(n, 500.0, 3.0)
+        window.passed(n, 500.0, 1_000.0, 3.0)
     assert (window.records, window.pace, window.under_way) == before
     assert window.under_way == ()
 
@@ -208,7 +228,7 @@ def test_a_limit_of_the_user_remains_a_hard_bound() -> None:
     assert gate.record_allowance() == 10
     gate.handle(Emitted(10, 0), 0.1)
     gate.handle(BarrierTaken(1, CHECKPOINT), 0.2)
-    gate.handle(BarrierPassed(1, 0.1), 0.3)
+    gate.handle(BarrierPassed(1, 0.1, 1_000.0), 0.3)
     gate.handle(Emitted(10, 0), 0.4)
     assert "span of 10 records" in str(gate.reason)
     assert gate.next_deadline(0.4) is None
@@ -235,7 +255,7 @@ def test_a_savepoints_barrier_is_not_the_windows() -> None:
     gate = make()
     gate.handle(Emitted(900, 0), 0.1)
     gate.handle(BarrierTaken(1, SAVEPOINT), 0.2)
-    gate.handle(BarrierPassed(1, 0.1), 0.3)
+    gate.handle(BarrierPassed(1, 0.1, 1_000.0), 0.3)
     assert gate.window_records == 1_000
     assert gate.record_allowance() == 100
 
@@ -245,7 +265,7 @@ def test_a_heartbeat_tells_what_a_lost_message_would_have() -> None:
     gate.handle(Emitted(900, 0), 0.1)
     gate.handle(BarrierTaken(1, CHECKPOINT), 0.2)
     for _ in range(2):
-        gate.handle(HeartbeatReceived(Heartbeat(((1, CHECKPOINT),), 1.0, None, ((1, 0.1),))), 1.2)
+        gate.handle(HeartbeatReceived(Heartbeat(((1, CHECKPOINT),), 1.0, None, ((1, 0.1, 900.0),))), 1.2)
         assert gate.window_records == 2_000
 
 
@@ -259,7 +279,7 @@ def test_an_aborted_checkpoint_acknowledges_nothing() -> None:
     gate.handle(Tick(), 9.0)
     assert not gate.is_open, "its barrier may still be on the way, so there is no pace"
     gate.handle(BarrierTaken(2, CHECKPOINT), 10.0)
-    gate.handle(BarrierPassed(2, 0.1), 10.1)
+    gate.handle(BarrierPassed(2, 0.1, 1_000.0), 10.1)
     assert gate.window_records == 2_000
 
 
@@ -278,7 +298,7 @@ def test_a_gate_closed_by_its_window_opens_at_the_pace_once_the_barrier_has_pass
     assert not gate.is_open
     assert "waits for operators" in str(gate.reason)
     assert gate.next_deadline(0.6) is None
-    gate.handle(BarrierPassed(1, 0.5), 1.0)
+    gate.handle(BarrierPassed(1, 0.5, 1_000.0), 1.0)
     assert gate.window_records == 1_250
     assert gate.is_open
     gate.handle(Emitted(1_000, 0), 1.2)
@@ -298,7 +318,7 @@ def test_slow_storage_alone_closes_it_after_a_span_of_its_own() -> None:
     gate.handle(ReadingBegins(), 0.0)
     gate.handle(Emitted(600, 0), 1.0)
     gate.handle(BarrierTaken(1, CHECKPOINT), 1.0)
-    gate.handle(BarrierPassed(1, 0.1), 1.1)
+    gate.handle(BarrierPassed(1, 0.1, 1_000.0), 1.1)
     gate.handle(Tick(), 60.9)
     assert gate.is_open
     assert gate.next_deadline(60.9) == pytest.approx(61.0)
@@ -316,7 +336,7 @@ def test_slow_operators_close_it_after_an_ordinary_span_and_a_barrier_that_passe
     assert isinstance(closed, CloseGate)
     assert "span of 11 s used up" in closed.reason
     assert "waits for operators" in closed.reason
-    assert gate.handle(BarrierPassed(1, 9.0), 13.0) == [OpenGate()]
+    assert gate.handle(BarrierPassed(1, 9.0, 1_000.0), 13.0) == [OpenGate()]
     assert gate.next_deadline(13.0) == pytest.approx(62.0)
 
 
@@ -324,13 +344,13 @@ def test_a_barrier_that_passes_too_late_opens_nothing() -> None:
     gate = make(max_concurrent=1)
     gate.handle(BarrierTaken(1, CHECKPOINT), 1.0)
     gate.handle(Tick(), 12.0)
-    assert gate.handle(BarrierPassed(1, 12.0), 13.0) == []
+    assert gate.handle(BarrierPassed(1, 12.0, 1_000.0), 13.0) == []
 
 
 def test_without_an_extra_span_slow_storage_closes_it_like_anything_else() -> None:
     gate = make(max_concurrent=1, slow_storage_span=0.0)
     gate.handle(BarrierTaken(1, CHECKPOINT), 1.0)
-    gate.handle(BarrierPassed(1, 0.1), 1.1)
+    gate.handle(BarrierPassed(1, 0.1, 1_000.0), 1.1)
     (closed,) = gate.handle(Tick(), 12.0)
     assert isinstance(closed, CloseGate)
     assert "waits for storage" in closed.reason
@@ -380,7 +400,7 @@ def test_what_it_emits_keeps_to_the_window_and_it_says_why_it_is_closed(
             span = 0
         elif step == "passed" and under_way:
             under_way = under_way[1:] if n % 2 else []
-            gate.handle(BarrierPassed(last - len(under_way), n / 20), now)
+            gate.handle(BarrierPassed(last - len(under_way), n / 20, 10.0 * n), now)
         elif step in ("completed", "aborted") and last:
             gate.handle(CheckpointResolved(last, completed=step == "completed"), now)
             if step == "completed":

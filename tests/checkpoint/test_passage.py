@@ -19,7 +19,7 @@ from checkpoint.coordination.coordinator_events import (
     Tick,
 )
 from checkpoint.coordination.coordinator_options import CoordinatorOptions
-from checkpoint.coordination.passage import Passage
+from checkpoint.coordination.passage import Passage, Passed
 from pipeline.job import Pipeline
 from pipeline.runtime.reach import reached_from_sources
 from sinks.print import PrintSink
@@ -33,13 +33,25 @@ REACH = {FIRST: frozenset({3, 4}), SECOND: frozenset({3, 4}), OTHER: frozenset({
 def test_it_has_passed_a_source_with_the_last_of_those_it_reaches(order: list[int]) -> None:
     passage, told = Passage(REACH), {}
     for delay, subtask in enumerate(order):
-        for source in passage.snapshot_taken(subtask, float(delay)):
-            assert source not in told
-            told[source] = delay
-        assert passage.snapshot_taken(subtask, float(delay)) == ()
+        for one in passage.snapshot_taken(subtask, float(delay), 10 * subtask if subtask in REACH else None):
+            assert not told.keys() & set(one.sources)
+            told.update(dict.fromkeys(one.sources, delay))
+        assert passage.snapshot_taken(subtask, float(delay), None) == []
     last = {source: max(order.index(subtask) for subtask in reached) for source, reached in REACH.items()}
     assert told == last
-    assert {source: passage.start_delay(source) for source in REACH} == last
+    for source, delay in last.items():
+        one = passage.passed(source)
+        assert one is not None
+        assert one.start_delay == delay
+
+
+def test_the_mean_span_is_that_of_the_sources_that_reach_the_same() -> None:
+    passage = Passage(REACH)
+    for source, span in ((FIRST, 100), (SECOND, 300), (OTHER, 7)):
+        assert passage.snapshot_taken(source, 0.0, span) == []
+    assert passage.snapshot_taken(3, 1.0, None) == []
+    assert passage.snapshot_taken(4, 2.0, None) == [Passed((FIRST, SECOND), 2.0, 200.0)]
+    assert passage.snapshot_taken(5, 3.0, None) == [Passed((OTHER,), 3.0, 7.0)]
 
 
 def coordinator() -> CheckpointCoordinator:
@@ -56,17 +68,17 @@ def passed(actions: list[Action]) -> list[BarrierPassed]:
 def test_the_coordinator_tells_it_before_storage_is_done_and_keeps_it_in_heartbeats() -> None:
     made = coordinator()
     assert passed(made.handle(SnapshotTaken(1, 3), 11.0)) == []
-    assert passed(made.handle(SnapshotTaken(1, 4), 12.5)) == [BarrierPassed(1, (FIRST, SECOND), 2.5)]
-    assert made.heartbeat(13.0, FIRST).passed == ((1, 2.5),)
+    assert passed(made.handle(SnapshotTaken(1, 4), 12.5)) == [BarrierPassed(1, (FIRST, SECOND), 2.5, 0.0)]
+    assert made.heartbeat(13.0, FIRST).passed == ((1, 2.5, 0.0),)
     assert made.heartbeat(13.0, OTHER).passed == ()
     assert made.heartbeat(13.0).passed == ()
-    assert passed(made.handle(SnapshotTaken(1, 5), 14.0)) == [BarrierPassed(1, (OTHER,), 4.0)]
+    assert passed(made.handle(SnapshotTaken(1, 5), 14.0)) == [BarrierPassed(1, (OTHER,), 4.0, 0.0)]
 
 
 def test_an_acknowledgement_says_that_the_snapshot_was_taken() -> None:
     made = coordinator()
     made.handle(Acknowledged(1, 3), 11.0)
-    assert passed(made.handle(Acknowledged(1, 4), 12.0)) == [BarrierPassed(1, (FIRST, SECOND), 2.0)]
+    assert passed(made.handle(Acknowledged(1, 4), 12.0)) == [BarrierPassed(1, (FIRST, SECOND), 2.0, 0.0)]
     assert passed(made.handle(SnapshotTaken(1, 4), 13.0)) == []
 
 

@@ -70,6 +70,7 @@ def test_addresses_are_taken_as_the_client_takes_them(servers: str) -> None:
         ({"max_span_records": 0}, "max_span_records must be a whole number"),
         ({"max_span_bytes": 1.5}, "max_span_bytes must be a whole number"),
         ({"active_backpressure": 1}, "active_backpressure must be True or False"),
+        ({"span_window": 0}, "span_window must be True or False"),
         ({"config": []}, "config must be a dict"),
         ({"config": {"client.id": object()}}, "must be a string, number or bool"),
         ({"config": {"sasl.password": b"hunter2"}}, "must be a string, number or bool, not bytes$"),  # not the value

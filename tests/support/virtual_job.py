@@ -60,8 +60,8 @@ class Scenario:
     """Records a second that one source could emit."""
     shares: tuple[float, ...] = ()
     """What part of the rate each source has instead of all of it."""
-    fetch_over_time: Callable[[float], float] = field(default=lambda now: 1.0)
-    """Factor on the rate; 0 = nothing."""
+    fetch_over_time: Callable[[float, int], float] = field(default=lambda now, source: 1.0)
+    """Factor on the rate of a source; 0 = nothing."""
     sink_over_time: Callable[[float], float] = field(default=lambda now: 1.0)
     """Factor on the sink's rate."""
     sink_rate: float = SINK_RATE
@@ -81,6 +81,12 @@ class Scenario:
     """Share of checkpoints that fail at the sink or at `_metadata`."""
     deletion: float = 0.01
     savepoint_every: float | None = None
+
+
+def _at(counts: list[tuple[float, int]], time: float) -> int:
+    """A counter at that time."""
+    index = bisect.bisect_right(counts, (time, math.inf))
+    return counts[index - 1][1] if index else 0
 
 
 @dataclass
@@ -103,6 +109,11 @@ class Source:
     closed_since: float | None = None
     longest_closed: float = 0.0
     taken: list[int] = field(default_factory=list)
+    emitted: list[tuple[float, int]] = field(default_factory=list)
+    """Counter over time, fetch by fetch."""
+
+    def emitted_at(self, time: float) -> int:
+        return _at(self.emitted, time)
 
 
 class Job:
@@ -194,10 +205,11 @@ class Job:
                     self.triggered[n], self.kinds[n] = self.now, kind
                     for i in range(len(self.sources)):
                         self.send(i, lambda i=i, n=n, kind=kind: self.on_trigger(i, n, kind))  # type: ignore[misc]
-                case ce.BarrierPassed(n, sources, delay):
+                case ce.BarrierPassed(n, sources, delay, mean):
                     self.start_delays[n] = delay
                     for i in sources:
-                        self.send(i, lambda i=i, n=n, delay=delay: self.tell_gate(i, ge.BarrierPassed(n, delay)))  # type: ignore[misc]
+                        told = ge.BarrierPassed(n, delay, mean)
+                        self.send(i, lambda i=i, told=told: self.tell_gate(i, told))  # type: ignore[misc]
                 case ce.FinaliseCheckpoint(n):
                     failed = self.rng.random() < self.s.failing / 2
                     done = ce.FinaliseFailed(n, "disk full") if failed else ce.Finalised(n)
@@ -283,8 +295,9 @@ class Job:
         assert n > max(source.taken, default=0)
         source.taken.append(n)
         source.queue.append(("barrier", n))
+        span = source.gate.span_records
         self.tell_gate(i, ge.BarrierTaken(n, kind))
-        self.at(self.now + LATENCY, lambda: self.tell_coordinator(ce.SnapshotTaken(n, i)))
+        self.at(self.now + LATENCY, lambda: self.tell_coordinator(ce.SnapshotTaken(n, i, span)))
         self.at(self.now + self.s.storage(self.rng), lambda: self.tell_coordinator(ce.Acknowledged(n, i)))
         self.work()
 
@@ -320,7 +333,7 @@ class Job:
         allowance = source.gate.record_allowance()
         records = self.s.fetch_records if allowance is None else min(self.s.fetch_records, allowance)
         room = self.s.queue_seconds * self.s.sink_rate / len(self.sources)
-        rate = self.s.fetch_rate * self.s.fetch_over_time(self.now) * (self.s.shares[i] if self.s.shares else 1.0)
+        rate = self.s.fetch_rate * self.s.fetch_over_time(self.now, i) * (self.s.shares[i] if self.s.shares else 1.0)
         if not rate:
             self.fetch_later(i, 0.1)
             return
@@ -329,6 +342,7 @@ class Job:
         source.queue.append(("records", records))
         source.queued += records
         source.span_records += records
+        source.emitted.append((self.now, source.emitted_at(self.now) + records))
         self.fetch_later(i, records / rate)
         self.tell_gate(i, ge.Emitted(records, 100 * records))
         self.work()
@@ -399,11 +413,7 @@ class Job:
 
     def rate(self, start: float, end: float) -> float:
         """Records a second that the sink has taken in that time."""
-        return (self._processed_until(end) - self._processed_until(start)) / (end - start)
-
-    def _processed_until(self, time: float) -> int:
-        index = bisect.bisect_right(self.processed_at, (time, math.inf))
-        return self.processed_at[index - 1][1] if index else 0
+        return (_at(self.processed_at, end) - _at(self.processed_at, start)) / (end - start)
 
     def durations(self, since: float = 0.0) -> list[float]:
         """Of checkpoints triggered since then."""

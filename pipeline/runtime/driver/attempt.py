@@ -333,7 +333,7 @@ class Attempt:
             case "running":
                 self._on_running(peer, message)
             case "taken":
-                self._checkpoints.tell(events.SnapshotTaken(message["id"], peer.subtask))
+                self._checkpoints.tell(events.SnapshotTaken(message["id"], peer.subtask, message["span"]))
             case "ack":
                 self._checkpoints.acknowledge(message["id"], peer.subtask, message["snapshot"], message["statistics"])
             case "decline":

@@ -171,9 +171,9 @@ class CheckpointMaster:
         match action:
             case events.TriggerCheckpoint(id, kind, tokens, stop):
                 self._trigger(id, kind, tokens, stop, now)
-            case events.BarrierPassed(id, sources, start_delay):
+            case events.BarrierPassed(id, sources, start_delay, mean_span):
                 for subtask in sources:
-                    self._peers.send_to(subtask, "passed", id=id, start_delay=start_delay)
+                    self._peers.send_to(subtask, "passed", id=id, start_delay=start_delay, mean_span=mean_span)
             case events.EndInput():
                 self._tell_sources("end_input")
             case events.FinaliseCheckpoint(id, kind):

@@ -99,8 +99,8 @@ class Control:
     def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, statistics: dict[str, Any]) -> None:
         self._send("ack", id=checkpoint_id, snapshot=snapshot.to_wire(), statistics=statistics)
 
-    def snapshot_taken(self, checkpoint_id: int) -> None:
-        self._send("taken", id=checkpoint_id)
+    def snapshot_taken(self, checkpoint_id: int, span: int | None) -> None:
+        self._send("taken", id=checkpoint_id, span=span)
 
     def decline(self, checkpoint_id: int, message: str, asynchronous: bool) -> None:
         self._send("decline", id=checkpoint_id, message=message, asynchronous=asynchronous)
@@ -188,7 +188,7 @@ class Control:
                 kind = CheckpointKind(message["kind"])
                 self._mailbox.post(letters.Trigger(message["id"], kind, time.monotonic(), order))
             case "passed":
-                self._mailbox.post(letters.BarrierPassed(message["id"], message["start_delay"]))
+                self._mailbox.post(letters.BarrierPassed(message["id"], message["start_delay"], message["mean_span"]))
             case "end_input":
                 self._mailbox.post(letters.EndInput())
             case "complete":
@@ -238,11 +238,11 @@ def heartbeat_to_wire(heartbeat: Heartbeat) -> dict[str, Any]:
         "in_progress": [[id, kind.value] for id, kind in heartbeat.in_progress],
         "span_scale": heartbeat.span_scale,
         "held_back": heartbeat.held_back,
-        "passed": [[id, delay] for id, delay in heartbeat.passed],
+        "passed": [list(one) for one in heartbeat.passed],
     }
 
 
 def heartbeat_from_wire(message: Message) -> Heartbeat:
     in_progress = tuple((id, CheckpointKind(kind)) for id, kind in message["in_progress"])
-    passed = tuple((id, delay) for id, delay in message["passed"])
+    passed = tuple((id, delay, mean) for id, delay, mean in message["passed"])
     return Heartbeat(in_progress, message["span_scale"], message["held_back"], passed)

@@ -36,6 +36,7 @@ class BarrierPassed:
 
     checkpoint_id: int
     start_delay: float
+    mean_span: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,8 +255,9 @@ class SourceTask(Task):
             case letters.Trigger(checkpoint_id, kind, at, order):
                 self._orders[checkpoint_id] = order
                 self._take_barrier(checkpoint_id, kind, time.monotonic() - at)
-            case letters.BarrierPassed(checkpoint_id, start_delay):
-                self._act(self._gate.handle(events.BarrierPassed(checkpoint_id, start_delay), time.monotonic()))
+            case letters.BarrierPassed(checkpoint_id, start_delay, mean_span):
+                passed = events.BarrierPassed(checkpoint_id, start_delay, mean_span)
+                self._act(self._gate.handle(passed, time.monotonic()))
             case letters.Drained():
                 self._awaits_drain = False
             case letters.EndInput():

@@ -33,8 +33,8 @@ class Acknowledger(Protocol):
 
     def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, statistics: dict[str, Any]) -> None: ...
 
-    def snapshot_taken(self, checkpoint_id: int) -> None:
-        """The synchronous part is over."""
+    def snapshot_taken(self, checkpoint_id: int, span: int | None) -> None:
+        """The synchronous part is over. `span`: of a source, records since the barrier before."""
 
     def decline(self, checkpoint_id: int, message: str, asynchronous: bool) -> None: ...
 
@@ -146,7 +146,7 @@ class TaskCheckpoints:
             files[id] = of_sink
         frozen = self._backend.freeze() if self._backend is not None else None
         figures["sync"] = time.monotonic() - started
-        self._coordinator.snapshot_taken(n)
+        self._coordinator.snapshot_taken(n, statistics.get("span_records"))
         self._pool.submit(self._write_state, pending, head, states, lists, files, frozen)
 
     def give_up(self, checkpoint_id: int, message: str) -> None:

@@ -166,8 +166,8 @@ class Master:
 
     def _on_report(self, subtask: Subtask, letter: tuple[Any, ...]) -> None:
         match letter:
-            case ("taken", n):
-                self._tell(events.SnapshotTaken(n, subtask.number))
+            case ("taken", n, span):
+                self._tell(events.SnapshotTaken(n, subtask.number, span))
             case ("acknowledged", n, state):
                 self._acks.setdefault(n, {})[subtask.number] = state
                 files = [f for of_owner in state.pending.values() for one in of_owner for f in one.files]
@@ -227,10 +227,10 @@ class Master:
                 self._draining[n] = self.drain.draining and "draining_not_marked" not in self._attempt.options.faults
                 for source in self._sources:
                     self._send(source, ("trigger", n, kind), may_be_lost=True)
-            case events.BarrierPassed(n, sources, start_delay):
+            case events.BarrierPassed(n, sources, start_delay, mean_span):
                 for source in self._sources:
                     if source.number in sources:
-                        self._send(source, ("passed", n, start_delay), may_be_lost=True)
+                        self._send(source, ("passed", n, start_delay, mean_span), may_be_lost=True)
             case events.FinaliseCheckpoint(n, kind):
                 self._finalise(n, kind)
             case events.NotifyComplete(n, kind):

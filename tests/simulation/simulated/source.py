@@ -147,6 +147,10 @@ class Source(Subtask):
             self._refilled = (now, self.gate.closed_seconds(now))
         self._act(self.gate.handle(events.BarrierTaken(n, kind), now))
 
+    @property
+    def span(self) -> int | None:
+        return self.gate.span_records
+
     def state(self, n: int) -> SubtaskState:
         offsets = dict(self.offsets)
         if "polled_counts_as_emitted" in self.options.faults:
@@ -165,8 +169,8 @@ class Source(Subtask):
                     self._act(self.gate.handle(events.ReadingBegins(), now))
                     self._refilled = (now, 0.0)
                 self._act(self.gate.handle(events.HeartbeatReceived(heartbeat), now))
-            case ("passed", n, start_delay):
-                self._act(self.gate.handle(events.BarrierPassed(n, start_delay), now))
+            case ("passed", n, start_delay, mean_span):
+                self._act(self.gate.handle(events.BarrierPassed(n, start_delay, mean_span), now))
             case ("complete", n, _):
                 self._act(self.gate.handle(events.CheckpointResolved(n, completed=True), now))
             case ("aborted", n):

@@ -128,6 +128,11 @@ class Subtask:
         channel.append(batch(channel.building))
         channel.building = []
 
+    @property
+    def span(self) -> int | None:
+        """Of a source: records since its last barrier."""
+        return None
+
     # -- snapshots ------------------------------------------------------------------------------------------------
 
     def take_snapshot(self, barrier: Barrier, unaligned: bool) -> PendingSnapshot:
@@ -147,7 +152,7 @@ class Subtask:
                 channel.append(element)
                 if barrier.alignment_timeout is not None:
                     self._turning.append((now + barrier.alignment_timeout - barrier.age, n))
-        self.attempt.report(self, ("taken", n))
+        self.attempt.report(self, ("taken", n, self.span))
         self.attempt.write(self, n)
         return snapshot
 
