@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pipeline.cli.bench_backpressure import backpressure
+from pipeline.cli.bench_options import FILE_WIDTH, json_option
 from pipeline.cli.common import ending_cleanly, log_to_stderr
 
 if TYPE_CHECKING:
@@ -16,30 +18,11 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from pipeline.bench.backpressure.tables import Table as Columns
     from pipeline.bench.delivery import Delivery
     from pipeline.bench.running_sum import Alignment
     from pipeline.bench.state import StateReport, StateResult
     from pipeline.bench.state_phases import Compression, Loop
     from pipeline.bench.throughput import Throughput
-
-
-def _to_write(_: click.Context, __: click.Parameter, file: Path | None) -> Path | None:
-    """Refused before anything is measured, rather than after."""
-    if file is not None and not file.absolute().parent.is_dir():
-        raise click.BadParameter(f"there is no folder {file.parent}")
-    return file
-
-
-_FILE_WIDTH = 160
-
-_json_option = click.option(
-    "--json",
-    "json_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    callback=_to_write,
-    help="Also write the result here.",
-)
 
 
 _bootstrap_option = click.option("--bootstrap", metavar="SERVERS", help="Use the Kafka there instead of starting one.")
@@ -68,6 +51,9 @@ def bench() -> None:
     """Measurements, in ratios within one run."""
 
 
+bench.add_command(backpressure)
+
+
 @bench.command()
 @click.option("--records", default=1_000_000, show_default=True, type=click.IntRange(min=1))
 @click.option("--parallelism", default=2, show_default=True, type=click.IntRange(1, 128))
@@ -82,7 +68,7 @@ def bench() -> None:
     help="Of the checkpoints' barriers.",
 )
 @_bootstrap_option
-@_json_option
+@json_option
 def throughput(
     records: int,
     parallelism: int,
@@ -122,7 +108,7 @@ def throughput(
 @click.option("--parallelism", default=2, show_default=True, type=click.IntRange(1, 128))
 @click.option("--rounds", default=1, show_default=True, type=click.IntRange(min=1), help="Runs of each; medians count.")
 @_bootstrap_option
-@_json_option
+@json_option
 def delivery(
     intervals: tuple[float, ...],
     records: int,
@@ -150,75 +136,6 @@ def delivery(
 
 
 @bench.command()
-@click.option("--seconds", type=click.FloatRange(min=1.0), help="How long each run is watched.  [default: 75]")
-@click.option("--interval", type=click.FloatRange(min=0.1), help="Seconds between checkpoints.  [default: 2]")
-@click.option("--only", "names", multiple=True, metavar="NAME", help="Only this run; may be given several times.")
-@click.option(
-    "--original",
-    is_flag=True,
-    help="The experiment that began it: every 10 s, two at once, timeout 5 min, no failure tolerated, large queues; "
-    "until 10 checkpoints have completed, 20 min a run at most.",
-)
-@_json_option
-@click.option(
-    "--plot",
-    "plot_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    callback=_to_write,
-    help="Draw fetch rates and checkpoints over time here, as PNG or SVG by its suffix (needs weir-streams[plot]).",
-)
-@click.option("--markdown", is_flag=True, help="Print the tables as Markdown, and nothing else to standard output.")
-def backpressure(
-    seconds: float | None,
-    interval: float | None,
-    names: tuple[str, ...],
-    original: bool,
-    json_file: Path | None,
-    plot_file: Path | None,
-    markdown: bool,
-) -> None:
-    """Checkpoints of a job that does 1 % of what its source could give.
-
-    Two source subtasks, two slow operator subtasks (2 ms a record), keyed; each run with other barriers, gate and
-    buffers. docs/backpressure.md explains the tables.
-    """
-    from rich.console import Console
-
-    from pipeline.bench.backpressure import plot, variants
-    from pipeline.bench.backpressure.run import measure
-    from pipeline.bench.backpressure.tables import tables, to_markdown
-    from pipeline.bench.errors import BenchFailed
-
-    if plot_file is not None and plot_file.suffix.lower() not in plot.SUFFIXES:
-        raise click.BadParameter(f"must end in {' or '.join(plot.SUFFIXES)}, not {plot_file.name}", param_hint="--plot")
-    chosen = (variants.original if original else variants.standard)(seconds, interval)
-    try:
-        chosen = chosen.only(names)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--only") from error
-    log_to_stderr("WARNING")
-    progress = Console(stderr=True)
-    with ending_cleanly():
-        try:
-            if plot_file is not None:
-                plot.check_plottable()
-            result = measure(chosen, lambda text: progress.print(text, highlight=False, markup=False))
-        except BenchFailed as error:
-            raise click.ClickException(str(error)) from error
-    if json_file is not None:
-        json_file.write_text(result.to_json() + "\n")
-    if plot_file is not None:
-        plot.plot(result, plot_file)
-    if markdown:
-        click.echo(to_markdown(result))
-        return
-    # A file has no width of its own, and a narrow one would break up every cell.
-    console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
-    for table in tables(result):
-        console.print(_as_rich(table))
-
-
-@bench.command()
 @click.option(
     "--mib",
     "sizes",
@@ -241,7 +158,7 @@ def backpressure(
     type=click.Path(file_okay=False, exists=True),
     help="Where the checkpoints go for the while.  [default: the temporary directory]",
 )
-@_json_option
+@json_option
 def state(
     sizes: tuple[int, ...], value_bytes: int, compression: Compression, folder: str | None, json_file: Path | None
 ) -> None:
@@ -263,7 +180,7 @@ def state(
             result = measure(options, lambda text: progress.print(text, highlight=False))
         except BenchFailed as error:
             raise click.ClickException(str(error)) from error
-    console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
+    console = Console() if sys.stdout.isatty() else Console(width=FILE_WIDTH)
     console.print(_state_table(result))
     if json_file is not None:
         json_file.write_text(result.to_json() + "\n")
@@ -323,17 +240,6 @@ def _stop(loop: Loop) -> str:
 
 def _mib(size: int) -> str:
     return f"{size / (1 << 20):,.0f} MiB"
-
-
-def _as_rich(table: Columns) -> Table:
-    from rich.table import Table
-
-    drawn = Table(title=table.title, title_justify="left")
-    for i, column in enumerate(table.columns):
-        drawn.add_column(column, justify="right" if i and not table.words else "left")
-    for row in table.rows:
-        drawn.add_row(*row)
-    return drawn
 
 
 def _table(result: Throughput) -> Table:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import signal
 import subprocess
@@ -12,58 +11,30 @@ import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import orjson
 import psutil
 import pytest
+from bench_results import checkpoint, run_of, sample
 from click.testing import CliRunner, Result
 
 from checkpoint.coordination.coordinator import JOB_ENDING
 from pipeline.bench.backpressure.counters import Counters
 from pipeline.bench.backpressure.job import record
 from pipeline.bench.backpressure.plot import plot
-from pipeline.bench.backpressure.results import Checkpoint, Cost, Run, Sample, Spread, Summary, rates, summarise
+from pipeline.bench.backpressure.rates import rates
 from pipeline.bench.backpressure.results import Result as Measured
+from pipeline.bench.backpressure.results import Run, Spread, Summary, summarise
 from pipeline.bench.backpressure.run import measure
+from pipeline.bench.backpressure.scenarios import scenarios
 from pipeline.bench.backpressure.tables import tables, to_markdown
 from pipeline.bench.backpressure.variants import Experiment, Settings, Variant, original, standard
 from pipeline.bench.errors import BenchFailed
 from pipeline.bench.memory import MemoryMeter
 from pipeline.cli import main
-from pipeline.runtime.driver.checkpoint_stats import ATTEMPT_ENDED, CheckpointStats, SubtaskStats
+from pipeline.runtime.driver.checkpoint_stats import ATTEMPT_ENDED
 
 WEIR = [sys.executable, "-c", "from pipeline.cli import main; main(prog_name='weir')", "bench", "backpressure"]
-SOURCE = SubtaskStats(
-    name="records[0]",
-    acknowledged_after=0.1,
-    start_delay=0.0,
-    alignment=0.0,
-    sync=0.0,
-    async_=0.0,
-    size=0,
-    span_records=10,
-    span_bytes=1_100,
-    in_flight_records=0,
-    in_flight_bytes=0,
-    unaligned=False,
-)
-
-
-def checkpoint(at: float, age: float, status: Any = "completed", **stats: Any) -> Checkpoint:
-    row = CheckpointStats(1, status, "checkpoint", 0.0, subtasks=(SOURCE,), **stats)
-    return Checkpoint(at, age, row)
-
-
-def sample(at: float, fetched: int = 0, processed: int = 0, queued: int = 0, closed_ms: float = 0.0) -> Sample:
-    return Sample(at, fetched, processed, queued, closed_ms, 0)
-
-
-def run_of(checkpoints: list[Checkpoint], samples: list[Sample], variant: Variant | None = None, **changes: Any) -> Run:
-    summary = summarise(checkpoints, samples, 2.0)
-    cost = Cost(150 << 20, 280 << 20, 100 << 20, 800 << 20, 3, 2.4, 71.6)
-    run = Run(variant or Variant("one"), 10.0, None, summary, cost, tuple(checkpoints), tuple(samples))
-    return replace(run, **changes)
 
 
 # -- figures ----------------------------------------------------------------------------------------------------------
@@ -113,8 +84,14 @@ def test_throughput_leaves_out_the_warm_up_and_queues_and_the_gate_do_not() -> N
 def test_nothing_seen_gives_no_figures() -> None:
     nothing = Spread(None, None, None)
     assert summarise([], [], 2.0) == Summary(
-        0, 0, 0, None, 0, nothing, nothing, nothing, nothing, nothing, nothing, nothing, None, None, 0, 0.0
+        0, 0, 0, None, 0, nothing, nothing, nothing, nothing, nothing, nothing, nothing, None, None, 0, 0.0, None, None
     )
+
+
+def test_the_window_is_told_as_it_ends_and_at_its_largest() -> None:
+    samples = [sample(0.0), sample(0.5, window=1_000), sample(1.0, window=8_000), sample(1.5, window=2_000)]
+    summary = summarise([], samples, 0.0)
+    assert (summary.window_end, summary.window_max) == (2_000, 8_000)
 
 
 def test_rates_are_taken_over_about_a_second() -> None:
@@ -130,6 +107,18 @@ def test_counters_grow_evenly_between_reports() -> None:
     counters.report("b", 1.5, 30)
     assert [counters.total(at) for at in (0.0, 0.5, 1.0, 1.5, 9.0)] == [0, 60, 120, 230, 330]
     assert counters.known_until == 1.5
+
+
+def test_counters_of_a_restarted_job_go_on_from_what_was_counted() -> None:
+    counters = Counters()
+    counters.report("a", 1.0, 100)
+    counters.report("b", 2.0, 50)
+    counters.begin_again(4.0)
+    assert counters.known_until == 4.0
+    counters.report("a", 5.0, 10)
+    counters.report("c", 6.0, 20)  # there was none of that name before, and "b" is gone
+    assert counters.known_until == 5.0
+    assert [counters.total(at) for at in (1.0, 3.0, 4.0, 5.0, 6.0)] == [125, 150, 150, 170, 180]
 
 
 def test_memory_is_each_groups_largest_process_and_the_most_of_all() -> None:
@@ -153,7 +142,7 @@ def test_settings_warm_up_is_two_intervals() -> None:
     assert Settings(0.5, 60.0, 1, 0, 10.0).warm_up == 1.0
 
 
-@pytest.mark.parametrize("experiment", [standard(), original()])
+@pytest.mark.parametrize("experiment", [standard(), original(), scenarios()])
 def test_runs_differ_in_name_and_settings(experiment: Experiment) -> None:
     variants = experiment.variants
     assert len({v.name for v in variants}) == len(variants)
@@ -166,15 +155,16 @@ def test_the_original_experiment_has_its_settings() -> None:
     settings = original().settings
     assert (settings.interval, settings.timeout, settings.max_concurrent) == (10, 300, 2)
     assert (settings.tolerable_failures, settings.enough) == (0, 10)
-    assert [variant.gate for variant in original().variants] == [False, True, True]
-    assert original().variants[-1].max_span_records == 5_000
+    gates = [(variant.gate, variant.window, variant.max_span_records) for variant in original().variants]
+    assert gates[1:] == [(True, False, None), (True, False, 5_000), (True, True, None)]
+    assert gates[0][0] is False
 
 
 def test_a_run_that_cannot_be_is_refused_before_any_starts() -> None:
     said: list[str] = []
     experiment = Experiment(standard().settings, (Variant("fine"), Variant("odd", alignment="sideways")))
     with pytest.raises(BenchFailed, match="odd can't run: alignment"):
-        measure(experiment, said.append)
+        measure(experiment, said.append, lambda _: None)
     assert said == []
 
 
@@ -190,7 +180,7 @@ def cells(runs: list[Run], title: str) -> list[dict[str, str]]:
 def test_tables_say_what_each_run_is() -> None:
     aligned, timeout = (
         Variant("a", gate=False, buffers={"debloat": False}),
-        Variant("t", 0.5, max_span_records=1_000, delay=0.0, rate=10_000.0),
+        Variant("t", 0.5, window=False, max_span_records=1_000, delay=0.0, rate=10_000.0),
     )
     assert cells([run_of([], [], aligned), run_of([], [], timeout)], "Runs: a checkpoint every 2 s, 1 at a time") == [
         {
@@ -204,7 +194,7 @@ def test_tables_say_what_each_run_is() -> None:
         {
             "run": "t",
             "barriers": "aligned, unaligned after 0.5 s",
-            "gate": "on, ≤ 1,000 records",
+            "gate": "by time, ≤ 1,000 records",
             "buffers": "debloated",
             "operators": "fast",
             "source could do": "10,000 records/s",
@@ -229,9 +219,20 @@ def test_figures_have_units() -> None:
     done = checkpoint(
         3.0, 1.234, span_records=2_000, span_bytes=220_000, in_flight_bytes=900, in_flight_records=7, size=3 << 20
     )
-    run = run_of([done], [sample(2.0), sample(4.0, 3_000, 2_000, 50_000)])
+    run = run_of([done], [sample(2.0, window=12_000), sample(4.0, 3_000, 2_000, 50_000, window=9_000)])
     (held,) = cells([run], "Checkpoints: span")
-    assert list(held.values()) == ["one", "2,000", "2,000", "215 KiB", "7", "900 B", "900 B", "3.0 MiB"]
+    assert list(held.values()) == [
+        "one",
+        "2,000",
+        "2,000",
+        "215 KiB",
+        "7",
+        "900 B",
+        "900 B",
+        "3.0 MiB",
+        "9,000",
+        "12,000",
+    ]
     (job,) = cells([run], "The job")
     assert list(job.values())[1:5] == ["1,000", "1,500", "49 KiB", "0 %"]
     assert list(job.values())[5:] == ["150 MiB", "280 MiB", "100 MiB", "800 MiB", "3 ms", "2 ms", "72 ms"]
@@ -252,7 +253,8 @@ def test_a_plot_is_written_in_the_format_of_its_suffix(tmp_path: Path, suffix: s
         checkpoint(5.0, 1.0, "in_progress"),
     ]
     target = tmp_path / f"plot{suffix}"
-    plot(Measured(standard().settings, (run_of(rows, [sample(0.0), sample(1.0, 50)]), run_of([], []))), target)
+    runs = (run_of(rows, [sample(0.0), sample(1.0, 50, window=1_000)]), run_of([], []))
+    plot(Measured(standard().settings, runs), target)
     assert target.read_bytes().startswith(magic)
 
 
@@ -268,6 +270,7 @@ def test_an_unknown_run_is_refused_with_those_there_are() -> None:
     assert result.exit_code == 2
     assert all(name in result.output for name in ("nonsense", "healthy", "unaligned-gate"))
     assert "original-gate" in invoke("--original", "--only", "healthy").output
+    assert "slow-storage" in invoke("--scenarios", "--only", "healthy").output
 
 
 def test_files_that_cannot_be_written_are_refused_before_anything_runs(tmp_path: Path) -> None:
@@ -289,41 +292,6 @@ def test_without_matplotlib_a_plot_is_refused_with_what_to_install(
     result = invoke("--only", "healthy", "--plot", str(tmp_path / "plot.png"))
     assert result.exit_code == 1
     assert "pip install 'weir-streams[plot]'" in result.output
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(120)
-def test_a_short_run_gives_tables_json_and_a_plot(tmp_path: Path) -> None:
-    written, drawn = tmp_path / "result.json", tmp_path / "plot.svg"
-    arguments = ["--only", "aligned-gate", "--seconds", "5", "--interval", "0.5", "--markdown"]
-    done = subprocess.run(
-        [*WEIR, *arguments, "--json", str(written), "--plot", str(drawn)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=110,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("**Runs: a checkpoint every 0.5 s")
-    assert done.stdout.count("\n| aligned-gate |") == 4
-    assert drawn.stat().st_size > 0
-
-    result = json.loads(written.read_text())
-    assert result["settings"]["interval"] == 0.5
-    (run,) = result["runs"]
-    assert (run["variant"]["name"], run["failure"]) == ("aligned-gate", None)
-    summary, checkpoints, samples = run["summary"], run["checkpoints"], run["samples"]
-    assert summary["completed"] == sum(one["stats"]["status"] == "completed" for one in checkpoints) >= 1
-    assert summary["failed"] == 0
-    assert {subtask["name"] for subtask in checkpoints[0]["stats"]["subtasks"]} == {
-        *("records[0]", "records[1]"),
-        *("slow → dropped[0]", "slow → dropped[1]"),
-    }
-    # Two operators at 2 ms a record do at most 1000 a second; the source is always ahead of them.
-    assert 0 < summary["records_per_s"] <= 1_000
-    assert samples[-1]["fetched"] > samples[-1]["processed"] > 0
-    assert all(run["cost"][f"{group}_bytes"] > 1 << 20 for group in ("driver", "jvm", "worker", "total"))
-    assert run["cost"]["workers_gc_ms"] >= 0
 
 
 @pytest.mark.slow

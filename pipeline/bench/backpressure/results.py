@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Final, Literal
+from typing import Literal
 
 from checkpoint.coordination.coordinator import JOB_ENDING
+from pipeline.bench.backpressure.full_speed import Return
+from pipeline.bench.backpressure.rates import rates
 from pipeline.bench.backpressure.variants import Settings, Variant
 from pipeline.bench.percentiles import percentile
 from pipeline.runtime.driver.checkpoint_stats import ATTEMPT_ENDED, CheckpointStats
-
-RATE_WINDOW: Final = 1.0
-"""Seconds over which rates are taken: subtasks report twice a second, so that anything shorter jumps."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,8 @@ class Sample:
     """Of the source subtask whose gate was closed longest."""
     resident_bytes: int
     """Of driver, JVM and workers."""
+    window: int | None = None
+    """Records, of the source subtask with the largest; `None`: none has one."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,10 @@ class Summary:
     """The most in queues at any sample."""
     gate_closed: float
     """Part of the run that the gate was closed, of the source subtask where it was longest."""
+    window_end: int | None
+    """Records at the end, of the source subtask with the largest window; `None` without a window."""
+    window_max: int | None
+    """The largest at any sample."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +118,16 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class Window:
+    """The window of one source subtask when the run ended."""
+
+    subtask: str
+    records: int | None
+    change: str | None
+    """The last one and its reason."""
+
+
+@dataclass(frozen=True)
 class Run:
     variant: Variant
     seconds: float
@@ -123,6 +138,17 @@ class Run:
     cost: Cost
     checkpoints: tuple[Checkpoint, ...]
     samples: tuple[Sample, ...]
+    round: int = 1
+    """How often it had been run, with this one."""
+    windows: tuple[Window, ...] = ()
+    """Of all source subtasks; those of gates without a window are left out."""
+    returns: tuple[Return, ...] = ()
+    """In the order of time."""
+
+    @property
+    def name(self) -> str:
+        """The variant's; with the number of a later round."""
+        return self.variant.name if self.round == 1 else f"{self.variant.name} #{self.round}"
 
 
 @dataclass(frozen=True)
@@ -157,20 +183,9 @@ def summarise(checkpoints: Sequence[Checkpoint], samples: Sequence[Sample], warm
         fetched_per_s_max=max(peaks, default=None),
         queued_bytes_max=max((sample.in_flight_bytes for sample in samples), default=0),
         gate_closed=_gate_closed(samples),
+        window_end=samples[-1].window if samples else None,
+        window_max=max((sample.window for sample in samples if sample.window is not None), default=None),
     )
-
-
-def rates(counts: Sequence[tuple[float, int]], window: float = RATE_WINDOW) -> list[tuple[float, float]]:
-    """Pairs of time and counter as pairs of time and increase a second over about the `window` seconds before."""
-    found: list[tuple[float, float]] = []
-    first, least = 0, 0.8 * window  # samples jitter
-    for at, count in counts:
-        while first + 1 < len(counts) and counts[first + 1][0] <= at - least:
-            first += 1
-        then, before = counts[first]
-        if at - then >= least:
-            found.append((at, (count - before) / (at - then)))
-    return found
 
 
 def _throughput(samples: Sequence[Sample], warm_up: float) -> float | None:

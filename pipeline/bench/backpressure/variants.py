@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from itertools import groupby
+from typing import Any, Final, Literal
 
 from checkpoint.config import CheckpointConfig
+from pipeline.bench.backpressure.load import Change, Load
 from pipeline.buffers import KIB, BufferConfig
 
 PARALLELISM: Final = 2
+RESCALED: Final = 3
+"""The parallelism after a rescaling."""
 DELAY_S: Final = 0.002
 """What a slow operator sleeps for each record."""
 OPERATORS_RATE: Final = PARALLELISM / DELAY_S
@@ -21,7 +26,7 @@ TIMEOUT_ALIGNMENT: Final = 0.5
 """Seconds after which the checkpoints of `timeout` runs turn unaligned."""
 _FIXED: Final = {"max_bytes": 384 * KIB, "frame_bytes": 32 * KIB, "debloat": False}
 """What Apache Flink's defaults give a subtask with two input channels: twelve buffers of 32 KiB."""
-_LARGE: Final = {"debloat": False}
+LARGE: Final = {"debloat": False}
 """Weir's bounds without debloating: 8 MiB a subtask, so that what is queued takes minutes, as in the original."""
 
 
@@ -34,7 +39,7 @@ class Settings:
     max_concurrent: int
     tolerable_failures: int
     seconds: float
-    """How long a run is watched at most, from the moment that all subtasks run."""
+    """How long a run is watched at most, from the moment that all subtasks run; runs may have times of their own."""
     enough: int | None = None
     """End a run when so many checkpoints have completed; `None` = never before `seconds`."""
 
@@ -45,18 +50,47 @@ class Settings:
 
 
 @dataclass(frozen=True)
+class Interruption:
+    """What happens to the job on the way."""
+
+    kind: Literal["restart", "rescale"]
+    """A worker is killed, and the job goes on from its newest checkpoint; or it is stopped with a savepoint and started
+    from that with `RESCALED` subtasks a step."""
+    at: float
+    """Seconds since all subtasks run."""
+
+
+@dataclass(frozen=True)
 class Variant:
     """One run."""
 
     name: str
     alignment: str | float = "aligned"
     gate: bool = True
+    window: bool = True
+    """Whether the gate has a learned window for each source subtask; `False` = it closes by time, and by the limit."""
     max_span_records: int | None = None
-    """The gate's limit for each source subtask; `None` = by time only."""
+    """The gate's limit for each source subtask; `None` = there is none."""
+    slow_storage_span: float | None = None
+    """`CheckpointConfig.slow_storage_span`; `None` = as by default."""
     buffers: dict[str, Any] = field(default_factory=dict)
     """Options of `BufferConfig`."""
     delay: float = DELAY_S
     rate: float = SOURCE_RATE
+    change: Change | None = None
+    shares: tuple[int, ...] = ()
+    """How the records are dealt to the source subtasks, in parts; `()` = evenly, to `PARALLELISM` of them."""
+    storage_delay: float = 0.0
+    """Seconds that each subtask's writing takes in each checkpoint, beside its work."""
+    interruption: Interruption | None = None
+    seconds: float | None = None
+    """How long it is watched, beside an interruption; `None` = as the settings say."""
+    group: str = ""
+    """Runs of the same group, one behind the other, differ only in the gate, and are compared with the one without."""
+
+    @property
+    def load(self) -> Load:
+        return Load(self.rate, self.delay, self.change)
 
     @property
     def buffer_config(self) -> BufferConfig:
@@ -68,6 +102,7 @@ class Variant:
             ValueError: an option has a value that it can't have.
         """
         alignment: Any = self.alignment
+        gate: dict[str, Any] = {} if self.slow_storage_span is None else {"slow_storage_span": self.slow_storage_span}
         return CheckpointConfig(
             folder,
             interval=settings.interval,
@@ -75,6 +110,7 @@ class Variant:
             max_concurrent=settings.max_concurrent,
             tolerable_failures=settings.tolerable_failures,
             alignment=alignment,
+            **gate,
         )
 
 
@@ -82,21 +118,36 @@ class Variant:
 class Experiment:
     settings: Settings
     variants: tuple[Variant, ...]
+    rounds: int = 1
+    """How often each group is run."""
 
     def only(self, names: tuple[str, ...]) -> Experiment:
-        """The runs of these names, all for none.
+        """The runs of these names and groups, all for none.
 
         Raises:
             ValueError: there is no such run; the message lists those there are.
         """
         known = [variant.name for variant in self.variants]
+        groups = list(dict.fromkeys(variant.group for variant in self.variants if variant.group not in ("", *known)))
         for name in names:
-            if name not in known:
-                raise ValueError(f"there is no run {name!r}; there are {', '.join(known)}")
-        return replace(self, variants=tuple(v for v in self.variants if v.name in names)) if names else self
+            if name not in (*known, *groups):
+                whole = f"; of several each: {', '.join(groups)}" if groups else ""
+                raise ValueError(f"there is no run {name!r}; there are {', '.join(known)}{whole}")
+        if not names:
+            return self
+        chosen = tuple(v for v in self.variants if v.name in names or (v.group in names and v.group in groups))
+        return replace(self, variants=chosen)
+
+    def plan(self) -> Iterator[tuple[Variant, int]]:
+        """What is run one after the other, with the number of the round: the runs of a group in turn, then its next
+        round, and then the next group."""
+        for _, grouped in groupby(self.variants, key=lambda variant: variant.group):
+            variants = list(grouped)
+            for number in range(1, self.rounds + 1):
+                yield from ((variant, number) for variant in variants)
 
 
-def standard(seconds: float | None = None, interval: float | None = None) -> Experiment:
+def standard(seconds: float | None = None, interval: float | None = None, rounds: int = 1) -> Experiment:
     """An interval of 2 s, a timeout of 60 s, one checkpoint at a time, failures tolerated; 75 s a run."""
     settings = Settings(
         interval=interval or 2.0, timeout=60.0, max_concurrent=1, tolerable_failures=1_000, seconds=seconds or 75.0
@@ -108,19 +159,23 @@ def standard(seconds: float | None = None, interval: float | None = None) -> Exp
             Variant("healthy", delay=0.0, rate=HEALTHY_RATE),
             Variant("healthy-unaligned", "unaligned", delay=0.0, rate=HEALTHY_RATE),
             Variant("aligned-fixed", gate=False, buffers=_FIXED),
-            Variant("aligned-fixed-gate", buffers=_FIXED),
-            Variant("aligned-fixed-gate-limit", max_span_records=limit, buffers=_FIXED),
+            Variant("aligned-fixed-gate", window=False, buffers=_FIXED),
+            Variant("aligned-fixed-gate-limit", window=False, max_span_records=limit, buffers=_FIXED),
+            Variant("aligned-fixed-window", buffers=_FIXED),
             Variant("aligned", gate=False),
-            Variant("aligned-gate"),
-            Variant("timeout-gate", TIMEOUT_ALIGNMENT),
+            Variant("aligned-gate", window=False),
+            Variant("timeout-gate", TIMEOUT_ALIGNMENT, window=False),
+            Variant("timeout-window", TIMEOUT_ALIGNMENT),
             Variant("unaligned-fixed", "unaligned", gate=False, buffers=_FIXED),
             Variant("unaligned", "unaligned", gate=False),
-            Variant("unaligned-gate", "unaligned"),
+            Variant("unaligned-gate", "unaligned", window=False),
+            Variant("unaligned-window", "unaligned"),
         ),
+        rounds,
     )
 
 
-def original(seconds: float | None = None, interval: float | None = None) -> Experiment:
+def original(seconds: float | None = None, interval: float | None = None, rounds: int = 1) -> Experiment:
     """The experiment that began it: two checkpoints at a time, every 10 s, a timeout of 5 min, no failure tolerated,
     and queues that take minutes; until ten checkpoints have completed, 20 min at most."""
     settings = Settings(
@@ -131,13 +186,16 @@ def original(seconds: float | None = None, interval: float | None = None) -> Exp
         seconds=seconds or 1_200.0,
         enough=10,
     )
+    limit = _limit(settings)
     return Experiment(
         settings,
         (
-            Variant("original", gate=False, buffers=_LARGE),
-            Variant("original-gate", buffers=_LARGE),
-            Variant("original-gate-limit", max_span_records=_limit(settings), buffers=_LARGE),
+            Variant("original", gate=False, buffers=LARGE, group="original"),
+            Variant("original-gate", window=False, buffers=LARGE, group="original"),
+            Variant("original-gate-limit", window=False, max_span_records=limit, buffers=LARGE, group="original"),
+            Variant("original-window", buffers=LARGE, group="original"),
         ),
+        rounds,
     )
 
 
