@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     "--original",
     is_flag=True,
     help="The experiment that began it: every 10 s, two at once, timeout 5 min, no failure tolerated, large queues; "
-    "until 10 checkpoints have completed, 20 min a run at most.",
+    "until 10 checkpoints have completed, 5 min a run at least and 20 at most.",
 )
 @click.option(
     "--scenarios",

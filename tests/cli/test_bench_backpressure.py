@@ -154,7 +154,7 @@ def test_runs_differ_in_name_and_settings(experiment: Experiment) -> None:
 def test_the_original_experiment_has_its_settings() -> None:
     settings = original().settings
     assert (settings.interval, settings.timeout, settings.max_concurrent) == (10, 300, 2)
-    assert (settings.tolerable_failures, settings.enough) == (0, 10)
+    assert (settings.tolerable_failures, settings.enough, settings.least) == (0, 10, 300)
     gates = [(variant.gate, variant.window, variant.max_span_records) for variant in original().variants]
     assert gates[1:] == [(True, False, None), (True, False, 5_000), (True, True, None)]
     assert gates[0][0] is False

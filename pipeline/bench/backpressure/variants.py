@@ -42,6 +42,8 @@ class Settings:
     """How long a run is watched at most, from the moment that all subtasks run; runs may have times of their own."""
     enough: int | None = None
     """End a run when so many checkpoints have completed; `None` = never before `seconds`."""
+    least: float = 0.0
+    """Seconds that a run is watched at least, however many have completed: for rates that can be compared."""
 
     @property
     def warm_up(self) -> float:
@@ -177,7 +179,7 @@ def standard(seconds: float | None = None, interval: float | None = None, rounds
 
 def original(seconds: float | None = None, interval: float | None = None, rounds: int = 1) -> Experiment:
     """The experiment that began it: two checkpoints at a time, every 10 s, a timeout of 5 min, no failure tolerated,
-    and queues that take minutes; until ten checkpoints have completed, 20 min at most."""
+    and queues that take minutes; until ten checkpoints have completed, 5 min at least and 20 at most."""
     settings = Settings(
         interval=interval or 10.0,
         timeout=300.0,
@@ -185,6 +187,7 @@ def original(seconds: float | None = None, interval: float | None = None, rounds
         tolerable_failures=0,
         seconds=seconds or 1_200.0,
         enough=10,
+        least=300.0,
     )
     limit = _limit(settings)
     return Experiment(

@@ -62,7 +62,7 @@ class Watch:
         self._began = self._since = self._await_running()
         jvm_gc, driver_gc = jvm_gc_ms(), self._gc_time.seconds
         next_sample = now = self._began
-        while not self._over(now - self._began) and not self._ended() and not self._enough():
+        while not self._over(now - self._began) and not self._ended() and not self._enough(now):
             self._look(now - self._began)
             if now >= next_sample:
                 next_sample = max(now, next_sample + _SAMPLE_S)
@@ -117,8 +117,8 @@ class Watch:
     def _ended(self) -> bool:
         return self._handle.status in ("finished", "failed", "cancelled")
 
-    def _enough(self) -> bool:
-        if self._settings.enough is None:
+    def _enough(self, now: float) -> bool:
+        if self._settings.enough is None or now - self._began < self._settings.least:
             return False
         return sum(row.status == "completed" for row in self._handle.checkpoints()) >= self._settings.enough
 
