@@ -87,7 +87,7 @@ def backpressure(
     """Checkpoints of a job that does 1 % of what its source could give.
 
     Two source subtasks, two slow operator subtasks (2 ms a record), keyed; each run with other barriers, gate and
-    buffers. docs/backpressure.md explains the tables. The file of --json is written anew after each run.
+    buffers. docs/backpressure-measured.md explains the tables. The file of --json is written anew after each run.
     """
     from rich.console import Console
 
