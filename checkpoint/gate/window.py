@@ -43,6 +43,8 @@ _PACE_STEP = 0.25
 """By which part the pace without a barrier under way is above or below what was drained…"""
 _PACE_QUEUE = 0.25
 """…but so that the queues change by that part of H at most."""
+_LEAST_SECONDS = 0.05
+"""Rates are taken over so long at least; only at the start it could be less."""
 _CHANGED = 1.2
 """Spans of two slow barriers that differ by less than that factor tell nothing of what the window costs."""
 _STEEP, _TOO_STEEP = 0.5, 1.25
@@ -167,7 +169,7 @@ class Window:
             self._drained.popleft()
         since, before = self._drained[0]
         self._drained.append((now, position))
-        return (position - before) / max(least if now - since < least else now - since, 1e-3)
+        return (position - before) / max(now - since, _LEAST_SECONDS)
 
     def _learn(self, checkpoint_id: int, taken: _Taken, delay: float, mean_span: float, rate: float) -> None:
         horizon = self._horizon

@@ -101,6 +101,19 @@ def test_only_the_newest_are_kept() -> None:
     assert (len(rows), rows[0].id) == (checkpoint_stats._KEPT, 11)
 
 
+def test_a_checkpoint_that_a_newer_one_has_subsumed_has_not_failed() -> None:
+    history = CheckpointHistory()
+    for id in (1, 2):
+        history.triggered(id, CheckpointKind.CHECKPOINT, 0.0)
+    history.subsumed(1, 1.0)
+    history.completed(2, 1.0)
+    assert [(row.status, row.failure, row.duration) for row in history.rows()] == [
+        ("subsumed", None, 1.0),
+        ("completed", None, 1.0),
+    ]
+    assert (history.completed_count, history.failed_count) == (1, 0)
+
+
 def test_rows_are_a_copy() -> None:
     history = CheckpointHistory()
     history.triggered(1, CheckpointKind.CHECKPOINT, 0.0)

@@ -44,7 +44,7 @@ class Checkpoint:
     stats: CheckpointStats
 
     @property
-    def outcome(self) -> Literal["completed", "failed", "in_progress"]:
+    def outcome(self) -> Literal["completed", "failed", "subsumed", "in_progress"]:
         """One that the end of a failing job cut short has not failed on its own account."""
         return "in_progress" if self.stats.failure in (JOB_ENDING, ATTEMPT_ENDED) else self.stats.status
 

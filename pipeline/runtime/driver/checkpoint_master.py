@@ -244,7 +244,10 @@ class CheckpointMaster:
     def _abort(self, id: int, reason: FailureReason, text: str, now: float) -> None:
         if not reason.tolerated:
             _LOG.warning("job %s: checkpoint %d failed: %s", self._c.spec.pipeline, id, text)
-        self._c.history.failed(id, text, now)
+        if reason is FailureReason.SUBSUMED:
+            self._c.history.subsumed(id, now)
+        else:
+            self._c.history.failed(id, text, now)
         self._peers.broadcast("aborted", id=id)
         self.send_heartbeat()
         acknowledged = list(self._forget(id))

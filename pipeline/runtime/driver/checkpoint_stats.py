@@ -51,12 +51,13 @@ class CheckpointStats:
     """One checkpoint. Durations are seconds; those of subtasks are the largest of any."""
 
     id: int
-    status: Literal["in_progress", "completed", "failed"]
+    status: Literal["in_progress", "completed", "failed", "subsumed"]
+    """`"subsumed"`: a newer one was complete first, so that nobody needs it any more. That is no failure."""
     kind: str
     trigger_time: float
     """Seconds since 1970."""
     duration: float | None = None
-    """From the trigger to durable `_metadata`, or to the failure; `None` while in progress."""
+    """From the trigger to durable `_metadata`, or to its end otherwise; `None` while in progress."""
     start_delay: float = 0.0
     alignment: float = 0.0
     sync: float = 0.0
@@ -170,6 +171,9 @@ class CheckpointHistory:
     def failed(self, id: int, reason: str, now: float) -> None:
         self._end(id, "failed", reason, now)
 
+    def subsumed(self, id: int, now: float) -> None:
+        self._end(id, "subsumed", None, now)
+
     def attempt_ended(self, now: float) -> None:
         """Nothing of the attempt is in progress any more."""
         for id, row in list(self._rows.items()):
@@ -180,7 +184,9 @@ class CheckpointHistory:
         """Seconds since its trigger."""
         return now - self._triggered.get(id, now)
 
-    def _end(self, id: int, status: Literal["completed", "failed"], failure: str | None, now: float) -> None:
+    def _end(
+        self, id: int, status: Literal["completed", "failed", "subsumed"], failure: str | None, now: float
+    ) -> None:
         row = self._rows.get(id)
         if row is None or row.status != "in_progress":
             return
