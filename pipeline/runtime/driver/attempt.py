@@ -67,7 +67,8 @@ class Attempt:
         self._plan = context.plan
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._progress = progress
-        self._peers = Peers(context.plan, self._on_lost)
+        # By way of the inbox: what the peer said before it went comes first.
+        self._peers = Peers(context.plan, lambda connection, reason: self._inbox.put(("lost", connection, reason)))
         self._arriving: dict[ControlConnection, str] = {}
         """Processes that have connected and are not ready yet, by how they call themselves."""
         self._limits = context.spec.limits
@@ -163,7 +164,8 @@ class Attempt:
             self._checkpoints.tell(events.Tick())
             if now >= next_heartbeat:
                 next_heartbeat = now + self._limits.pace
-                self._checkpoints.send_heartbeat()
+                if not self._finishing:  # else they leave, one sooner than another
+                    self._checkpoints.send_heartbeat()
                 self._look_for_life(now)
             wake = [next_heartbeat]
             wake += [t for t in (self._checkpoints.next_deadline(now), self._cause.due_at) if t is not None]
