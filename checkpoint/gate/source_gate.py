@@ -11,6 +11,8 @@ holds the next one back, the time is `slow_storage_span`, and beyond its window 
 
 from __future__ import annotations
 
+import math
+
 from checkpoint.coordination.coordinator_events import CheckpointKind, Heartbeat
 from checkpoint.gate.gate_events import (
     Action,
@@ -34,7 +36,7 @@ _ASK_AT = 0.8
 """Part of a window or limit at which the source asks for the next checkpoint."""
 _LEAST_SECONDS = 0.1
 """A gate that opens since time has passed stays open for what the pace gives in so many seconds, at least."""
-_ROUNDING = 1e-9
+_ROUNDING = 1e-6
 """Seconds by which sums of clock differences may miss a deadline."""
 
 
@@ -142,8 +144,8 @@ class SourceGate:
         window, left = self._window, self._time_left()
         if window is None or not window.pace or left is None or left <= _ROUNDING or self._hard_limit():
             return None
-        seconds = (self._span_records / self._scale + self._least()) / window.pace
-        return max(now, self._span_start + seconds)
+        records = math.ceil((self._span_records + self._least()) / self._scale)
+        return max(now, self._span_start + records / window.pace + _ROUNDING)
 
     # -- events ---------------------------------------------------------------------------------------------------
 

@@ -90,7 +90,7 @@ class Window:
         """Records a second, the most that was drained since a barrier last passed slowly."""
         self._pace = 1.0
         self._slow: tuple[int, float] | None = None
-        """Span and rate of the newest barrier, if it passed too slowly."""
+        """Span and rate, neither 0, of the newest barrier, if it passed too slowly."""
 
     # -- what can be read -----------------------------------------------------------------------------------------
 
@@ -215,6 +215,6 @@ class Window:
 def _elasticity(before: tuple[int, float], after: tuple[int, float]) -> float:
     """By which power of the span the rate has changed; 0 where the spans are too much alike to tell."""
     spans = math.log(after[0] / before[0])
-    if abs(spans) < math.log(_CHANGED) or not (before[1] and after[1]):
+    if abs(spans) < math.log(_CHANGED):
         return 0.0
     return math.log(after[1] / before[1]) / spans

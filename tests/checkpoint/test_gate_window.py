@@ -115,8 +115,11 @@ def test_sources_come_to_share_operators_evenly(span: int, mean: float, delay: f
 
 def test_a_slow_barrier_without_records_in_front_changes_nothing() -> None:
     window = Window(options(first_window=7), 0.0)
-    passed(window, 1, 0, 10.0, 20.0)
-    assert window.records == 7
+    passed(window, 1, 7, 1.0, 0.1)
+    passed(window, 2, 0, 10.0, 20.0)
+    assert window.records == 14
+    passed(window, 3, 20, 40.0, 20.0)
+    assert window.records == 6
 
 
 def test_where_less_only_costs_throughput_it_does_not_shrink_on() -> None:
@@ -128,6 +131,32 @@ def test_where_less_only_costs_throughput_it_does_not_shrink_on() -> None:
         now += 20.0
     assert min(drained) >= 10_000 / 2.5
     assert sum(drained) / len(drained) >= 0.7 * 10_000
+
+
+@pytest.mark.parametrize(
+    ("span", "delay", "after"),
+    [
+        (900, 20.0, 450),  # a rate of 45 after 50: too much alike to tell
+        (500, 11.0, 454),  # of 45 with half of the span: the queues are it
+        (200, 20.0, 500),  # of 10, but it had less to emit than it might
+        (500, 20.0, 625),  # of 25: the rate goes with the span
+    ],
+)
+def test_what_the_second_of_two_slow_barriers_tells(span: int, delay: float, after: int) -> None:
+    window = Window(options(), 0.0)
+    passed(window, 1, 1_000, 0.0, 20.0)
+    assert window.records == 500
+    passed(window, 2, span, 20.0, delay)
+    assert window.records == after
+
+
+def test_two_slow_barriers_with_a_quick_one_in_between_are_not_compared() -> None:
+    window = Window(options(first_window=8_000), 0.0)
+    passed(window, 1, 8_000, 0.0, 20.0)
+    passed(window, 2, 4_000, 21.0, 1.0)
+    assert window.records == 5_000
+    passed(window, 3, 5_000, 23.0, 19.0)  # 250 a second after 400
+    assert window.records == 2_500
 
 
 def test_operators_that_slow_down_shrink_it_however_steeply() -> None:
@@ -172,6 +201,19 @@ def test_the_most_that_was_drained_counts_until_a_barrier_passes_slowly() -> Non
     assert window.pace == quick
     passed(window, 3, 10, 60.0, 6.0)
     assert window.pace == pytest.approx(10 / 15.9)
+
+
+def test_time_before_reading_begins_does_not_count() -> None:
+    window = Window(options(), 0.0)
+    window.begin(100.0)
+    passed(window, 1, 1_000, 101.0, 11.0)
+    assert window.pace == pytest.approx(0.75 * 1_000 / 12.0)
+
+
+def test_a_moment_makes_no_rate() -> None:
+    window = Window(options(), 0.0)
+    passed(window, 1, 1_000, 0.1, 0.1)
+    assert window.pace == pytest.approx(2 * 1_000 / 0.5)
 
 
 def test_messages_that_arrive_at_one_time_make_no_rate() -> None:
@@ -311,6 +353,26 @@ def test_a_gate_closed_by_its_window_opens_at_the_pace_once_the_barrier_has_pass
     allowance = gate.record_allowance()
     assert allowance is not None
     assert 100 <= allowance <= 150, "a tenth of a second's worth at least, so that it doesn't flutter"
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.5, 1 / 128])
+@pytest.mark.parametrize("start", [0.0, 1_234_567.89])
+def test_it_opens_at_its_deadline_however_numbers_round(start: float, scale: float) -> None:
+    gate, now = SourceGate(options(max_concurrent=1), start), start + 0.7
+    gate.handle(Emitted(777, 0), now)
+    gate.handle(BarrierTaken(1, CHECKPOINT), now)
+    gate.handle(BarrierPassed(1, 0.3), now + 0.3)
+    gate.handle(HeartbeatReceived(Heartbeat((), scale, None)), now + 0.3)
+    for _ in range(20):
+        allowance = gate.record_allowance()
+        assert allowance
+        gate.handle(Emitted(allowance, 0), now + 0.3)
+        deadline = gate.next_deadline(now + 0.3)
+        assert not gate.is_open
+        assert deadline is not None
+        assert deadline > now
+        assert OpenGate() in gate.handle(Tick(), deadline)
+        now = deadline - 0.3
 
 
 def test_slow_storage_alone_closes_it_after_a_span_of_its_own() -> None:
