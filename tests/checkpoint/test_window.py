@@ -1,0 +1,226 @@
+"""The window alone: what it learns from barriers that pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from checkpoint.gate.gate_options import GateOptions
+from checkpoint.gate.window import Window
+
+
+def options(**changed: Any) -> GateOptions:
+    """H = 10 s, a window of 1,000 records at the start."""
+    return GateOptions(**{"interval": 10.0, "slow_storage_span": 60.0, **changed})
+
+
+def passed(window: Window, n: int, span: int, taken: float, delay: float, mean: float | None = None) -> None:
+    """`mean`: span of all sources; `None` = as this one's."""
+    window.barrier_taken(n, span, taken)
+    window.passed(n, delay, span if mean is None else mean, taken + delay)
+
+
+@pytest.mark.parametrize(
+    ("interval", "timeout", "first"), [(10.0, 600.0, 1_000), (2.0, 600.0, 200), (0.1, 600.0, 100), (600.0, 60.0, 3_000)]
+)
+def test_the_first_window_is_what_a_hundred_records_a_second_come_to(
+    interval: float, timeout: float, first: int
+) -> None:
+    assert Window(options(interval=interval, timeout=timeout), 0.0).records == first
+
+
+@pytest.mark.parametrize(
+    ("delay", "after"),
+    [(0.0, 2_000), (0.49, 2_000), (0.5, 1_250), (4.99, 1_250), (5.0, 1_000), (10.0, 1_000)],
+)
+def test_it_grows_by_how_quickly_a_barrier_has_passed(delay: float, after: int) -> None:
+    window = Window(options(), 0.0)
+    passed(window, 1, 1_000, 3.0, delay)
+    assert window.records == after
+
+
+@pytest.mark.parametrize(("span", "after"), [(499, 1_000), (500, 2_000), (5_000, 2_000)])
+def test_it_grows_only_if_half_of_it_was_used(span: int, after: int) -> None:
+    window = Window(options(), 0.0)
+    passed(window, 1, span, 3.0, 0.1)
+    assert window.records == after
+
+
+@pytest.mark.parametrize("at_a_time", [1, 2, 4])
+def test_it_becomes_what_is_drained_in_h_shared_by_the_checkpoints_at_a_time(at_a_time: int) -> None:
+    window = Window(options(max_concurrent=at_a_time, first_window=8_000), 0.0)
+    passed(window, 1, 6_000, 10.0, 20.0)  # 200 a second
+    assert window.records == 2_000 // at_a_time
+    assert "shrank from 8,000 to" in window.change
+    assert "checkpoint 1" in window.change
+    assert "20 s" in window.change
+
+
+def test_it_never_grows_by_a_slow_barrier_and_is_one_record_at_least() -> None:
+    window = Window(options(first_window=100), 0.0)
+    passed(window, 1, 90_000, 10.0, 20.0)
+    assert window.records == 100
+    passed(window, 2, 100, 60.0, 5_000.0)
+    assert window.records == 1
+
+
+def test_a_quiet_source_does_not_pay_for_what_others_made_slow() -> None:
+    window = Window(options(), 0.0)
+    passed(window, 1, 900, 10.0, 0.1)
+    assert window.records == 2_000
+    passed(window, 2, 10, 20.0, 20.0)  # half a record a second
+    assert window.records == 1_000
+
+
+@pytest.mark.parametrize(
+    ("span", "mean", "delay", "after"),
+    [
+        (1_000, 1_251.0, 7.0, 1_250),
+        (1_000, 1_249.0, 7.0, 1_000),
+        (1_000, 834.0, 7.0, 1_000),
+        (1_000, 833.0, 7.0, 950),
+        (499, 5_000.0, 7.0, 1_000),
+        (1_000, 1_251.0, 20.0, 1_000),
+        (1_000, 1_249.0, 20.0, 345),
+    ],
+)
+def test_sources_come_to_share_operators_evenly(span: int, mean: float, delay: float, after: int) -> None:
+    """Smaller ones grow at the cost of larger ones, and don't shrink for what these did."""
+    window = Window(options(max_concurrent=1), 0.0)
+    passed(window, 1, span, 9.0, delay, mean)
+    assert window.records == pytest.approx(after, abs=1)
+
+
+def test_a_slow_barrier_without_records_in_front_changes_nothing() -> None:
+    window = Window(options(first_window=7), 0.0)
+    passed(window, 1, 7, 1.0, 0.1)
+    passed(window, 2, 0, 10.0, 20.0)
+    assert window.records == 14
+    passed(window, 3, 20, 40.0, 20.0)
+    assert window.records == 6
+
+
+def test_where_less_only_costs_throughput_it_does_not_shrink_on() -> None:
+    """An operator holds each barrier for 20 s, however much is in front."""
+    window, now, drained = Window(options(max_concurrent=1, first_window=10_000), 0.0), 0.0, []
+    for n in range(1, 40):
+        drained.append(window.records)
+        passed(window, n, window.records, now, 20.0)
+        now += 20.0
+    assert min(drained) >= 10_000 / 2.5
+    assert sum(drained) / len(drained) >= 0.7 * 10_000
+
+
+@pytest.mark.parametrize(
+    ("span", "delay", "after"),
+    [
+        (900, 20.0, 450),  # a rate of 45 after 50: too much alike to tell
+        (500, 11.0, 454),  # of 45 with half of the span: the queues are it
+        (200, 20.0, 500),  # of 10, but it had less to emit than it might
+        (500, 20.0, 625),  # of 25: the rate goes with the span
+    ],
+)
+def test_what_the_second_of_two_slow_barriers_tells(span: int, delay: float, after: int) -> None:
+    window = Window(options(), 0.0)
+    passed(window, 1, 1_000, 0.0, 20.0)
+    assert window.records == 500
+    passed(window, 2, span, 20.0, delay)
+    assert window.records == after
+
+
+def test_two_slow_barriers_with_a_quick_one_in_between_are_not_compared() -> None:
+    window = Window(options(first_window=8_000), 0.0)
+    passed(window, 1, 8_000, 0.0, 20.0)
+    passed(window, 2, 4_000, 21.0, 1.0)
+    assert window.records == 5_000
+    passed(window, 3, 5_000, 23.0, 19.0)  # 250 a second after 400
+    assert window.records == 2_500
+
+
+def test_operators_that_slow_down_shrink_it_however_steeply() -> None:
+    window, now = Window(options(first_window=100_000), 0.0), 0.0
+    for n, rate in enumerate([2_000, 400, 100, 100, 100, 100], 1):
+        span = window.records
+        passed(window, n, span, now, span / rate)
+        now += span / rate
+    assert window.records == 100 * 10
+
+
+def test_while_a_barrier_is_under_way_there_is_no_pace() -> None:
+    window = Window(options(), 0.0)
+    passed(window, 1, 1_000, 1.0, 0.1)
+    assert window.pace > 0
+    window.barrier_taken(2, 1_000, 2.0)
+    assert window.pace == 0
+    assert window.limit(100.0) == window.records
+    window.passed(2, 0.1, 1_000.0, 2.1)
+    assert window.limit(100.0) > window.records
+
+
+@pytest.mark.parametrize(
+    ("delay", "seconds", "factor"),
+    [(0.1, 1.0, 2.0), (1.0, 1.0, 1.25), (7.0, 1.0, 1.0), (11.0, 1.0, 0.75), (1.0, 50.0, 1.05), (11.0, 50.0, 0.95)],
+)
+def test_the_pace_follows_what_was_drained_and_turns_the_queues_by_a_quarter_of_h_at_most(
+    delay: float, seconds: float, factor: float
+) -> None:
+    window = Window(options(), 0.0)
+    passed(window, 1, 0, 100.0, 0.0)
+    passed(window, 2, 4_000, 100.0 + seconds, delay)
+    drained = 4_000 / (seconds + delay)
+    assert window.pace == pytest.approx(factor * drained)
+
+
+def test_the_most_that_was_drained_counts_until_a_barrier_passes_slowly() -> None:
+    window = Window(options(), 0.0)
+    passed(window, 1, 10_000, 1.0, 0.1)
+    quick = window.pace
+    passed(window, 2, 10, 50.0, 0.1)  # a trickle
+    assert window.pace == quick
+    passed(window, 3, 10, 60.0, 6.0)
+    assert window.pace == pytest.approx(10 / 15.9)
+
+
+def test_time_before_reading_begins_does_not_count() -> None:
+    window = Window(options(), 0.0)
+    window.begin(100.0)
+    passed(window, 1, 1_000, 101.0, 11.0)
+    assert window.pace == pytest.approx(0.75 * 1_000 / 12.0)
+
+
+def test_a_moment_makes_no_rate() -> None:
+    window = Window(options(), 0.0)
+    passed(window, 1, 1_000, 0.01, 0.01)
+    assert window.pace == pytest.approx(2 * 1_000 / 0.05)
+
+
+def test_messages_that_arrive_at_one_time_make_no_rate() -> None:
+    window = Window(options(), 0.0)
+    window.barrier_taken(1, 1_000, 1.0)
+    window.barrier_taken(2, 1_000, 2.0)
+    window.passed(1, 1.0, 1_000.0, 4.0)
+    window.passed(2, 1.0, 1_000.0, 4.0001)
+    assert window.pace <= 2 * 2_000 / 4
+
+
+def test_a_repetition_or_an_older_barrier_counts_nothing() -> None:
+    window = Window(options(), 0.0)
+    for n in (1, 2):
+        window.barrier_taken(n, 1_000, float(n))
+    window.passed(2, 0.1, 1_000.0, 2.1)
+    before = (window.records, window.pace, window.under_way)
+    for n in (2, 1, 7):
+        window.passed(n, 500.0, 1_000.0, 3.0)
+    assert (window.records, window.pace, window.under_way) == before
+    assert window.under_way == ()
+
+
+def test_a_completed_checkpoint_whose_barrier_nobody_said_has_passed_counts_as_late_as_it_can_be() -> None:
+    window = Window(options(), 0.0)
+    window.barrier_taken(1, 1_000, 1.0)
+    window.completed(1, 1.2)
+    assert window.records == 2_000
+    window.barrier_taken(2, 2_000, 2.0)
+    window.completed(2, 100.0)  # storage, or operators: who knows
+    assert (window.records, window.under_way) == (2_000, ())
