@@ -30,7 +30,7 @@ from checkpoint.gate.gate_events import (
     Tick,
 )
 from checkpoint.gate.gate_options import GateOptions
-from checkpoint.gate.window import Window
+from checkpoint.gate.window import Window, in_words
 
 _ASK_AT = 0.8
 """Part of a window or limit at which the source asks for the next checkpoint."""
@@ -299,7 +299,7 @@ class SourceGate:
         """Which limit of the user's is used up, in words."""
         records, size = self._scaled(self._options.max_span_records), self._byte_limit
         if records is not None and self._span_records >= records:
-            return f"span of {records} records used up"
+            return f"span of {in_words(records)} used up"
         if size is not None and self._span_bytes >= size:
             return f"span of {size} bytes used up"
         return ""
@@ -313,7 +313,7 @@ class SourceGate:
         elif left is not None and left <= _ROUNDING and not self._owes_a_fetch():
             used_up = f"span of {self._span_time + left:.3g} s used up"
         elif self._window is not None and records is not None and self._span_records + least > records:
-            used_up = f"window of {self._window.records:,} records used up"
+            used_up = f"window of {in_words(self._window.records)} used up"
         else:
             return ""
         return used_up if self._scale == 1 else f"{used_up} (shortened to {self._scale:.2g} of it by expiries)"

@@ -77,7 +77,7 @@ class Window:
         self._spans = options.max_concurrent
         self._first = options.window_at_start
         self._records = float(self._first)
-        self._change = f"began with {self._first:,} records"
+        self._change = f"began with {in_words(self._first)}"
         self._under_way: dict[int, _Taken] = {}
         """By ascending id."""
         self._drained: deque[tuple[float, int]] = deque([(now, 0)])
@@ -197,7 +197,7 @@ class Window:
         if self.records != max(1, int(before)):
             verb = "grew" if self._records > before else "shrank"
             self._change = (
-                f"{verb} from {max(1, int(before)):,} to {self.records:,} records at checkpoint {checkpoint_id}, whose "
+                f"{verb} from {max(1, int(before)):,} to {in_words(self.records)} at checkpoint {checkpoint_id}, whose "
                 f"barrier passed within {delay:.3g} s (bearable: {horizon:g} s), {rate:,.0f} records/s drained"
             )
 
@@ -218,3 +218,7 @@ def _elasticity(before: tuple[int, float], after: tuple[int, float]) -> float:
     if abs(spans) < math.log(_CHANGED):
         return 0.0
     return math.log(after[1] / before[1]) / spans
+
+
+def in_words(records: int) -> str:
+    return "1 record" if records == 1 else f"{records:,} records"

@@ -92,6 +92,16 @@ def test_a_limit_of_the_user_remains_a_hard_bound() -> None:
     assert not gate.is_open
 
 
+def test_windows_and_limits_of_one_record_say_so() -> None:
+    gate = make(first_window=1)
+    assert gate.window_change == "began with 1 record"
+    gate.handle(Emitted(1, 0), 0.1)
+    assert str(gate.reason).startswith("window of 1 record used up")
+    gate = make(max_span_records=1)
+    gate.handle(Emitted(1, 0), 0.1)
+    assert str(gate.reason).startswith("span of 1 record used up")
+
+
 def test_bytes_remain_a_hard_bound() -> None:
     gate = make(max_span_bytes=50)
     (asked, closed) = gate.handle(Emitted(1, 50), 0.1)

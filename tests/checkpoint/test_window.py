@@ -63,6 +63,7 @@ def test_it_never_grows_by_a_slow_barrier_and_is_one_record_at_least() -> None:
     assert window.records == 100
     passed(window, 2, 100, 60.0, 5_000.0)
     assert window.records == 1
+    assert window.change.startswith("shrank from 100 to 1 record at checkpoint 2,")
 
 
 def test_a_quiet_source_does_not_pay_for_what_others_made_slow() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from checkpoint.gate.window import in_words
+
 
 def gates_of(subtasks: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Of every source vertex: how many of its gates are closed and why, and the windows of its subtasks (records,
@@ -51,6 +53,8 @@ def sentence(row: Mapping[str, Any]) -> str:
     parts[0] += "".join(f" ({reason})" for reason in row["reasons"])
     least, most = row["least_window"], row["most_window"]
     if least is not None:
-        size = f"{least:,.0f}" if least == most else f"{least:,.0f}–{most:,.0f}"
-        parts.append(f"window of {size} records; it {row['last_change']}")
+        size, which = in_words(round(least)), "it"
+        if least != most:
+            size, which = f"{least:,.0f}–{most:,.0f} records", "the smallest"
+        parts.append(f"window of {size}; {which} {row['last_change']}")
     return ", ".join(parts)
