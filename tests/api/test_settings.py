@@ -87,6 +87,15 @@ def test_the_command_line_wins_over_variables_over_the_file_over_the_script(
     assert p.checkpoints == CheckpointConfig("/var/lib/weir", 7, timeout=60, min_pause=2, alignment="aligned")
 
 
+def test_a_variable_wins_over_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_CONFIG", str(file))
+    monkeypatch.setenv("WEIR_PARALLELISM", "4")
+    monkeypatch.setenv("WEIR_CHECKPOINTS_INTERVAL", "6")
+    p = Pipeline("job")
+    assert (p.parallelism, p.max_parallelism) == (4, 64)
+    assert p.checkpoints == CheckpointConfig("/var/lib/weir", 6, alignment="aligned")
+
+
 def test_an_empty_variable_counts_as_not_set() -> None:
     """Compose passes on `${UNSET:-}` like that."""
     assert from_environment({"WEIR_PARALLELISM": "", "WEIR_BUFFERS_TARGET": " "}) == Settings()

@@ -244,6 +244,15 @@ def test_old_and_new_channels_of_one_name_are_kept_apart() -> None:
     assert one.combined == 20
 
 
+def test_what_the_real_channels_told_before_counts_once_the_restored_data_is_used_up() -> None:
+    one = restored([combiner(x=10).snapshot()], False, "x")
+    one.on_watermark("a", 50)
+    one.on_watermark("b", 40)
+    assert one.combined == 10
+    one.end_restored()
+    assert (one.combined, one.pending) == (40, 40)
+
+
 def test_what_was_restored_and_not_used_up_holds_the_watermark_at_the_next_restore() -> None:
     """Channels of the two attempts before may have one name, so they can't be told apart any more."""
     first = restored([combiner(x=10).snapshot()], False, "x")
@@ -257,6 +266,13 @@ def test_what_was_restored_and_not_used_up_holds_the_watermark_at_the_next_resto
     second.on_watermark("a", 40)
     second.on_watermark("b", 50)
     assert second.combined == 40
+
+
+def test_one_old_subtask_that_had_restored_data_left_holds_the_watermark_of_all() -> None:
+    draining = restored([combiner(x=10).snapshot()], False, "x")
+    one = restored([combiner(a=20).snapshot(), draining.snapshot()], False, "a")
+    one.on_watermark("a", 30, restored=True)
+    assert (one.combined, one.emitted) == (10, 10)
 
 
 def test_a_new_subtask_that_nothing_old_comes_to_begins_without_a_watermark() -> None:

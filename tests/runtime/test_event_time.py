@@ -687,6 +687,20 @@ def test_after_rescaling_old_channels_count_until_the_restored_data_is_used_up()
     assert one.sent == [Watermark(25)]
 
 
+def test_what_new_channels_told_before_the_restored_data_was_used_up_is_passed_on_then() -> None:
+    olds = [Subtask(plain, 1, subtask=i, parallelism=2).open() for i in range(2)]
+    for old in olds:
+        old.watermark(10)
+        old.fire()
+    one = restored(plain, 1, *olds)
+    one.watermark(40)
+    one.fire()
+    assert one.sent == []
+    one.time.end_restored()
+    one.fire()
+    assert one.sent[-1:] == [Watermark(40)]
+
+
 def test_broadcast_edges_hold_no_rows_and_do_not_make_a_restore_one_after_rescaling() -> None:
     old = Subtask(plain, 1).open()
     old.watermark(10)
