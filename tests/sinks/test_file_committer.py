@@ -127,6 +127,27 @@ def test_a_marker_that_a_replaced_committer_writes_late_does_not_count(job: File
     assert job.restore(5, new.snapshot()).committer().open(epoch) == []
 
 
+def test_a_late_marker_that_is_ahead_of_a_rewound_job_does_not_count_either(job: FileJob) -> None:
+    old = job.opened()
+    old.commit(1, job.epoch(1, records(0, 2)))
+    rewound = job.restore(1, old.snapshot(), lineage=Lineage("L2", ("L1", 1)), rewind=True)
+    new = rewound.opened()
+    epoch = rewound.epoch(2, records(2, 4))
+    new.commit(2, epoch)
+    old.commit(9, job.epoch(9, records(2, 4)))  # held up since before it was replaced
+    assert rewound.restore(2, new.snapshot(), rewind=False).committer().open(epoch) == []
+
+
+def test_the_marker_does_not_go_back_while_restored_epochs_go_out(job: FileJob) -> None:
+    """A checkpoint may have recorded it before they did, and refuses one that has gone back since."""
+    pending = [*job.epoch(1, records(0, 2)), *job.epoch(2, records(2, 4))]
+    rewound = job.restore(2, job.opened().snapshot(), lineage=Lineage("L2", ("L1", 2)), rewind=True)
+    second = rewound.opened(pending)
+    recorded = second.snapshot()
+    second.commit(1, pending[:2])
+    assert rewound.restore(3, recorded, rewind=False).committer().open(pending) == pending[2:]
+
+
 def test_owners_do_not_see_each_other(job: FileJob) -> None:
     zero, one = job.opened(owner=0), job.opened(owner=1)
     one.commit(1, job.epoch(1, records(0, 2), subtask=1))
