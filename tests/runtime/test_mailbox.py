@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+
+import pytest
 
 from pipeline.runtime.subtask.letters import Cancel, Failure, Finish
 from pipeline.runtime.subtask.mailbox import Mailbox
@@ -24,12 +27,24 @@ def test_another_threads_failure_is_a_letter() -> None:
     assert mailbox.interrupt
 
 
-def test_a_letter_or_wake_up_before_the_wait_is_not_lost() -> None:
+def waits(mailbox: Mailbox, times: int = 1) -> threading.Semaphore:
+    """A thread that waits so often; gives a permit behind each wait."""
+    turns = threading.Semaphore(0)
+
+    def wait() -> None:
+        for _ in range(times):
+            mailbox.wait(60)
+            turns.release()
+
+    threading.Thread(target=wait, daemon=True).start()
+    return turns
+
+
+@pytest.mark.parametrize("told", [lambda mailbox: mailbox.post(Cancel()), Mailbox.wake], ids=["letter", "wake-up"])
+def test_a_letter_or_wake_up_before_the_wait_is_not_lost(told: Callable[[Mailbox], None]) -> None:
     mailbox = Mailbox()
-    mailbox.post(Cancel())
-    mailbox.wait(60)
-    mailbox.wake()
-    mailbox.wait(60)
+    told(mailbox)
+    assert waits(mailbox).acquire(timeout=10)
 
 
 def test_a_wake_up_does_not_interrupt_the_record_loop() -> None:
@@ -43,30 +58,19 @@ def test_a_tick_interrupts_without_a_letter_and_without_ending_a_wait() -> None:
     mailbox.tick()
     assert mailbox.interrupt
     assert not mailbox.letters
-    mailbox.wait(0.01)  # returns by its timeout
+    assert not waits(mailbox).acquire(timeout=0.1)
 
 
 def test_a_waiting_thread_is_woken_from_another_one() -> None:
-    mailbox, woken = Mailbox(), threading.Event()
-
-    def wait() -> None:
-        mailbox.wait(60)
-        woken.set()
-
-    threading.Thread(target=wait, daemon=True).start()
+    mailbox = Mailbox()
+    turns = waits(mailbox)
     mailbox.post(Cancel())
-    assert woken.wait(10)
+    assert turns.acquire(timeout=10)
 
 
 def test_each_wait_needs_a_wake_up_of_its_own() -> None:
-    mailbox, turns = Mailbox(), threading.Semaphore(0)
-
-    def wait_twice() -> None:
-        for _ in range(2):
-            mailbox.wait(60)
-            turns.release()
-
-    threading.Thread(target=wait_twice, daemon=True).start()
+    mailbox = Mailbox()
+    turns = waits(mailbox, times=2)
     mailbox.wake()
     assert turns.acquire(timeout=10)
     assert not turns.acquire(blocking=False)

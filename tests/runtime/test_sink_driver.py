@@ -68,7 +68,8 @@ class Store:
     closed: list[int] = field(default_factory=list)
     gate: threading.Semaphore | None = None
     """If given, each commit takes a permit first."""
-    highest: int = 0
+    highest: dict[int, int] = field(default_factory=dict)
+    """The largest checkpoint that a committer knows of, by owner."""
     still_pending: Callable[[Sequence[Committable]], Sequence[Committable]] = lambda restored: restored
     refresh_interval: float | None = None
     refreshed: queue.SimpleQueue[int] = field(default_factory=queue.SimpleQueue)
@@ -96,7 +97,7 @@ class StoreCommitter(Committer):
         self.store.refreshed.put(self.owner)
 
     def highest_checkpoint(self) -> int:
-        return self.store.highest
+        return self.store.highest.get(self.owner, 0)
 
     def snapshot(self) -> Any:
         return {"committed": len(self.store.committed)}
@@ -363,13 +364,15 @@ def test_epochs_of_no_completed_checkpoint_hold_nothing_back(subtask: Any) -> No
     assert one.driver.accepts_records
 
 
-def test_the_task_thread_is_woken_by_each_commit(subtask: Any) -> None:
-    one = subtask()
+def test_the_task_thread_is_woken_by_each_commit(subtask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, woken = subtask(), threading.Semaphore(0)
+    monkeypatch.setattr(one.mailbox, "wake", woken.release)
     one.start()
-    one.driver.snapshot(1)
-    one.driver.complete(1)
-    one.mailbox.wait(WAIT)
-    one.wait(lambda: one.reports == [(1, 0, False)])
+    for id in (1, 2):
+        one.driver.snapshot(id)
+        one.driver.complete(id)
+        assert woken.acquire(timeout=WAIT)
+        assert one.reports == [(n, 0, False) for n in range(1, id + 1)]
 
 
 # -- restored -------------------------------------------------------------------------------------------------
@@ -432,7 +435,9 @@ def test_restored_committables_travel_with_snapshots_until_they_are_committed(su
 
 
 def test_the_largest_checkpoint_that_any_committer_knows_is_told(subtask: Any) -> None:
-    assert subtask(store=Store(highest=17)).start().highest_checkpoint == 17
+    store = Store(highest={1: 3, 5: 17, 9: 8})
+    one = subtask(store=store, own=1, pending={5: [segment(2, "x")]}, states={9: "state"})
+    assert one.start(release_new=False).highest_checkpoint == 17
 
 
 # -- without committers, failures, end ------------------------------------------------------------------------
