@@ -299,6 +299,9 @@ def test_every_reason_is_told_at_once(script: Path) -> None:
         "has state of steps t",
         "has 12 records in fl",
     ]
+    change(script, '"sums"', '"totals"')
+    (refusal,) = planned(script, "--allow-unclaimed", starts=False)["refusals"]
+    assert "was taken with max_parallelism 64" in refusal  # which no option drops
 
 
 # -- what is in flight ------------------------------------------------------------------------------------------------
