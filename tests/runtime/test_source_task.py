@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from checkpoint.coordination.coordinator_events import CheckpointKind, Heartbeat
+from checkpoint.elements import RestoreBarrier, Watermark
 from checkpoint.gate.gate_options import GateOptions
 from checkpoint.gate.source_gate import SourceGate
 from checkpoint.in_flight.restored_input import RestoredInput
@@ -60,7 +61,13 @@ class Looks(Silent):
 
 
 def source_task(
-    mailbox: Mailbox, context: Context, reader: SourceReader, chain: Any, event_time: Any, drain: bool = False
+    mailbox: Mailbox,
+    context: Context,
+    reader: SourceReader,
+    chain: Any,
+    event_time: Any,
+    drain: bool = False,
+    writers: Any = (),
 ) -> SourceTask:
     silent: Any = Silent()
     return SourceTask(
@@ -71,7 +78,7 @@ def source_task(
         name="orders[0]",
         chain=chain,
         context=context,
-        writers=[],
+        writers=writers,
         sinks={},
         checkpoints=silent,
         event_time=event_time,
@@ -149,6 +156,39 @@ def test_a_source_that_waits_for_restored_data_to_drain_is_not_reading(
     task.run()
     # The first three looks come before it has found that nothing was in flight here.
     assert looks.held_up == [True] * 3 + [drain] * 2 + [False] * 5
+
+
+class Edge(Silent):
+    """A writer that keeps what is sent on all its channels."""
+
+    has_room, unsent = True, False
+    sent_bytes = records = overdraft_bytes = queued_bytes = 0
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+
+    def broadcast(self, element: Any) -> None:
+        self.sent.append(element)
+
+
+class Tells(Looks):
+    """Event time with a watermark from before the restore."""
+
+    edge: Edge
+
+    def resend(self) -> None:
+        self.edge.broadcast(Watermark(10))
+
+
+@pytest.mark.parametrize("drain", [False, True])
+def test_after_rescaling_the_watermark_is_told_again_behind_the_restore_barrier(drain: bool) -> None:
+    """The new channels know none, and one that doesn't advance would never be sent."""
+    mailbox, edge = Mailbox(), Edge()
+    start = letters.HeartbeatLetter(Heartbeat((), 1.0, None), {})
+    times = Tells(mailbox, {1: start, 5: letters.Finish()})
+    times.edge = edge
+    source_task(mailbox, Context(0, 1), EmptyReader(), Silent(), times, drain, [edge]).run()
+    assert edge.sent == ([RestoreBarrier(), Watermark(10)] if drain else [])
 
 
 class DueTimers(Silent):

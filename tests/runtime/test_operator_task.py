@@ -1,0 +1,86 @@
+"""An operator's task: what becomes of what it captures for a checkpoint."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from checkpoint.barriers.events import Barrier
+from checkpoint.barriers.handler import BarrierHandler
+from checkpoint.elements import BarrierElement, ChannelName, EdgeName
+from checkpoint.in_flight.restored_input import RestoredInput
+from pipeline.buffers import BufferConfig
+from pipeline.runtime.network.frames import ChannelId
+from pipeline.runtime.network.input_gate import InputGate
+from pipeline.runtime.subtask import letters
+from pipeline.runtime.subtask.batch_in_hand import BatchInHand
+from pipeline.runtime.subtask.context import Context
+from pipeline.runtime.subtask.mailbox import Mailbox
+from pipeline.runtime.subtask.operator_task import OperatorTask
+from pipeline.runtime.subtask.task import Entry
+from pipeline.runtime.subtask.task_metrics import TaskMetrics
+
+EDGE = EdgeName("in", "count", "")
+CHANNELS = [ChannelName(EDGE, upstream, 0) for upstream in (0, 1)]
+
+
+class Silent:
+    """Stands for what the task tells something that doesn't matter here."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **kwargs: None
+
+
+class Checkpoints(Silent):
+    """Keeps what it is told of channels."""
+
+    next_turn = None
+
+    def __init__(self) -> None:
+        self.capturing: list[ChannelName] = []
+        self.captured: list[tuple[ChannelName, int]] = []
+
+    def take(self, barrier: Barrier, unaligned: bool, alignment: float, capture: Any, *state: Any) -> None:
+        self.capturing += capture
+
+    def input_captured(self, channel: ChannelName, checkpoint_id: int, elements: Any) -> None:
+        self.captured.append((channel, checkpoint_id))
+
+
+@pytest.mark.parametrize("aborted", [False, True])
+def test_for_a_checkpoint_that_was_aborted_no_channel_is_captured_any_more(aborted: bool) -> None:
+    """Each would keep all that arrives until the barrier comes, and that may never."""
+    gate = InputGate([ChannelId(0, i, 2) for i in (0, 1)], BufferConfig(), lambda channel: None, lambda: None)
+    mailbox, context, checkpoints, silent = Mailbox(), Context(0, 1), Checkpoints(), Silent()
+    task = OperatorTask(
+        gate=gate,
+        channels=CHANNELS,
+        barriers=BarrierHandler(2, time.monotonic()),
+        name="count[0]",
+        chain=silent,
+        context=context,
+        writers=[],
+        sinks={},
+        checkpoints=checkpoints,
+        event_time=silent,
+        hand=BatchInHand(context, mailbox, None),
+        restored=RestoredInput(),
+        entries={EDGE: Entry(lambda value: None, keyed=False, at_head=True)},
+        drain=False,
+        mailbox=mailbox,
+        coordinator=silent,
+        metrics=TaskMetrics(time.monotonic),
+        linger=0.05,
+    )
+    barrier = BarrierElement(Barrier(1, alignment_timeout=0.0))
+    mailbox.post(letters.BarrierSeen(0, barrier))
+    if aborted:
+        mailbox.post(letters.Aborted(1))
+    mailbox.post(letters.Finish())
+    task.run()
+    assert checkpoints.capturing == CHANNELS
+    for channel in gate.channels:
+        channel.put(barrier)
+    assert checkpoints.captured == ([] if aborted else [(channel, 1) for channel in CHANNELS])
