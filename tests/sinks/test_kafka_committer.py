@@ -583,6 +583,26 @@ def test_trouble_that_lasts_ends_in_an_error_that_says_what_to_do(
         job.committer().open([])
 
 
+def test_trouble_that_trying_again_does_not_mend_leaves_no_transaction_open(
+    kafka: KafkaBroker, make_job: JobMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody may come soon to end it, and readers would wait."""
+    job = make_job()
+    committer = job.committer()
+    committer.open([])
+    original = TransactionalProducer.transact
+
+    def refused(self: TransactionalProducer, *args: Any, **options: Any) -> None:
+        error = KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED, "not any more"))
+        original(self, *args, **{**options, "before_commit": _raiser(error)})
+
+    monkeypatch.setattr(TransactionalProducer, "transact", refused)
+    with pytest.raises(CommitFailed, match="could not commit checkpoint 1"):
+        committer.commit(1, job.write(1, records(0, 5)))
+    assert output(kafka, job) == []
+    committer.close()
+
+
 def test_a_record_that_the_broker_refuses_is_named_and_nothing_of_its_epoch_is_out(
     kafka: KafkaBroker, make_job: JobMaker
 ) -> None:
