@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -31,6 +32,7 @@ from small_job import (
 )
 
 from checkpoint.storage import owners
+from checkpoint.storage.naming import CheckpointRef
 from pipeline import JobCancelled, JobFailed, Operator, Pipeline, RestartStrategy
 from pipeline.runtime.driver import job_master
 from pipeline.testing import JobEnded, TestingSink, TestingSource, failpoints
@@ -369,6 +371,9 @@ def test_checkpoint_ids_never_repeat_over_attempts(tmp_path: Path, unique_name: 
         with pytest.raises(RuntimeError, match=r"injected at snapshot\.async_write"):
             handle.checkpoint(WAIT)
         failing.disarm()
+        # A storage that has no folders, but names of files, has nothing of it.
+        shutil.rmtree(folder_of(p, CheckpointRef(1, 1)), ignore_errors=True)
+        assert storage_of(p).largest_id() == 0
         source.release()
         handle.wait(WAIT)
     ids = [(row.id, row.status) for row in handle.checkpoints()]
