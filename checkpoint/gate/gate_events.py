@@ -23,6 +23,8 @@ class BarrierTaken:
 
     checkpoint_id: int
     kind: CheckpointKind
+    held_up: bool = False
+    """It had to wait for room in its output queues since the barrier before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,13 +161,14 @@ class SourceGate:
             case Emitted(records, size):
                 self._span_records += records
                 self._span_bytes += size
-            case BarrierTaken(checkpoint_id, kind):
-                actions += self._barrier_taken(checkpoint_id, kind)
+            case BarrierTaken(checkpoint_id, kind, held_up):
+                actions += self._barrier_taken(checkpoint_id, kind, held_up)
             case BarrierPassed(checkpoint_id, start_delay, mean_span):
                 self._passed(checkpoint_id, start_delay, mean_span)
             case CheckpointResolved(checkpoint_id, completed):
-                if completed and self._window is not None:
-                    self._window.completed(checkpoint_id, self._now)
+                if self._window is not None:
+                    told = self._window.completed if completed else self._window.aborted
+                    told(checkpoint_id, self._now)
                 self._in_progress.pop(checkpoint_id, None)
                 if checkpoint_id > self._last_barrier:
                     self._resolved_untaken.add(checkpoint_id)
@@ -204,7 +205,7 @@ class SourceGate:
         self._used_up = ""
         return [OpenGate()]
 
-    def _barrier_taken(self, checkpoint_id: int, kind: CheckpointKind) -> list[Action]:
+    def _barrier_taken(self, checkpoint_id: int, kind: CheckpointKind, held_up: bool) -> list[Action]:
         if checkpoint_id <= self._last_barrier:
             raise ValueError(
                 f"barrier {checkpoint_id} taken after barrier {self._last_barrier}: barriers must keep the order of "
@@ -218,7 +219,7 @@ class SourceGate:
         if kind is CheckpointKind.SAVEPOINT:
             return []  # a savepoint bounds no checkpoint's span: the next checkpoint still spans all of it
         if self._window is not None:
-            self._window.barrier_taken(checkpoint_id, self._span_records, self._now)
+            self._window.barrier_taken(checkpoint_id, self._span_records, held_up, self._now)
         return self._refill()
 
     def _passed(self, checkpoint_id: int, start_delay: float, mean_span: float) -> None:
@@ -339,7 +340,7 @@ class SourceGate:
         behind = [str(n) for n in running if n in self._window.under_way]
         if behind:
             return f"waits for operators: they have not got all that lies in front of barrier {', '.join(behind)}"
-        return "waits for storage: the barriers have passed all operators"
+        return "waits for storage, or for operators that this source doesn't reach: the barriers have passed all others"
 
     def _ask(self) -> list[Action]:
         if self._asked_with == self._last_barrier or any(self.admits_trigger(n) for n in self._in_progress):

@@ -12,9 +12,15 @@ With H the bearable delay (`GateOptions.horizon`), r the records drained a secon
     delay < H / 2        it grows by a quarter        likewise
     delay ≤ H            it stays; but where spans of sources that reach the same differ, the smaller windows grow by a
                          quarter and the larger ones shrink by a twentieth
-    delay > H            it becomes r · H / m, since m spans that lie in the queues then take H; the smaller ones stay
+    delay > H            it becomes 0.8 · r · H / m, so that the m spans that lie in the queues take less than H; the
+                         smaller ones stay
 
 So sources come to share operators evenly, as far as they have records, whoever was there first.
+
+A delay need not come from the queues. An operator may have a latency of its own, or hold each barrier for a while; then
+a smaller window only costs throughput. That shows in r: where r goes with the span, the window doubles whatever the
+delay is, and shrinks no further than to there; and where nothing else changes it is tried a quarter larger from time to
+time, and goes back if that was in vain (`checkpoint.gate.rounds`).
 
 While no barrier is under way, all that the operators are known to have got, they have drained. The source then need
 not stand still once the window is used up; it may go on at the pace that they have shown. That matters when the next
@@ -23,11 +29,10 @@ barrier doesn't come for another reason: slow storage, or the min pause.
 
 from __future__ import annotations
 
-import math
 from collections import deque
-from dataclasses import dataclass
 
 from checkpoint.gate.gate_options import GateOptions
+from checkpoint.gate.rounds import Round, Rounds, Taken
 
 _QUICK = 1 / 20
 """Parts of H."""
@@ -36,6 +41,8 @@ _USED = 1 / 2
 """Part of the window that a span must have had for the window to grow: a quiet job must not earn one for a flood."""
 _GROWTH = 1.25
 _QUICK_GROWTH = 2.0
+_AIM = 0.8
+"""Part of H that the queues should take once a window has shrunk, so that it can be tried larger within H."""
 _YIELD = 0.95
 _SMALL, _LARGE = 0.8, 1.2
 """Parts of the mean span below and above which a span is a smaller or a larger one."""
@@ -45,24 +52,12 @@ _PACE_QUEUE = 0.25
 """…but so that the queues change by that part of H at most."""
 _LEAST_SECONDS = 0.05
 """Rates are taken over so long at least; only at the start it could be less."""
-_CHANGED = 1.2
-"""Spans of two slow barriers that differ by less than that factor tell nothing of what the window costs."""
-_STEEP, _TOO_STEEP = 0.5, 1.25
-"""Between those elasticities the rate goes with the window, so the queues are not what makes barriers slow. (Above, the
-operators have become slower meanwhile.)"""
-
-
-@dataclass(frozen=True, slots=True)
-class _Taken:
-    """A barrier that has not passed, as far as known."""
-
-    at: float
-    position: int
-    """Records emitted in front of it since reading began."""
-    span: int
-    """Records between it and the barrier before."""
-    seconds: float
-    """Time between it and the barrier before."""
+_MUCH = 0.75
+"""A barrier that completes no round shrinks the window only if to less than that part."""
+_SLOWER = 0.7
+"""Part of a rate below which operators have become slower."""
+_PATIENCE, _MOST_PATIENCE = 4, 64
+"""Rounds that are alike before the window is tried a quarter larger; doubled each time that it was in vain."""
 
 
 class Window:
@@ -78,7 +73,7 @@ class Window:
         self._first = options.window_at_start
         self._records = float(self._first)
         self._change = f"began with {in_words(self._first)}"
-        self._under_way: dict[int, _Taken] = {}
+        self._under_way: dict[int, Taken] = {}
         """By ascending id."""
         self._drained: deque[tuple[float, int]] = deque([(now, 0)])
         """When barriers passed, and at which positions; only as much of it as rates are taken from."""
@@ -89,8 +84,14 @@ class Window:
         self._proven = 0.0
         """Records a second, the most that was drained since a barrier last passed slowly."""
         self._pace = 1.0
-        self._slow: tuple[int, float] | None = None
-        """Span and rate, neither 0, of the newest barrier, if it passed too slowly."""
+        self._passes: deque[tuple[float, int]] = deque([(now, 0)], maxlen=self._spans + 1)
+        """The same of the newest barriers, so many as may be under way: they may pass in bunches."""
+        self._rounds = Rounds(self._spans)
+        self._needed: Round | None = None
+        """The newest round that the rate went with, since barriers passed quickly last: less would cost throughput."""
+        self._alike = 0
+        """Rounds since the window was last tried larger."""
+        self._patience = _PATIENCE
 
     # -- what can be read -----------------------------------------------------------------------------------------
 
@@ -127,12 +128,14 @@ class Window:
     def begin(self, now: float) -> None:
         """Reading begins: time before doesn't count. Nothing has been emitted."""
         self._drained = deque([(now, 0)])
+        self._passes.clear()
+        self._passes.append((now, 0))
         self._taken_at = now
 
-    def barrier_taken(self, checkpoint_id: int, span: int, now: float) -> None:
-        """`span`: records emitted since the last barrier."""
+    def barrier_taken(self, checkpoint_id: int, span: int, held_up: bool, now: float) -> None:
+        """`span`: records emitted since the last barrier; `held_up`: see `Taken`."""
         self._position += span
-        self._under_way[checkpoint_id] = _Taken(now, self._position, span, now - self._taken_at)
+        self._under_way[checkpoint_id] = Taken(now, self._position, span, now - self._taken_at, held_up)
         self._taken_at = now
 
     def passed(self, checkpoint_id: int, start_delay: float, mean_span: float, now: float) -> None:
@@ -142,8 +145,14 @@ class Window:
         if taken is None:
             return
         self._forget(checkpoint_id)
+        before, (last, _) = self._records, self._passes[-1]
+        self._passes.append((now, taken.position))
         rate = self._rate(taken.position, now)
-        self._learn(checkpoint_id, taken, start_delay, mean_span, rate)
+        self._learn(taken, start_delay, mean_span, rate, last, now)
+        if self._records != before:
+            self._rounds.changed(now)
+            why = f"whose barrier passed within {start_delay:.3g} s (bearable: {self._horizon:g} s)"
+            self._say(before, f"{why}, {rate:,.0f} records/s drained", checkpoint_id)
 
     def completed(self, checkpoint_id: int, now: float) -> None:
         """The barrier has passed, if nobody said so before: after the time until now at most, storage included."""
@@ -153,7 +162,20 @@ class Window:
         else:
             self._forget(checkpoint_id)
 
-    # An aborted checkpoint acknowledges nothing: its barrier counts as under way until a newer one has passed.
+    def aborted(self, checkpoint_id: int, now: float) -> None:
+        """That acknowledges nothing: the barrier counts as under way until a newer one has passed. That it has been so
+        for longer than is bearable halves the window."""
+        taken, before = self._under_way.get(checkpoint_id), self._records
+        if taken is not None and now - taken.at > self._horizon:
+            self._records = max(1.0, before / 2)
+            self._rounds.changed(now)
+            self._say(before, f"which ended after {now - taken.at:.3g} s, before its barrier had passed", checkpoint_id)
+
+    def _say(self, before: float, why: str, checkpoint_id: int) -> None:
+        then = max(1, int(before))
+        if self.records != then:
+            verb = "grew" if self.records > then else "shrank"
+            self._change = f"{verb} from {then:,} to {in_words(self.records)} at checkpoint {checkpoint_id}, {why}"
 
     def _forget(self, checkpoint_id: int) -> None:
         """Barriers keep their order, so the older ones have passed, too."""
@@ -171,53 +193,68 @@ class Window:
         self._drained.append((now, position))
         return (position - before) / max(now - since, _LEAST_SECONDS)
 
-    def _learn(self, checkpoint_id: int, taken: _Taken, delay: float, mean_span: float, rate: float) -> None:
+    def _learn(self, taken: Taken, delay: float, mean_span: float, rate: float, last: float, now: float) -> None:
         horizon = self._horizon
         self._delay = delay
         self._proven = max(self._proven, rate) if delay < _GOOD * horizon else rate
-        step = min(_PACE_STEP, _PACE_QUEUE * horizon / max(taken.seconds, 1e-3))
-        before, used = self._records, taken.span >= _USED * self._records
-        if delay <= horizon:
-            self._slow = None
+        used = taken.span >= _USED * self._records
+        self._pace = self._pace_after(taken, delay)
         if delay < _GOOD * horizon:
-            quick = delay < _QUICK * horizon
-            self._pace = _QUICK_GROWTH if quick else 1 + step
+            self._rounds.end()
+            self._needed = None
+            self._alike, self._patience = 0, _PATIENCE
             if used:
-                self._records *= _QUICK_GROWTH if quick else _GROWTH
-        elif delay <= horizon:
-            self._pace = 1.0
-            if used and taken.span < _SMALL * mean_span:
-                self._records *= _GROWTH
-            elif used and taken.span > _LARGE * mean_span:
-                self._records *= _YIELD
-        else:
-            self._pace = 1 - step
-            if taken.span and not (used and taken.span < _SMALL * mean_span):
-                self._shrink(taken, rate, used)
-        if self.records != max(1, int(before)):
-            verb = "grew" if self._records > before else "shrank"
-            self._change = (
-                f"{verb} from {max(1, int(before)):,} to {in_words(self.records)} at checkpoint {checkpoint_id}, whose "
-                f"barrier passed within {delay:.3g} s (bearable: {horizon:g} s), {rate:,.0f} records/s drained"
-            )
-
-    def _shrink(self, taken: _Taken, rate: float, used: bool) -> None:
-        """Too slow. But where the rate has gone down with the span, it is not the queues that make barriers slow (an
-        operator that holds each barrier for a fixed time, say), and less would only cost throughput."""
-        before, self._slow = self._slow, (taken.span, rate)
-        if before is not None and used and _STEEP < _elasticity(before, self._slow) < _TOO_STEEP:
-            self._records *= _GROWTH
+                self._records *= _QUICK_GROWTH if delay < _QUICK * horizon else _GROWTH
             return
-        least = 1 if used else self._first  # others may have made it slow; one that is quiet need not pay for them
-        self._records = min(self._records, max(least, rate * self._horizon / self._spans))
+        done = self._rounds.passed(taken, mean_span, last, now)
+        if used and taken.span < _SMALL * mean_span:
+            if delay <= horizon:
+                self._records *= _GROWTH
+        elif used and taken.span > _LARGE * mean_span and delay <= horizon:
+            self._records *= _YIELD
+        elif done is not None:
+            self._judge(done, delay, used, taken.held_up)
+        elif delay > horizon and taken.span and self._needed is None:
+            target = self._after_a_slow_barrier(used, taken.held_up)
+            if target < _MUCH * self._records:
+                self._records = target
 
+    def _pace_after(self, taken: Taken, delay: float) -> float:
+        horizon, seconds = self._horizon, max(taken.seconds, 1e-3)
+        step = min(_PACE_STEP, _PACE_QUEUE * horizon / seconds)
+        if delay < _QUICK * horizon:
+            return 1 + min(1.0, horizon / seconds)
+        if delay < _GOOD * horizon:
+            return 1 + step
+        return 1.0 if delay <= horizon else 1 - step
 
-def _elasticity(before: tuple[int, float], after: tuple[int, float]) -> float:
-    """By which power of the span the rate has changed; 0 where the spans are too much alike to tell."""
-    spans = math.log(after[0] / before[0])
-    if abs(spans) < math.log(_CHANGED):
-        return 0.0
-    return math.log(after[1] / before[1]) / spans
+    def _after_a_slow_barrier(self, used: bool, held_up: bool) -> float:
+        (since, before), (now, position) = self._passes[0], self._passes[-1]
+        rate = (position - before) / max(now - since, _LEAST_SECONDS)
+        # Others may have made it slow: one that is quiet need not pay for them.
+        least = 1.0 if used or held_up else float(self._first)
+        return min(self._records, max(least, _AIM * rate * self._horizon / self._spans))
+
+    def _judge(self, done: Round, delay: float, used: bool, held_up: bool) -> None:
+        needed = self._needed
+        if needed is not None and done.span >= needed.span and done.rate < _SLOWER * needed.rate:
+            needed = None
+        if used and done.rate_goes_with_span:
+            self._needed = done
+            self._records *= _QUICK_GROWTH
+            return
+        self._needed = needed
+        if done.before is not None and done.vain:
+            self._records = max(1.0, self._records * done.before.span / done.span)
+            self._patience = min(2 * self._patience, _MOST_PATIENCE)
+        elif delay > self._horizon:
+            least = 0.0 if needed is None else min(1.0, needed.span / done.span) * self._records
+            self._records = max(least, self._after_a_slow_barrier(used, held_up))
+        elif used:
+            self._alike += 1
+            if self._alike >= self._patience:
+                self._alike = 0
+                self._records *= _GROWTH
 
 
 def in_words(records: int) -> str:

@@ -81,6 +81,8 @@ class Scenario:
     """Share of checkpoints that fail at the sink or at `_metadata`."""
     deletion: float = 0.01
     savepoint_every: float | None = None
+    latency: float = 0.0
+    """Seconds that a barrier takes beside the work in front of it."""
 
 
 def _at(counts: list[tuple[float, int]], time: float) -> int:
@@ -96,6 +98,7 @@ class Source:
     """("records", number) or ("barrier", id)."""
     queued: int = 0
     fetching: bool = False
+    held_up: bool = False
     last_delivery: float = 0.0
     """When the newest message from the coordinator arrives: they keep their order."""
     armed: float = -1.0
@@ -296,7 +299,8 @@ class Job:
         source.taken.append(n)
         source.queue.append(("barrier", n))
         span = source.gate.span_records
-        self.tell_gate(i, ge.BarrierTaken(n, kind))
+        self.tell_gate(i, ge.BarrierTaken(n, kind, source.held_up))
+        source.held_up = False
         self.at(self.now + LATENCY, lambda: self.tell_coordinator(ce.SnapshotTaken(n, i, span)))
         self.at(self.now + self.s.storage(self.rng), lambda: self.tell_coordinator(ce.Acknowledged(n, i)))
         self.work()
@@ -338,6 +342,7 @@ class Job:
             self.fetch_later(i, 0.1)
             return
         if not records or (source.queued and source.queued + records > room):
+            source.held_up |= bool(records)
             return  # woken by the gate or the sink
         source.queue.append(("records", records))
         source.queued += records
@@ -369,7 +374,11 @@ class Job:
             self.turn = ready[0] + 1
             kind, n = self.sources[ready[0]].queue.popleft()
             if kind == "barrier":
-                self.tell_handler(BarrierArrived(ready[0], Barrier(n, self.kinds[n])))
+                arrived = BarrierArrived(ready[0], Barrier(n, self.kinds[n]))
+                if self.s.latency:
+                    self.at(self.now + self.s.latency, lambda arrived=arrived: self.tell_handler(arrived))  # type: ignore[misc]
+                else:
+                    self.tell_handler(arrived)
                 continue
             self.busy = True
             start = self.s.stall[1] if self.s.stall[0] <= self.now < self.s.stall[1] else self.now

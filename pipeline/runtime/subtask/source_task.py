@@ -65,10 +65,13 @@ class SourceTask(Task):
         """How many rows of a record batch are pushed at once."""
         self._bytes_per_record = 0.0
         self._paused = False
+        self._held_up = False
+        """It has waited for room in its output queues since its last barrier."""
         self._polled_at = self._clock_at = time.monotonic()
 
     def _step(self) -> None:
         if not self._may_process():
+            self._held_up = True
             self._wait_for_room()
         elif self.hand:
             self._process_hand()
@@ -215,7 +218,10 @@ class SourceTask(Task):
             head_state={"source": self._reader.snapshot(checkpoint_id, self._row)},
             statistics={"span_records": self._gate.span_records, "span_bytes": self._gate.span_bytes},
         )
-        self._act(self._gate.handle(events.BarrierTaken(checkpoint_id, kind), time.monotonic()))
+        taken = events.BarrierTaken(checkpoint_id, kind, self._held_up)
+        if not savepoint:
+            self._held_up = False
+        self._act(self._gate.handle(taken, time.monotonic()))
 
     def _on_start(self) -> None:
         self._act(self._gate.handle(events.ReadingBegins(), time.monotonic()))
