@@ -11,8 +11,6 @@ holds the next one back, the time is `slow_storage_span`, and beyond its window 
 
 from __future__ import annotations
 
-import math
-
 from checkpoint.coordination.coordinator_events import CheckpointKind, Heartbeat
 from checkpoint.gate.gate_events import (
     Action,
@@ -144,7 +142,7 @@ class SourceGate:
         window, left = self._window, self._time_left()
         if window is None or not window.pace or left is None or left <= _ROUNDING or self._hard_limit():
             return None
-        records = math.ceil((self._span_records + self._least()) / self._scale)
+        records = self._span_records + self._least()
         return max(now, self._span_start + records / window.pace + _ROUNDING)
 
     # -- events ---------------------------------------------------------------------------------------------------
@@ -249,8 +247,8 @@ class SourceGate:
         hard = self._scaled(self._options.max_span_records)
         if self._window is None:
             return hard
-        learned = self._scaled(self._window.limit(self._now - self._span_start))
-        return learned if hard is None or (learned is not None and learned < hard) else hard
+        learned = self._window.limit(self._now - self._span_start)
+        return learned if hard is None else min(learned, hard)
 
     @property
     def _byte_limit(self) -> int | None:
@@ -314,7 +312,8 @@ class SourceGate:
         elif left is not None and left <= _ROUNDING and not self._owes_a_fetch():
             used_up = f"span of {self._span_time + left:.3g} s used up"
         elif self._window is not None and records is not None and self._span_records + least > records:
-            used_up = f"window of {in_words(self._window.records)} used up"
+            # Not shortened: it has been judged by the delays of barriers, and storage is none of its business.
+            return f"window of {in_words(self._window.records)} used up"
         else:
             return ""
         return used_up if self._scale == 1 else f"{used_up} (shortened to {self._scale:.2g} of it by expiries)"
@@ -346,7 +345,7 @@ class SourceGate:
         if self._asked_with == self._last_barrier or any(self.admits_trigger(n) for n in self._in_progress):
             return []
         records = self._scaled(self._options.max_span_records)
-        window = None if self._window is None else self._scaled(self._window.records)
+        window = None if self._window is None else self._window.records
         limits = ((window, self._span_records), (records, self._span_records), (self._byte_limit, self._span_bytes))
         if not any(limit is not None and used >= _ASK_AT * limit for limit, used in limits):
             return []

@@ -149,10 +149,29 @@ def test_an_aborted_checkpoint_acknowledges_nothing() -> None:
     assert gate.window_records == 2_000
 
 
-def test_expiries_shorten_the_window_too() -> None:
-    gate = make()
+def test_expiries_shorten_the_time_and_hard_limits_but_not_the_window() -> None:
+    """It may have been the storage; what operators are too slow for it learns by itself."""
+    gate = make(max_span_bytes=400)
     gate.handle(HeartbeatReceived(Heartbeat((), 0.25, None)), 0.1)
-    assert gate.record_allowance() == 250
+    assert (gate.record_allowance(), gate.byte_allowance()) == (1_000, 100)
+    gate.handle(Emitted(1, 1), 0.2)
+    assert gate.next_deadline(0.2) == pytest.approx(11.0 / 4)
+
+
+def test_a_barrier_that_expires_while_it_is_under_way_halves_the_window() -> None:
+    gate = make()
+    gate.handle(Emitted(900, 0), 0.5)
+    gate.handle(BarrierTaken(1, CHECKPOINT), 1.0)
+    gate.handle(CheckpointResolved(1, completed=False), 11.0)
+    assert gate.window_records == 1_000, "that is bearable"
+    gate.handle(BarrierTaken(2, CHECKPOINT), 12.0)
+    gate.handle(CheckpointResolved(2, completed=False), 22.1)
+    assert gate.window_records == 500
+    assert "shrank from 1,000 to 500 records at checkpoint 2, which ended after 10.1 s" in str(gate.window_change)
+    gate.handle(BarrierTaken(3, CHECKPOINT), 23.0)
+    gate.handle(BarrierPassed(3, 6.0, 0.0), 29.0)
+    gate.handle(CheckpointResolved(3, completed=False), 60.0)
+    assert gate.window_records == 500, "it had passed: storage was slow"
 
 
 def test_a_gate_closed_by_its_window_opens_at_the_pace_once_the_barrier_has_passed() -> None:
@@ -179,14 +198,12 @@ def test_a_gate_closed_by_its_window_opens_at_the_pace_once_the_barrier_has_pass
     assert 100 <= allowance <= 150, "a tenth of a second's worth at least, so that it doesn't flutter"
 
 
-@pytest.mark.parametrize("scale", [1.0, 0.5, 1 / 128])
 @pytest.mark.parametrize("start", [0.0, 1_234_567.89])
-def test_it_opens_at_its_deadline_however_numbers_round(start: float, scale: float) -> None:
+def test_it_opens_at_its_deadline_however_numbers_round(start: float) -> None:
     gate, now = SourceGate(options(max_concurrent=1), start), start + 0.7
     gate.handle(Emitted(777, 0), now)
     gate.handle(BarrierTaken(1, CHECKPOINT), now)
     gate.handle(BarrierPassed(1, 0.3, 777.0), now + 0.3)
-    gate.handle(HeartbeatReceived(Heartbeat((), scale, None)), now + 0.3)
     for _ in range(20):
         allowance = gate.record_allowance()
         assert allowance
