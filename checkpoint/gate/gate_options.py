@@ -10,8 +10,10 @@ _GRACE = 0.1
 _LEAST_GRACE = 0.25
 """…but at least so many seconds."""
 FIRST_RECORDS_PER_SECOND = 100
-"""The first window is what so many records a second come to within the horizon. Doubling from there takes a second or
-two up to full speed; and operators that do less than that have one long checkpoint, the first."""
+"""The first window is what so many records a second come to within the horizon…"""
+LEAST_FIRST_RECORDS = 1_000
+"""…but so many at least. Doubling from there takes a second or two up to full speed; and operators that do less have
+one long checkpoint, the first."""
 _LEAST_HORIZON = 1.0
 """Seconds: a delay below that is nobody's trouble, however short the interval is, and mostly noise."""
 
@@ -39,7 +41,8 @@ class GateOptions:
     window: bool = True
     """`span_window` of the source: also close by a learned number of records (see `checkpoint.gate.window`)."""
     first_window: int | None = None
-    """Records of the window at the start; `None` = `FIRST_RECORDS_PER_SECOND` for the time of the horizon."""
+    """Records of the window at the start; `None` = `FIRST_RECORDS_PER_SECOND` for the time of the horizon, and
+    `LEAST_FIRST_RECORDS` at least."""
     enabled: bool = True
     """`active_backpressure` of the source; `False` = only count."""
 
@@ -92,7 +95,7 @@ class GateOptions:
         Raises:
             ValueError: there is no interval.
         """
-        return self.first_window or max(1, round(FIRST_RECORDS_PER_SECOND * self.horizon))
+        return self.first_window or max(LEAST_FIRST_RECORDS, round(FIRST_RECORDS_PER_SECOND * self.horizon))
 
     @property
     def warning(self) -> str | None:

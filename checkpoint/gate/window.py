@@ -8,7 +8,7 @@ shrink the window, which lowers the rate that the window is set by, and so on to
 
 With H the bearable delay (`GateOptions.horizon`), r the records drained a second, m the checkpoints at a time:
 
-    delay < H / 20       the window doubles           if half of it was used
+    delay < H / 20       the window doubles           if half of it was used (and also below 0.2 s)
     delay < H / 2        it grows by a quarter        likewise
     delay ≤ H            it stays; but where spans of sources that reach the same differ, the smaller windows grow by a
                          quarter and the larger ones shrink by a twentieth
@@ -34,9 +34,10 @@ from collections import deque
 from checkpoint.gate.gate_options import GateOptions
 from checkpoint.gate.rounds import Round, Rounds, Taken
 
-_QUICK = 1 / 20
+_QUICK, _GOOD = 1 / 20, 1 / 2
 """Parts of H."""
-_GOOD = 1 / 2
+_QUICK_SECONDS = 0.2
+"""A delay is quick below that in any case: so long messages may take on a busy machine."""
 _USED = 1 / 2
 """Part of the window that a span must have had for the window to grow: a quiet job must not earn one for a flood."""
 _GROWTH = 1.25
@@ -69,6 +70,7 @@ class Window:
             ValueError: the options have no interval.
         """
         self._horizon = options.horizon
+        self._quick = max(_QUICK * self._horizon, _QUICK_SECONDS)
         self._spans = options.max_concurrent
         self._first = options.window_at_start
         self._records = float(self._first)
@@ -204,7 +206,7 @@ class Window:
             self._needed = None
             self._alike, self._patience = 0, _PATIENCE
             if used:
-                self._records *= _QUICK_GROWTH if delay < _QUICK * horizon else _GROWTH
+                self._records *= _QUICK_GROWTH if delay < self._quick else _GROWTH
             return
         done = self._rounds.passed(taken, mean_span, last, now)
         if used and taken.span < _SMALL * mean_span:
@@ -222,7 +224,7 @@ class Window:
     def _pace_after(self, taken: Taken, delay: float) -> float:
         horizon, seconds = self._horizon, max(taken.seconds, 1e-3)
         step = min(_PACE_STEP, _PACE_QUEUE * horizon / seconds)
-        if delay < _QUICK * horizon:
+        if delay < self._quick:
             return 1 + min(1.0, horizon / seconds)
         if delay < _GOOD * horizon:
             return 1 + step

@@ -22,9 +22,10 @@ def passed(window: Window, n: int, span: int, taken: float, delay: float, mean: 
 
 
 @pytest.mark.parametrize(
-    ("interval", "timeout", "first"), [(10.0, 600.0, 1_000), (2.0, 600.0, 200), (0.1, 600.0, 100), (600.0, 60.0, 3_000)]
+    ("interval", "timeout", "first"),
+    [(20.0, 600.0, 2_000), (2.0, 600.0, 1_000), (0.1, 600.0, 1_000), (600.0, 60.0, 3_000)],
 )
-def test_the_first_window_is_what_a_hundred_records_a_second_come_to(
+def test_the_first_window_is_what_a_hundred_records_a_second_come_to_and_a_thousand_at_least(
     interval: float, timeout: float, first: int
 ) -> None:
     assert Window(options(interval=interval, timeout=timeout), 0.0).records == first
@@ -37,6 +38,13 @@ def test_the_first_window_is_what_a_hundred_records_a_second_come_to(
 def test_it_grows_by_how_quickly_a_barrier_has_passed(delay: float, after: int) -> None:
     window = Window(options(), 0.0)
     passed(window, 1, 1_000, 3.0, delay)
+    assert window.records == after
+
+
+@pytest.mark.parametrize(("delay", "after"), [(0.19, 200), (0.2, 125), (0.49, 125), (0.5, 100)])
+def test_at_short_intervals_it_allows_for_what_messages_take(delay: float, after: int) -> None:
+    window = Window(options(interval=1.0, first_window=100), 0.0)
+    passed(window, 1, 100, 3.0, delay)
     assert window.records == after
 
 
