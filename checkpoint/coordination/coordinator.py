@@ -219,7 +219,7 @@ class CheckpointCoordinator:
             in_progress=tuple((p.checkpoint_id, p.kind) for p in self._pending.values()),
             span_scale=self._span_scale,
             held_back=self._held_back(now),
-            passed=tuple((n, one.start_delay, one.mean_span) for n, one in passed if one is not None),
+            passed=tuple((n, one.start_delay, one.mean_span, one.busy_span) for n, one in passed if one is not None),
         )
 
     # -- events ---------------------------------------------------------------------------------------------------
@@ -245,10 +245,10 @@ class CheckpointCoordinator:
                         self._actions.append(EndInput())
             case IdSeen(checkpoint_id):
                 self._next_id = max(self._next_id, checkpoint_id + 1)
-            case SnapshotTaken(checkpoint_id, subtask, span):
-                self._snapshot_taken(checkpoint_id, subtask, span, now)
+            case SnapshotTaken(checkpoint_id, subtask, span, busy):
+                self._snapshot_taken(checkpoint_id, subtask, span, busy, now)
             case Acknowledged(checkpoint_id, subtask):
-                self._snapshot_taken(checkpoint_id, subtask, None, now)
+                self._snapshot_taken(checkpoint_id, subtask, None, False, now)
                 self._acknowledged(checkpoint_id, subtask)
             case Declined(checkpoint_id, subtask, message, reason):
                 if pending := self._pending.get(checkpoint_id):
@@ -286,12 +286,13 @@ class CheckpointCoordinator:
         for pending in self._pending.values():
             pending.held_up = True
 
-    def _snapshot_taken(self, checkpoint_id: int, subtask: int, span: int | None, now: float) -> None:
+    def _snapshot_taken(self, checkpoint_id: int, subtask: int, span: int | None, busy: bool, now: float) -> None:
         pending = self._pending.get(checkpoint_id)
         if pending is None or not pending.ordinary:
             return
-        for one in pending.passage.snapshot_taken(subtask, now - pending.triggered_at, span):
-            self._actions.append(BarrierPassed(checkpoint_id, one.sources, one.start_delay, one.mean_span))
+        for one in pending.passage.snapshot_taken(subtask, now - pending.triggered_at, span, busy):
+            passed = BarrierPassed(checkpoint_id, one.sources, one.start_delay, one.mean_span, one.busy_span)
+            self._actions.append(passed)
 
     def _acknowledged(self, checkpoint_id: int, subtask: int) -> None:
         pending = self._pending.get(checkpoint_id)

@@ -64,6 +64,8 @@ class SnapshotTaken:
     subtask: int
     span: int | None = None
     """Of a source: records that it has emitted since the barrier before."""
+    busy: bool = False
+    """It would have emitted more, if it had been let (`SourceGate.busy`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +197,8 @@ class BarrierPassed:
     """Seconds from the trigger to the last snapshot."""
     mean_span: float
     """Of these sources, in records."""
+    busy_span: float
+    """Of those of them that are busy; 0 if none is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +303,6 @@ class Heartbeat:
     """Factor on every source's span: halved by each expiry, doubled back by each completion, at most 1."""
     held_back: str | None
     """Why the next periodic checkpoint isn't triggered now, in words; `None` if it is only not due yet."""
-    passed: tuple[tuple[int, float, float], ...] = ()
-    """For a source subtask: ids, start delays and mean spans (see `BarrierPassed`) of those in progress whose barriers
-    have passed all that it reaches."""
+    passed: tuple[tuple[int, float, float, float], ...] = ()
+    """For a source subtask: of those in progress whose barriers have passed all that it reaches, what `BarrierPassed`
+    says: id, start delay, mean span and that of busy sources."""

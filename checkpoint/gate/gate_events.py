@@ -37,6 +37,8 @@ class BarrierPassed:
     """Seconds from the trigger until then."""
     mean_span: float
     """Records that the source subtasks which reach the same have each emitted since the barrier before, on average."""
+    busy_span: float
+    """The same of those that would have emitted more (`SourceGate.busy`); 0 if none would."""
 
 
 @dataclass(frozen=True, slots=True)

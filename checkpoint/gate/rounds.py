@@ -78,7 +78,7 @@ class Rounds:
         """A slow barrier has passed: the round that it completes.
 
         Args:
-            mean_span: of the sources that reach the same, in records.
+            mean_span: see `checkpoint.gate.gate_events.BarrierPassed`.
             last: when the barrier before passed.
         """
         if taken.at - taken.seconds < self._began:

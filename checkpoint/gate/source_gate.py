@@ -107,6 +107,11 @@ class SourceGate:
         """The window's last change and its reason, in words."""
         return None if self._window is None else self._window.change
 
+    def busy(self, held_up: bool) -> bool:
+        """Whether the source would have emitted more since its last barrier: it has used its window, or (`held_up`)
+        waited for room in its output queues. Without a window nobody asks."""
+        return self._window is not None and (held_up or self._window.used_by(self._span_records))
+
     @property
     def last_barrier(self) -> int:
         """Largest checkpoint id whose barrier was taken."""
@@ -161,8 +166,8 @@ class SourceGate:
                 self._span_bytes += size
             case BarrierTaken(checkpoint_id, kind, held_up):
                 actions += self._barrier_taken(checkpoint_id, kind, held_up)
-            case BarrierPassed(checkpoint_id, start_delay, mean_span):
-                self._passed(checkpoint_id, start_delay, mean_span)
+            case BarrierPassed():
+                self._passed(event)
             case CheckpointResolved(checkpoint_id, completed):
                 if self._window is not None:
                     told = self._window.completed if completed else self._window.aborted
@@ -220,13 +225,13 @@ class SourceGate:
             self._window.barrier_taken(checkpoint_id, self._span_records, held_up, self._now)
         return self._refill()
 
-    def _passed(self, checkpoint_id: int, start_delay: float, mean_span: float) -> None:
+    def _passed(self, event: BarrierPassed) -> None:
         if self._window is not None:
-            self._window.passed(checkpoint_id, start_delay, mean_span, self._now)
+            self._window.passed(event, self._now)
 
     def _heartbeat(self, heartbeat: Heartbeat) -> list[Action]:
-        for checkpoint_id, start_delay, mean_span in heartbeat.passed:
-            self._passed(checkpoint_id, start_delay, mean_span)
+        for passed in heartbeat.passed:
+            self._passed(BarrierPassed(*passed))
         self._in_progress = dict(heartbeat.in_progress)
         self._scale = heartbeat.span_scale
         self._held_back = heartbeat.held_back

@@ -10,8 +10,8 @@ With H the bearable delay (`GateOptions.horizon`), r the records drained a secon
 
     delay < H / 20       the window doubles           if half of it was used (and also below 0.2 s)
     delay < H / 2        it grows by a quarter        likewise
-    delay ≤ H            it stays; but where spans of sources that reach the same differ, the smaller windows grow by a
-                         quarter and the larger ones shrink by a twentieth
+    delay ≤ H            it stays; but where spans of busy sources that reach the same differ, the smaller windows
+                         grow by a quarter and the larger ones shrink by a twentieth
     delay > H            it becomes 0.8 · r · H / m, so that the m spans that lie in the queues take less than H; the
                          smaller ones stay
 
@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from checkpoint.gate.gate_events import BarrierPassed
 from checkpoint.gate.gate_options import GateOptions
 from checkpoint.gate.rounds import Round, Rounds, Taken
 
@@ -46,7 +47,7 @@ _AIM = 0.8
 """Part of H that the queues should take once a window has shrunk, so that it can be tried larger within H."""
 _YIELD = 0.95
 _SMALL, _LARGE = 0.8, 1.2
-"""Parts of the mean span below and above which a span is a smaller or a larger one."""
+"""Parts of the mean span of busy sources below and above which a span is a smaller or a larger one."""
 _PACE_STEP = 0.25
 """By which part the pace without a barrier under way is above or below what was drained…"""
 _PACE_QUEUE = 0.25
@@ -140,27 +141,28 @@ class Window:
         self._under_way[checkpoint_id] = Taken(now, self._position, span, now - self._taken_at, held_up)
         self._taken_at = now
 
-    def passed(self, checkpoint_id: int, start_delay: float, mean_span: float, now: float) -> None:
+    def passed(self, event: BarrierPassed, now: float) -> None:
         """A barrier has passed all that the source reaches. Repetitions, and older ones than one that has, count
-        nothing. `mean_span`: of all sources that reach the same, in records."""
-        taken = self._under_way.get(checkpoint_id)
+        nothing."""
+        n, delay = event.checkpoint_id, event.start_delay
+        taken = self._under_way.get(n)
         if taken is None:
             return
-        self._forget(checkpoint_id)
+        self._forget(n)
         before, (last, _) = self._records, self._passes[-1]
         self._passes.append((now, taken.position))
         rate = self._rate(taken.position, now)
-        self._learn(taken, start_delay, mean_span, rate, last, now)
+        self._learn(taken, event, rate, last, now)
         if self._records != before:
             self._rounds.changed(now)
-            why = f"whose barrier passed within {start_delay:.3g} s (bearable: {self._horizon:g} s)"
-            self._say(before, f"{why}, {rate:,.0f} records/s drained", checkpoint_id)
+            why = f"whose barrier passed within {delay:.3g} s (bearable: {self._horizon:g} s)"
+            self._say(before, f"{why}, {rate:,.0f} records/s drained", n)
 
     def completed(self, checkpoint_id: int, now: float) -> None:
         """The barrier has passed, if nobody said so before: after the time until now at most, storage included."""
         taken = self._under_way.get(checkpoint_id)
         if taken is not None and now - taken.at <= self._horizon:
-            self.passed(checkpoint_id, now - taken.at, taken.span, now)
+            self.passed(BarrierPassed(checkpoint_id, now - taken.at, taken.span, taken.span), now)
         else:
             self._forget(checkpoint_id)
 
@@ -172,6 +174,10 @@ class Window:
             self._records = max(1.0, before / 2)
             self._rounds.changed(now)
             self._say(before, f"which ended after {now - taken.at:.3g} s, before its barrier had passed", checkpoint_id)
+
+    def used_by(self, span: int) -> bool:
+        """Whether a span of so many records has used the window."""
+        return span >= _USED * self._records
 
     def _say(self, before: float, why: str, checkpoint_id: int) -> None:
         then = max(1, int(before))
@@ -195,11 +201,11 @@ class Window:
         self._drained.append((now, position))
         return (position - before) / max(now - since, _LEAST_SECONDS)
 
-    def _learn(self, taken: Taken, delay: float, mean_span: float, rate: float, last: float, now: float) -> None:
-        horizon = self._horizon
+    def _learn(self, taken: Taken, event: BarrierPassed, rate: float, last: float, now: float) -> None:
+        horizon, delay, busy = self._horizon, event.start_delay, event.busy_span
         self._delay = delay
         self._proven = max(self._proven, rate) if delay < _GOOD * horizon else rate
-        used = taken.span >= _USED * self._records
+        used = self.used_by(taken.span)
         self._pace = self._pace_after(taken, delay)
         if delay < _GOOD * horizon:
             self._rounds.end()
@@ -208,11 +214,11 @@ class Window:
             if used:
                 self._records *= _QUICK_GROWTH if delay < self._quick else _GROWTH
             return
-        done = self._rounds.passed(taken, mean_span, last, now)
-        if used and taken.span < _SMALL * mean_span:
+        done = self._rounds.passed(taken, event.mean_span, last, now)
+        if used and taken.span < _SMALL * busy:
             if delay <= horizon:
                 self._records *= _GROWTH
-        elif used and taken.span > _LARGE * mean_span and delay <= horizon:
+        elif used and taken.span > _LARGE * busy and delay <= horizon:
             self._records *= _YIELD
         elif done is not None:
             self._judge(done, delay, used, taken.held_up)

@@ -158,9 +158,9 @@ def pause_of_an_hour() -> None:
     assert job.rate(3905, 3990) >= 0.98 * without.rate(3905, 3990)
 
 
-def latency(seconds: float) -> None:
+def latency(seconds: float, **options: object) -> None:
     """Records and barriers take their time through the job, however little there is; it does all the same."""
-    scenario = replace(_HEALTHY, fetch_rate=3 * _RATE, fetch_records=50, latency=seconds, duration=1800.0)
+    scenario = replace(_HEALTHY, fetch_rate=3 * _RATE, fetch_records=50, latency=seconds, duration=1800.0, **options)  # type: ignore[arg-type]
     job = _run(scenario)
     assert job.rate(900, 1800) >= 0.8 * _RATE
 
@@ -219,6 +219,7 @@ _HOLDS: dict[str, Callable[[], None]] = {
     "flutter": flutter,
     "a latency within the interval": lambda: latency(6.0),
     "a latency above the interval": lambda: latency(15.0),
+    "a latency, and three sources without records": lambda: latency(6.0, sources=4, shares=(1.0, 0.0, 0.0, 0.0)),
     "very slow operators": very_slow,
     "quiet, then flooded": quiet_then_flooded,
     "expired": expired,
@@ -239,19 +240,19 @@ class _ByDuration(SourceGate):
     def __init__(self, options: GateOptions, now: float) -> None:
         super().__init__(options, now)
         self._taken: dict[int, float] = {}
-        self._mean = 0.0
+        self._spans = (0.0, 0.0)
 
     def handle(self, event: Event, now: float) -> list[Action]:
         match event:
             case BarrierTaken(n):
                 self._taken[n] = now
-            case BarrierPassed(_, _, mean):
-                self._mean = mean
+            case BarrierPassed(_, _, mean, busy):
+                self._spans = (mean, busy)
                 return []
             case HeartbeatReceived(heartbeat):
                 event = HeartbeatReceived(replace(heartbeat, passed=()))
             case CheckpointResolved(n, completed=True):
-                told = BarrierPassed(n, now - self._taken[n], self._mean)
+                told = BarrierPassed(n, now - self._taken[n], *self._spans)
                 return super().handle(told, now) + super().handle(event, now)
         return super().handle(event, now)
 

@@ -52,7 +52,7 @@ def test_beyond_the_window_it_asks_as_near_its_end() -> None:
     gate = make()
     gate.handle(Emitted(1_000, 0), 0.5)
     gate.handle(BarrierTaken(1, CHECKPOINT), 0.5)
-    gate.handle(BarrierPassed(1, 0.1, 1_000.0), 0.6)
+    gate.handle(BarrierPassed(1, 0.1, 1_000.0, 1_000.0), 0.6)
     assert gate.window_records == 2_000
     gate.handle(Tick(), 10.0)
     assert gate.handle(Emitted(1_599, 0), 10.1) == []
@@ -84,7 +84,7 @@ def test_a_limit_of_the_user_remains_a_hard_bound() -> None:
     assert gate.record_allowance() == 10
     gate.handle(Emitted(10, 0), 0.1)
     gate.handle(BarrierTaken(1, CHECKPOINT), 0.2)
-    gate.handle(BarrierPassed(1, 0.1, 1_000.0), 0.3)
+    gate.handle(BarrierPassed(1, 0.1, 1_000.0, 1_000.0), 0.3)
     gate.handle(Emitted(10, 0), 0.4)
     assert "span of 10 records" in str(gate.reason)
     assert gate.next_deadline(0.4) is None
@@ -117,11 +117,21 @@ def test_there_is_none_without_it(changed: dict[str, Any]) -> None:
     assert gate.handle(Emitted(10**6, 10**6), 0.1) == []
 
 
+@pytest.mark.parametrize(("span", "held_up", "busy"), [(499, False, False), (500, False, True), (0, True, True)])
+def test_a_source_is_busy_that_would_have_emitted_more(span: int, held_up: bool, busy: bool) -> None:
+    gate = make()
+    gate.handle(Emitted(span, 0), 0.1)
+    assert gate.busy(held_up) == busy
+    gate = make(window=False)
+    gate.handle(Emitted(span, 0), 0.1)
+    assert not gate.busy(held_up)
+
+
 def test_a_savepoints_barrier_is_not_the_windows() -> None:
     gate = make()
     gate.handle(Emitted(900, 0), 0.1)
     gate.handle(BarrierTaken(1, SAVEPOINT), 0.2)
-    gate.handle(BarrierPassed(1, 0.1, 1_000.0), 0.3)
+    gate.handle(BarrierPassed(1, 0.1, 1_000.0, 1_000.0), 0.3)
     assert gate.window_records == 1_000
     assert gate.record_allowance() == 100
 
@@ -131,7 +141,7 @@ def test_a_heartbeat_tells_what_a_lost_message_would_have() -> None:
     gate.handle(Emitted(900, 0), 0.1)
     gate.handle(BarrierTaken(1, CHECKPOINT), 0.2)
     for _ in range(2):
-        gate.handle(HeartbeatReceived(Heartbeat(((1, CHECKPOINT),), 1.0, None, ((1, 0.1, 900.0),))), 1.2)
+        gate.handle(HeartbeatReceived(Heartbeat(((1, CHECKPOINT),), 1.0, None, ((1, 0.1, 900.0, 900.0),))), 1.2)
         assert gate.window_records == 2_000
 
 
@@ -145,7 +155,7 @@ def test_an_aborted_checkpoint_acknowledges_nothing() -> None:
     gate.handle(Tick(), 9.0)
     assert not gate.is_open, "its barrier may still be on the way, so there is no pace"
     gate.handle(BarrierTaken(2, CHECKPOINT), 10.0)
-    gate.handle(BarrierPassed(2, 0.1, 1_000.0), 10.1)
+    gate.handle(BarrierPassed(2, 0.1, 1_000.0, 1_000.0), 10.1)
     assert gate.window_records == 2_000
 
 
@@ -169,7 +179,7 @@ def test_a_barrier_that_expires_while_it_is_under_way_halves_the_window() -> Non
     assert gate.window_records == 500
     assert "shrank from 1,000 to 500 records at checkpoint 2, which ended after 10.1 s" in str(gate.window_change)
     gate.handle(BarrierTaken(3, CHECKPOINT), 23.0)
-    gate.handle(BarrierPassed(3, 6.0, 0.0), 29.0)
+    gate.handle(BarrierPassed(3, 6.0, 0.0, 0.0), 29.0)
     gate.handle(CheckpointResolved(3, completed=False), 60.0)
     assert gate.window_records == 500, "it had passed: storage was slow"
 
@@ -183,7 +193,7 @@ def test_a_gate_closed_by_its_window_opens_at_the_pace_once_the_barrier_has_pass
     assert not gate.is_open
     assert "waits for operators" in str(gate.reason)
     assert gate.next_deadline(0.6) is None
-    gate.handle(BarrierPassed(1, 0.5, 1_000.0), 1.0)
+    gate.handle(BarrierPassed(1, 0.5, 1_000.0, 1_000.0), 1.0)
     assert gate.window_records == 1_250
     assert gate.is_open
     gate.handle(Emitted(1_000, 0), 1.2)
@@ -203,7 +213,7 @@ def test_it_opens_at_its_deadline_however_numbers_round(start: float) -> None:
     gate, now = SourceGate(options(max_concurrent=1), start), start + 0.7
     gate.handle(Emitted(777, 0), now)
     gate.handle(BarrierTaken(1, CHECKPOINT), now)
-    gate.handle(BarrierPassed(1, 0.3, 777.0), now + 0.3)
+    gate.handle(BarrierPassed(1, 0.3, 777.0, 777.0), now + 0.3)
     for _ in range(20):
         allowance = gate.record_allowance()
         assert allowance
@@ -232,7 +242,7 @@ def test_the_window_learns_from_the_time_on_that_reading_begins() -> None:
     gate.handle(ReadingBegins(), 100.0)
     gate.handle(Emitted(1_000, 0), 101.0)
     gate.handle(BarrierTaken(1, CHECKPOINT), 101.0)
-    gate.handle(BarrierPassed(1, 7.0, 1_000.0), 108.0)
+    gate.handle(BarrierPassed(1, 7.0, 1_000.0, 1_000.0), 108.0)
     gate.handle(Tick(), 109.0)
     assert gate.record_allowance() == 1_000  # a span of 8 s at 125 a second
     gate.handle(Tick(), 111.0)
@@ -255,7 +265,7 @@ def test_slow_storage_alone_closes_it_after_a_span_of_its_own() -> None:
     gate.handle(ReadingBegins(), 0.0)
     gate.handle(Emitted(600, 0), 1.0)
     gate.handle(BarrierTaken(1, CHECKPOINT), 1.0)
-    gate.handle(BarrierPassed(1, 0.1, 1_000.0), 1.1)
+    gate.handle(BarrierPassed(1, 0.1, 1_000.0, 1_000.0), 1.1)
     gate.handle(Tick(), 60.9)
     assert gate.is_open
     assert gate.next_deadline(60.9) == pytest.approx(61.0)
@@ -273,7 +283,7 @@ def test_slow_operators_close_it_after_an_ordinary_span_and_a_barrier_that_passe
     assert isinstance(closed, CloseGate)
     assert "span of 11 s used up" in closed.reason
     assert "waits for operators" in closed.reason
-    assert gate.handle(BarrierPassed(1, 9.0, 1_000.0), 13.0) == [OpenGate()]
+    assert gate.handle(BarrierPassed(1, 9.0, 1_000.0, 1_000.0), 13.0) == [OpenGate()]
     assert gate.next_deadline(13.0) == pytest.approx(62.0)
 
 
@@ -281,13 +291,13 @@ def test_a_barrier_that_passes_too_late_opens_nothing() -> None:
     gate = make(max_concurrent=1)
     gate.handle(BarrierTaken(1, CHECKPOINT), 1.0)
     gate.handle(Tick(), 12.0)
-    assert gate.handle(BarrierPassed(1, 12.0, 1_000.0), 13.0) == []
+    assert gate.handle(BarrierPassed(1, 12.0, 1_000.0, 1_000.0), 13.0) == []
 
 
 def test_without_an_extra_span_slow_storage_closes_it_like_anything_else() -> None:
     gate = make(max_concurrent=1, slow_storage_span=0.0)
     gate.handle(BarrierTaken(1, CHECKPOINT), 1.0)
-    gate.handle(BarrierPassed(1, 0.1, 1_000.0), 1.1)
+    gate.handle(BarrierPassed(1, 0.1, 1_000.0, 1_000.0), 1.1)
     (closed,) = gate.handle(Tick(), 12.0)
     assert isinstance(closed, CloseGate)
     assert "waits for storage" in closed.reason
@@ -337,7 +347,7 @@ def test_what_it_emits_keeps_to_the_window_and_it_says_why_it_is_closed(
             span = 0
         elif step == "passed" and under_way:
             under_way = under_way[1:] if n % 2 else []
-            gate.handle(BarrierPassed(last - len(under_way), n / 20, 10.0 * n), now)
+            gate.handle(BarrierPassed(last - len(under_way), n / 20, 10.0 * n, 10.0 * n), now)
         elif step in ("completed", "aborted") and last:
             gate.handle(CheckpointResolved(last, completed=step == "completed"), now)
             if step == "completed":

@@ -33,10 +33,10 @@ REACH = {FIRST: frozenset({3, 4}), SECOND: frozenset({3, 4}), OTHER: frozenset({
 def test_it_has_passed_a_source_with_the_last_of_those_it_reaches(order: list[int]) -> None:
     passage, told = Passage(REACH), {}
     for delay, subtask in enumerate(order):
-        for one in passage.snapshot_taken(subtask, float(delay), 10 * subtask if subtask in REACH else None):
+        for one in passage.snapshot_taken(subtask, float(delay), 10 * subtask if subtask in REACH else None, True):
             assert not told.keys() & set(one.sources)
             told.update(dict.fromkeys(one.sources, delay))
-        assert passage.snapshot_taken(subtask, float(delay), None) == []
+        assert passage.snapshot_taken(subtask, float(delay), None, False) == []
     last = {source: max(order.index(subtask) for subtask in reached) for source, reached in REACH.items()}
     assert told == last
     for source, delay in last.items():
@@ -45,13 +45,21 @@ def test_it_has_passed_a_source_with_the_last_of_those_it_reaches(order: list[in
         assert one.start_delay == delay
 
 
+def test_the_busy_span_leaves_out_those_who_had_no_more() -> None:
+    passage = Passage(REACH)
+    passage.snapshot_taken(FIRST, 0.0, 100, True)
+    passage.snapshot_taken(SECOND, 0.0, 20, False)
+    passage.snapshot_taken(3, 1.0, None, False)
+    assert passage.snapshot_taken(4, 2.0, None, False) == [Passed((FIRST, SECOND), 2.0, 60.0, 100.0)]
+
+
 def test_the_mean_span_is_that_of_the_sources_that_reach_the_same() -> None:
     passage = Passage(REACH)
     for source, span in ((FIRST, 100), (SECOND, 300), (OTHER, 7)):
-        assert passage.snapshot_taken(source, 0.0, span) == []
-    assert passage.snapshot_taken(3, 1.0, None) == []
-    assert passage.snapshot_taken(4, 2.0, None) == [Passed((FIRST, SECOND), 2.0, 200.0)]
-    assert passage.snapshot_taken(5, 3.0, None) == [Passed((OTHER,), 3.0, 7.0)]
+        assert passage.snapshot_taken(source, 0.0, span, False) == []
+    assert passage.snapshot_taken(3, 1.0, None, False) == []
+    assert passage.snapshot_taken(4, 2.0, None, False) == [Passed((FIRST, SECOND), 2.0, 200.0, 0.0)]
+    assert passage.snapshot_taken(5, 3.0, None, False) == [Passed((OTHER,), 3.0, 7.0, 0.0)]
 
 
 def coordinator() -> CheckpointCoordinator:
@@ -68,17 +76,17 @@ def passed(actions: list[Action]) -> list[BarrierPassed]:
 def test_the_coordinator_tells_it_before_storage_is_done_and_keeps_it_in_heartbeats() -> None:
     made = coordinator()
     assert passed(made.handle(SnapshotTaken(1, 3), 11.0)) == []
-    assert passed(made.handle(SnapshotTaken(1, 4), 12.5)) == [BarrierPassed(1, (FIRST, SECOND), 2.5, 0.0)]
-    assert made.heartbeat(13.0, FIRST).passed == ((1, 2.5, 0.0),)
+    assert passed(made.handle(SnapshotTaken(1, 4), 12.5)) == [BarrierPassed(1, (FIRST, SECOND), 2.5, 0.0, 0.0)]
+    assert made.heartbeat(13.0, FIRST).passed == ((1, 2.5, 0.0, 0.0),)
     assert made.heartbeat(13.0, OTHER).passed == ()
     assert made.heartbeat(13.0).passed == ()
-    assert passed(made.handle(SnapshotTaken(1, 5), 14.0)) == [BarrierPassed(1, (OTHER,), 4.0, 0.0)]
+    assert passed(made.handle(SnapshotTaken(1, 5), 14.0)) == [BarrierPassed(1, (OTHER,), 4.0, 0.0, 0.0)]
 
 
 def test_an_acknowledgement_says_that_the_snapshot_was_taken() -> None:
     made = coordinator()
     made.handle(Acknowledged(1, 3), 11.0)
-    assert passed(made.handle(Acknowledged(1, 4), 12.0)) == [BarrierPassed(1, (FIRST, SECOND), 2.0, 0.0)]
+    assert passed(made.handle(Acknowledged(1, 4), 12.0)) == [BarrierPassed(1, (FIRST, SECOND), 2.0, 0.0, 0.0)]
     assert passed(made.handle(SnapshotTaken(1, 4), 13.0)) == []
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from checkpoint.gate.gate_events import BarrierPassed
 from checkpoint.gate.gate_options import GateOptions
 from checkpoint.gate.window import Window
 
@@ -18,7 +19,8 @@ def options(**changed: Any) -> GateOptions:
 def passed(window: Window, n: int, span: int, taken: float, delay: float, mean: float | None = None) -> None:
     """`mean`: span of all sources; `None` = as this one's."""
     window.barrier_taken(n, span, False, taken)
-    window.passed(n, delay, span if mean is None else mean, taken + delay)
+    of_all = span if mean is None else mean
+    window.passed(BarrierPassed(n, delay, of_all, of_all), taken + delay)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +173,7 @@ def test_while_a_barrier_is_under_way_there_is_no_pace() -> None:
     window.barrier_taken(2, 1_000, False, 2.0)
     assert window.pace == 0
     assert window.limit(100.0) == window.records
-    window.passed(2, 0.1, 1_000.0, 2.1)
+    window.passed(BarrierPassed(2, 0.1, 1_000.0, 1_000.0), 2.1)
     assert window.limit(100.0) > window.records
 
 
@@ -216,8 +218,8 @@ def test_messages_that_arrive_at_one_time_make_no_rate() -> None:
     window = Window(options(), 0.0)
     window.barrier_taken(1, 1_000, False, 1.0)
     window.barrier_taken(2, 1_000, False, 2.0)
-    window.passed(1, 1.0, 1_000.0, 4.0)
-    window.passed(2, 1.0, 1_000.0, 4.0001)
+    window.passed(BarrierPassed(1, 1.0, 1_000.0, 1_000.0), 4.0)
+    window.passed(BarrierPassed(2, 1.0, 1_000.0, 1_000.0), 4.0001)
     assert window.pace <= 2 * 2_000 / 4
 
 
@@ -225,10 +227,10 @@ def test_a_repetition_or_an_older_barrier_counts_nothing() -> None:
     window = Window(options(), 0.0)
     for n in (1, 2):
         window.barrier_taken(n, 1_000, False, float(n))
-    window.passed(2, 0.1, 1_000.0, 2.1)
+    window.passed(BarrierPassed(2, 0.1, 1_000.0, 1_000.0), 2.1)
     before = (window.records, window.pace, window.under_way)
     for n in (2, 1, 7):
-        window.passed(n, 500.0, 1_000.0, 3.0)
+        window.passed(BarrierPassed(n, 500.0, 1_000.0, 1_000.0), 3.0)
     assert (window.records, window.pace, window.under_way) == before
     assert window.under_way == ()
 

@@ -82,7 +82,7 @@ class Scenario:
     deletion: float = 0.01
     savepoint_every: float | None = None
     latency: float = 0.0
-    """Seconds that a barrier takes beside the work in front of it."""
+    """Seconds from the work in front of a barrier to its snapshot."""
 
 
 def _at(counts: list[tuple[float, int]], time: float) -> int:
@@ -208,10 +208,10 @@ class Job:
                     self.triggered[n], self.kinds[n] = self.now, kind
                     for i in range(len(self.sources)):
                         self.send(i, lambda i=i, n=n, kind=kind: self.on_trigger(i, n, kind))  # type: ignore[misc]
-                case ce.BarrierPassed(n, sources, delay, mean):
+                case ce.BarrierPassed(n, sources, delay, mean, busy):
                     self.start_delays[n] = delay
                     for i in sources:
-                        told = ge.BarrierPassed(n, delay, mean)
+                        told = ge.BarrierPassed(n, delay, mean, busy)
                         self.send(i, lambda i=i, told=told: self.tell_gate(i, told))  # type: ignore[misc]
                 case ce.FinaliseCheckpoint(n):
                     failed = self.rng.random() < self.s.failing / 2
@@ -298,10 +298,10 @@ class Job:
         assert n > max(source.taken, default=0)
         source.taken.append(n)
         source.queue.append(("barrier", n))
-        span = source.gate.span_records
+        span, busy = source.gate.span_records, source.gate.busy(source.held_up)
         self.tell_gate(i, ge.BarrierTaken(n, kind, source.held_up))
         source.held_up = False
-        self.at(self.now + LATENCY, lambda: self.tell_coordinator(ce.SnapshotTaken(n, i, span)))
+        self.at(self.now + LATENCY, lambda: self.tell_coordinator(ce.SnapshotTaken(n, i, span, busy)))
         self.at(self.now + self.s.storage(self.rng), lambda: self.tell_coordinator(ce.Acknowledged(n, i)))
         self.work()
 
@@ -374,11 +374,7 @@ class Job:
             self.turn = ready[0] + 1
             kind, n = self.sources[ready[0]].queue.popleft()
             if kind == "barrier":
-                arrived = BarrierArrived(ready[0], Barrier(n, self.kinds[n]))
-                if self.s.latency:
-                    self.at(self.now + self.s.latency, lambda arrived=arrived: self.tell_handler(arrived))  # type: ignore[misc]
-                else:
-                    self.tell_handler(arrived)
+                self.tell_handler(BarrierArrived(ready[0], Barrier(n, self.kinds[n])))
                 continue
             self.busy = True
             start = self.s.stall[1] if self.s.stall[0] <= self.now < self.s.stall[1] else self.now
@@ -405,7 +401,8 @@ class Job:
                 case UnblockChannel(channel):
                     self.blocked.remove(channel)
                 case TakeSnapshot(barrier):
-                    self.snapshot(barrier.checkpoint_id)
+                    n = barrier.checkpoint_id
+                    self.at(self.now + self.s.latency, lambda n=n: self.snapshot(n))  # type: ignore[misc]
                 case ForwardCancel(n, message):
                     self.tell_coordinator(ce.Declined(n, len(self.sources), message))
         self.work()

@@ -335,7 +335,9 @@ class Attempt:
             case "running":
                 self._on_running(peer, message)
             case "taken":
-                self._checkpoints.tell(events.SnapshotTaken(message["id"], peer.subtask, message["span"]))
+                self._checkpoints.tell(
+                    events.SnapshotTaken(message["id"], peer.subtask, message["span"], message["busy"])
+                )
             case "ack":
                 self._checkpoints.acknowledge(message["id"], peer.subtask, message["snapshot"], message["statistics"])
             case "decline":

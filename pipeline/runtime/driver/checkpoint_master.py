@@ -171,9 +171,10 @@ class CheckpointMaster:
         match action:
             case events.TriggerCheckpoint(id, kind, tokens, stop):
                 self._trigger(id, kind, tokens, stop, now)
-            case events.BarrierPassed(id, sources, start_delay, mean_span):
+            case events.BarrierPassed(id, sources, start_delay, mean_span, busy_span):
+                figures = {"start_delay": start_delay, "mean_span": mean_span, "busy_span": busy_span}
                 for subtask in sources:
-                    self._peers.send_to(subtask, "passed", id=id, start_delay=start_delay, mean_span=mean_span)
+                    self._peers.send_to(subtask, "passed", id=id, **figures)
             case events.EndInput():
                 self._tell_sources("end_input")
             case events.FinaliseCheckpoint(id, kind):

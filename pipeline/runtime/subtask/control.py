@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from checkpoint.coordination.coordinator_events import CheckpointKind, Heartbeat
 from checkpoint.errors import Explained, PermanentFailure
+from checkpoint.gate.gate_events import BarrierPassed
 from checkpoint.storage.metadata import SubtaskSnapshot
 from checkpoint.storage.storage import DamagedFile
 from pipeline.errors import PipelineError
@@ -99,8 +100,8 @@ class Control:
     def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, statistics: dict[str, Any]) -> None:
         self._send("ack", id=checkpoint_id, snapshot=snapshot.to_wire(), statistics=statistics)
 
-    def snapshot_taken(self, checkpoint_id: int, span: int | None) -> None:
-        self._send("taken", id=checkpoint_id, span=span)
+    def snapshot_taken(self, checkpoint_id: int, span: int | None, busy: bool) -> None:
+        self._send("taken", id=checkpoint_id, span=span, busy=busy)
 
     def decline(self, checkpoint_id: int, message: str, asynchronous: bool) -> None:
         self._send("decline", id=checkpoint_id, message=message, asynchronous=asynchronous)
@@ -188,7 +189,10 @@ class Control:
                 kind = CheckpointKind(message["kind"])
                 self._mailbox.post(letters.Trigger(message["id"], kind, time.monotonic(), order))
             case "passed":
-                self._mailbox.post(letters.BarrierPassed(message["id"], message["start_delay"], message["mean_span"]))
+                passed = BarrierPassed(
+                    message["id"], message["start_delay"], message["mean_span"], message["busy_span"]
+                )
+                self._mailbox.post(letters.BarrierPassed(passed))
             case "end_input":
                 self._mailbox.post(letters.EndInput())
             case "complete":
@@ -244,5 +248,5 @@ def heartbeat_to_wire(heartbeat: Heartbeat) -> dict[str, Any]:
 
 def heartbeat_from_wire(message: Message) -> Heartbeat:
     in_progress = tuple((id, CheckpointKind(kind)) for id, kind in message["in_progress"])
-    passed = tuple((id, delay, mean) for id, delay, mean in message["passed"])
+    passed = tuple((id, delay, mean, of_busy) for id, delay, mean, of_busy in message["passed"])
     return Heartbeat(in_progress, message["span_scale"], message["held_back"], passed)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from checkpoint.coordination.coordinator_events import CheckpointKind, Heartbeat
 from checkpoint.elements import BarrierElement
+from checkpoint.gate import gate_events
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +33,9 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class BarrierPassed:
-    """Source subtasks: see `checkpoint.gate.gate_events.BarrierPassed`."""
+    """For source subtasks."""
 
-    checkpoint_id: int
-    start_delay: float
-    mean_span: float
+    event: gate_events.BarrierPassed
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,6 +217,7 @@ class SourceTask(Task):
             alignment=0.0,
             head_state={"source": self._reader.snapshot(checkpoint_id, self._row)},
             statistics={"span_records": self._gate.span_records, "span_bytes": self._gate.span_bytes},
+            busy=self._gate.busy(self._held_up),
         )
         taken = events.BarrierTaken(checkpoint_id, kind, self._held_up)
         if not savepoint:
@@ -261,9 +262,8 @@ class SourceTask(Task):
             case letters.Trigger(checkpoint_id, kind, at, order):
                 self._orders[checkpoint_id] = order
                 self._take_barrier(checkpoint_id, kind, time.monotonic() - at)
-            case letters.BarrierPassed(checkpoint_id, start_delay, mean_span):
-                passed = events.BarrierPassed(checkpoint_id, start_delay, mean_span)
-                self._act(self._gate.handle(passed, time.monotonic()))
+            case letters.BarrierPassed(event):
+                self._act(self._gate.handle(event, time.monotonic()))
             case letters.Drained():
                 self._awaits_drain = False
             case letters.EndInput():

@@ -392,11 +392,12 @@ class Task(ABC):
         capture: Sequence[ChannelName] = (),
         head_state: Mapping[str, Any] | None = None,
         statistics: Mapping[str, Any] | None = None,
+        busy: bool = False,
     ) -> None:
         """See `TaskCheckpoints.take`."""
         self._put_hand_back()
         self._leave_records()
-        self.checkpoints.take(barrier, unaligned, alignment, capture, head_state or {}, statistics or {})
+        self.checkpoints.take(barrier, unaligned, alignment, capture, head_state or {}, statistics or {}, busy)
 
     # -- end ----------------------------------------------------------------------------------------------------
 

@@ -33,8 +33,8 @@ class Acknowledger(Protocol):
 
     def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, statistics: dict[str, Any]) -> None: ...
 
-    def snapshot_taken(self, checkpoint_id: int, span: int | None) -> None:
-        """The synchronous part is over. `span`: of a source, records since the barrier before."""
+    def snapshot_taken(self, checkpoint_id: int, span: int | None, busy: bool) -> None:
+        """The synchronous part is over. `span`, `busy`: of a source, see `SnapshotTaken`."""
 
     def decline(self, checkpoint_id: int, message: str, asynchronous: bool) -> None: ...
 
@@ -106,6 +106,7 @@ class TaskCheckpoints:
         capture: Sequence[ChannelName],
         head_state: Mapping[str, Any],
         statistics: Mapping[str, Any],
+        busy: bool = False,
     ) -> None:
         """The synchronous part: send the barrier on, freeze state, cut the sinks' epochs. The rest goes beside.
 
@@ -118,6 +119,7 @@ class TaskCheckpoints:
             capture: input channels that the caller captures next.
             head_state: parts of the head step's state that are the task's own.
             statistics: the task's own figures.
+            busy: of a source, see `SourceGate.busy`.
         """
         started = time.monotonic()
         n = barrier.checkpoint_id
@@ -146,7 +148,7 @@ class TaskCheckpoints:
             files[id] = of_sink
         frozen = self._backend.freeze() if self._backend is not None else None
         figures["sync"] = time.monotonic() - started
-        self._coordinator.snapshot_taken(n, statistics.get("span_records"))
+        self._coordinator.snapshot_taken(n, statistics.get("span_records"), busy)
         self._pool.submit(self._write_state, pending, head, states, lists, files, frozen)
 
     def give_up(self, checkpoint_id: int, message: str) -> None:

@@ -12,6 +12,7 @@ from checkpoint.coordination.coordinator import CheckpointCoordinator
 from checkpoint.coordination.coordinator_events import CheckpointKind, FailureReason
 from checkpoint.coordination.coordinator_options import CoordinatorOptions
 from checkpoint.coordination.trigger_schedule import TriggerSchedule
+from checkpoint.gate.gate_events import BarrierPassed
 from checkpoint.in_flight.drain import DrainTracker
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.naming import CheckpointRef
@@ -166,8 +167,8 @@ class Master:
 
     def _on_report(self, subtask: Subtask, letter: tuple[Any, ...]) -> None:
         match letter:
-            case ("taken", n, span):
-                self._tell(events.SnapshotTaken(n, subtask.number, span))
+            case ("taken", n, span, busy):
+                self._tell(events.SnapshotTaken(n, subtask.number, span, busy))
             case ("acknowledged", n, state):
                 self._acks.setdefault(n, {})[subtask.number] = state
                 files = [f for of_owner in state.pending.values() for one in of_owner for f in one.files]
@@ -227,10 +228,11 @@ class Master:
                 self._draining[n] = self.drain.draining and "draining_not_marked" not in self._attempt.options.faults
                 for source in self._sources:
                     self._send(source, ("trigger", n, kind), may_be_lost=True)
-            case events.BarrierPassed(n, sources, start_delay, mean_span):
+            case events.BarrierPassed(n, sources, start_delay, mean_span, busy_span):
+                passed = BarrierPassed(n, start_delay, mean_span, busy_span)
                 for source in self._sources:
                     if source.number in sources:
-                        self._send(source, ("passed", n, start_delay, mean_span), may_be_lost=True)
+                        self._send(source, ("passed", passed), may_be_lost=True)
             case events.FinaliseCheckpoint(n, kind):
                 self._finalise(n, kind)
             case events.NotifyComplete(n, kind):

@@ -148,8 +148,8 @@ class Source(Subtask):
         self._act(self.gate.handle(events.BarrierTaken(n, kind), now))
 
     @property
-    def span(self) -> int | None:
-        return self.gate.span_records
+    def span(self) -> tuple[int | None, bool]:
+        return self.gate.span_records, self.gate.busy(held_up=not self.has_room)
 
     def state(self, n: int) -> SubtaskState:
         offsets = dict(self.offsets)
@@ -169,8 +169,8 @@ class Source(Subtask):
                     self._act(self.gate.handle(events.ReadingBegins(), now))
                     self._refilled = (now, 0.0)
                 self._act(self.gate.handle(events.HeartbeatReceived(heartbeat), now))
-            case ("passed", n, start_delay, mean_span):
-                self._act(self.gate.handle(events.BarrierPassed(n, start_delay, mean_span), now))
+            case ("passed", event):
+                self._act(self.gate.handle(event, now))
             case ("complete", n, _):
                 self._act(self.gate.handle(events.CheckpointResolved(n, completed=True), now))
             case ("aborted", n):

@@ -129,9 +129,9 @@ class Subtask:
         channel.building = []
 
     @property
-    def span(self) -> int | None:
-        """Of a source: records since its last barrier."""
-        return None
+    def span(self) -> tuple[int | None, bool]:
+        """Of a source: records since its last barrier, and whether it would have emitted more."""
+        return None, False
 
     # -- snapshots ------------------------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ class Subtask:
                 channel.append(element)
                 if barrier.alignment_timeout is not None:
                     self._turning.append((now + barrier.alignment_timeout - barrier.age, n))
-        self.attempt.report(self, ("taken", n, self.span))
+        self.attempt.report(self, ("taken", n, *self.span))
         self.attempt.write(self, n)
         return snapshot
 
