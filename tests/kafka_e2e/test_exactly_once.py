@@ -174,7 +174,7 @@ def test_a_broker_that_restarts_under_the_job_leaves_the_output_exact(
 @pytest.mark.parametrize(
     ("step", "nth", "parallelism"),
     [
-        ("committer.after_send_offsets", 7, 2),
+        ("committer.after_send_offsets", 5, 2),  # a busy machine comes to few more commits before the end
         pytest.param("committer.after_produce", 7, 3, marks=pytest.mark.matrix),
         pytest.param("committer.after_owner_check", 7, 1, marks=pytest.mark.full),
     ],
