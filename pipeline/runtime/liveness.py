@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
-from pipeline.runtime.network.vanished import VANISHED
+from pipeline.runtime.network.tcp_keepalive import GONE_AFTER
 
 Who = TypeVar("Who", bound=Hashable)
 
@@ -25,7 +25,7 @@ class Limits:
 
     pace: float = 1.0
     """Between two signs of life, both ways, and between two looks at the other side's."""
-    vanished: float = VANISHED
+    vanished: float = GONE_AFTER
     """What a host may leave without an acknowledgement."""
     silent: float = 120.0
     """How long a process whose host answers may say nothing."""

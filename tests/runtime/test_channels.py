@@ -13,7 +13,7 @@ from checkpoint.elements import BarrierElement, Data, EndOfInput, IdleStatus, Wa
 from pipeline.buffers import BufferConfig
 from pipeline.runtime.network.debloat import Budget
 from pipeline.runtime.network.frames import ChannelId, FrameError, Header, Kind
-from pipeline.runtime.network.input_gate import InputGate
+from pipeline.runtime.network.input_channels import InputChannels
 from pipeline.runtime.network.output_channel import OutputChannel
 
 
@@ -30,15 +30,15 @@ def data(size, label=b""):
 
 
 class Link:
-    """The wire between an output channel and a gate with one input, moved by hand."""
+    """The wire between an output channel and input channels with one member, moved by hand."""
 
     def __init__(self, config=None, budget=None):
         config = config or BufferConfig(debloat=False, max_bytes=10_000, frame_bytes=2_048)
         self.to_send, self.credit_due = deque(), deque()
         self.room, self.input = [], []
         self.output = OutputChannel(ChannelId(0, 1, 2), config, self.to_send.append, lambda: self.room.append(1))
-        self.gate = InputGate([self.output.id], config, self.credit_due.append, lambda: self.input.append(1))
-        self.channel = self.gate.channels[0]
+        self.inputs = InputChannels([self.output.id], config, self.credit_due.append, lambda: self.input.append(1))
+        self.channel = self.inputs.channels[0]
         self.wire, self.credits = deque(), deque()
         if budget:
             self.channel._budget = budget
@@ -69,7 +69,7 @@ class Link:
         element, sequence = taken
         size = element.size if isinstance(element, Data) else 0
         self.channel.receiving(Header(Kind.DATA if size else Kind.WATERMARK, 0, 1, size, sequence))
-        self.gate.put(self.channel, element)
+        self.inputs.put(self.channel, element)
 
     def send_credit(self):
         self.credits.append(self.credit_due.popleft().credit())
@@ -91,7 +91,7 @@ class Link:
         """Poll until nothing comes any more."""
         polled = []
         self.run()
-        while (one := self.gate.poll()) is not None:
+        while (one := self.inputs.poll()) is not None:
             polled.append(one[1])
             self.run()
         return polled
@@ -119,7 +119,7 @@ def test_whatever_the_timing_all_arrives_in_order_and_no_queue_exceeds_its_budge
 
     def check():
         queued = [e.size for e in link.channel._queue._queue if isinstance(e, Data)]
-        assert sum(queued) == link.gate.queued_bytes
+        assert sum(queued) == link.inputs.queued_bytes
         assert sum(queued) <= largest_budget or len(queued) == 1
 
     for step, value in steps:
@@ -143,7 +143,7 @@ def test_whatever_the_timing_all_arrives_in_order_and_no_queue_exceeds_its_budge
             case "receive" if link.wire:
                 link.receive()
             case "poll":
-                one = link.gate.poll()
+                one = link.inputs.poll()
                 polled += [one[1]] if one else []
         check()
     link.run()
@@ -151,7 +151,7 @@ def test_whatever_the_timing_all_arrives_in_order_and_no_queue_exceeds_its_budge
     polled += link.drain()
 
     assert polled == sent
-    assert link.output.queued_bytes == link.gate.queued_bytes == 0
+    assert link.output.queued_bytes == link.inputs.queued_bytes == 0
 
 
 def test_nothing_is_sent_before_the_receiver_knows_the_channel():
@@ -160,7 +160,7 @@ def test_nothing_is_sent_before_the_receiver_knows_the_channel():
     overtake(link.output, 1)
     assert link.output.take() is None
     link.open().run()
-    assert [type(link.gate.poll()[1]) for _ in range(2)] == [BarrierElement, Watermark]
+    assert [type(link.inputs.poll()[1]) for _ in range(2)] == [BarrierElement, Watermark]
 
 
 def test_frames_beyond_the_credit_wait_and_control_elements_behind_them_keep_their_place():
@@ -168,7 +168,7 @@ def test_frames_beyond_the_credit_wait_and_control_elements_behind_them_keep_the
     for element in (data(60), data(60), Watermark(7)):
         link.output.send(element)
     link.run()
-    assert link.gate.queued_bytes == 60
+    assert link.inputs.queued_bytes == 60
     assert link.output.queued_bytes == 60
     assert link.drain() == [data(60), data(60), Watermark(7)]
 
@@ -188,7 +188,7 @@ def test_an_empty_receiver_admits_one_frame_of_any_size_and_no_second_one():
     for _ in range(3):
         link.output.send(data(5_000))
     link.run()
-    assert link.gate.queued_bytes == 5_000
+    assert link.inputs.queued_bytes == 5_000
     assert link.drain() == [data(5_000)] * 3
 
 
@@ -197,7 +197,7 @@ def test_a_large_frame_behind_small_ones_passes_once_they_are_consumed():
     for size in (40, 5_000, 1):
         link.output.send(data(size))
     link.run()
-    assert link.gate.queued_bytes == 40
+    assert link.inputs.queued_bytes == 40
     assert [e.size for e in link.drain()] == [40, 5_000, 1]
 
 
@@ -205,8 +205,8 @@ def test_a_frame_is_the_receivers_from_its_header_on():
     link = Link(budget=Budget(100, 50)).open()
     link.run()
     link.channel.receiving(Header(Kind.DATA, 0, 1, 80, 0))
-    assert link.gate.queued_bytes == 80
-    assert link.gate.poll() is None
+    assert link.inputs.queued_bytes == 80
+    assert link.inputs.poll() is None
     # neither is the receiver empty while a frame arrives, nor may another be sent into the space it takes
     assert not link.channel.starve()
     credit = link.channel.credit()
@@ -235,7 +235,7 @@ def test_credit_is_announced_in_steps_and_not_for_every_frame():
     for _ in range(100):
         link.output.send(data(10))
         link.run()
-        link.gate.poll()
+        link.inputs.poll()
         announced += len(link.credit_due)
         link.run()
     assert announced == 2
@@ -248,14 +248,14 @@ def test_a_smaller_budget_takes_back_nothing_and_holds_once_the_queue_has_draine
     for _ in range(30):
         link.output.send(data(90))
     link.run()
-    assert link.gate.queued_bytes == 990  # granted before
-    while link.gate.queued_bytes > 100:
-        link.gate.poll()
+    assert link.inputs.queued_bytes == 990  # granted before
+    while link.inputs.queued_bytes > 100:
+        link.inputs.poll()
         link.run()
     for _ in range(5):
-        link.gate.poll()
+        link.inputs.poll()
         link.run()
-        assert link.gate.queued_bytes <= 100
+        assert link.inputs.queued_bytes <= 100
     assert link.output.target_bytes == 20
 
 
@@ -302,13 +302,13 @@ def test_what_is_put_back_comes_first_again_and_costs_no_credit():
     link.output.send(batch)
     link.output.send(data(50))
     link.run()
-    _, taken = link.gate.poll()
-    link.gate.put_back(0, taken.from_row(3))
-    assert link.gate.queued_bytes == 50
-    _, again = link.gate.poll()
+    _, taken = link.inputs.poll()
+    link.inputs.put_back(0, taken.from_row(3))
+    assert link.inputs.queued_bytes == 50
+    _, again = link.inputs.poll()
     assert (again.start, again.rest) == (3, 1)
-    assert link.gate.poll()[1] == data(50)
-    assert link.gate.queued_bytes == 0
+    assert link.inputs.poll()[1] == data(50)
+    assert link.inputs.queued_bytes == 0
 
 
 def test_a_capture_closes_when_its_barrier_arrives_and_the_barrier_is_not_queued():
@@ -345,8 +345,8 @@ def test_the_task_thread_is_woken_only_after_it_found_nothing():
     link.output.send(data(10))
     link.run()
     assert not link.input
-    assert link.gate.poll() is not None
-    assert link.gate.poll() is None
+    assert link.inputs.poll() is not None
+    assert link.inputs.poll() is None
     link.output.send(data(10))
     link.output.send(data(10))
     link.run()
@@ -370,18 +370,18 @@ class Inputs:
     def __init__(self, n):
         self.wakes = []
         self.ids = [ChannelId(0, i, 9) for i in range(n)]
-        self.gate = InputGate(self.ids, BufferConfig(), lambda _: None, lambda: self.wakes.append(1))
+        self.inputs = InputChannels(self.ids, BufferConfig(), lambda _: None, lambda: self.wakes.append(1))
 
     def put(self, index, element):
-        channel = self.gate.channels[index]
+        channel = self.inputs.channels[index]
         channel.credit()
         if isinstance(element, Data):
             channel.receiving(Header(Kind.DATA, 0, 1, element.size, channel._sequence))
-        self.gate.put(channel, element)
+        self.inputs.put(channel, element)
 
     def poll_all(self):
         polled = []
-        while (one := self.gate.poll()) is not None:
+        while (one := self.inputs.poll()) is not None:
             polled.append(one)
         return polled
 
@@ -397,14 +397,14 @@ def test_a_blocked_channel_is_passed_over_and_keeps_what_it_has():
     inputs = Inputs(2)
     inputs.put(0, data(5))
     inputs.put(1, Watermark(1))
-    inputs.gate.block(0)
+    inputs.inputs.block(0)
     assert inputs.poll_all() == [(1, Watermark(1))]
     inputs.put(0, data(6))
     assert not inputs.wakes  # nothing that could be read has come
     inputs.put(1, Watermark(2))
     assert inputs.wakes
     assert inputs.poll_all() == [(1, Watermark(2))]
-    inputs.gate.unblock(0)
+    inputs.inputs.unblock(0)
     assert inputs.poll_all() == [(0, data(5)), (0, data(6))]
 
 
@@ -415,26 +415,26 @@ def test_a_barriers_age_includes_its_time_in_the_input_queue():
     assert polled.barrier.age > 1e9
 
 
-def test_a_gate_without_channels_never_has_anything():
-    gate = InputGate([], BufferConfig(), lambda _: None, lambda: None)
-    assert gate.poll() is None
-    gate.debloat(1.0, 0.2)
-    assert gate.statistics().budget_bytes == 0
+def test_input_channels_without_members_never_have_anything():
+    channels = InputChannels([], BufferConfig(), lambda _: None, lambda: None)
+    assert channels.poll() is None
+    channels.debloat(1.0, 0.2)
+    assert channels.statistics().budget_bytes == 0
 
 
-def test_the_gate_debloats_by_what_was_consumed_and_not_by_what_was_polled():
+def test_budgets_follow_what_was_consumed_and_not_what_was_polled():
     inputs = Inputs(2)
-    gate, now = inputs.gate, 0.0
+    channels, now = inputs.inputs, 0.0
     for index in (0, 1) * 50:
         inputs.put(index, data(10_000))
-        inputs.gate.poll()
+        inputs.inputs.poll()
         for tenth in range(10):  # each frame takes two seconds
             now += 0.2
-            gate.debloat(now, now, in_hand_bytes=10_000 - 1_000 * (tenth + 1))
-            gate.debloat(now + 0.01, now + 0.01, in_hand_bytes=10_000 - 1_000 * (tenth + 1))
-    statistics = gate.statistics()
+            channels.debloat(now, now, in_hand_bytes=10_000 - 1_000 * (tenth + 1))
+            channels.debloat(now + 0.01, now + 0.01, in_hand_bytes=10_000 - 1_000 * (tenth + 1))
+    statistics = channels.statistics()
     assert statistics.rate == pytest.approx(5_000, rel=0.01)
     assert statistics.budget_bytes == pytest.approx(5_000, rel=0.3)
     inputs.put(0, data(2_000))
-    assert gate.statistics().estimated_time_to_consume == pytest.approx(0.4, rel=0.01)
-    assert gate.statistics().channels[0].records == 50
+    assert channels.statistics().estimated_time_to_consume == pytest.approx(0.4, rel=0.01)
+    assert channels.statistics().channels[0].records == 50

@@ -41,7 +41,7 @@ class Subtask:
     outputs: list = field(default_factory=list)
 
     def poll(self):
-        while (polled := self.network.gate.poll()) is None:
+        while (polled := self.network.inputs.poll()) is None:
             assert self.woken.wait(PATIENCE), "neither input nor a wake-up came"
             self.woken.clear()
         return polled
@@ -158,7 +158,7 @@ def test_many_frames_of_random_sizes_keep_their_order_on_every_channel(subtasks)
 def test_a_channel_that_nobody_reads_holds_up_no_other_on_the_same_connection(subtasks):
     up, down = subtasks(0), subtasks(1)
     join(up, down, edges=[(0, 0, 1), (1, 0, 1)])
-    down.network.gate.block(0)
+    down.network.inputs.block(0)
     for _ in range(30):
         up.outputs[0].send(batch(bytes(10_000)))
     for number in range(200):
@@ -166,10 +166,10 @@ def test_a_channel_that_nobody_reads_holds_up_no_other_on_the_same_connection(su
 
         assert down.poll_data(1) == [(1, bytes([number]) * 5_000)]
     assert not up.outputs[0].has_room
-    assert 0 < down.network.gate.channels[0].queued_bytes <= 50_000
-    assert up.outputs[0].queued_bytes + down.network.gate.channels[0].queued_bytes == 300_000
+    assert 0 < down.network.inputs.channels[0].queued_bytes <= 50_000
+    assert up.outputs[0].queued_bytes + down.network.inputs.channels[0].queued_bytes == 300_000
 
-    down.network.gate.unblock(0)
+    down.network.inputs.unblock(0)
     assert down.poll_data(30) == [(0, bytes(10_000))] * 30
 
 
@@ -426,7 +426,7 @@ while True:
         if n == 200 and len(sys.argv) > 4:
             print("half", flush=True)
             sys.stdin.readline()
-    elif (polled := network.gate.poll()) is None:
+    elif (polled := network.inputs.poll()) is None:
         wait()
     elif role == "relay":
         output.send(polled[1])

@@ -13,7 +13,7 @@ from checkpoint.elements import BarrierElement, ChannelName, EdgeName
 from checkpoint.in_flight.restored_input import RestoredInput
 from pipeline.buffers import BufferConfig
 from pipeline.runtime.network.frames import ChannelId
-from pipeline.runtime.network.input_gate import InputGate
+from pipeline.runtime.network.input_channels import InputChannels
 from pipeline.runtime.subtask import letters
 from pipeline.runtime.subtask.batch_in_hand import BatchInHand
 from pipeline.runtime.subtask.context import Context
@@ -52,10 +52,10 @@ class Checkpoints(Silent):
 @pytest.mark.parametrize("aborted", [False, True])
 def test_for_a_checkpoint_that_was_aborted_no_channel_is_captured_any_more(aborted: bool) -> None:
     """Each would keep all that arrives until the barrier comes, and that may never."""
-    gate = InputGate([ChannelId(0, i, 2) for i in (0, 1)], BufferConfig(), lambda channel: None, lambda: None)
+    inputs = InputChannels([ChannelId(0, i, 2) for i in (0, 1)], BufferConfig(), lambda channel: None, lambda: None)
     mailbox, context, checkpoints, silent = Mailbox(), Context(0, 1), Checkpoints(), Silent()
     task = OperatorTask(
-        gate=gate,
+        inputs=inputs,
         channels=CHANNELS,
         barriers=BarrierHandler(2, time.monotonic()),
         name="count[0]",
@@ -81,6 +81,6 @@ def test_for_a_checkpoint_that_was_aborted_no_channel_is_captured_any_more(abort
     mailbox.post(letters.Finish())
     task.run()
     assert checkpoints.capturing == CHANNELS
-    for channel in gate.channels:
+    for channel in inputs.channels:
         channel.put(barrier)
     assert checkpoints.captured == ([] if aborted else [(channel, 1) for channel in CHANNELS])

@@ -13,7 +13,7 @@ from checkpoint.barriers.handler import BarrierHandler
 from checkpoint.elements import ChannelName, EdgeName
 from pipeline.buffers import BufferConfig
 from pipeline.runtime.network.frames import ChannelId
-from pipeline.runtime.network.input_gate import InputGate
+from pipeline.runtime.network.input_channels import InputChannels
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.operator_task import OperatorTask
 from pipeline.runtime.subtask.task import Entry
@@ -36,7 +36,7 @@ class NotingMailbox(Mailbox):
 def task(mailbox: Mailbox, turn_of_sent: float | None = None) -> OperatorTask:
     """With two input channels; `turn_of_sent`: when a barrier that waits in its output queue turns unaligned."""
     channels = [ChannelName(EDGE, upstream, 0) for upstream in (0, 1)]
-    gate = InputGate([ChannelId(0, i, 2) for i in (0, 1)], BufferConfig(), lambda channel: None, lambda: None)
+    gate = InputChannels([ChannelId(0, i, 2) for i in (0, 1)], BufferConfig(), lambda channel: None, lambda: None)
     unused: Any = None
     return OperatorTask(
         gate=gate,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from pipeline.runtime.auth import AuthenticationError, authenticate_server
 from pipeline.runtime.liveness import Limits
-from pipeline.runtime.network.vanished import notice_vanished
+from pipeline.runtime.network.tcp_keepalive import fail_when_peer_is_gone
 from pipeline.runtime.pulse import Pulse
 from pipeline.runtime.wire import ConnectionLost, ControlConnection, Message, shut_down
 
@@ -87,7 +87,7 @@ class ControlServer:
 
     def _serve(self, sock: socket.socket) -> None:
         try:
-            notice_vanished(sock, self._limits.vanished)
+            fail_when_peer_is_gone(sock, self._limits.vanished)
             name = authenticate_server(sock, self._secret, _HANDSHAKE)
         except (AuthenticationError, OSError) as error:
             _LOG.warning("refused a control connection: %s", error)

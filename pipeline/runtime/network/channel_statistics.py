@@ -25,7 +25,7 @@ class ChannelStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class GateStatistics:
+class InputStatistics:
     """The inputs of a subtask."""
 
     channels: tuple[ChannelStatistics, ...]

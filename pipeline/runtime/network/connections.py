@@ -29,7 +29,7 @@ from pipeline.runtime.network.frames import (
     encode_open,
     read_header,
 )
-from pipeline.runtime.network.input_gate import InputChannel, InputGate
+from pipeline.runtime.network.input_channels import InputChannel, InputChannels
 from pipeline.runtime.network.output_channel import OutputChannel
 
 STAGING_BYTES: Final = 256 * 1024
@@ -252,7 +252,7 @@ class IncomingConnection(Connection):
         super().__init__(sock, peer, staging)
         self._open_channel = open_channel
         self._on_announcement = on_announcement
-        self._gate: InputGate | None = None
+        self._inputs: InputChannels | None = None
         self.channels: dict[int, InputChannel] = {}
         """By the number that the sender gave them."""
 
@@ -260,12 +260,12 @@ class IncomingConnection(Connection):
     def orderly(self) -> bool:
         return not self.reader.mid_frame and all(channel.ended for channel in self.channels.values())
 
-    def bind(self, number: int, channel: InputChannel, gate: InputGate) -> None:
+    def bind(self, number: int, channel: InputChannel, inputs: InputChannels) -> None:
         """The channel with this number is `channel`: grant its first credit."""
         if number in self.channels:
             raise FrameError(f"channel number {number} was opened twice")
         self.channels[number] = channel
-        self._gate = gate
+        self._inputs = inputs
         self.add_credit(number)
 
     def add_credit(self, number: int) -> None:
@@ -292,8 +292,8 @@ class IncomingConnection(Connection):
             element = decode_element(header, body, time.monotonic())
             if isinstance(element, BarrierElement):
                 self._on_announcement(channel.index, element)
-            assert self._gate is not None  # set when the channel was bound
-            self._gate.put(channel, element)
+            assert self._inputs is not None  # set when the channel was bound
+            self._inputs.put(channel, element)
 
     def _channel(self, header: Header) -> InputChannel:
         channel = self.channels.get(header.channel)

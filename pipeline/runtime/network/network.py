@@ -19,13 +19,13 @@ from typing import Final
 
 from checkpoint.elements import BarrierElement
 from pipeline.buffers import BufferConfig
-from pipeline.runtime.network.channel_statistics import ChannelStatistics, GateStatistics
+from pipeline.runtime.network.channel_statistics import ChannelStatistics, InputStatistics
 from pipeline.runtime.network.connections import STAGING_BYTES, Connection, IncomingConnection, OutgoingConnection
 from pipeline.runtime.network.establish import Endpoint, Establisher
 from pipeline.runtime.network.frames import ChannelId, FrameError
-from pipeline.runtime.network.input_gate import InputChannel, InputGate
+from pipeline.runtime.network.input_channels import InputChannel, InputChannels
 from pipeline.runtime.network.output_channel import OutputChannel
-from pipeline.runtime.network.vanished import notice_vanished
+from pipeline.runtime.network.tcp_keepalive import fail_when_peer_is_gone
 
 _log = logging.getLogger(f"weir.{__name__}")
 
@@ -39,7 +39,7 @@ _JOIN_GRACE: Final = 5.0
 class NetworkStatistics:
     """The data plane of one subtask. Counters are cumulative over the attempt."""
 
-    inputs: GateStatistics
+    inputs: InputStatistics
     outputs: tuple[ChannelStatistics, ...]
     bytes_in: int
     """Bytes of data frames received."""
@@ -77,7 +77,7 @@ class Network:
         """
         Args:
             secret: shared by all subtasks of one attempt of a job, and by nobody else.
-            on_wake: there is input again after `InputGate.poll` gave none, or room again after
+            on_wake: there is input again after `InputChannels.poll` gave none, or room again after
                 `OutputChannel.has_room` was false.
             on_error: a peer is lost (`ConnectionError` that names it; once for each connection), or the network
                 thread has failed. Processing can't go on.
@@ -94,10 +94,10 @@ class Network:
         self._buffers = buffers
         self._connect_timeout = connect_timeout
         self._handshake_timeout = handshake_timeout
-        self._inputs: list[ChannelId] = []
+        self._input_ids: list[ChannelId] = []
         self._outputs: dict[ChannelId, OutputChannel] = {}
         self._own_index: int | None = None
-        self._gate: InputGate | None = None
+        self._inputs: InputChannels | None = None
         self._thread: threading.Thread | None = None
         # from other threads to the network thread: first the fact, then `_wake`
         self._commands: deque[Callable[[], None]] = deque()
@@ -157,12 +157,12 @@ class Network:
         return self._address
 
     def add_input(self, channel: ChannelId) -> int:
-        """Returns the index of the channel in `gate`."""
+        """Returns the index of the channel in `inputs.channels`."""
         self._require_unconnected()
-        if channel in self._inputs:
+        if channel in self._input_ids:
             raise ValueError(f"input {channel} was added twice")
-        self._inputs.append(channel)
-        return len(self._inputs) - 1
+        self._input_ids.append(channel)
+        return len(self._input_ids) - 1
 
     def add_output(self, channel: ChannelId, overtakes: bool = True) -> OutputChannel:
         """`overtakes`: whether unaligned barriers overtake data on it."""
@@ -196,26 +196,26 @@ class Network:
             raise ValueError(f"no address is known for the downstream subtasks {missing}")
         endpoints = {peer: Endpoint.resolve(*peers[peer]) for peer in downstream}
         self._own_index = own_index
-        gate = self._gate = InputGate(self._inputs, self._buffers, self._schedule_credit, self._on_wake)
+        inputs = self._inputs = InputChannels(self._input_ids, self._buffers, self._schedule_credit, self._on_wake)
 
         def begin() -> None:
             unopened, self._unopened = self._unopened, []
             for connection, number, channel_id in unopened:
-                self._guarded(connection, partial(self._bind, gate, connection, number, channel_id))
+                self._guarded(connection, partial(self._bind, inputs, connection, number, channel_id))
             for peer, endpoint in endpoints.items():
                 self._establisher.dial(peer, endpoint, self._connect_timeout)
 
         self._command(begin)
 
     @property
-    def gate(self) -> InputGate:
+    def inputs(self) -> InputChannels:
         """The inputs of the subtask; there is one after `connect`."""
-        if self._gate is None:
-            raise RuntimeError("the input gate is made by connect()")
-        return self._gate
+        if self._inputs is None:
+            raise RuntimeError("the input channels are made by connect()")
+        return self._inputs
 
     def statistics(self) -> NetworkStatistics:
-        inputs = self.gate.statistics()
+        inputs = self.inputs.statistics()
         outputs = tuple(output.statistics() for output in self._outputs.values())
         return NetworkStatistics(
             inputs=inputs,
@@ -356,25 +356,25 @@ class Network:
             self._on_error(error)
 
     def _open(self, connection: IncomingConnection, number: int, channel_id: ChannelId) -> None:
-        if self._gate is None:
+        if self._inputs is None:
             self._unopened.append((connection, number, channel_id))
         else:
-            self._bind(self._gate, connection, number, channel_id)
+            self._bind(self._inputs, connection, number, channel_id)
 
-    def _bind(self, gate: InputGate, connection: IncomingConnection, number: int, channel_id: ChannelId) -> None:
-        channel = next((channel for channel in gate.channels if channel.id == channel_id), None)
+    def _bind(self, inputs: InputChannels, connection: IncomingConnection, number: int, channel_id: ChannelId) -> None:
+        channel = next((channel for channel in inputs.channels if channel.id == channel_id), None)
         if channel is None or channel_id.upstream != connection.peer:
             raise FrameError(f"it opened {channel_id}, which is no input of subtask {self._own_index} from there")
         if channel in self._senders:
             raise FrameError(f"it opened {channel_id} twice")
-        connection.bind(number, channel, gate)
+        connection.bind(number, channel, inputs)
         self._senders[channel] = (connection, number)
         connection.flush()
 
     def _register(self, connection: Connection) -> None:
         sock = connection.sock
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        notice_vanished(sock)
+        fail_when_peer_is_gone(sock)
         self._selector.register(sock, selectors.EVENT_READ, lambda mask: self._on_ready(connection, mask))
 
     def _on_ready(self, connection: Connection, mask: int) -> None:

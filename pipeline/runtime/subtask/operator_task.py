@@ -18,7 +18,7 @@ from checkpoint.elements import (
     Watermark,
 )
 from checkpoint.in_flight.drain import RestoreBarrierCounter
-from pipeline.runtime.network.input_gate import InputGate
+from pipeline.runtime.network.input_channels import InputChannels
 from pipeline.runtime.subtask import letters
 from pipeline.runtime.subtask.task import Task
 
@@ -40,20 +40,20 @@ class Barriers(Protocol):
 
 
 class OperatorTask(Task):
-    """Takes batches from its input gate and pushes their records through the chain; carries out what the barrier
+    """Takes batches from its input channels and pushes their records through the chain; carries out what the barrier
     handler asks for."""
 
-    def __init__(self, *, gate: InputGate, channels: Sequence[ChannelName], barriers: Barriers, **common: Any):
-        """`channels`: names of the gate's channels."""
+    def __init__(self, *, inputs: InputChannels, channels: Sequence[ChannelName], barriers: Barriers, **common: Any):
+        """`channels`: their names, in the order of `inputs.channels`."""
         super().__init__(**common)
-        self._gate = gate
+        self._inputs = inputs
         self._channels = channels
         self._entry_of = [self.entries[channel.edge] for channel in channels]
         self._barriers = barriers
         self._open_channels = set(range(len(channels)))
         self._restore_barriers = RestoreBarrierCounter(channels)
         self._work_began = time.monotonic()
-        for channel, name in zip(gate.channels, channels, strict=True):
+        for channel, name in zip(inputs.channels, channels, strict=True):
             channel.on_captured = self._on_captured(name)
 
     def _on_captured(self, name: ChannelName) -> Any:
@@ -80,14 +80,14 @@ class OperatorTask(Task):
     def _step_without_room(self) -> None:
         # Barriers are taken without room, too: a checkpoint must not wait for a sink's commits to catch up.
         if not (self.hand or self.event_time.due or self._restoring):
-            polled = self._gate.poll(data=False)
+            polled = self._inputs.poll(data=False)
             if polled is not None:
                 self._take(*polled)
                 return
         self._wait_for_room()
 
     def _poll(self) -> None:
-        polled = self._gate.poll()
+        polled = self._inputs.poll()
         if polled is None:
             self._wait_for_work()
         else:
@@ -121,7 +121,7 @@ class OperatorTask(Task):
                 raise RuntimeError(f"{self.name} can't handle a {type(element).__name__} in a channel")
 
     def _put_back(self, channel: int, element: Data) -> None:
-        self._gate.put_back(channel, element)
+        self._inputs.put_back(channel, element)
 
     def _on_restored(self) -> None:
         if self._restore_barriers.restored_used_up():
@@ -134,9 +134,9 @@ class OperatorTask(Task):
         for action in actions:
             match action:
                 case events.BlockChannel(channel):
-                    self._gate.block(channel)
+                    self._inputs.block(channel)
                 case events.UnblockChannel(channel):
-                    self._gate.unblock(channel)
+                    self._inputs.unblock(channel)
                 case events.HoldInput():
                     self._put_hand_back()
                 case events.ReleaseInput():
@@ -150,7 +150,7 @@ class OperatorTask(Task):
                     ]
                     self._take_snapshot(barrier, unaligned, alignment, captured)
                 case events.CaptureChannel(checkpoint_id, channel):
-                    elements = self._gate.channels[channel].capture(checkpoint_id)
+                    elements = self._inputs.channels[channel].capture(checkpoint_id)
                     if elements is not None:
                         self.checkpoints.input_captured(self._channels[channel], checkpoint_id, elements)
                 case events.ForwardCancel(checkpoint_id, message):
@@ -161,9 +161,9 @@ class OperatorTask(Task):
         if deadline is not None and now >= deadline:
             self._tell(events.Tick())
         self.event_time.on_clock(now, held_up=not self._may_process())
-        self._gate.debloat(now, now - self._work_began - self.metrics.idle_s, self.hand.bytes)
+        self._inputs.debloat(now, now - self._work_began - self.metrics.idle_s, self.hand.bytes)
         pending = self._barriers.pending
-        channels = self._gate.channels
+        channels = self._inputs.channels
         self.metrics.barriers = (
             {} if pending is None else {pending: [channels[i].id.upstream for i in self._barriers.missing(pending)]}
         )
@@ -174,17 +174,17 @@ class OperatorTask(Task):
 
     def _set_gauges(self) -> None:
         super()._set_gauges()
-        inputs = self._gate.statistics()
+        inputs = self._inputs.statistics()
         self.metrics.gauge("bufferBudgetBytes", inputs.budget_bytes)
         seconds = inputs.estimated_time_to_consume
         self.metrics.gauge("estimatedTimeToConsumeMs", None if seconds is None else 1000 * seconds)
 
     def _in_flight_bytes(self) -> int:
-        return self._gate.queued_bytes + super()._in_flight_bytes()
+        return self._inputs.queued_bytes + super()._in_flight_bytes()
 
     def _on_resolved(self, checkpoint_id: int, completed: bool) -> None:
         if not completed:
-            for channel in self._gate.channels:
+            for channel in self._inputs.channels:
                 channel.cancel_capture(checkpoint_id)
             self._tell(events.CheckpointAborted(checkpoint_id))
 

@@ -18,7 +18,7 @@ from pipeline.logs import log_everything
 from pipeline.runtime.auth import authenticate_client
 from pipeline.runtime.deployment import Contact, JobSpec
 from pipeline.runtime.network.network import Network
-from pipeline.runtime.network.vanished import notice_vanished
+from pipeline.runtime.network.tcp_keepalive import fail_when_peer_is_gone
 from pipeline.runtime.subtask import letters
 from pipeline.runtime.subtask.control import Control
 from pipeline.runtime.subtask.gc_pauses import ShortCollections
@@ -112,7 +112,7 @@ def _run(contact: Contact, secret: bytes, context: Any, gc_time: GcTime) -> None
 def _connect(contact: Contact, secret: bytes, partition: int) -> ControlConnection:
     sock = socket.create_connection(contact.driver, _CONNECT_TIMEOUT)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    notice_vanished(sock, contact.vanished)
+    fail_when_peer_is_gone(sock, contact.vanished)
     authenticate_client(sock, secret, f"in partition {partition}", _HANDSHAKE)
     return ControlConnection(sock)
 

@@ -192,7 +192,7 @@ class TaskBuilder:
                 )
             else:
                 task = OperatorTask(
-                    gate=self._network.gate, channels=channels, barriers=self._barriers(channels), **common
+                    inputs=self._network.inputs, channels=channels, barriers=self._barriers(channels), **common
                 )
             task.run()
 
@@ -221,7 +221,7 @@ class TaskBuilder:
         return writers
 
     def _inputs(self) -> list[ChannelName]:
-        """Add the input channels to the network; their names, in the order of the input gate."""
+        """Add the input channels to the network; their names, in the order of `InputChannels.channels`."""
         names = []
         for edge in self._plan.inputs_of(self._vertex.index):
             upstream = self._plan.vertices[edge.upstream]

@@ -1,4 +1,4 @@
-"""The receiving ends of a subtask's channels, and the gate through which its task thread reads them.
+"""The receiving ends of a subtask's channels, and how its task thread reads from all of them.
 
 Shared by the task thread and the network thread as described in `output_channel.py`.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from checkpoint.elements import BarrierElement, Data, Element, EndOfInput, InFlight
 from checkpoint.in_flight.input_queue import InputQueue
 from pipeline.buffers import BufferConfig
-from pipeline.runtime.network.channel_statistics import ChannelStatistics, GateStatistics
+from pipeline.runtime.network.channel_statistics import ChannelStatistics, InputStatistics
 from pipeline.runtime.network.debloat import INTERVAL, Budget, Debloater
 from pipeline.runtime.network.frames import ChannelId, Credit, FrameError, Header, Kind
 
@@ -178,7 +178,7 @@ class InputChannel:
         return Credit(self._limit, frames, budget.channel_bytes, budget.frame_bytes)
 
 
-class InputGate:
+class InputChannels:
     """All input channels of a subtask, read fairly. Indices are those of `channels`."""
 
     def __init__(
@@ -265,10 +265,10 @@ class InputGate:
         """Bytes in all input queues, frames that are still arriving included."""
         return sum(channel.queued_bytes for channel in self.channels)
 
-    def statistics(self) -> GateStatistics:
+    def statistics(self) -> InputStatistics:
         queued = self.queued_bytes
         debloater = self._debloater
-        return GateStatistics(
+        return InputStatistics(
             channels=tuple(channel.statistics() for channel in self.channels),
             queued_bytes=queued,
             budget_bytes=debloater.budget.channel_bytes * len(self.channels) if debloater else 0,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipeline.runtime.network.vanished import VANISHED, notice_vanished
+from pipeline.runtime.network.tcp_keepalive import GONE_AFTER, fail_when_peer_is_gone
 
 PATIENCE = 60.0
 
@@ -27,7 +27,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 def test_a_peer_that_takes_nothing_for_so_long_is_an_error(pair: tuple[socket.socket, socket.socket]) -> None:
     sock, _ = pair
-    notice_vanished(sock, 0.5)
+    fail_when_peer_is_gone(sock, 0.5)
     sock.settimeout(PATIENCE)
     with pytest.raises(OSError, match="timed out") as raised:  # the kernel's, not Python's, which has no number
         sock.sendall(bytes(100 << 20))
@@ -36,7 +36,7 @@ def test_a_peer_that_takes_nothing_for_so_long_is_an_error(pair: tuple[socket.so
 
 def test_an_idle_peer_that_is_there_is_no_error(pair: tuple[socket.socket, socket.socket]) -> None:
     sock, peer = pair
-    notice_vanished(sock, 0.05)
+    fail_when_peer_is_gone(sock, 0.05)
     # Longer than a silent peer gets.
     assert select.select([sock], [], [], 1.0)[0] == []
     peer.sendall(b"x")
@@ -45,11 +45,11 @@ def test_an_idle_peer_that_is_there_is_no_error(pair: tuple[socket.socket, socke
 
 def test_an_idle_peer_is_asked_for_in_time(pair: tuple[socket.socket, socket.socket]) -> None:
     sock, _ = pair
-    notice_vanished(sock)
+    fail_when_peer_is_gone(sock)
     option = {name: sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, f"TCP_{name}")) for name in NAMES}
     assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-    assert option["KEEPIDLE"] + option["KEEPINTVL"] * option["KEEPCNT"] == VANISHED
-    assert option["USER_TIMEOUT"] == 1000 * VANISHED
+    assert option["KEEPIDLE"] + option["KEEPINTVL"] * option["KEEPCNT"] == GONE_AFTER
+    assert option["USER_TIMEOUT"] == 1000 * GONE_AFTER
 
 
 NAMES = ("KEEPIDLE", "KEEPINTVL", "KEEPCNT", "USER_TIMEOUT")

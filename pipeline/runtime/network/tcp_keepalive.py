@@ -1,11 +1,11 @@
-"""Noticing that a peer's host has vanished: it sends no end of stream, and the kernel would retry for 15 minutes."""
+"""Noticing that a peer's host is gone: it sends no end of stream, and the kernel would retry for 15 minutes."""
 
 from __future__ import annotations
 
 import socket
 from typing import Final
 
-VANISHED: Final = 30.0
+GONE_AFTER: Final = 30.0
 """Seconds after which a peer that doesn't answer, or takes nothing, counts as gone; the driver gives a silent subtask
 as long. A network that is back sooner costs no restart."""
 _PROBE_AFTER: Final = 10
@@ -14,7 +14,7 @@ _PROBE_EVERY: Final = 5
 """... and seconds between two questions."""
 
 
-def notice_vanished(sock: socket.socket, after: float = VANISHED) -> None:
+def fail_when_peer_is_gone(sock: socket.socket, after: float = GONE_AFTER) -> None:
     """From now on the socket fails with `ETIMEDOUT` once its peer has been gone for about `after` seconds.
 
     That is so whether it is idle (keepalive) or has sent what nobody acknowledges (user timeout, on Linux).
