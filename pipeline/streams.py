@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from checkpoint.codec_errors import EncodingError
-from checkpoint.formats.python_columns import PythonColumns
 from checkpoint.options import named_options, nearest
 from checkpoint.state import OF_SUBTASKS, BroadcastState, StateDescriptor, descriptors_of
+from formats.python_columns import PythonColumns
 from pipeline.errors import PipelineError
 from pipeline.graph import BatchFunction, Input, Step, StepKind
 from pipeline.operators import KeyedOperator, Operator

@@ -1,6 +1,6 @@
 """Where streams end: the sink contract and the sinks that come with Weir."""
 
-from checkpoint.formats import Avro, JsonSchema, Protobuf
+from formats import Avro, JsonSchema, Protobuf
 from sinks.files import FileSink
 from sinks.kafka import KafkaSink
 from sinks.print import PrintSink

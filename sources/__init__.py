@@ -1,6 +1,6 @@
 """Sources: where records come from."""
 
-from checkpoint.formats import Avro, JsonSchema, Protobuf
+from formats import Avro, JsonSchema, Protobuf
 
 from .files import FileSource
 from .kafka import ArrowJson, DeadLetter, KafkaSource

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pipeline
 
 _ROOT: Final = Path(pipeline.__file__).parent.parent
-_OWN: Final = tuple(f"{_ROOT / package}/" for package in ("pipeline", "checkpoint", "sources", "sinks"))
+_OWN: Final = tuple(f"{_ROOT / package}/" for package in ("pipeline", "sources", "sinks", "formats", "checkpoint"))
 """Where Weir's own code lies, in frames of a traceback."""
 _PYTHONS: Final = sysconfig.get_path("stdlib")
 _MESSAGE: Final = 10_000

@@ -111,7 +111,7 @@ def _users_modules() -> list[ModuleType]:
 
 
 def _is_users(name: str, module: Any) -> bool:
-    if name.partition(".")[0] in ("__main__", "pipeline", "sources", "sinks", "checkpoint"):
+    if name.partition(".")[0] in ("__main__", "pipeline", "sources", "sinks", "formats", "checkpoint"):
         return False
     path = getattr(module, "__file__", None)
     if not isinstance(path, str) or not path.endswith(".py") or getattr(module, "__name__", None) != name:

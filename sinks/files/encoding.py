@@ -10,9 +10,9 @@ from typing import Any, Final, Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from checkpoint.formats import NotInFormat
-from checkpoint.formats.json_values import dumps, dumps_all
-from checkpoint.formats.python_columns import PythonColumns
+from formats import NotInFormat
+from formats.json_values import dumps, dumps_all
+from formats.python_columns import PythonColumns
 from sinks.files.errors import RecordRefused
 from sinks.files.parquet_schema import check
 from sinks.files.staged import StagedPart
@@ -148,7 +148,7 @@ def json_lines(values: Sequence[Any]) -> Rows:
 
 
 class ParquetRows:
-    """Makes record batches of records, strictly (see `checkpoint.formats.python_columns`)."""
+    """Makes record batches of records, strictly (see `formats.python_columns`)."""
 
     def __init__(self, schema: pa.Schema, elsewhere: Sequence[str] = (), round_floats: bool = False) -> None:
         """

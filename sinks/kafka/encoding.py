@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from checkpoint.formats import Encoder, NotInFormat, RegistryFormat, RegistryUnavailable
-from checkpoint.formats.json_values import dumps, dumps_all
+from formats import Encoder, NotInFormat, RegistryFormat, RegistryUnavailable
+from formats.json_values import dumps, dumps_all
 from sinks.kafka.errors import RecordRefused, TopicRefused, shorten
 from sinks.kafka.rows import Headers, Rows
 from sinks.kafka.topics import TopicCatalog, TopicLimits

@@ -7,9 +7,9 @@ from typing import Any, Final, get_args
 
 from checkpoint.brokers import check_addresses
 from checkpoint.config import Seconds, seconds
-from checkpoint.formats import RegistryFormat
 from checkpoint.options import named_options
 from checkpoint.outage import Outage
+from formats import RegistryFormat
 from sinks.kafka.clients import OWNED, Delivery
 from sinks.kafka.committer import CommitterOptions, KafkaCommitter
 from sinks.kafka.delivered import check_restore, not_out

@@ -13,8 +13,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from checkpoint.formats.json_values import loads, loads_all
 from checkpoint.metrics import MetricSink
+from formats.json_values import loads, loads_all
 
 from .errors import BadRecord, FolderUnavailable
 from .folder import Folder

@@ -7,9 +7,9 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkpoint.formats.arrow_rows import python_type
-from checkpoint.formats.columns import is_text
 from checkpoint.shown import shown
+from formats.arrow_rows import python_type
+from formats.columns import is_text
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:

@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from checkpoint.formats.columns import Build, Columns, array, cast, check_bounds, check_instants, check_zone, is_text
-from checkpoint.formats.json_values import loads_all
 from checkpoint.options import named_options
 from checkpoint.shown import shown
+from formats.columns import Build, Columns, array, cast, check_bounds, check_instants, check_zone, is_text
+from formats.json_values import loads_all
 
 
 @named_options

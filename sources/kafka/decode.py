@@ -8,7 +8,7 @@ from typing import Any, overload
 import pyarrow as pa
 from confluent_kafka import Message
 
-from checkpoint.formats import Decoder
+from formats import Decoder
 
 from .arrow_json import ArrowJson
 from .bad_records import BadRecords, shortened

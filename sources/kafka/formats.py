@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
-from checkpoint.formats import Decoder, Field, RegistryFormat
-from checkpoint.formats.json_values import loads, loads_all
+from formats import Decoder, Field, RegistryFormat
+from formats.json_values import loads, loads_all
 
 from .arrow_json import ArrowJson
 

@@ -9,8 +9,8 @@ from typing import Any, Final, Literal
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from checkpoint.config import Seconds
-from checkpoint.formats import RegistryFormat
 from checkpoint.options import named_options
+from formats import RegistryFormat
 
 from ..source import Source, SourceContext, SourceReader
 from .bad_records import DeadLetter

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from checkpoint.formats import Avro
 from checkpoint.options import named_options
+from formats import Avro
 from pipeline import (
     AggregatingState,
     BufferConfig,

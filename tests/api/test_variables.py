@@ -97,7 +97,7 @@ def test_a_slip_in_a_file_or_an_assignment_names_what_is_near(tmp_path: Path) ->
 def test_every_variable_that_the_project_uses_is_known() -> None:
     """Those in quotes or after a dollar, wherever something could read them; and all that the texts name."""
     found: dict[str, str] = {}
-    for folder in ("pipeline", "sources", "sinks", "checkpoint", "examples", "docker", "tests/support"):
+    for folder in ("pipeline", "sources", "sinks", "formats", "checkpoint", "examples", "docker", "tests/support"):
         for path in (ROOT / folder).rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts:
                 found |= dict.fromkeys(re.findall(r"""["'{$](WEIR_[A-Z_]*[A-Z])\b""", path.read_text()), str(path))

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from checkpoint.codec import EncodingError, encode
-from checkpoint.formats.avro_strict import checker
-from checkpoint.formats.inferred_columns import infer
-from checkpoint.formats.json_values import dumps
-from checkpoint.formats.python_columns import PythonColumns
 from checkpoint.shown import shown
 from checkpoint.state import OperatorListHandle
+from formats.avro_strict import checker
+from formats.inferred_columns import infer
+from formats.json_values import dumps
+from formats.python_columns import PythonColumns
 from pipeline.partitioners import KeyMissing, KeySelector
 from sinks.kafka.errors import shorten
 

@@ -13,9 +13,9 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoint.formats import NotInFormat
-from checkpoint.formats.avro_strict import checker
-from checkpoint.formats.avro_values import namer, plain
+from formats import NotInFormat
+from formats.avro_strict import checker
+from formats.avro_values import namer, plain
 
 LEAVES: dict[Any, st.SearchStrategy[Any]] = {
     "null": st.none(),

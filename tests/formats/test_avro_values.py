@@ -12,8 +12,8 @@ from edge_values import EVERYTHING, anything, same
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from checkpoint.formats import NotInFormat
-from checkpoint.formats.avro_strict import checker
+from formats import NotInFormat
+from formats.avro_strict import checker
 from pipeline.testing import SchemaRegistry
 from sources import Avro
 

@@ -14,8 +14,8 @@ from edge_values import EVERYTHING, INTEGERS, NOT_FINITE, OTHERS, SURROGATES, an
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoint.formats import NotInFormat
-from checkpoint.formats.json_values import dumps, dumps_all, loads, loads_all
+from formats import NotInFormat
+from formats.json_values import dumps, dumps_all, loads, loads_all
 from sinks.files.encoding import json_lines
 from sinks.files.errors import RecordRefused
 from sinks.kafka.encoding import RecordEncoder, RecordOptions
@@ -263,8 +263,8 @@ def test_the_fast_way_is_taken_for_usual_records(monkeypatch: pytest.MonkeyPatch
     usual = orjson.dumps(
         {"id": 2**63, "user": "c: 42", "amount": 12.5, "at": "2026-11-28T12:30:00Z", "ms": 1795867800000}
     )
-    monkeypatch.setattr("checkpoint.formats.json_values._exact", None)
-    monkeypatch.setattr("checkpoint.formats.json_values._dumps", None)
+    monkeypatch.setattr("formats.json_values._exact", None)
+    monkeypatch.setattr("formats.json_values._dumps", None)
     for raw in (usual, json.dumps(json.loads(usual)).encode()):
         value = loads_all([raw] * 3)[2]
         assert value == json.loads(usual)

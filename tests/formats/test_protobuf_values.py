@@ -10,8 +10,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoint.formats import NotInFormat
-from checkpoint.formats.protobuf_values import from_plain, to_plain
+from formats import NotInFormat
+from formats.protobuf_values import from_plain, to_plain
 from pipeline.testing import SchemaRegistry
 from sources import JsonSchema, Protobuf
 

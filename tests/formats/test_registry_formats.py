@@ -13,7 +13,7 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from checkpoint.codec import decode, encode
-from checkpoint.formats import NotInFormat, RegistryFormat, RegistryUnavailable, SchemaRefused
+from formats import NotInFormat, RegistryFormat, RegistryUnavailable, SchemaRefused
 from pipeline.testing import SchemaRegistry
 from sources import Avro, JsonSchema, Protobuf
 

@@ -18,7 +18,7 @@ import pytest
 from pipeline.version import DISTRIBUTION, VERSION
 
 ROOT: Final = Path(__file__).parents[2]
-PACKAGES: Final = ("pipeline", "sources", "sinks", "checkpoint")
+PACKAGES: Final = ("pipeline", "sources", "sinks", "formats", "checkpoint")
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 

@@ -103,7 +103,7 @@ def test_everything_is_logged_through_the_one_logger() -> None:
     root = Path(__file__).parents[2]
     found = {
         f"{path}: {name}"
-        for package in ("pipeline", "sources", "sinks", "checkpoint")
+        for package in ("pipeline", "sources", "sinks", "formats", "checkpoint")
         for path in (root / package).rglob("*.py")
         for name in re.findall(r"getLogger\(([^)]+)\)", path.read_text())
         if name != "LOGGER" and not name.startswith(('f"weir.', '"weir.', '"py4j'))

@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from checkpoint.codec import decode, encode
-from checkpoint.formats.arrow_rows import rows
+from formats.arrow_rows import rows
 from sinks.files.encoding import ParquetRows
 from sinks.files.errors import RecordRefused
 from sources import END, FileSource, SourceBatch, SourceContext, SourceReader

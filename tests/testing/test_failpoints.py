@@ -173,7 +173,7 @@ def test_waiting_for_a_step_that_never_comes_says_how_far_it_came() -> None:
 def test_every_failpoint_in_the_code_is_documented_and_the_other_way_round() -> None:
     """A step is named by a literal where it is hit, directly or through a method `_hit`."""
     found: set[str] = set()
-    for package in ("checkpoint", "sources", "sinks", "pipeline"):
+    for package in ("checkpoint", "formats", "sources", "sinks", "pipeline"):
         for path in (ROOT / package).rglob("*.py"):
             found |= {name for node in ast.walk(ast.parse(path.read_text())) if (name := _step(node))}
     assert found == set(KNOWN)

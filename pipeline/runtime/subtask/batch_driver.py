@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from checkpoint.formats.arrow_rows import rows
-from checkpoint.formats.columns import Build
-from checkpoint.formats.inferred_columns import infer
-from checkpoint.formats.python_columns import PythonColumns
+from formats.arrow_rows import rows
+from formats.columns import Build
+from formats.inferred_columns import infer
+from formats.python_columns import PythonColumns
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.record_batches import PushBatch, Timestamps
 from pipeline.runtime.subtask.slices import SliceSize

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from checkpoint.formats.arrow_rows import rows
+from formats.arrow_rows import rows
 from pipeline.runtime.subtask.context import Context
 
 Push = Callable[[Any], None]

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from checkpoint.barriers.events import Barrier
 from checkpoint.coordination.coordinator_events import CheckpointKind
-from checkpoint.formats.arrow_rows import rows
 from checkpoint.gate import gate_events as events
 from checkpoint.gate.source_gate import SourceGate
+from formats.arrow_rows import rows
 from pipeline.runtime.subtask import letters
 from pipeline.runtime.subtask.slices import SliceSize
 from pipeline.runtime.subtask.task import Task

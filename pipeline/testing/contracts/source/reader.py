@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from checkpoint.formats.arrow_rows import rows
+from formats.arrow_rows import rows
 from pipeline.testing.contracts.common import ContractBroken, NoMetrics, Watchdog, canonical, wire
 from sources.source import End, Source, SourceBatch, SourceContext, SourceReader
 
