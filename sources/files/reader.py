@@ -14,7 +14,7 @@ from .errors import BadRecord, FileChanged, FileGone
 from .folder import Folder, FoundFile
 from .formats import Chunk, FileRows, FormatOptions, SplitContent, open_split
 from .ledger import Ledger, Order, Split
-from .watch import FolderWatch
+from .discovery import FileDiscovery
 
 log = logging.getLogger(f"weir.{__name__}")
 
@@ -56,24 +56,24 @@ class FileReader(SourceReader):
         """The batch last polled."""
         self._paused = False
         self._begin(fixed)
-        self._watch: FolderWatch | None = None
+        self._discovery: FileDiscovery | None = None
         if options.discovery_interval is not None:
-            self._watch = FolderWatch(self._folder, options.discovery_interval, self._ledger.unknown)
+            self._discovery = FileDiscovery(self._folder, options.discovery_interval, self._ledger.unknown)
         self._limit: RateLimit | None = None
         if options.rate_limit is not None:
             self._limit = RateLimit(options.rate_limit / ctx.parallelism, time.monotonic())
 
     def poll(self, max_records: int, timeout: float) -> SourceBatch | End | None:
         self._settle_chunk()
-        if self._watch is not None:
-            self._ledger.add(self._watch.found())
+        if self._discovery is not None:
+            self._ledger.add(self._discovery.found())
         if self._paused:
             time.sleep(timeout)
             return None
         if (max_records := admit(self._limit, max_records, timeout)) < 1:
             return None
         if self._content is None and not self._open_next():
-            if self._watch is None:
+            if self._discovery is None:
                 return END
             time.sleep(timeout)
             return None
@@ -89,8 +89,8 @@ class FileReader(SourceReader):
         self._paused = False
 
     def close(self) -> None:
-        if self._watch is not None:
-            self._watch.stop()
+        if self._discovery is not None:
+            self._discovery.stop()
         if self._content is not None:
             self._content.close()
             self._content = None

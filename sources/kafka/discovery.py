@@ -1,4 +1,4 @@
-"""Looks after the topics beside the task thread, since a metadata request may wait for a broker: are there new
+"""Watching the topics beside the task thread, since a metadata request may wait for a broker: are there new
 partitions, and are the topics still the same ones?"""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from ..lookout import Lookout
+from ..discovery_thread import DiscoveryThread
 from .cluster import Cluster
 from .errors import DataLoss, KafkaUnavailable, MissingPermission
 from .options import DISCOVERY_S, KafkaOptions, PartitionKey
@@ -19,12 +19,12 @@ _MISSES: Final = 2
 """A broker that has just started may not know of all topics yet."""
 
 
-class PartitionDiscovery(Lookout[Split]):
-    """Hands over every partition that was not there before, once, standing at its beginning; those of all subtasks. A
-    cluster that can't be reached is tried again; one that refuses this client twice in a row is an error.
+class PartitionDiscovery(DiscoveryThread[Split]):
+    """Hands over every new partition once, with the position at its beginning. It doesn't matter which subtask reads
+    it. A cluster that can't be reached is tried again. One that refuses this client twice in a row is an error.
 
-    † Fails when a topic is another one under an old name. The client doesn't tell: where the position lies in the new
-    log, too, it reads on there, and all before it would be left out without a word.
+    It also fails when a topic was deleted and created again under its name. The Kafka client doesn't tell: if the
+    position exists in the new log, too, it reads on there, and all records before it would be lost without a word.
     """
 
     def __init__(self, options: KafkaOptions, interval: float | None, known: Mapping[PartitionKey, str]) -> None:
@@ -39,10 +39,10 @@ class PartitionDiscovery(Lookout[Split]):
         self._missed = 0
         """How often in a row a topic was not there."""
         self._refused = 0
-        """How often in a row the client was."""
+        """How often in a row this client was refused."""
         self._begin()
 
-    def _watch(self) -> None:
+    def _discover(self) -> None:
         if not self._await_next():
             return
         with Cluster(self._options) as cluster:
@@ -90,7 +90,7 @@ class PartitionDiscovery(Lookout[Split]):
         self._found.put([Split(*key, existing[key], low[key]) for key in new])
 
     def _miss(self, text: str) -> None:
-        """A topic is not there; only the second time in a row says that it was deleted.
+        """A topic is not there. Only when that happens twice in a row was it deleted.
 
         Raises:
             DataLoss: it was, and that matters (`on_data_loss`).

@@ -29,7 +29,7 @@ from .lag import Lag
 from .options import KafkaOptions, PartitionKey
 from .pausing import PausePolicy
 from .splits import Split, check_position, owner, to_state
-from .start import Place, open_splits
+from .start import SplitAssignment, open_splits
 from .statistics import FetchStatistics
 
 log = logging.getLogger(f"weir.{__name__}")
@@ -85,7 +85,7 @@ class KafkaReader(SourceReader):
             {**config, "error_cb": self._on_client_error, "stats_cb": self._on_statistics}, logger=client_log
         )
         self._discovery: PartitionDiscovery | None = None
-        place = Place(ctx.source_id, ctx.subtask, ctx.parallelism, ctx.restored or (), fixed)
+        assignment = SplitAssignment(ctx.source_id, ctx.subtask, ctx.parallelism, ctx.restored or (), fixed)
         what = f"the Kafka brokers at {options.servers} to read from (source {ctx.source_id!r})"
         self._outage = Outage(ctx.waiting, what, options.outage_timeout)  # type: ignore[arg-type]  # seconds by now
         self._outage_due = 0.0
@@ -96,7 +96,7 @@ class KafkaReader(SourceReader):
         self._unread: dict[PartitionKey, int] = {}
         """Those that came later and are not read, with their beginnings."""
         try:
-            topics, splits = self._open_splits(place)
+            topics, splits = self._open_splits(assignment)
             self._bad_records.take_over(self._restored_letters())
         except BaseException:
             self._closing = True
@@ -124,14 +124,14 @@ class KafkaReader(SourceReader):
             "which makes a reader in the worker"
         )
 
-    def _open_splits(self, place: Place) -> tuple[Mapping[str, Topic], list[Split]]:
+    def _open_splits(self, assignment: SplitAssignment) -> tuple[Mapping[str, Topic], list[Split]]:
         """Waits for brokers that are down: a restart may meet the outage that it is for."""
         while True:
             began = time.monotonic()
             try:
                 with Cluster(self._options, _START_TIMEOUT_S) as cluster:
                     topics = cluster.topics()
-                    splits = open_splits(self._options, place, cluster, topics, self._committed)
+                    splits = open_splits(self._options, assignment, cluster, topics, self._committed)
             except (KafkaUnavailable, DataLoss, ValueError) as e:
                 if isinstance(e, KafkaUnavailable):
                     goes_on = self._outage.refused() if e.refused else self._outage.away(began)

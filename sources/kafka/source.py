@@ -20,7 +20,7 @@ from .group import committed_offsets
 from .options import KafkaOptions, PartitionKey, timestamp_of
 from .reader import KafkaReader
 from .splits import check_ends, check_named, to_state
-from .start import Place, open_splits
+from .start import SplitAssignment, open_splits
 
 VALIDATE_TIMEOUT_S: Final = 10.0
 
@@ -182,7 +182,7 @@ class KafkaSource(Source):
             DataLoss: an offset to start from is not in the log (`on_data_loss`).
         """
         with Cluster(self.options, VALIDATE_TIMEOUT_S) as cluster:
-            splits = open_splits(self.options, Place(str(self)), cluster, cluster.topics(), self._committed)
+            splits = open_splits(self.options, SplitAssignment(str(self)), cluster, cluster.topics(), self._committed)
         resolved = copy.copy(self)
         resolved._fixed = (to_state(splits, 0, 1),)
         return resolved

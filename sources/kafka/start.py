@@ -19,8 +19,8 @@ Committed = Callable[[Sequence[PartitionKey]], Mapping[PartitionKey, int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Whose splits are to be opened, and from which state."""
+class SplitAssignment:
+    """Which splits a reader gets: those of one subtask, and the state that they begin with."""
 
     source_id: str
     subtask: int = 0
@@ -28,11 +28,16 @@ class Place:
     restored: Sequence[Any] = ()
     """States of a checkpoint."""
     fixed: Sequence[Any] = ()
-    """What stands for them where there is no checkpoint (`KafkaSource.resolve`)."""
+    """States to begin with where there is no checkpoint: the start positions that the driver has settled
+    (`KafkaSource.resolve`)."""
 
 
 def open_splits(
-    options: KafkaOptions, place: Place, cluster: Cluster, topics: Mapping[str, Topic], committed: Committed
+    options: KafkaOptions,
+    assignment: SplitAssignment,
+    cluster: Cluster,
+    topics: Mapping[str, Topic],
+    committed: Committed,
 ) -> list[Split]:
     """The splits of this subtask, each with an offset that is in the log.
 
@@ -43,15 +48,16 @@ def open_splits(
         KafkaUnavailable: the cluster doesn't answer.
     """
     existing = {(topic.name, number): topic.id for topic in topics.values() for number in range(topic.partitions)}
-    own = sorted(key for key in existing if owner(key, place.parallelism) == place.subtask)
-    states = place.restored or place.fixed
-    since = "checkpoint" if place.restored else "start"
-    origin = "the checkpointed offset" if place.restored else "the offset to start from"
-    old = from_states(states, place.source_id)
+    own = sorted(key for key in existing if owner(key, assignment.parallelism) == assignment.subtask)
+    states = assignment.restored or assignment.fixed
+    since = "checkpoint" if assignment.restored else "start"
+    origin = "the checkpointed offset" if assignment.restored else "the offset to start from"
+    old = from_states(states, assignment.source_id)
     kept = {
         split.key: split
         for split in old.values()
-        if owner(split.key, place.parallelism) == place.subtask and _still_there(split, existing, options, since)
+        if owner(split.key, assignment.parallelism) == assignment.subtask
+        and _still_there(split, existing, options, since)
     }
     new = [key for key in own if key not in kept]
     low = cluster.earliest(own)
@@ -64,20 +70,20 @@ def open_splits(
     _set_ends(options, cluster, splits, high, existing)
     had_ended = [split for split in splits if split.ended]
     # Retention goes on between the look at the beginning and the first fetch: that is no loss to fail for.
-    at_beginning = options.start == "earliest" and not place.restored
+    at_beginning = options.start == "earliest" and not assignment.restored
     on_loss = ("earliest", 'start="earliest"') if at_beginning else (options.on_data_loss, "on_data_loss")
     for split in splits:
         if not split.ended:
             warning = check_position(split, low[split.key], high[split.key], origin, *on_loss)
             if warning is not None:
-                log.warning("source %s: %s", place.source_id, warning)
+                log.warning("source %s: %s", assignment.source_id, warning)
         split.ended = split.ended or (split.end is not None and split.position >= split.end)
     beyond = [split for split in had_ended if high[split.key] > (split.end or 0)]
-    if place.restored and beyond and all(split.ended for split in splits):
+    if assignment.restored and beyond and all(split.ended for split in splits):
         log.warning(
             "source %s: %s had ended at offset %s by the checkpoint, which keeps its ends: what has come since is not "
             "read. Name new offsets as end to go on, or leave end out and stop the job",
-            place.source_id,
+            assignment.source_id,
             beyond[0],
             beyond[0].end,
         )

@@ -18,7 +18,7 @@ from sources import END
 from sources.kafka.errors import DataLoss
 from sources.kafka.options import KafkaOptions
 from sources.kafka.splits import Split, check_position, lost_range, lost_with_topic
-from sources.kafka.start import Place, open_splits
+from sources.kafka.start import SplitAssignment, open_splits
 
 MakeTopic = Callable[..., str]
 OpenSubtask = Callable[..., Any]
@@ -113,7 +113,7 @@ def test_a_bounded_source_says_what_it_lost_and_what_had_ended(
     with caplog.at_level(logging.WARNING):
         (split,) = open_splits(
             options,
-            Place("in", restored=[state]),
+            SplitAssignment("in", restored=[state]),
             _Log(low, high),
             {"t": _Topic()},
             lambda keys: {},  # type: ignore[arg-type, dict-item]

@@ -1,4 +1,4 @@
-"""A thread that looks around for a reader, whose task thread must not wait."""
+"""A thread that looks for new splits, so that a reader's task thread doesn't wait for slow metadata or listings."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Lookout(ABC, Generic[T]):
-    """Hands over what `_watch` finds. The thread begins with `_begin`, and ends with the process at the latest."""
+class DiscoveryThread(ABC, Generic[T]):
+    """Hands over what `_discover` finds. A subclass starts the thread by `_begin`. It is a daemon: it ends with the
+    process at the latest."""
 
     def __init__(self, name: str, interval: float) -> None:
         """
         Args:
-            name: of the thread.
+            name: the thread's name.
             interval: seconds between two looks.
         """
         self._interval = interval
@@ -27,10 +28,10 @@ class Lookout(ABC, Generic[T]):
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def found(self) -> list[T]:
-        """What was found since the last call; never waits.
+        """What was found since the last call. Never waits.
 
         Raises:
-            Exception: what ended the thread.
+            Exception: the error that ended the thread.
         """
         if self._failure is not None:
             raise self._failure
@@ -40,22 +41,22 @@ class Lookout(ABC, Generic[T]):
         return found
 
     def stop(self) -> None:
-        """Ask the thread to end; what it is waiting for holds nobody up."""
+        """Ask the thread to end, without waiting for it."""
         self._stop.set()
 
     def _begin(self) -> None:
         self._thread.start()
 
     def _await_next(self) -> bool:
-        """In the thread: wait for the next look; false if there is to be none."""
+        """In the thread: wait for the next look. Returns False if the thread is to end."""
         return not self._stop.wait(self._interval)
 
     @abstractmethod
-    def _watch(self) -> None:
-        """In the thread: put what is there into `_found`, again and again. What it raises `found` raises."""
+    def _discover(self) -> None:
+        """In the thread: look again and again, and put what is new into `_found`. `found` raises what this raises."""
 
     def _run(self) -> None:
         try:
-            self._watch()
+            self._discover()
         except Exception as error:
             self._failure = error

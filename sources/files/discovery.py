@@ -1,4 +1,4 @@
-"""Looks for new files beside the task thread, since listing a folder may take long."""
+"""Finding new files beside the task thread, since listing a folder may take long."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ..lookout import Lookout
+from ..discovery_thread import DiscoveryThread
 from .errors import FolderUnavailable
 from .folder import Folder, FoundFile
 from .ledger import Split
@@ -16,24 +16,24 @@ log = logging.getLogger(f"weir.{__name__}")
 _STOP_TIMEOUT_S: Final = 3.0
 
 
-class FolderWatch(Lookout[Split]):
-    """Hands over the splits that `unknown` picks from each listing, perhaps several times.
+class FileDiscovery(DiscoveryThread[Split]):
+    """Hands over the splits that `unknown` picks from each listing. One split may be handed over several times.
 
-    A folder that can't be listed is tried again.
+    A folder that can't be listed is tried again after the interval.
     """
 
     def __init__(self, folder: Folder, interval: float, unknown: Callable[[Sequence[FoundFile]], list[Split]]) -> None:
-        super().__init__("weir-folder-watch", interval)
+        super().__init__("weir-file-discovery", interval)
         self._folder = folder
         self._unknown = unknown
         self._begin()
 
     def stop(self) -> None:
-        """End the thread; one that is listing is a daemon, and left behind after a while."""
+        """End the thread. One that is still listing after 3 seconds is left behind; it is a daemon."""
         super().stop()
         self._thread.join(_STOP_TIMEOUT_S)
 
-    def _watch(self) -> None:
+    def _discover(self) -> None:
         while self._await_next():
             try:
                 files = self._folder.files()
