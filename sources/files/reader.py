@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 from ..rate_limit import RateLimit, admit
 from ..source import END, End, SourceBatch, SourceContext, SourceReader
+from .discovery import FileDiscovery
 from .errors import BadRecord, FileChanged, FileGone
 from .folder import Folder, FoundFile
 from .formats import Chunk, FileRows, FormatOptions, SplitContent, open_split
 from .ledger import Ledger, Order, Split
-from .discovery import FileDiscovery
 
 log = logging.getLogger(f"weir.{__name__}")
 
