@@ -99,10 +99,10 @@ class EndOfInput:
 
 @dataclass(frozen=True, slots=True)
 class RestoreBarrier:
-    """After a restore that has to drain: nothing restored comes behind it on this channel.
+    """After a restore with a replay: nothing restored comes behind it on this channel.
 
-    Counted; it blocks no channel and is never captured, since whoever restores a checkpoint taken during a drain
-    drains again.
+    Counted; it blocks no channel and is never captured, since whoever restores a checkpoint taken during a replay
+    replays again.
     """
 
 

@@ -29,7 +29,7 @@ from pipeline.runtime.driver.start_checks import (
 )
 from pipeline.runtime.driver.start_positions import fresh_sources, how_to_begin, recorded_starts
 from pipeline.runtime.driver.uncommitted import uncommitted_parts
-from pipeline.runtime.in_flight import drain_reasons, in_flight_misfits
+from pipeline.runtime.in_flight import in_flight_misfits, replay_reasons
 from pipeline.runtime.packing import pack_plan
 from pipeline.runtime.running_jobs import running_jobs
 
@@ -111,7 +111,7 @@ class Preview:
     state: tuple[StateView, ...] = ()
     in_flight: tuple[InFlightView, ...] = ()
     drains: tuple[str, ...] = ()
-    """Why sources wait until the restored in-flight data has drained; empty if they don't."""
+    """Why sources wait until the restored in-flight data has been replayed; empty if they don't."""
     uncommitted: dict[str, int] = field(default_factory=dict)
     """Committables by sink that are not known to be committed."""
     claims_output: bool = True
@@ -310,7 +310,7 @@ class _Restore:
             ),
             "state": tuple(self._state()),
             "in_flight": tuple(self._in_flight()),
-            "drains": tuple(drain_reasons(metadata, o.plan)),
+            "drains": tuple(replay_reasons(metadata, o.plan)),
             "uncommitted": dict(uncommitted_parts(sinks, metadata.pipeline, metadata, point.storage)),
             "claims_output": claims_output(o, point),
         }

@@ -2,5 +2,5 @@
 
 The way of channel state: `output_queue` and `input_queue` capture it → `captured` holds it → `channel_state` writes and
 reads it → `redistribute` gives it to the subtasks of the next attempt → `restored_input` feeds it to one of them →
-`drain` tells when all of it is gone.
+`replay` tells when all of it is gone.
 """

@@ -105,7 +105,7 @@ def _print(found: Preview) -> None:
     if found.drains:
         say(console, "")
         nothing = "" if found.in_flight else ", which is nothing"
-        say(console, f"Sources wait until what was in flight has drained{nothing}, since")
+        say(console, f"Sources wait until what was in flight has been replayed{nothing}, since")
         for reason in found.drains:
             say(console, f"  {reason}")
     for warning in found.warnings:

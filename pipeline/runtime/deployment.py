@@ -82,8 +82,8 @@ class Deployment:
     fork: bool
     """Whether the restored checkpoint is another pipeline's."""
     allow_unclaimed: bool
-    drain: bool
-    """Whether sources emit nothing new until what was restored has drained through the job."""
+    replay: bool
+    """Whether sources emit nothing new until what was restored has gone through the job."""
     same_topology: bool
     """Whether all edges are as they were in the restored checkpoint, at both ends."""
     restore: Restored
@@ -99,7 +99,7 @@ class Deployment:
             "ignore_earlier_output": self.ignore_earlier_output,
             "fork": self.fork,
             "allow_unclaimed": self.allow_unclaimed,
-            "drain": self.drain,
+            "replay": self.replay,
             "same_topology": self.same_topology,
             "restore": self.restore.to_wire(),
         }
@@ -117,7 +117,7 @@ class Deployment:
             wire["ignore_earlier_output"],
             wire["fork"],
             wire["allow_unclaimed"],
-            wire["drain"],
+            wire["replay"],
             wire["same_topology"],
             Restored.from_wire(wire["restore"]),
         )

@@ -88,18 +88,18 @@ def _shape_change(before: EdgeShape, now: EdgeShape) -> str:
     return "carries keys now" if now.carries_keys else "carries no keys any more"
 
 
-def must_drain(metadata: CheckpointMetadata, plan: Plan) -> bool:
-    """Whether sources must wait after a restore until all restored in-flight data has drained through the job.
+def must_replay(metadata: CheckpointMetadata, plan: Plan) -> bool:
+    """Whether sources must wait after a restore until all restored in-flight data has gone through the job.
 
     Else a key's new records could overtake its old ones, which may lie with another subtask than before. The mark
-    counts as much as a change: a checkpoint taken during a drain holds data that lies with other subtasks still.
+    counts as much as a change: a checkpoint taken during a replay holds data that lies with other subtasks still.
     """
-    return bool(drain_reasons(metadata, plan))
+    return bool(replay_reasons(metadata, plan))
 
 
-def drain_reasons(metadata: CheckpointMetadata, plan: Plan) -> list[str]:
-    """Why sources must wait so (see `must_drain`); empty if they need not."""
-    earlier = ["the checkpoint was taken while data of an earlier restore drained"] if metadata.draining else []
+def replay_reasons(metadata: CheckpointMetadata, plan: Plan) -> list[str]:
+    """Why sources must wait so (see `must_replay`); empty if they need not."""
+    earlier = ["the checkpoint was taken while data of an earlier restore was replayed"] if metadata.draining else []
     return [*earlier, *topology_changes(metadata, plan)]
 
 

@@ -135,9 +135,9 @@ class Run:
             channel = waiting[which % len(waiting)]
             receiver.deliver(channel, self.wires[channel].popleft())
         elif what <= 9:
-            if not (unread := [c for c, letters in enumerate(receiver.letters) if letters]):
+            if not (unread := [c for c, barriers in enumerate(receiver.announced) if barriers]):
                 return False
-            receiver.read_letter(unread[which % len(unread)])
+            receiver.read_announcement(unread[which % len(unread)])
         else:
             if not (ready := receiver.ready()):
                 return False

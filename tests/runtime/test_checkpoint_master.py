@@ -50,7 +50,7 @@ class Driver:
             self.inbox,
             on_failed=lambda message: None,
             on_final=lambda id: None,
-            draining=lambda: False,
+            replaying=lambda: False,
         )
         self.master.tell(events.SubtasksRunning())
 

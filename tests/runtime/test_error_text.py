@@ -16,7 +16,7 @@ from checkpoint.codec import DecodingError, decode, encode
 from pipeline.operators import Operator
 from pipeline.runtime import error_text
 from pipeline.runtime.liveness import LIMITS
-from pipeline.runtime.subtask.control import Control
+from pipeline.runtime.subtask.driver_link import DriverLink
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
 from pipeline.runtime.wire import ControlConnection
@@ -182,11 +182,11 @@ def raised(error: BaseException) -> BaseException:
 def test_the_driver_learns_of_any_exception(make: Callable[[], BaseException]) -> None:
     error = raised(make())
     a, b = socket.socketpair()
-    control = Control(ControlConnection(a), Mailbox(), TaskMetrics(), "in partition 0", LIMITS)
+    link = DriverLink(ControlConnection(a), Mailbox(), TaskMetrics(), "in partition 0", LIMITS)
     driver = ControlConnection(b)
-    control.failed(error)
+    link.failed(error)
     told = driver.receive(0.0)
-    control.close()
+    link.close()
     driver.close()
     assert told is not None
     assert told["type"] == "failed"

@@ -32,7 +32,7 @@ from pipeline.runtime.in_flight import (
     in_flight_for,
     in_flight_misfits,
     load_in_flight,
-    must_drain,
+    must_replay,
     same_topology,
     snapshot_edges,
 )
@@ -255,17 +255,17 @@ def test_records_of_an_edge_that_has_become_a_broadcast_edge_are_an_error(tmp_pa
         check_restorable(c.metadata(), job(lambda s: s.broadcast().process("step", Same()), 1, 2), GROUPS, False)
 
 
-# -- drain ----------------------------------------------------------------------------------------------------
+# -- replay ---------------------------------------------------------------------------------------------------
 
 
 def keyed_job(source: int = 2, rest: int = 2, key: int = 0) -> Plan:
     return job(lambda s: s.key_by(key).process("step", Count()), source, rest)
 
 
-def test_a_restore_of_the_same_job_does_not_drain(tmp_path: Path) -> None:
+def test_a_restore_of_the_same_job_has_no_replay(tmp_path: Path) -> None:
     checkpoint = Checkpointed(tmp_path, keyed_job()).metadata()
     assert same_topology(checkpoint, keyed_job())
-    assert not must_drain(checkpoint, keyed_job())
+    assert not must_replay(checkpoint, keyed_job())
 
 
 @pytest.mark.parametrize(
@@ -278,13 +278,13 @@ def test_a_restore_of_the_same_job_does_not_drain(tmp_path: Path) -> None:
         job(lambda s: s.key_by(0).process("step", Count()).rebalance(), 2, 2),
     ],
 )
-def test_a_restore_drains_if_any_parallelism_edge_or_partitioner_has_changed(tmp_path: Path, new: Plan) -> None:
+def test_a_restore_replays_if_any_parallelism_edge_or_partitioner_has_changed(tmp_path: Path, new: Plan) -> None:
     checkpoint = Checkpointed(tmp_path, keyed_job()).metadata()
     assert not same_topology(checkpoint, new)
-    assert must_drain(checkpoint, new)
+    assert must_replay(checkpoint, new)
 
 
-def test_a_restore_drains_if_the_checkpoint_was_triggered_during_a_drain(tmp_path: Path) -> None:
+def test_a_restore_replays_if_the_checkpoint_was_triggered_during_a_replay(tmp_path: Path) -> None:
     checkpoint = Checkpointed(tmp_path, keyed_job()).metadata(draining=True)
     assert same_topology(checkpoint, keyed_job())
-    assert must_drain(checkpoint, keyed_job())
+    assert must_replay(checkpoint, keyed_job())

@@ -7,23 +7,23 @@ from collections.abc import Callable
 
 import pytest
 
-from pipeline.runtime.subtask.letters import Cancel, Failure, Finish
+from pipeline.runtime.subtask.mail import Cancel, Failure, Finish
 from pipeline.runtime.subtask.mailbox import Mailbox
 
 
-def test_letters_come_in_order_and_interrupt() -> None:
+def test_mail_comes_in_order_and_interrupts() -> None:
     mailbox = Mailbox()
     assert not mailbox.interrupt
     mailbox.post(Cancel())
     mailbox.post(Finish())
     assert mailbox.interrupt
-    assert list(mailbox.letters) == [Cancel(), Finish()]
+    assert list(mailbox.mail) == [Cancel(), Finish()]
 
 
-def test_another_threads_failure_is_a_letter() -> None:
+def test_another_threads_failure_is_mail() -> None:
     mailbox, error = Mailbox(), ValueError("broken")
     mailbox.post_failure(error)
-    assert mailbox.letters.popleft() == Failure(error)
+    assert mailbox.mail.popleft() == Failure(error)
     assert mailbox.interrupt
 
 
@@ -40,8 +40,8 @@ def waits(mailbox: Mailbox, times: int = 1) -> threading.Semaphore:
     return turns
 
 
-@pytest.mark.parametrize("told", [lambda mailbox: mailbox.post(Cancel()), Mailbox.wake], ids=["letter", "wake-up"])
-def test_a_letter_or_wake_up_before_the_wait_is_not_lost(told: Callable[[Mailbox], None]) -> None:
+@pytest.mark.parametrize("told", [lambda mailbox: mailbox.post(Cancel()), Mailbox.wake], ids=["mail", "wake-up"])
+def test_mail_or_a_wake_up_before_the_wait_is_not_lost(told: Callable[[Mailbox], None]) -> None:
     mailbox = Mailbox()
     told(mailbox)
     assert waits(mailbox).acquire(timeout=10)
@@ -53,11 +53,11 @@ def test_a_wake_up_does_not_interrupt_the_record_loop() -> None:
     assert not mailbox.interrupt
 
 
-def test_a_tick_interrupts_without_a_letter_and_without_ending_a_wait() -> None:
+def test_a_tick_interrupts_without_mail_and_without_ending_a_wait() -> None:
     mailbox = Mailbox()
     mailbox.tick()
     assert mailbox.interrupt
-    assert not mailbox.letters
+    assert not mailbox.mail
     assert not waits(mailbox).acquire(timeout=0.1)
 
 

@@ -14,7 +14,7 @@ from checkpoint.in_flight.restored_input import RestoredInput
 from pipeline.buffers import BufferConfig
 from pipeline.runtime.network.frames import ChannelId
 from pipeline.runtime.network.input_channels import InputChannels
-from pipeline.runtime.subtask import letters
+from pipeline.runtime.subtask import mail
 from pipeline.runtime.subtask.batch_in_hand import BatchInHand
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.mailbox import Mailbox
@@ -68,17 +68,17 @@ def test_for_a_checkpoint_that_was_aborted_no_channel_is_captured_any_more(abort
         hand=BatchInHand(context, mailbox, None),
         restored=RestoredInput(),
         entries={EDGE: Entry(lambda value: None, keyed=False, at_head=True)},
-        drain=False,
+        replay=False,
         mailbox=mailbox,
-        coordinator=silent,
+        driver=silent,
         metrics=TaskMetrics(time.monotonic),
         linger=0.05,
     )
     barrier = BarrierElement(Barrier(1, alignment_timeout=0.0))
-    mailbox.post(letters.BarrierSeen(0, barrier))
+    mailbox.post(mail.BarrierSeen(0, barrier))
     if aborted:
-        mailbox.post(letters.Aborted(1))
-    mailbox.post(letters.Finish())
+        mailbox.post(mail.Aborted(1))
+    mailbox.post(mail.Finish())
     task.run()
     assert checkpoints.capturing == CHANNELS
     for channel in inputs.channels:

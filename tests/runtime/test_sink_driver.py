@@ -15,7 +15,7 @@ from checkpoint.codec import encode_key
 from checkpoint.committables import Committable, SegmentName, SinkState
 from checkpoint.storage.handles import FileHandle
 from pipeline.runtime.subtask.context import Context
-from pipeline.runtime.subtask.letters import CommittersOpened, Failure
+from pipeline.runtime.subtask.mail import CommittersOpened, Failure
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.sink_driver import SinkDriver
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
@@ -154,15 +154,15 @@ class Subtask:
         with self._change:
             assert self._change.wait_for(wanted, WAIT)
 
-    def letter(self) -> Any:
-        """The next letter that the committing thread posts."""
-        while not self.mailbox.letters:
+    def next_mail(self) -> Any:
+        """The next mail that the committing thread posts."""
+        while not self.mailbox.mail:
             self.mailbox.wait(WAIT)
-        return self.mailbox.letters.popleft()
+        return self.mailbox.mail.popleft()
 
     def start(self, release_new: bool = True) -> CommittersOpened:
         self.driver.start()
-        opened = self.letter()
+        opened = self.next_mail()
         assert isinstance(opened, CommittersOpened), opened
         if release_new:
             self.driver.release_new()
@@ -452,9 +452,9 @@ def test_a_sink_without_committers_reports_its_checkpoints_as_committed(subtask:
 
 
 def failure(one: Subtask) -> BaseException:
-    letter = one.letter()
-    assert isinstance(letter, Failure), letter
-    return letter.error
+    mail = one.next_mail()
+    assert isinstance(mail, Failure), mail
+    return mail.error
 
 
 def test_committables_that_no_committer_takes_are_an_error(subtask: Any) -> None:
@@ -480,7 +480,7 @@ def test_a_committers_failure_reaches_the_task_thread_and_all_committers_are_clo
     one = subtask()
     one.driver.start()
     if method == "commit":
-        assert isinstance(one.letter(), CommittersOpened)
+        assert isinstance(one.next_mail(), CommittersOpened)
         one.driver.release_new()
         one.driver.snapshot(1)
         one.driver.complete(1)
@@ -560,6 +560,6 @@ def test_a_refresh_that_fails_fails_the_subtask(subtask: Any) -> None:
     one.start()
     one.clock.advance(100.0)
     one.driver.release_new()
-    failure = one.letter()
+    failure = one.next_mail()
     assert isinstance(failure, Failure)
     assert "no broker" in str(failure.error)

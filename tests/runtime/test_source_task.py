@@ -13,7 +13,7 @@ from checkpoint.gate.gate_options import GateOptions
 from checkpoint.gate.source_gate import SourceGate
 from checkpoint.in_flight.restored_input import RestoredInput
 from checkpoint.watermark_generator import WatermarkGenerator
-from pipeline.runtime.subtask import letters
+from pipeline.runtime.subtask import mail
 from pipeline.runtime.subtask import source_task as source_task_module
 from pipeline.runtime.subtask.batch_in_hand import BatchInHand
 from pipeline.runtime.subtask.context import Context
@@ -43,18 +43,18 @@ class Silent:
 
 
 class Looks(Silent):
-    """Event time that notes what it is told of time, and has a letter come after some of the looks."""
+    """Event time that notes what it is told of time, and has mail come after some of the looks."""
 
-    def __init__(self, mailbox: Mailbox, after: dict[int, letters.Letter]) -> None:
+    def __init__(self, mailbox: Mailbox, after: dict[int, mail.Mail]) -> None:
         self.held_up: list[bool] = []
         self._mailbox = mailbox
         self._after = after
 
     def on_clock(self, now: float, held_up: bool, most: float) -> None:
         self.held_up.append(held_up)
-        letter = self._after.get(len(self.held_up))
-        if letter is not None:
-            self._mailbox.post(letter)
+        one = self._after.get(len(self.held_up))
+        if one is not None:
+            self._mailbox.post(one)
 
     def seconds_to_next(self, now: float) -> float:
         return 0.001
@@ -66,7 +66,7 @@ def source_task(
     reader: SourceReader,
     chain: Any,
     event_time: Any,
-    drain: bool = False,
+    replay: bool = False,
     writers: Any = (),
 ) -> SourceTask:
     silent: Any = Silent()
@@ -85,9 +85,9 @@ def source_task(
         hand=BatchInHand(context, mailbox, None),
         restored=RestoredInput(),
         entries={},
-        drain=drain,
+        replay=replay,
         mailbox=mailbox,
-        coordinator=silent,
+        driver=silent,
         metrics=TaskMetrics(),
         linger=0.05,
     )
@@ -104,7 +104,7 @@ class OneBatch(SourceReader):
     def poll(self, max_records: int, timeout: float) -> Any:
         if self._left:
             return self._left.pop()
-        self._mailbox.post(letters.Finish())
+        self._mailbox.post(mail.Finish())
         return END
 
     def snapshot(self, checkpoint_id: int, emitted: int) -> Any:
@@ -128,7 +128,7 @@ class Slices(Silent):
         if len(self.sizes) in self._after:
             self.at_trigger.append(len(self.rows))
             self._mailbox.post(
-                letters.Trigger(len(self.at_trigger), CheckpointKind.CHECKPOINT, 0.0, letters.BarrierOrder())
+                mail.Trigger(len(self.at_trigger), CheckpointKind.CHECKPOINT, 0.0, mail.BarrierOptions())
             )
 
 
@@ -136,7 +136,7 @@ def test_a_barrier_falls_between_two_slices_of_a_record_batch_and_knows_the_rows
     mailbox = Mailbox()
     chain: Any = Slices(mailbox, {2, 5})
     reader = OneBatch(mailbox, pa.record_batch({"x": range(5000)}))
-    start = letters.HeartbeatLetter(Heartbeat((), 1.0, None), {})
+    start = mail.HeartbeatMail(Heartbeat((), 1.0, None), {})
     source_task(mailbox, Context(0, 1), reader, chain, Looks(mailbox, {1: start})).run()
     assert chain.rows == list(range(5000))
     assert chain.timestamps == [10 * i for i in range(5000)]
@@ -144,18 +144,16 @@ def test_a_barrier_falls_between_two_slices_of_a_record_batch_and_knows_the_rows
     assert reader.emitted == chain.at_trigger
 
 
-@pytest.mark.parametrize("drain", [False, True])
-def test_a_source_that_waits_for_restored_data_to_drain_is_not_reading(
-    drain: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("replay", [False, True])
+def test_a_source_that_waits_for_the_replay_is_not_reading(replay: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_task_module, "_HELD_UP_SECONDS", 60.0)  # a loaded machine may keep it from polling
     mailbox, context = Mailbox(), Context(0, 1)
-    start = letters.HeartbeatLetter(Heartbeat((), 1.0, None), {})
-    looks = Looks(mailbox, {2: start, 5: letters.Drained(), 9: letters.Finish()})
-    task = source_task(mailbox, context, EmptyReader(), Silent(), looks, drain)
+    start = mail.HeartbeatMail(Heartbeat((), 1.0, None), {})
+    looks = Looks(mailbox, {2: start, 5: mail.Replayed(), 9: mail.Finish()})
+    task = source_task(mailbox, context, EmptyReader(), Silent(), looks, replay)
     task.run()
     # The first three looks come before it has found that nothing was in flight here.
-    assert looks.held_up == [True] * 3 + [drain] * 2 + [False] * 5
+    assert looks.held_up == [True] * 3 + [replay] * 2 + [False] * 5
 
 
 class Edge(Silent):
@@ -180,15 +178,15 @@ class Tells(Looks):
         self.edge.broadcast(Watermark(10))
 
 
-@pytest.mark.parametrize("drain", [False, True])
-def test_after_rescaling_the_watermark_is_told_again_behind_the_restore_barrier(drain: bool) -> None:
+@pytest.mark.parametrize("replay", [False, True])
+def test_after_rescaling_the_watermark_is_told_again_behind_the_restore_barrier(replay: bool) -> None:
     """The new channels know none, and one that doesn't advance would never be sent."""
     mailbox, edge = Mailbox(), Edge()
-    start = letters.HeartbeatLetter(Heartbeat((), 1.0, None), {})
-    times = Tells(mailbox, {1: start, 5: letters.Finish()})
+    start = mail.HeartbeatMail(Heartbeat((), 1.0, None), {})
+    times = Tells(mailbox, {1: start, 5: mail.Finish()})
     times.edge = edge
-    source_task(mailbox, Context(0, 1), EmptyReader(), Silent(), times, drain, [edge]).run()
-    assert edge.sent == ([RestoreBarrier(), Watermark(10)] if drain else [])
+    source_task(mailbox, Context(0, 1), EmptyReader(), Silent(), times, replay, [edge]).run()
+    assert edge.sent == ([RestoreBarrier(), Watermark(10)] if replay else [])
 
 
 class DueTimers(Silent):
@@ -208,7 +206,7 @@ class Patience(Mailbox):
     def wait(self, timeout: float) -> None:
         self.waits.append(timeout)
         if len(self.waits) == 5:
-            self.post(letters.Cancel())
+            self.post(mail.Cancel())
 
 
 def test_before_all_subtasks_run_a_timer_that_is_due_keeps_nobody_busy() -> None:

@@ -52,9 +52,9 @@ def task(mailbox: Mailbox, turn_of_sent: float | None = None) -> OperatorTask:
         hand=unused,
         restored=unused,
         entries={EDGE: Entry(lambda value: None, keyed=False, at_head=True)},
-        drain=False,
+        replay=False,
         mailbox=mailbox,
-        coordinator=unused,
+        driver=unused,
         metrics=TaskMetrics(time.monotonic),
         linger=0.05,
     )

@@ -77,7 +77,7 @@ class Receiver:
     def __post_init__(self) -> None:
         count = self.channels
         self.handler = BarrierHandler(count, self.now, self.broadcast)
-        self.letters: list[deque[Barrier]] = [deque() for _ in range(count)]
+        self.announced: list[deque[Barrier]] = [deque() for _ in range(count)]
         self.queues = [InputQueue() for _ in range(count)]
         self.processed: list[list[Unit]] = [[] for _ in range(count)]
         self.ended: set[int] = set()
@@ -90,13 +90,13 @@ class Receiver:
     def deliver(self, channel: int, element: Element) -> None:
         """The network thread queues an element, and announces it if it is a barrier."""
         if isinstance(element, BarrierElement):
-            self.letters[channel].append(element.barrier)
+            self.announced[channel].append(element.barrier)
         if (captured := self.queues[channel].arrive(element)) is not None:
             assert isinstance(element, BarrierElement)
             self._complete(element.barrier.checkpoint_id, channel, captured)
 
-    def read_letter(self, channel: int) -> None:
-        barrier = self.letters[channel].popleft()
+    def read_announcement(self, channel: int) -> None:
+        barrier = self.announced[channel].popleft()
         self._saw(barrier)
         self.tell(BarrierAnnounced(channel, barrier))
 

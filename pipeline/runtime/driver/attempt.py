@@ -19,7 +19,7 @@ from typing import Any
 from checkpoint.committing import ReleaseEpoch, ReleaseNew, RestoredCommits
 from checkpoint.coordination import coordinator_events as events
 from checkpoint.coordination.coordinator_events import FailureReason
-from checkpoint.in_flight.drain import DrainTracker
+from checkpoint.in_flight.replay import ReplayTracker
 from checkpoint.in_flight.runs import Origin
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import OperatorSnapshot
@@ -39,7 +39,7 @@ from pipeline.runtime.driver.restore_plan import restored_for, without_pending
 from pipeline.runtime.driver.server import ControlServer
 from pipeline.runtime.driver.spark_job import SparkJob, SparkJobFailed
 from pipeline.runtime.driver.waits import THE_JOB
-from pipeline.runtime.in_flight import ask_custom_partitioners, in_flight_for, must_drain, same_topology
+from pipeline.runtime.in_flight import ask_custom_partitioners, in_flight_for, must_replay, same_topology
 from pipeline.runtime.liveness import Liveness
 from pipeline.runtime.subtask.process import run_subtask
 from pipeline.runtime.wire import ControlConnection, Message
@@ -83,8 +83,8 @@ class Attempt:
             if not self._plan.outputs_of(vertex.index)
             for subtask in vertex.subtasks
         ]
-        drains = context.restored is not None and must_drain(context.restored, self._plan)
-        self._drain = DrainTracker(terminal, drains)
+        replays = context.restored is not None and must_replay(context.restored, self._plan)
+        self._replay = ReplayTracker(terminal, replays)
         self._checkpoints = CheckpointMaster(
             context,
             self._peers,
@@ -92,7 +92,7 @@ class Attempt:
             self._inbox,
             on_failed=lambda message: self._fail(message, Sign.OWN_WORD),
             on_final=self._on_final,
-            draining=lambda: self._drain.draining,
+            replaying=lambda: self._replay.replaying,
         )
         self._sinks = {
             step.id: list(vertex.subtasks)
@@ -350,9 +350,9 @@ class Attempt:
                 peer.ended = True
                 if all(p.ended for p in self._peers):
                     self._checkpoints.tell(events.AllInputEnded())
-            case "drained_here":
-                if self._drain.arrived(peer.subtask):
-                    self._end_drain()
+            case "replayed_here":
+                if self._replay.arrived(peer.subtask):
+                    self._end_replay()
             case "quiet":
                 peer.quiet = True
                 if all(p.quiet for p in self._peers):
@@ -441,7 +441,7 @@ class Attempt:
                 c.ignore_earlier_output,
                 c.restored is not None and c.restored.pipeline != c.spec.pipeline,
                 c.allow_unclaimed,
-                self._drain.draining,
+                self._replay.replaying,
                 unchanged,
                 one,
             )
@@ -512,11 +512,11 @@ class Attempt:
             self._checkpoints.send_heartbeat()  # sources begin with it
             self._checkpoints.tell(events.SubtasksRunning())
 
-    def _end_drain(self) -> None:
+    def _end_replay(self) -> None:
         for vertex in self._plan.vertices:
             if vertex.is_source:
                 for subtask in vertex.subtasks:
-                    self._peers.send_to(subtask, "drained")
+                    self._peers.send_to(subtask, "replayed")
 
     def _release(self, actions: list[ReleaseEpoch | ReleaseNew]) -> None:
         for action in actions:

@@ -29,8 +29,8 @@ from pipeline.runtime.driver.checkpoint_stats import in_words
 from pipeline.runtime.driver.peers import Peers
 from pipeline.runtime.in_flight import snapshot_edges
 from pipeline.runtime.reach import reached_from_sources
-from pipeline.runtime.subtask.control import heartbeat_to_wire
-from pipeline.runtime.subtask.letters import BarrierOrder
+from pipeline.runtime.subtask.driver_link import heartbeat_to_wire
+from pipeline.runtime.subtask.mail import BarrierOptions
 
 _LOG = logging.getLogger(f"weir.{__name__}")
 _WRITE_WAIT = 10.0
@@ -52,14 +52,14 @@ class CheckpointMaster:
         inbox: queue.SimpleQueue[Any],
         on_failed: Callable[[str], None],
         on_final: Callable[[int], None],
-        draining: Callable[[], bool],
+        replaying: Callable[[], bool],
     ):
         """
         Args:
             inbox: where `("finalised", …)`, `("deleted", …)` and `("fenced", …)` are put, for the attempt to hand on.
             on_failed: more checkpoints in a row failed than are tolerated; the message says how.
             on_final: the final checkpoint is complete.
-            draining: whether restored in-flight data is still on its way through the job.
+            replaying: whether restored in-flight data is still on its way through the job.
         """
         self._c = context
         self._plan = context.plan
@@ -68,7 +68,7 @@ class CheckpointMaster:
         self._inbox = inbox
         self._on_failed = on_failed
         self._on_final = on_final
-        self._draining = draining
+        self._replaying = replaying
         self._edges = snapshot_edges(context.plan)
         self._coordinator = CheckpointCoordinator(
             context.options,
@@ -79,14 +79,14 @@ class CheckpointMaster:
         )
         self._acks: dict[int, dict[int, SubtaskSnapshot]] = {}
         self._triggered_at: dict[int, float] = {}
-        self._triggered_draining: set[int] = set()
+        self._triggered_replaying: set[int] = set()
         self._triggered_ended: set[int] = set()
         self._input_ended = False
         self._targets: dict[str, SavepointFolder] = {}
         """Folders of requested savepoints that are not triggered yet, by request."""
         self._savepoints: dict[int, SavepointFolder] = {}
         """Folders of this attempt's savepoints, by id."""
-        self._orders: dict[int, BarrierOrder] = {}
+        self._options: dict[int, BarrierOptions] = {}
         """Of checkpoints in progress that aren't ordinary ones."""
         self._spared: list[FileHandle] = []
         """Shared files that no checkpoint needs any more, but a savepoint in progress may still be copying."""
@@ -148,13 +148,13 @@ class CheckpointMaster:
     def send_heartbeat(self) -> None:
         if self._progress.running_at is not None and not self._c.commit_only:
             now = time.monotonic()
-            orders = [[id, order.target, order.stop] for id, order in self._orders.items()]
+            options = [[id, options.target, options.stop] for id, options in self._options.items()]
             for peer in self._peers:
                 heartbeat = self._coordinator.heartbeat(now, peer.subtask)
                 # One that is about to be triggered is no news before its trigger, which says where it goes.
                 known = tuple(each for each in heartbeat.in_progress if each[0] in self._triggered_at)
                 facts = heartbeat_to_wire(replace(heartbeat, in_progress=known))
-                self._peers.send(peer, "heartbeat", orders=orders, **facts)
+                self._peers.send(peer, "heartbeat", options=options, **facts)
 
     def close(self) -> None:
         """Wait for `_metadata` that is being written, within bounds; leave deletions to the next owner."""
@@ -179,7 +179,7 @@ class CheckpointMaster:
                 self._tell_sources("end_input")
             case events.FinaliseCheckpoint(id, kind):
                 self._finalising.add(id)
-                stop = id in self._orders and self._orders[id].stop
+                stop = id in self._options and self._options[id].stop
                 self._writes.append(self._pool.submit(self._finalise, id, self._metadata(id, kind, now), stop))
             case events.NotifyComplete(id):
                 self._complete(action, now)
@@ -202,8 +202,8 @@ class CheckpointMaster:
 
     def _trigger(self, id: int, kind: CheckpointKind, tokens: tuple[str, ...], stop: bool, now: float) -> None:
         self._triggered_at[id] = time.time()
-        if self._draining():
-            self._triggered_draining.add(id)
+        if self._replaying():
+            self._triggered_replaying.add(id)
         if self._input_ended:
             self._triggered_ended.add(id)
         self._requests[id] = tokens
@@ -214,7 +214,7 @@ class CheckpointMaster:
             self._savepoints[id] = self._targets.pop(token)
             target = self._savepoints[id].uri
         if target is not None or stop:
-            self._orders[id] = BarrierOrder(target, stop)
+            self._options[id] = BarrierOptions(target, stop)
         self._tell_sources("trigger", id=id, kind=kind.value, target=target, stop=stop)
 
     def _tell_sources(self, type: str, **fields: Any) -> None:
@@ -272,13 +272,13 @@ class CheckpointMaster:
 
     @property
     def _savepoint_in_progress(self) -> bool:
-        return any(order.target is not None for order in self._orders.values())
+        return any(options.target is not None for options in self._options.values())
 
     def _forget(self, id: int) -> dict[int, SubtaskSnapshot]:
         self._triggered_at.pop(id, None)
-        self._triggered_draining.discard(id)
+        self._triggered_replaying.discard(id)
         self._triggered_ended.discard(id)
-        self._orders.pop(id, None)
+        self._options.pop(id, None)
         if self._spared and not self._savepoint_in_progress:
             spared, self._spared = self._spared, []
             self._deleter.submit(self._guarded, "shared files", lambda: self._delete_shared(spared))
@@ -313,7 +313,7 @@ class CheckpointMaster:
                 for vertex in self._plan.vertices
             },
             edges=self._edges,
-            draining=id in self._triggered_draining,
+            draining=id in self._triggered_replaying,
             ended=id in self._triggered_ended,
         )
 

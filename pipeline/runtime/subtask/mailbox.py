@@ -6,25 +6,25 @@ import threading
 from collections import deque
 from typing import Any
 
-from pipeline.runtime.subtask.letters import Failure
+from pipeline.runtime.subtask.mail import Failure
 
 
 class Mailbox:
-    """Letters from other threads, and a flag that the record loop looks at between records.
+    """Mail from other threads, and a flag that the record loop looks at between records.
 
-    The task thread alone reads. A wake-up without a letter says that input or room has come; it is never lost, since
+    The task thread alone reads. A wake-up without mail says that input or room has come; it is never lost, since
     the event stays set until the task thread has waited on it, and that thread looks at everything after each wait.
     """
 
     def __init__(self) -> None:
-        self.letters: deque[Any] = deque()
+        self.mail: deque[Any] = deque()
         self.interrupt = False
         """Set: leave the record loop and look around. Cleared by the task thread before it looks."""
         self._event = threading.Event()
 
-    def post(self, letter: Any) -> None:
-        """Leave a letter; from any thread."""
-        self.letters.append(letter)
+    def post(self, mail: Any) -> None:
+        """Leave mail; from any thread."""
+        self.mail.append(mail)
         self.interrupt = True
         self._event.set()
 
@@ -37,10 +37,10 @@ class Mailbox:
         self._event.set()
 
     def tick(self) -> None:
-        """Make the record loop look at the clock; from the control thread, at a fixed pace."""
+        """Make the record loop look at the clock; from the driver link's thread, at a fixed pace."""
         self.interrupt = True
 
     def wait(self, timeout: float) -> None:
-        """Wait for a letter or a wake-up, `timeout` seconds at most."""
+        """Wait for mail or a wake-up, `timeout` seconds at most."""
         self._event.wait(timeout)
         self._event.clear()

@@ -17,9 +17,9 @@ from checkpoint.elements import (
     RestoreBarrier,
     Watermark,
 )
-from checkpoint.in_flight.drain import RestoreBarrierCounter
+from checkpoint.in_flight.replay import RestoreBarrierCounter
 from pipeline.runtime.network.input_channels import InputChannels
-from pipeline.runtime.subtask import letters
+from pipeline.runtime.subtask import mail
 from pipeline.runtime.subtask.task import Task
 
 
@@ -188,17 +188,11 @@ class OperatorTask(Task):
                 channel.cancel_capture(checkpoint_id)
             self._tell(events.CheckpointAborted(checkpoint_id))
 
-    def _handle(self, letter: letters.Letter) -> None:
-        match letter:
-            case letters.BarrierSeen(channel, element):
+    def _handle(self, received: mail.Mail) -> None:
+        match received:
+            case mail.BarrierSeen(channel, element):
                 self._tell(events.BarrierAnnounced(channel, element.aged(time.monotonic())))
-            case (
-                letters.HeartbeatLetter()
-                | letters.Trigger()
-                | letters.BarrierPassed()
-                | letters.Drained()
-                | letters.EndInput()
-            ):
+            case mail.HeartbeatMail() | mail.Trigger() | mail.BarrierPassed() | mail.Replayed() | mail.EndInput():
                 pass  # for sources
             case _:
-                raise RuntimeError(f"{self.name} can't handle {letter!r}")
+                raise RuntimeError(f"{self.name} can't handle {received!r}")

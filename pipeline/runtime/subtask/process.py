@@ -19,8 +19,8 @@ from pipeline.runtime.auth import authenticate_client
 from pipeline.runtime.deployment import Contact, JobSpec
 from pipeline.runtime.network.network import Network
 from pipeline.runtime.network.tcp_keepalive import fail_when_peer_is_gone
-from pipeline.runtime.subtask import letters
-from pipeline.runtime.subtask.control import Control
+from pipeline.runtime.subtask import mail
+from pipeline.runtime.subtask.driver_link import DriverLink
 from pipeline.runtime.subtask.gc_pauses import ShortCollections
 from pipeline.runtime.subtask.gc_time import GcTime
 from pipeline.runtime.subtask.mailbox import Mailbox
@@ -69,8 +69,8 @@ def _run(contact: Contact, secret: bytes, context: Any, gc_time: GcTime) -> None
     metrics = TaskMetrics()
     metrics.gc_seconds = lambda: gc_time.seconds
     where = f"in partition {context.partitionId()} on host {socket.gethostname()}"
-    control = Control(connection, mailbox, metrics, where, spec.limits)
-    control.start()
+    link = DriverLink(connection, mailbox, metrics, where, spec.limits)
+    link.start()
     copies = None
     try:
         _check_versions(spec)
@@ -84,29 +84,29 @@ def _run(contact: Contact, secret: bytes, context: Any, gc_time: GcTime) -> None
             _own_host(connection),
             on_wake=mailbox.wake,
             on_error=mailbox.post_failure,
-            on_announcement=lambda channel, barrier: mailbox.post(letters.BarrierSeen(channel, barrier)),
+            on_announcement=lambda channel, barrier: mailbox.post(mail.BarrierSeen(channel, barrier)),
             buffers=spec.buffers,
         )
         network.start()
     except BaseException as error:
-        control.failed(error, permanent=spec.first_attempt)
-        control.close()
+        link.failed(error, permanent=spec.first_attempt)
+        link.close()
         raise
     try:
         _say_hello(connection, context, network, copies)
-        deployment = control.await_deployment()
-        control.entered("is loading the pipeline's code")
-        TaskBuilder(spec, deployment, mailbox, metrics, control, network, copies).run()
-        control.closed()
+        deployment = link.await_deployment()
+        link.entered("is loading the pipeline's code")
+        TaskBuilder(spec, deployment, mailbox, metrics, link, network, copies).run()
+        link.closed()
         job_over = True
     except BaseException as error:
-        control.failed(error)
-        job_over = control.job_over
+        link.failed(error)
+        job_over = link.job_over
     finally:
         network.close(0)
         if copies is not None and job_over:
             copies.remove()  # before the driver sees this process leave: the next start may come at once
-        control.close()
+        link.close()
 
 
 def _connect(contact: Contact, secret: bytes, partition: int) -> ControlConnection:

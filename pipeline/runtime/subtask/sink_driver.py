@@ -13,7 +13,7 @@ from checkpoint.committing import CommitLog, CommitOrder
 from checkpoint.state.groups import private_copy
 from checkpoint.storage.handles import FileHandle
 from pipeline.runtime.subtask.context import Context
-from pipeline.runtime.subtask.letters import CommittersOpened, Failure
+from pipeline.runtime.subtask.mail import CommittersOpened, Failure
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.slices import SliceSize
 from pipeline.runtime.subtask.task_metrics import TaskMetrics

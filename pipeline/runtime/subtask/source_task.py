@@ -13,7 +13,7 @@ from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.gate import gate_events as events
 from checkpoint.gate.source_gate import SourceGate
 from formats.arrow_rows import rows
-from pipeline.runtime.subtask import letters
+from pipeline.runtime.subtask import mail
 from pipeline.runtime.subtask.slices import SliceSize
 from pipeline.runtime.subtask.task import Task
 from sources.source import End, SourceBatch, SourceReader
@@ -51,12 +51,12 @@ class SourceTask(Task):
         self._gate = make_gate(time.monotonic())
         self._alignment_timeout = alignment_timeout
         self._savepoint_alignment_timeout = savepoint_alignment_timeout
-        self._orders: dict[int, letters.BarrierOrder] = {}
+        self._options: dict[int, mail.BarrierOptions] = {}
         """Of checkpoints that are not resolved; ordinary ones have none."""
         self._stopped_by: int | None = None
         """Checkpoint that the job is to end with: nothing may be emitted behind its barrier."""
         self._told_to_end = False
-        self._awaits_drain = self.drain
+        self._awaits_replay = self.replay
         """Nothing new may be emitted before what was in flight has gone through the job."""
         self._values: list[Any] | pa.RecordBatch = []
         self._timestamps: list[int | None] | None = None
@@ -79,7 +79,7 @@ class SourceTask(Task):
             self._fire()
         elif self._restoring:
             self._take_restored()
-        elif self._awaits_drain or self._stopped_by is not None or self._input_ended:
+        elif self._awaits_replay or self._stopped_by is not None or self._input_ended:
             self._wait_for_work()
         elif self._input_ending:
             self._end_output()
@@ -198,18 +198,18 @@ class SourceTask(Task):
                         self._paused = False
                         self._reader.resume()
                 case events.AskForCheckpoint(last_barrier):
-                    self.coordinator.ask_for_checkpoint(last_barrier)
+                    self.driver.ask_for_checkpoint(last_barrier)
                 case events.TakeBarrier(checkpoint_id, kind):
                     self._take_barrier(checkpoint_id, kind)
 
     def _take_barrier(self, checkpoint_id: int, kind: CheckpointKind, age: float = 0.0) -> None:
         if not self._gate.admits_trigger(checkpoint_id):
             return
-        order = self._orders.get(checkpoint_id, letters.BarrierOrder())
+        options = self._options.get(checkpoint_id, mail.BarrierOptions())
         savepoint = kind is CheckpointKind.SAVEPOINT
         timeout = self._savepoint_alignment_timeout if savepoint else self._alignment_timeout
-        barrier = Barrier(checkpoint_id, kind, timeout, age, order.target)
-        if order.stop:
+        barrier = Barrier(checkpoint_id, kind, timeout, age, options.target)
+        if options.stop:
             self._stopped_by = checkpoint_id
         self._take_snapshot(
             barrier,
@@ -232,7 +232,7 @@ class SourceTask(Task):
 
     def _on_clock(self, now: float) -> None:
         # A source that may not read, finds no room, or waits for brokers that are down, is not idle.
-        waits = self._restoring or self._awaits_drain or self._stopped_by is not None or bool(self.metrics.waiting)
+        waits = self._restoring or self._awaits_replay or self._stopped_by is not None or bool(self.metrics.waiting)
         looked = now - self._polled_at < _HELD_UP_SECONDS or self._polled_at >= self._clock_at
         reads = self._gate.is_open and not waits and self._may_process() and looked
         self.event_time.on_clock(now, held_up=not reads, most=_HELD_UP_SECONDS)
@@ -254,25 +254,25 @@ class SourceTask(Task):
             self._reader.on_checkpoint_aborted(checkpoint_id)
             if self._stopped_by == checkpoint_id:
                 self._stopped_by = None
-        self._orders.pop(checkpoint_id, None)
+        self._options.pop(checkpoint_id, None)
         self._act(self._gate.handle(events.CheckpointResolved(checkpoint_id, completed), time.monotonic()))
 
-    def _handle(self, letter: letters.Letter) -> None:
-        match letter:
-            case letters.Trigger(checkpoint_id, kind, at, order):
-                self._orders[checkpoint_id] = order
+    def _handle(self, received: mail.Mail) -> None:
+        match received:
+            case mail.Trigger(checkpoint_id, kind, at, options):
+                self._options[checkpoint_id] = options
                 self._take_barrier(checkpoint_id, kind, time.monotonic() - at)
-            case letters.BarrierPassed(event):
+            case mail.BarrierPassed(event):
                 self._act(self._gate.handle(event, time.monotonic()))
-            case letters.Drained():
-                self._awaits_drain = False
-            case letters.EndInput():
+            case mail.Replayed():
+                self._awaits_replay = False
+            case mail.EndInput():
                 self._told_to_end = True
-            case letters.HeartbeatLetter(heartbeat, orders):
-                self._orders.update(orders)
+            case mail.HeartbeatMail(heartbeat, options):
+                self._options.update(options)
                 self._act(self._gate.handle(events.HeartbeatReceived(heartbeat), time.monotonic()))
             case _:
-                raise RuntimeError(f"{self.name} can't handle {letter!r}")
+                raise RuntimeError(f"{self.name} can't handle {received!r}")
 
     def _close_input(self) -> None:
         self._reader.close()

@@ -16,7 +16,7 @@ from checkpoint.barriers.events import Barrier
 from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import ChannelName, Data, EdgeName, EndOfInput, IdleStatus, RestoreBarrier, Watermark
 from checkpoint.in_flight.restored_input import RestoredInput
-from pipeline.runtime.subtask import letters
+from pipeline.runtime.subtask import mail
 from pipeline.runtime.subtask.batch_in_hand import BatchInHand
 from pipeline.runtime.subtask.chain import Chain
 from pipeline.runtime.subtask.context import Context
@@ -33,7 +33,7 @@ _IDLE_WAIT = 0.2
 """Upper bound of a wait; whatever happens wakes the task thread before, but for the clock."""
 
 
-class Coordinator(Acknowledger, Protocol):
+class Driver(Acknowledger, Protocol):
     """How a task talks to the driver. Thread-safe; never blocks for long."""
 
     def entered(self, phase: str | None) -> None: ...
@@ -42,7 +42,7 @@ class Coordinator(Acknowledger, Protocol):
 
     def ask_for_checkpoint(self, last_barrier: int) -> None: ...
 
-    def drained(self) -> None: ...
+    def replayed(self) -> None: ...
 
     def input_ended(self) -> None: ...
 
@@ -81,9 +81,9 @@ class Task(ABC):
         hand: BatchInHand,
         restored: RestoredInput,
         entries: Mapping[EdgeName, Entry],
-        drain: bool,
+        replay: bool,
         mailbox: Mailbox,
-        coordinator: Coordinator,
+        driver: Driver,
         metrics: TaskMetrics,
         linger: float,
     ):
@@ -91,7 +91,7 @@ class Task(ABC):
         Args:
             restored: what was in flight; processed before anything new.
             entries: where records enter the chain, for the edges that lead into it and those inside it.
-            drain: nothing new comes from the sources until all that was in flight has gone through the job.
+            replay: nothing new comes from the sources until all that was in flight has gone through the job.
         """
         self.name = name
         self.chain = chain
@@ -103,9 +103,9 @@ class Task(ABC):
         self.hand = hand
         self.restored = restored
         self.entries = entries
-        self.drain = drain
+        self.replay = replay
         self.mailbox = mailbox
-        self.coordinator = coordinator
+        self.driver = driver
         self.metrics = metrics
         self._linger = linger
         self._next_flush = 0.0
@@ -113,7 +113,7 @@ class Task(ABC):
         self._quiet = False
         """The job has ended: nothing is processed any more, whatever is left is in its last checkpoint."""
         self._finished = False
-        self._opened: dict[str, letters.CommittersOpened] = {}
+        self._opened: dict[str, mail.CommittersOpened] = {}
         self._started = False
         """The first heartbeat has come: every subtask runs. What is emitted before could be in no checkpoint, since
         none is triggered."""
@@ -131,14 +131,14 @@ class Task(ABC):
         """
         self.metrics.in_flight = self._in_flight_bytes
         try:
-            self.chain.open(lambda step: self.coordinator.entered(f"is in open() of {step!r}"))
+            self.chain.open(lambda step: self.driver.entered(f"is in open() of {step!r}"))
             self.event_time.open()
             for sink in self.sinks.values():
                 sink.start()
             if self.sinks:
-                self.coordinator.entered("is opening the committers of " + ", ".join(map(repr, self.sinks)))
+                self.driver.entered("is opening the committers of " + ", ".join(map(repr, self.sinks)))
             else:
-                self.coordinator.running(0, {})
+                self.driver.running(0, {})
             while not self._finished:
                 self._look_around()
                 if self._finished:
@@ -150,13 +150,13 @@ class Task(ABC):
             self._set_gauges()
         except BaseException as error:
             # Closing may take its time (a commit under way), and recovery needn't wait for it.
-            self.coordinator.failed(error, step=self.chain.step_of(error))
+            self.driver.failed(error, step=self.chain.step_of(error))
             try:
                 self._close()
             except Exception:
                 _LOG.exception("%s: closing after a failure failed, too", self.name)
             raise
-        self.coordinator.entered("is closing")
+        self.driver.entered("is closing")
         self._close()
 
     # -- for the two kinds of task ------------------------------------------------------------------------------
@@ -166,8 +166,8 @@ class Task(ABC):
         """Do some work, or wait for it, until the mailbox interrupts."""
 
     @abstractmethod
-    def _handle(self, letter: letters.Letter) -> None:
-        """A letter that only this kind of task understands."""
+    def _handle(self, received: mail.Mail) -> None:
+        """Mail that only this kind of task understands."""
 
     def _on_clock(self, now: float) -> None:
         """Time has passed."""
@@ -207,8 +207,8 @@ class Task(ABC):
     def _look_around(self) -> None:
         mailbox = self.mailbox
         mailbox.interrupt = False
-        while mailbox.letters and not self._finished:
-            self._read(mailbox.letters.popleft())
+        while mailbox.mail and not self._finished:
+            self._read(mailbox.mail.popleft())
         self.metrics.looked_at = now = time.monotonic()
         if now >= self._next_flush:
             for writer in self.writers:
@@ -220,20 +220,20 @@ class Task(ABC):
             self._next_gauges = now + _GAUGE_PERIOD
             self._set_gauges()
 
-    def _read(self, letter: letters.Letter) -> None:
-        match letter:
-            case letters.Cancel():
+    def _read(self, received: mail.Mail) -> None:
+        match received:
+            case mail.Cancel():
                 raise Cancelled("cancelled")
-            case letters.Failure(ConnectionError()) if self._quiet:
+            case mail.Failure(ConnectionError()) if self._quiet:
                 pass  # a peer was faster to leave
-            case letters.Failure(error):
+            case mail.Failure(error):
                 raise error
-            case letters.Quiesce():
+            case mail.Quiesce():
                 self._quiet = True
-                self.coordinator.quiet()
-            case letters.Finish():
+                self.driver.quiet()
+            case mail.Finish():
                 self._finished = True
-            case letters.Completed(checkpoint_id, kind, commits):
+            case mail.Completed(checkpoint_id, kind, commits):
                 self.chain.notify(checkpoint_id, completed=True)
                 if kind is not CheckpointKind.SAVEPOINT:
                     self.checkpoints.completed(checkpoint_id)
@@ -241,27 +241,25 @@ class Task(ABC):
                 if commits:
                     for sink in self.sinks.values():
                         sink.complete(checkpoint_id)
-            case letters.Aborted(checkpoint_id):
+            case mail.Aborted(checkpoint_id):
                 self.chain.notify(checkpoint_id, completed=False)
                 self.checkpoints.aborted(checkpoint_id)
                 self._on_resolved(checkpoint_id, completed=False)
-            case letters.ReleaseEpoch(step, epoch):
+            case mail.ReleaseEpoch(step, epoch):
                 self.sinks[step].release_epoch(epoch)
-            case letters.ReleaseNew(step):
+            case mail.ReleaseNew(step):
                 self.sinks[step].release_new()
-            case letters.CommittersOpened(step):
-                self._opened[step] = letter
+            case mail.CommittersOpened(step):
+                self._opened[step] = received
                 if len(self._opened) == len(self.sinks):
                     highest = max(one.highest_checkpoint for one in self._opened.values())
-                    self.coordinator.running(
-                        highest, {id: list(one.restored_epochs) for id, one in self._opened.items()}
-                    )
-            case letters.HeartbeatLetter() if not self._started:
+                    self.driver.running(highest, {id: list(one.restored_epochs) for id, one in self._opened.items()})
+            case mail.HeartbeatMail() if not self._started:
                 self._started = True
                 self._on_start()
-                self._handle(letter)
+                self._handle(received)
             case _:
-                self._handle(letter)
+                self._handle(received)
 
     # -- output -------------------------------------------------------------------------------------------------
 
@@ -358,15 +356,15 @@ class Task(ABC):
 
     def _forward_restore_barrier(self) -> None:
         """Nothing restored comes from here any more. Whoever is last says so to the driver."""
-        if not self.drain:
+        if not self.replay:
             return
-        self.drain = False
+        self.replay = False
         for writer in self.writers:
             writer.broadcast(RestoreBarrier())
         # Channels of this attempt know no watermark yet, and one that doesn't advance would never be sent.
         self.event_time.resend()
         if not self.writers:
-            self.coordinator.drained()
+            self.driver.replayed()
 
     def _begin_end(self) -> None:
         """All input has ended: event time ends, too, and then the output."""
@@ -380,7 +378,7 @@ class Task(ABC):
         self._leave_records()
         for writer in self.writers:
             writer.broadcast(EndOfInput())
-        self.coordinator.input_ended()
+        self.driver.input_ended()
 
     # -- checkpoints --------------------------------------------------------------------------------------------
 

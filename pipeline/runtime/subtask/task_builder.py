@@ -42,7 +42,7 @@ from pipeline.runtime.reach import downstream_subtasks
 from pipeline.runtime.subtask.batch_in_hand import BatchInHand
 from pipeline.runtime.subtask.chain import Chain
 from pipeline.runtime.subtask.context import Context
-from pipeline.runtime.subtask.control import Control
+from pipeline.runtime.subtask.driver_link import DriverLink
 from pipeline.runtime.subtask.event_time import EventTime
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.operator_task import OperatorTask
@@ -80,7 +80,7 @@ class TaskBuilder:
         deployment: Deployment,
         mailbox: Mailbox,
         metrics: TaskMetrics,
-        control: Control,
+        link: DriverLink,
         network: Network,
         copies: LocalCopies | None,
     ):
@@ -88,7 +88,7 @@ class TaskBuilder:
         self._deployment = deployment
         self._mailbox = mailbox
         self._metrics = metrics
-        self._control = control
+        self._link = link
         self._network = network
         self._plan: Plan = unpack_plan(spec.plan)
         self._vertex: Vertex = self._plan.vertex_of(deployment.subtask)
@@ -108,7 +108,7 @@ class TaskBuilder:
     def run(self) -> None:
         """Build the task and run it to its end."""
         spec, vertex, restore = self._spec, self._vertex, self._deployment.restore
-        self._control.entered("is restoring state" if self._deployment.restored_checkpoint else "is being set up")
+        self._link.entered("is restoring state" if self._deployment.restored_checkpoint else "is being set up")
         context = Context(self._index, vertex.parallelism)
         backend = self._backend()
         writers = self._writers(context)
@@ -159,7 +159,7 @@ class TaskBuilder:
                 sinks,
                 backend,
                 restored,
-                self._control,
+                self._link,
                 files,
                 snapshots,
                 self._metrics,
@@ -175,9 +175,9 @@ class TaskBuilder:
                 "hand": BatchInHand(context, self._mailbox, backend),
                 "restored": restored,
                 "entries": self._entries(chain),
-                "drain": self._deployment.drain,
+                "replay": self._deployment.replay,
                 "mailbox": self._mailbox,
-                "coordinator": self._control,
+                "driver": self._link,
                 "metrics": self._metrics,
                 "linger": spec.buffers.linger_s,
             }
@@ -395,6 +395,6 @@ class TaskBuilder:
             context,
             self._mailbox,
             self._metrics,
-            self._control.committed,
-            self._control.restored_epoch_committed,
+            self._link.committed,
+            self._link.restored_epoch_committed,
         )

@@ -1,4 +1,4 @@
-"""Counters and gauges of one subtask, read by its control thread."""
+"""Counters and gauges of one subtask, read by its driver link."""
 
 from __future__ import annotations
 

@@ -106,8 +106,8 @@ class Network:
             case "deliver" if sender.wire:
                 receiver.deliver(channel, sender.wire.popleft())
                 return True
-            case "letter" if receiver.letters[channel]:
-                receiver.read_letter(channel)
+            case "announcement" if receiver.announced[channel]:
+                receiver.read_announcement(channel)
                 return True
             case "process" if ready := receiver.ready():
                 receiver.process(ready[which % len(ready)])
@@ -120,7 +120,7 @@ class Network:
         return False
 
     def finish(self) -> None:
-        moves = ("barrier", "transmit", "deliver", "letter", "process")
+        moves = ("barrier", "transmit", "deliver", "announcement", "process")
         while sum(self.step(what, channel, 5) for channel in range(self.setting.channels) for what in moves):
             pass
 
@@ -128,7 +128,7 @@ class Network:
         return all(n in sender.in_front for sender in self.senders)
 
 
-STEPS = ["send"] * 4 + ["barrier"] * 2 + ["transmit"] * 5 + ["deliver"] * 5 + ["letter"] * 3 + ["process"] * 5
+STEPS = ["send"] * 4 + ["barrier"] * 2 + ["transmit"] * 5 + ["deliver"] * 5 + ["announcement"] * 3 + ["process"] * 5
 Order = list[tuple[str, int, int]]
 orders = st.lists(
     st.tuples(st.sampled_from([*STEPS, "turn", "wait", "abort"]), st.integers(0, 2), st.integers(0, 5)),

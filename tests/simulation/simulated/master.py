@@ -13,7 +13,7 @@ from checkpoint.coordination.coordinator_events import CheckpointKind, FailureRe
 from checkpoint.coordination.coordinator_options import CoordinatorOptions
 from checkpoint.coordination.trigger_schedule import TriggerSchedule
 from checkpoint.gate.gate_events import BarrierPassed
-from checkpoint.in_flight.drain import DrainTracker
+from checkpoint.in_flight.replay import ReplayTracker
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.shared_files import SharedFiles
@@ -72,7 +72,7 @@ class Master:
         for ref in attempt.storage.good():
             self.shared.register(ref.id, attempt.storage.checkpoints[ref].files())
         terminal = [s.number for s in attempt.subtasks if not s.output_channels]
-        self.drain = DrainTracker(terminal, attempt.drains)
+        self.replay = ReplayTracker(terminal, attempt.drains)
         self._sources = sources
         names: dict[str, list[int]] = {}
         for sink in sinks:
@@ -193,10 +193,10 @@ class Master:
                     self._send_heartbeat()
             case ("epoch out", epoch):
                 self._release(self._restored_commits.done(subtask.step.id, subtask.index, epoch))
-            case ("drained",):
-                if self.drain.arrived(subtask.number):
+            case ("replayed",):
+                if self.replay.arrived(subtask.number):
                     for source in self._sources:
-                        source.mail.append(("drained",))
+                        source.mail.append(("replayed",))
             case ("ended",):
                 self._ended.add(subtask.number)
                 if len(self._ended) == len(self._attempt.subtasks):
@@ -225,7 +225,7 @@ class Master:
             case events.TriggerCheckpoint(n, kind):
                 if kind is CheckpointKind.CHECKPOINT:
                     self._check_min_pause(n)
-                self._draining[n] = self.drain.draining and "draining_not_marked" not in self._attempt.options.faults
+                self._draining[n] = self.replay.replaying and "draining_not_marked" not in self._attempt.options.faults
                 for source in self._sources:
                     self._send(source, ("trigger", n, kind), may_be_lost=True)
             case events.BarrierPassed(n, sources, start_delay, mean_span, busy_span):

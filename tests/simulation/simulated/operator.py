@@ -22,7 +22,7 @@ from checkpoint.elements import (
     Watermark,
 )
 from checkpoint.in_flight.captured import CapturedState
-from checkpoint.in_flight.drain import RestoreBarrierCounter
+from checkpoint.in_flight.replay import RestoreBarrierCounter
 from checkpoint.in_flight.restored_input import Entry, RestoredInput
 from checkpoint.watermarks import WatermarkCombiner
 from pipeline.partitioners import Distribution
@@ -57,7 +57,7 @@ class Operator(Subtask):
         """By the network thread, in order."""
         self._open: set[int] = set()
         self._handler: BarrierHandler | BarrierTracker
-        self._drain: RestoreBarrierCounter | None = None
+        self._replay: RestoreBarrierCounter | None = None
         self.event_time: WatermarkCombiner
 
     def connected(self) -> None:
@@ -71,7 +71,7 @@ class Operator(Subtask):
             self._handler = BarrierHandler(len(self.inputs), now, broadcast)
         else:
             self._handler = BarrierTracker(len(self.inputs), now)
-        self._drain = RestoreBarrierCounter(self._open)
+        self._replay = RestoreBarrierCounter(self._open)
         if "restore_barriers_overtake" in self.options.faults and self.attempt.drains:
             self.attempt.at_start(self.pass_restore_barrier)
         self.event_time = WatermarkCombiner([channel.name for channel in self.inputs])
@@ -164,8 +164,8 @@ class Operator(Subtask):
                 self._tell(events.EndOfInputArrived(origin.number))
                 self.event_time.on_end(origin.name)
             case RestoreBarrier():
-                assert self._drain is not None
-                if self._drain.delivered(origin.number):
+                assert self._replay is not None
+                if self._replay.delivered(origin.number):
                     self.pass_restore_barrier()
 
     def _on_watermark(self, origin: Channel | ChannelName, timestamp: int) -> None:
@@ -204,9 +204,9 @@ class Operator(Subtask):
             self._restored_used_up()
 
     def _restored_used_up(self) -> None:
-        assert self._drain is not None
+        assert self._replay is not None
         self.event_time.end_restored()
-        if "restore_barriers_overtake" not in self.options.faults and self._drain.restored_used_up():
+        if "restore_barriers_overtake" not in self.options.faults and self._replay.restored_used_up():
             self.pass_restore_barrier()
 
     def process(self, row: Row, edge: Edge) -> None:

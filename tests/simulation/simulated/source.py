@@ -10,7 +10,7 @@ from checkpoint.elements import BarrierElement, EndOfInput, Watermark
 from checkpoint.gate import gate_events as events
 from checkpoint.gate.gate_options import GateOptions
 from checkpoint.gate.source_gate import SourceGate
-from checkpoint.in_flight.drain import RestoreBarrierCounter
+from checkpoint.in_flight.replay import RestoreBarrierCounter
 from simulated.channel import Channel
 from simulated.graph import Row, Step, timestamp_of
 from simulated.storage import SubtaskState
@@ -176,7 +176,7 @@ class Source(Subtask):
             case ("aborted", n):
                 self.forget(n)
                 self._act(self.gate.handle(events.CheckpointResolved(n, completed=False), now))
-            case ("drained",):
+            case ("replayed",):
                 self._may_emit = True
                 if not self.ended:
                     self._send_watermark(again=True)

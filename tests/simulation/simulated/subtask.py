@@ -242,7 +242,7 @@ class Subtask:
         if self.output_channels:
             self.send_all(RestoreBarrier())
         else:
-            self.attempt.report(self, ("drained",))
+            self.attempt.report(self, ("replayed",))
 
     def cancel(self, n: int, message: str) -> None:
         """Give a checkpoint up from here on."""

@@ -14,9 +14,9 @@ from checkpoint.state.errors import StateAccessError
 from pipeline.partitioners import KeySelector
 from pipeline.runtime import error_text
 from pipeline.runtime.liveness import Limits
-from pipeline.runtime.subtask import control as control_module
-from pipeline.runtime.subtask import letters
-from pipeline.runtime.subtask.control import Control
+from pipeline.runtime.subtask import driver_link as driver_link_module
+from pipeline.runtime.subtask import mail
+from pipeline.runtime.subtask.driver_link import DriverLink
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.task import Cancelled
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
@@ -28,19 +28,19 @@ WAIT = 30.0
 
 
 @pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ControlConnection, Control, Mailbox]]:
-    monkeypatch.setattr(control_module, "_CANCEL_GRACE", 600.0)  # it would end this process
+def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ControlConnection, DriverLink, Mailbox]]:
+    monkeypatch.setattr(driver_link_module, "_CANCEL_GRACE", 600.0)  # it would end this process
     a, b = socket.socketpair()
     mailbox = Mailbox()
     connection = ControlConnection(a)
-    control = Control(ControlConnection(b), mailbox, TaskMetrics(), "in partition 0", Limits(pace=0.05))
-    control.start()
-    yield connection, control, mailbox
-    control.close()
+    link = DriverLink(ControlConnection(b), mailbox, TaskMetrics(), "in partition 0", Limits(pace=0.05))
+    link.start()
+    yield connection, link, mailbox
+    link.close()
     connection.close()
 
 
-def test_signs_of_life_come_before_there_is_a_deployment(driver: tuple[ControlConnection, Control, Mailbox]) -> None:
+def test_signs_of_life_come_before_there_is_a_deployment(driver: tuple[ControlConnection, DriverLink, Mailbox]) -> None:
     connection, _, _ = driver
     began = connection.heard_at
     for _ in range(int(WAIT / 0.05)):
@@ -50,35 +50,35 @@ def test_signs_of_life_come_before_there_is_a_deployment(driver: tuple[ControlCo
     pytest.fail("no sign of life")
 
 
-def test_a_cancel_ends_the_wait_for_a_deployment(driver: tuple[ControlConnection, Control, Mailbox]) -> None:
-    connection, control, mailbox = driver
+def test_a_cancel_ends_the_wait_for_a_deployment(driver: tuple[ControlConnection, DriverLink, Mailbox]) -> None:
+    connection, link, mailbox = driver
     connection.send("cancel", job_over=True)
     with pytest.raises(Cancelled):
-        control.await_deployment()
-    assert control.job_over
-    assert letters.Cancel() in mailbox.letters
+        link.await_deployment()
+    assert link.job_over
+    assert mail.Cancel() in mailbox.mail
 
 
 def test_a_driver_that_is_gone_ends_the_wait_for_a_deployment(
-    driver: tuple[ControlConnection, Control, Mailbox],
+    driver: tuple[ControlConnection, DriverLink, Mailbox],
 ) -> None:
-    connection, control, _ = driver
+    connection, link, _ = driver
     connection.close()
     with pytest.raises(Cancelled):
-        control.await_deployment()
-    assert not control.job_over
+        link.await_deployment()
+    assert not link.job_over
 
 
-def test_a_deployment_that_cannot_be_read_is_an_error(driver: tuple[ControlConnection, Control, Mailbox]) -> None:
-    connection, control, _ = driver
+def test_a_deployment_that_cannot_be_read_is_an_error(driver: tuple[ControlConnection, DriverLink, Mailbox]) -> None:
+    connection, link, _ = driver
     connection.send("deploy", deployment={})
     with pytest.raises(KeyError):
-        control.await_deployment()
+        link.await_deployment()
 
 
-def test_what_the_task_does_is_said_at_once(driver: tuple[ControlConnection, Control, Mailbox]) -> None:
-    connection, control, _ = driver
-    control.entered("is in open() of 'totals'")
+def test_what_the_task_does_is_said_at_once(driver: tuple[ControlConnection, DriverLink, Mailbox]) -> None:
+    connection, link, _ = driver
+    link.entered("is in open() of 'totals'")
     assert connection.receive(WAIT) == {"type": "phase", "phase": "is in open() of 'totals'"}
 
 
@@ -104,13 +104,13 @@ USERS_FAULTS: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("fault", USERS_FAULTS.values(), ids=USERS_FAULTS)
 def test_errors_that_say_what_to_do_bring_no_frames_of_weirs(
-    driver: tuple[ControlConnection, Control, Mailbox], monkeypatch: pytest.MonkeyPatch, fault: Callable[[], Any]
+    driver: tuple[ControlConnection, DriverLink, Mailbox], monkeypatch: pytest.MonkeyPatch, fault: Callable[[], Any]
 ) -> None:
     monkeypatch.setattr(error_text, "_OWN", (*error_text._OWN, __file__))  # as if this were the runtime
-    connection, control, _ = driver
+    connection, link, _ = driver
     with pytest.raises(Explained) as caught:
         fault()
-    control.failed(caught.value)
+    link.failed(caught.value)
     told = connection.receive(WAIT)
     assert told is not None
     assert told["traceback"] == ""

@@ -11,7 +11,7 @@ from checkpoint.gate import gate_events
 
 
 @dataclass(frozen=True, slots=True)
-class BarrierOrder:
+class BarrierOptions:
     """What a source has to know of a barrier beside id and kind."""
 
     target: str | None = None
@@ -28,7 +28,7 @@ class Trigger:
     kind: CheckpointKind
     at: float
     """`time.monotonic()` of its arrival here, from where on the checkpoint's age counts."""
-    order: BarrierOrder
+    options: BarrierOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,9 @@ class Aborted:
 
 
 @dataclass(frozen=True, slots=True)
-class HeartbeatLetter:
+class HeartbeatMail:
     heartbeat: Heartbeat
-    orders: Mapping[int, BarrierOrder]
+    options: Mapping[int, BarrierOptions]
     """Of the checkpoints in progress that aren't ordinary ones, by id."""
 
 
@@ -96,8 +96,8 @@ class CommittersOpened:
 
 
 @dataclass(frozen=True, slots=True)
-class Drained:
-    """Source subtasks: what was restored in flight has drained through the job; emit what is new."""
+class Replayed:
+    """Source subtasks: what was restored in flight has gone through the job; emit what is new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,18 +122,18 @@ class Cancel:
     """The attempt is over: leave now."""
 
 
-Letter = (
+Mail = (
     Trigger
     | BarrierPassed
     | EndInput
     | BarrierSeen
     | Completed
     | Aborted
-    | HeartbeatLetter
+    | HeartbeatMail
     | ReleaseEpoch
     | ReleaseNew
     | CommittersOpened
-    | Drained
+    | Replayed
     | Failure
     | Quiesce
     | Finish

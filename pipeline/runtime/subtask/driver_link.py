@@ -1,4 +1,4 @@
-"""The control thread of a subtask: mail from the driver, reports to it, and the pulse of the record loop."""
+"""A subtask's link to the driver: mail from it, reports to it, and the pulse of the record loop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline.runtime import error_text
 from pipeline.runtime.deployment import Deployment
 from pipeline.runtime.liveness import Limits, Patience
 from pipeline.runtime.pulse import Pulse
-from pipeline.runtime.subtask import letters
+from pipeline.runtime.subtask import mail
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.task import Cancelled
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
@@ -41,8 +41,8 @@ _KINDS: Final[dict[str, type[BaseException] | tuple[type[BaseException], ...]]] 
 """What the driver makes of failures, by class; the first one counts."""
 
 
-class Control:
-    """Implements `pipeline.runtime.subtask.task.Coordinator` over a control connection, whose two sides hear of each
+class DriverLink:
+    """Implements `pipeline.runtime.subtask.task.Driver` over a control connection, whose two sides hear of each
     other from its first moment to its last, whatever the task does."""
 
     def __init__(
@@ -61,7 +61,7 @@ class Control:
         """Or why none will come."""
         self._deployed = False
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name="weir-control", daemon=True)
+        self._thread = threading.Thread(target=self._loop, name="weir-driver-link", daemon=True)
         self._pulse = Pulse(lambda: [connection], limits.pace)
 
     def start(self) -> None:
@@ -112,10 +112,10 @@ class Control:
     def input_ended(self) -> None:
         self._send("ended")
 
-    def drained(self) -> None:
+    def replayed(self) -> None:
         """A subtask without outputs: the restore barrier has come through on all inputs, and what was restored here is
         processed."""
-        self._send("drained_here")
+        self._send("replayed_here")
 
     def quiet(self) -> None:
         self._send("quiet")
@@ -151,9 +151,9 @@ class Control:
         try:
             self._connection.send(type, **fields)
         except ConnectionLost as error:
-            self._mailbox.post(letters.Failure(error))
+            self._mailbox.post(mail.Failure(error))
 
-    # -- control thread -----------------------------------------------------------------------------------------
+    # -- the link's thread --------------------------------------------------------------------------------------
 
     def _loop(self) -> None:
         next_report = time.monotonic() + _REPORT_PERIOD
@@ -177,7 +177,7 @@ class Control:
                 self._end_soon()
         except BaseException as error:
             self._deployments.put(error)
-            self._mailbox.post(letters.Failure(error))
+            self._mailbox.post(mail.Failure(error))
 
     def _deliver(self, message: Message) -> None:
         match message["type"]:
@@ -185,34 +185,34 @@ class Control:
                 self._deployed = True
                 self._deployments.put(Deployment.from_wire(message["deployment"]))
             case "trigger":
-                order = letters.BarrierOrder(message["target"], message["stop"])
+                options = mail.BarrierOptions(message["target"], message["stop"])
                 kind = CheckpointKind(message["kind"])
-                self._mailbox.post(letters.Trigger(message["id"], kind, time.monotonic(), order))
+                self._mailbox.post(mail.Trigger(message["id"], kind, time.monotonic(), options))
             case "passed":
                 passed = BarrierPassed(
                     message["id"], message["start_delay"], message["mean_span"], message["busy_span"]
                 )
-                self._mailbox.post(letters.BarrierPassed(passed))
+                self._mailbox.post(mail.BarrierPassed(passed))
             case "end_input":
-                self._mailbox.post(letters.EndInput())
+                self._mailbox.post(mail.EndInput())
             case "complete":
                 kind = CheckpointKind(message["kind"])
-                self._mailbox.post(letters.Completed(message["id"], kind, message["commits"]))
+                self._mailbox.post(mail.Completed(message["id"], kind, message["commits"]))
             case "aborted":
-                self._mailbox.post(letters.Aborted(message["id"]))
+                self._mailbox.post(mail.Aborted(message["id"]))
             case "heartbeat":
-                orders = {id: letters.BarrierOrder(target, stop) for id, target, stop in message["orders"]}
-                self._mailbox.post(letters.HeartbeatLetter(heartbeat_from_wire(message), orders))
+                all_options = {id: mail.BarrierOptions(target, stop) for id, target, stop in message["options"]}
+                self._mailbox.post(mail.HeartbeatMail(heartbeat_from_wire(message), all_options))
             case "release_epoch":
-                self._mailbox.post(letters.ReleaseEpoch(message["step"], message["epoch"]))
+                self._mailbox.post(mail.ReleaseEpoch(message["step"], message["epoch"]))
             case "release_new":
-                self._mailbox.post(letters.ReleaseNew(message["step"]))
-            case "drained":
-                self._mailbox.post(letters.Drained())
+                self._mailbox.post(mail.ReleaseNew(message["step"]))
+            case "replayed":
+                self._mailbox.post(mail.Replayed())
             case "quiesce":
-                self._mailbox.post(letters.Quiesce())
+                self._mailbox.post(mail.Quiesce())
             case "finish":
-                self._mailbox.post(letters.Finish())
+                self._mailbox.post(mail.Finish())
             case "cancel":
                 self.job_over = message["job_over"]
                 self._end_soon()
@@ -222,7 +222,7 @@ class Control:
     def _end_soon(self) -> None:
         """Ask the task thread to leave; if user code holds it, end the process."""
         self._deployments.put(Cancelled("cancelled"))
-        self._mailbox.post(letters.Cancel())
+        self._mailbox.post(mail.Cancel())
         if not self._stop.wait(_CANCEL_GRACE):
             _LOG.warning("the task thread didn't leave within %g s of the cancel; ending the process", _CANCEL_GRACE)
             os._exit(1)

@@ -1,4 +1,4 @@
-"""The end of a drain: counted exactly, once, whatever the order."""
+"""The end of a replay: counted exactly, once, whatever the order."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.in_flight.drain import DrainTracker, RestoreBarrierCounter
+from checkpoint.in_flight.replay import ReplayTracker, RestoreBarrierCounter
 
 # -- driver ---------------------------------------------------------------------------------------------------
 
 
-def test_without_a_drain_nothing_is_waited_for() -> None:
-    tracker = DrainTracker([3, 4], drains=False)
-    assert not tracker.draining
+def test_without_a_replay_nothing_is_waited_for() -> None:
+    tracker = ReplayTracker([3, 4], replays=False)
+    assert not tracker.replaying
     assert not tracker.arrived(3)
 
 
 @given(st.permutations([3, 4, 7]))
-def test_the_drain_ends_with_the_last_subtask_without_outputs(order: list[int]) -> None:
-    tracker = DrainTracker([3, 4, 7], drains=True)
+def test_the_replay_ends_with_the_last_subtask_without_outputs(order: list[int]) -> None:
+    tracker = ReplayTracker([3, 4, 7], replays=True)
     for subtask in order[:-1]:
         assert not tracker.arrived(subtask)
         assert not tracker.arrived(subtask)
-        assert tracker.draining
+        assert tracker.replaying
     assert tracker.missing == {order[-1]}
     assert tracker.arrived(order[-1])
-    assert not tracker.draining
+    assert not tracker.replaying
     assert not tracker.arrived(order[-1])
 
 
 def test_a_subtask_with_outputs_must_not_report() -> None:
     with pytest.raises(ValueError, match="subtask 1 has outputs"):
-        DrainTracker([3], drains=True).arrived(1)
+        ReplayTracker([3], replays=True).arrived(1)
 
 
 # -- subtask --------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
-"""When everything restored has drained through the job (pure).
+"""When everything restored has gone through the job (pure).
 
-After a restore that has to drain, sources send a restore barrier behind what was restored and emit nothing new. Every
+After a restore that has to replay, sources send a restore barrier behind what was restored and emit nothing new. Every
 subtask passes it on once it has it from all its channels; those without outputs tell the driver. It blocks no channel
-and is never captured: whoever restores a checkpoint taken during the drain drains again.
+and is never captured: whoever restores a checkpoint taken during the replay replays again.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable
 
 
-class DrainTracker:
+class ReplayTracker:
     """The driver's side: has the restore barrier come through everywhere?"""
 
-    def __init__(self, terminal: Collection[int], drains: bool) -> None:
+    def __init__(self, terminal: Collection[int], replays: bool) -> None:
         """
         Args:
             terminal: subtasks without outputs.
-            drains: whether this restore has to drain at all.
+            replays: whether this restore replays anything first.
         """
         self._terminal = frozenset(terminal)
-        self._missing = set(terminal) if drains else set()
+        self._missing = set(terminal) if replays else set()
 
     @property
-    def draining(self) -> bool:
-        """A checkpoint triggered now may hold restored data; who restores it has to drain again."""
+    def replaying(self) -> bool:
+        """A checkpoint triggered now may hold restored data; who restores it has to replay again."""
         return bool(self._missing)
 
     @property
@@ -36,7 +36,7 @@ class DrainTracker:
         """The restore barrier has come through to a subtask without outputs.
 
         Returns:
-            Whether the drain has ended by it.
+            Whether the replay has ended by it.
 
         Raises:
             ValueError: the subtask has outputs.
