@@ -39,7 +39,7 @@ def task(mailbox: Mailbox, turn_of_sent: float | None = None) -> OperatorTask:
     gate = InputChannels([ChannelId(0, i, 2) for i in (0, 1)], BufferConfig(), lambda channel: None, lambda: None)
     unused: Any = None
     return OperatorTask(
-        gate=gate,
+        inputs=gate,
         channels=channels,
         barriers=BarrierHandler(2, time.monotonic()),
         name="count[0]",
