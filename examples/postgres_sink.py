@@ -55,7 +55,7 @@ class StagingWriter(SinkWriter):
         self.rows = []
 
     def write_batch(self, batch):
-        # A record without one of the columns raises here, while it is in hand.
+        # A record without one of the columns raises here, while it is in progress.
         self.rows += [[record[column] for column in self.columns] for record in batch.values]
 
     def prepare_commit(self, checkpoint_id):

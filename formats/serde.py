@@ -67,7 +67,7 @@ class RegistryFormat(ABC):
 
         Raises:
             RegistryUnavailable: it doesn't.
-            SchemaRefused: the schema in hand is no schema.
+            SchemaRefused: the given schema is no schema.
             ValueError: `config` has a setting that the deserializer doesn't take.
         """
         self._check_schema()
@@ -260,7 +260,7 @@ class RegistryFormat(ABC):
     def _check_schema(self) -> None:
         """
         Raises:
-            SchemaRefused: the schema in hand is no schema.
+            SchemaRefused: the given schema is no schema.
         """
 
     @abstractmethod

@@ -9,7 +9,7 @@ from checkpoint.state import DeclaresState
 
 
 class OperatorContext(Protocol):
-    """What an operator may ask about the record in hand and its place in the job."""
+    """What an operator may ask about the record in progress and its place in the job."""
 
     @property
     def key(self) -> Any:

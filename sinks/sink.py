@@ -22,7 +22,7 @@ from checkpoint.waiting import Waiting
 
 
 class RecordContext(Protocol):
-    """What a writer may ask about the record in hand."""
+    """What a writer may ask about the record in progress."""
 
     @property
     def key(self) -> Any: ...
@@ -146,7 +146,7 @@ class SinkWriter(ABC):
         """Take one record.
 
         Raises:
-            Exception: the record can't be delivered; fails the attempt while the record is in hand.
+            Exception: the record can't be delivered; fails the attempt while the record is in progress.
         """
         raise NotImplementedError(f"{type(self).__name__} implements neither write nor write_batch")
 

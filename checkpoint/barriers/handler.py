@@ -4,7 +4,7 @@
 snapshot holds exactly what came in front of the barriers. *Unaligned:* on the first sight of barrier n, though it may
 be queued behind data, the subtask takes its snapshot, and what lies in front of the barriers becomes channel state.
 An aligned checkpoint turns unaligned when it has been under way for its alignment timeout, when its barrier arrives
-turned from upstream, or when the barrier of a newer checkpoint would overtake it here.
+made unaligned upstream, or when the barrier of a newer checkpoint would overtake it here.
 
 Barriers and cancel markers keep the order of their ids on every channel, so a channel that shows a newer id will never
 show an older one.

@@ -165,7 +165,7 @@ class CheckpointCoordinator:
         """Ordinary checkpoints that have failed since the last one that completed."""
         self._span_scale = 1.0
         self._actions: list[Action] = []
-        """Of the event in hand."""
+        """Of the event in progress."""
 
     # -- what can be read -----------------------------------------------------------------------------------------
 

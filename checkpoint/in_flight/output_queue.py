@@ -15,7 +15,7 @@ Captured: TypeAlias = dict[int, list[InFlight]]
 class OutputQueue:
     """Pure; the owner sees to it that one thread changes it at a time, or that `append` alone runs beside `pop`.
 
-    Barriers and cancel markers keep the order of their ids: what would overtake an aligned barrier first turns that one
+    Barriers and cancel markers keep the order of their ids: what would overtake an aligned barrier first makes that one
     unaligned, and takes older cancel markers along. Otherwise a receiver could see checkpoint n + 1 before n and would
     have to give n up, or, worse, would count what lies between the two as behind both.
     """
@@ -34,9 +34,9 @@ class OutputQueue:
         """Put an unaligned barrier in front of everything but older barriers.
 
         Returns:
-            What it and the aligned barriers that it turned on its way have overtaken; all of it stays queued.
+            What it and the aligned barriers that it made unaligned on its way have overtaken; all of it stays queued.
         """
-        captured = self.turn(element.barrier.checkpoint_id)
+        captured = self.make_unaligned(element.barrier.checkpoint_id)
         if self._overtakes:
             captured[element.barrier.checkpoint_id] = [e for e in self._queue if is_in_flight(e)]
             self._front.append(element)
@@ -45,27 +45,27 @@ class OutputQueue:
             self._queue.append(element)
         return captured
 
-    def turn(self, checkpoint_id: int) -> Captured:
+    def make_unaligned(self, checkpoint_id: int) -> Captured:
         """Turn the aligned barriers up to this id that still wait here unaligned.
 
         Returns:
             What they have overtaken; a barrier that has left already is not in it.
         """
         captured: Captured = {}
-        if not any(_turns(e, checkpoint_id) or _goes_along(e, checkpoint_id) for e in self._queue):
+        if not any(_becomes_unaligned(e, checkpoint_id) or _goes_along(e, checkpoint_id) for e in self._queue):
             return captured
         kept: deque[Element] = deque()
         before: list[InFlight] = []
         for element in self._queue:
-            if _turns(element, checkpoint_id):
+            if _becomes_unaligned(element, checkpoint_id):
                 assert isinstance(element, BarrierElement)
-                turned = replace(element, barrier=replace(element.barrier, alignment_timeout=0.0))
+                unaligned = replace(element, barrier=replace(element.barrier, alignment_timeout=0.0))
                 if self._overtakes:
                     captured[element.barrier.checkpoint_id] = list(before)
-                    self._front.append(turned)
+                    self._front.append(unaligned)
                 else:
                     captured[element.barrier.checkpoint_id] = []
-                    kept.append(turned)
+                    kept.append(unaligned)
                 continue
             if self._overtakes and _goes_along(element, checkpoint_id):
                 self._front.append(element)
@@ -94,7 +94,7 @@ class OutputQueue:
         return bool(self._front or self._queue)
 
 
-def _turns(element: Element, checkpoint_id: int) -> bool:
+def _becomes_unaligned(element: Element, checkpoint_id: int) -> bool:
     return (
         isinstance(element, BarrierElement)
         and element.barrier.checkpoint_id <= checkpoint_id

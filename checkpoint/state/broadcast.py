@@ -20,7 +20,7 @@ class BroadcastStates:
 
     def __init__(self) -> None:
         self.writable = False
-        """Whether the record in hand came to all subtasks, so that all of them write the same."""
+        """Whether the record in progress came to all subtasks, so that all of them write the same."""
         self._handles: dict[str, BroadcastHandle[Any, Any]] = {}
 
     def handle(self, name: str, operator: str) -> BroadcastHandle[Any, Any]:

@@ -15,7 +15,7 @@ _BATCH = 10_000
 
 
 def copy(servers: str, source: str, target: str, records: int) -> tuple[float, float]:
-    """Copy `records` records; wall and CPU seconds from the first record in hand to the last acknowledgement.
+    """Copy `records` records; wall and CPU seconds from the first record received to the last acknowledgement.
 
     Raises:
         RuntimeError: a record was not read or not taken.

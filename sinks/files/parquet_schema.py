@@ -1,4 +1,4 @@
-"""Which Arrow schemas Parquet files can have, so that neither a sink finds out with records in hand nor its readers."""
+"""Which Arrow schemas Parquet files can have, so that a sink and later readers learn of it before the first record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From records to bytes, and the checks that Kafka would make later: a record is refused while it is in hand."""
+"""From records to bytes, and the checks that Kafka would make later: a record is refused while it is in progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What topics accept, so that a record that Kafka would refuse is refused while it is in hand."""
+"""What topics accept, so that a record that Kafka would refuse is refused while it is in progress."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class KafkaSource(Source):
         on_bad_record: when a value can't be decoded: `"fail"`; `"skip"`, leave it out and count it (recordsSkipped); or
             the name of a topic (or a `DeadLetter`), write it there with the reason in headers (recordsDeadLettered).
         fetch_budget: bytes of memory for what one subtask has fetched and not emitted: half of it for the client's
-            queue, an eighth for a fetch under way, the rest for the batch in hand. Compressed batches count as sent
+            queue, an eighth for a fetch under way, the rest for the batch in progress. Compressed batches count as sent
             until they are in the queue. Setting `queued.*` or `fetch.*` in `config` overrides it.
         config: settings of librdkafka; those that Weir must own are refused.
         outage_timeout: seconds that brokers which are down are waited for, while the job runs and at its restarts,

@@ -341,7 +341,7 @@ class Sink:
         self.notices: list[list[int]] = [[] for _ in subtasks]
         self.releases: list[list[ReleaseEpoch | ReleaseNew]] = [[] for _ in subtasks]
         self.partly_out: dict[int, int] = {}
-        """Owner → segments of the order in hand that are out."""
+        """Owner → segments of the order in progress that are out."""
         hosted: list[dict[int, list[Committable]]] = [{} for _ in subtasks]
         for owner, committables in base.pending.items():
             left = [c for c in committables if owner not in self.markers or c.name > self.markers[owner]]

@@ -18,7 +18,7 @@ EPOCH = 1_700_000_000
 
 
 class Source:
-    """A generator with both clocks in hand. Restarts keep its splits and its state as a checkpoint has it."""
+    """A generator and both of its clocks. Restarts keep its splits and its state as a checkpoint has it."""
 
     def __init__(self, splits: str = "a", lateness: int = 0, **options: Any) -> None:
         self.options = {"idle_after": None, **options}

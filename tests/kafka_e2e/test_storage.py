@@ -55,7 +55,7 @@ def test_output_staged_in_an_object_store_is_exact_though_a_sink_is_killed(
 def test_output_that_finds_no_room_fails_the_attempt_by_name_and_is_exact_once_there_is_room(
     make_stage: Callable[..., Stage], spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, left: int
 ) -> None:
-    """The records are in hand, so the attempt fails; it starts again from the last checkpoint."""
+    """The records are in progress, so the attempt fails; it starts again from the last checkpoint."""
     stage = make_stage(3000)
     restart = RestartStrategy.fixed_delay(attempts=1000, delay=0.1)
     with small_disk(tmp_path / "disk", 8) as disk, caplog.at_level(logging.WARNING):

@@ -229,7 +229,7 @@ def test_each_row_keeps_its_timestamp_if_there_are_as_many_as_before_and_else_ge
     assert timestamps_of(lambda batch: batch.slice(1), [None, None]) == [None]
 
 
-def test_behind_it_there_is_no_record_in_hand_and_afterwards_there_is_again() -> None:
+def test_behind_it_there_is_no_record_in_progress_and_afterwards_there_is_again() -> None:
     seen: list[Any] = []
     context = Context(0, 1)
     driver = BatchDriver("step", lambda batch: batch, lambda value: look(), context, ManualClock())

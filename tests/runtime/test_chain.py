@@ -93,7 +93,7 @@ def test_process_may_return_an_iterable_or_none(returned: Any, emitted: list[int
     assert run(lambda s: s.process("x", Returns()), [1], "x") == emitted
 
 
-def test_records_go_depth_first_so_that_none_is_in_hand_between_two() -> None:
+def test_records_go_depth_first_so_that_none_is_in_progress_between_two() -> None:
     trace: list[Any] = []
 
     def note(name: str) -> Callable[[Any], Any]:
@@ -449,7 +449,7 @@ def test_a_chained_step_may_change_what_lies_in_an_operator_list_without_changin
 # -- map_batches ----------------------------------------------------------------------------------------------
 
 
-def test_batches_are_flushed_in_the_order_of_the_chain_so_that_nothing_stays_in_hand() -> None:
+def test_batches_are_flushed_in_the_order_of_the_chain_so_that_nothing_stays_in_progress() -> None:
     emitted: list[Any] = []
 
     def build(s: Stream) -> Stream:

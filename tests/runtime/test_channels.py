@@ -284,7 +284,7 @@ def test_a_barrier_that_leaves_is_reported_and_a_turned_one_leaves_first():
         link.output.send(element)
     link.run()
     assert left == []
-    link.output.turn(1, recorded.append)
+    link.output.make_unaligned(1, recorded.append)
     assert recorded == [{1: [data(90)]}]
     link.run()
     assert left == [1]
@@ -430,8 +430,8 @@ def test_budgets_follow_what_was_consumed_and_not_what_was_polled():
         inputs.inputs.poll()
         for tenth in range(10):  # each frame takes two seconds
             now += 0.2
-            channels.debloat(now, now, in_hand_bytes=10_000 - 1_000 * (tenth + 1))
-            channels.debloat(now + 0.01, now + 0.01, in_hand_bytes=10_000 - 1_000 * (tenth + 1))
+            channels.debloat(now, now, in_progress_bytes=10_000 - 1_000 * (tenth + 1))
+            channels.debloat(now + 0.01, now + 0.01, in_progress_bytes=10_000 - 1_000 * (tenth + 1))
     statistics = channels.statistics()
     assert statistics.rate == pytest.approx(5_000, rel=0.01)
     assert statistics.budget_bytes == pytest.approx(5_000, rel=0.3)

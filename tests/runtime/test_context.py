@@ -24,7 +24,7 @@ def test_without_a_key_source_or_time_there_is_none() -> None:
 
 
 @pytest.mark.parametrize("key", ["ann", 1, 1.0, True, None, b"x", ("a", 1), ("a", ("b", 2.5))])
-def test_the_key_is_that_of_the_record_in_hand(key: Any) -> None:
+def test_the_key_is_that_of_the_record_in_progress(key: Any) -> None:
     ctx = Context(0, 1)
     for each in ("before", key, "after", key):
         ctx.key_bytes = encode_key(each)
@@ -32,7 +32,7 @@ def test_the_key_is_that_of_the_record_in_hand(key: Any) -> None:
         assert type(ctx.key) is type(each)
 
 
-def test_what_the_source_knows_is_that_of_the_record_in_hand() -> None:
+def test_what_the_source_knows_is_that_of_the_record_in_progress() -> None:
     ctx = Context(0, 1)
     ctx.source_rows = [Row(7), Row(8)]
     assert (ctx.offset, ctx.topic) == (7, "orders")

@@ -15,7 +15,7 @@ from pipeline.buffers import BufferConfig
 from pipeline.runtime.network.frames import ChannelId
 from pipeline.runtime.network.input_channels import InputChannels
 from pipeline.runtime.subtask import mail
-from pipeline.runtime.subtask.batch_in_hand import BatchInHand
+from pipeline.runtime.subtask.batch_in_progress import BatchInProgress
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.operator_task import OperatorTask
@@ -36,7 +36,7 @@ class Silent:
 class Checkpoints(Silent):
     """Keeps what it is told of channels."""
 
-    next_turn = None
+    next_deadline = None
 
     def __init__(self) -> None:
         self.capturing: list[ChannelName] = []
@@ -65,7 +65,7 @@ def test_for_a_checkpoint_that_was_aborted_no_channel_is_captured_any_more(abort
         sinks={},
         checkpoints=checkpoints,
         event_time=silent,
-        hand=BatchInHand(context, mailbox, None),
+        batch=BatchInProgress(context, mailbox, None),
         restored=RestoredInput(),
         entries={EDGE: Entry(lambda value: None, keyed=False, at_head=True)},
         replay=False,

@@ -199,7 +199,7 @@ def test_a_value_that_cannot_travel_is_refused_with_the_path_to_it(partitioner: 
         edge.emit({"tags": 1j})
 
 
-def test_each_record_carries_the_timestamp_of_the_record_in_hand() -> None:
+def test_each_record_carries_the_timestamp_of_the_record_in_progress() -> None:
     edge = Edge(FORWARD, 1)
     for timestamp in (5, None, 7):
         edge.context.timestamp = timestamp
@@ -210,7 +210,7 @@ def test_each_record_carries_the_timestamp_of_the_record_in_hand() -> None:
 # -- keys on forward edges ------------------------------------------------------------------------------------
 
 
-def test_a_forward_edge_that_carries_keys_takes_them_from_the_record_in_hand() -> None:
+def test_a_forward_edge_that_carries_keys_takes_them_from_the_record_in_progress() -> None:
     """† Rows in flight there go by their key group when they are restored at another parallelism."""
     edge = Edge(FORWARD, 1, keyed=True)
     for key, group in ((b"\xa1a", 3), (b"\xa1b", 127)):

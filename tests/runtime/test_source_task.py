@@ -15,7 +15,7 @@ from checkpoint.in_flight.restored_input import RestoredInput
 from checkpoint.watermark_generator import WatermarkGenerator
 from pipeline.runtime.subtask import mail
 from pipeline.runtime.subtask import source_task as source_task_module
-from pipeline.runtime.subtask.batch_in_hand import BatchInHand
+from pipeline.runtime.subtask.batch_in_progress import BatchInProgress
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.source_task import SourceTask
@@ -36,7 +36,7 @@ class Silent:
     """Stands for what the task tells something that doesn't matter here."""
 
     due = False
-    next_turn = None
+    next_deadline = None
 
     def __getattr__(self, name: str) -> Any:
         return lambda *args, **kwargs: None
@@ -82,7 +82,7 @@ def source_task(
         sinks={},
         checkpoints=silent,
         event_time=event_time,
-        hand=BatchInHand(context, mailbox, None),
+        batch=BatchInProgress(context, mailbox, None),
         restored=RestoredInput(),
         entries={},
         replay=replay,

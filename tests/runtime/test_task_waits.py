@@ -33,8 +33,8 @@ class NotingMailbox(Mailbox):
         self.waits.append(timeout)
 
 
-def task(mailbox: Mailbox, turn_of_sent: float | None = None) -> OperatorTask:
-    """With two input channels; `turn_of_sent`: when a barrier that waits in its output queue turns unaligned."""
+def task(mailbox: Mailbox, deadline_of_sent: float | None = None) -> OperatorTask:
+    """With two input channels; `deadline_of_sent`: when a barrier that waits in its output queue turns unaligned."""
     channels = [ChannelName(EDGE, upstream, 0) for upstream in (0, 1)]
     gate = InputChannels([ChannelId(0, i, 2) for i in (0, 1)], BufferConfig(), lambda channel: None, lambda: None)
     unused: Any = None
@@ -47,9 +47,9 @@ def task(mailbox: Mailbox, turn_of_sent: float | None = None) -> OperatorTask:
         context=unused,
         writers=[],
         sinks={},
-        checkpoints=SimpleNamespace(next_turn=turn_of_sent),
+        checkpoints=SimpleNamespace(next_deadline=deadline_of_sent),
         event_time=SimpleNamespace(seconds_to_next=lambda now: float("inf")),
-        hand=unused,
+        batch=unused,
         restored=unused,
         entries={EDGE: Entry(lambda value: None, keyed=False, at_head=True)},
         replay=False,
@@ -74,5 +74,5 @@ def test_a_task_that_waits_looks_up_when_a_checkpoint_it_has_seen_turns_unaligne
 @pytest.mark.parametrize("wait", ["_wait_for_work", "_wait_for_room"])
 def test_a_task_that_waits_looks_up_when_a_barrier_in_its_output_queue_turns_unaligned(wait: str) -> None:
     mailbox = NotingMailbox()
-    getattr(task(mailbox, turn_of_sent=time.monotonic() + 0.03), wait)()
+    getattr(task(mailbox, deadline_of_sent=time.monotonic() + 0.03), wait)()
     assert 0 <= mailbox.waits[0] <= 0.03

@@ -47,7 +47,7 @@ def _forward_first() -> Graph:
 _RULES: dict[str, tuple[Callable[[], Graph], dict[str, Any]]] = {
     # design §3
     "half_built_batches_left": (_two_keyed_hops, _UNALIGNED),
-    "batch_in_hand_left": (_two_keyed_hops, _UNALIGNED),
+    "batch_in_progress_left": (_two_keyed_hops, _UNALIGNED),
     # §4, on demand
     "asks_ignore_the_min_pause": (_two_keyed_hops, _CALM | {"min_pause": 0.2, "first_window": 1, "crashes": 0}),
     # §4
@@ -123,5 +123,5 @@ def test_barriers_that_overtake_older_aligned_ones_cost_these(monkeypatch: pytes
         return sum(Simulation(seed, _two_keyed_hops(), **mixed).run().last.master.declined for seed in range(30))
 
     assert given_up() == 0
-    monkeypatch.setattr(OutputQueue, "turn", lambda self, checkpoint_id: {})
+    monkeypatch.setattr(OutputQueue, "make_unaligned", lambda self, checkpoint_id: {})
     assert given_up() > 0

@@ -153,7 +153,7 @@ def test_a_topic_chosen_by_the_record_needs_read_where_the_markers_are(secured: 
     assert written(secured, job) == 3
 
 
-def test_a_topic_chosen_by_the_record_is_checked_when_the_first_record_for_it_is_in_hand(
+def test_a_topic_chosen_by_the_record_is_checked_when_the_first_record_for_it_is_in_progress(
     secured: KafkaBroker, make_job: MakeJob
 ) -> None:
     job, other = make_job(), make_job().topic

@@ -1,4 +1,4 @@
-"""Records become segments, and what Kafka would refuse is refused while the record is in hand."""
+"""Records become segments, and what Kafka would refuse is refused while the record is in progress."""
 
 from __future__ import annotations
 

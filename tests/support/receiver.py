@@ -83,7 +83,7 @@ class Receiver:
         self.ended: set[int] = set()
         self.blocked: set[int] = set()
         self.holding: int | None = None
-        self.hand: tuple[int, Data] | None = None
+        self.current: tuple[int, Data] | None = None
 
     # -- steps ------------------------------------------------------------------------------------------------------
 
@@ -102,27 +102,27 @@ class Receiver:
 
     def ready(self) -> list[int]:
         """Channels of which the task may process something."""
-        if self.hand is not None:
-            return [self.hand[0]]
+        if self.current is not None:
+            return [self.current[0]]
         return [c for c, queue in enumerate(self.queues) if queue and c not in self.blocked]
 
     def process(self, channel: int) -> None:
         """One row, or one element that is no batch."""
         if self.holding is not None:
             assert channel in self.broadcast, "only broadcast channels are read while the input is held"
-        if self.hand is None:
+        if self.current is None:
             element = self.queues[channel].take()
             assert element is not None
             self._take(channel, element)
-        if self.hand is not None:
-            _, batch = self.hand
+        if self.current is not None:
+            _, batch = self.current
             self.processed[channel].append((bytes(batch.payload), batch.start))
-            self.hand = (channel, batch.from_row(batch.start + 1)) if batch.rest > 1 else None
+            self.current = (channel, batch.from_row(batch.start + 1)) if batch.rest > 1 else None
 
     def _take(self, channel: int, element: Element) -> None:
         match element:
             case Data():
-                self.hand = (channel, element)
+                self.current = (channel, element)
             case BarrierElement(barrier):
                 self._saw(barrier)
                 self.tell(BarrierArrived(channel, barrier))
@@ -158,7 +158,7 @@ class Receiver:
     @property
     def idle(self) -> bool:
         """Nothing is queued, blocked or held, and no checkpoint is under way."""
-        return not (any(self.queues) or self.hand or self.blocked or self.capturing or self.holding) and (
+        return not (any(self.queues) or self.current or self.blocked or self.capturing or self.holding) and (
             self.handler.pending is None
         )
 
@@ -175,10 +175,10 @@ class Receiver:
 
     def tell(self, event: Event) -> None:
         actions = self.handler.handle(event, self.now)
-        if actions and self.hand is not None:
-            channel, batch = self.hand
+        if actions and self.current is not None:
+            channel, batch = self.current
             self.queues[channel].put_back(batch)
-            self.hand = None
+            self.current = None
         capturing: int | None = None
         """The checkpoint whose captures may come."""
         for action in actions:

@@ -240,18 +240,18 @@ class InputChannels:
         self.channels[index].put_back(element)
         self._next = index
 
-    def debloat(self, now: float, active_seconds: float, in_hand_bytes: int = 0) -> None:
+    def debloat(self, now: float, active_seconds: float, in_progress_bytes: int = 0) -> None:
         """Adapt the budgets; call it every `debloat.INTERVAL` seconds or more often (calls in between return at once).
 
         Args:
             now: monotonic seconds.
             active_seconds: total time since the start that the task thread spent in operators or waiting for room
                 downstream, but not waiting for input.
-            in_hand_bytes: bytes of the batch that was polled and is not processed yet.
+            in_progress_bytes: bytes of the batch that was polled and is not processed yet.
         """
         if self._debloater is None or (self._observed_at is not None and now < self._observed_at + INTERVAL):
             return
-        consumed = sum(channel.consumed_bytes for channel in self.channels) - in_hand_bytes
+        consumed = sum(channel.consumed_bytes for channel in self.channels) - in_progress_bytes
         budget = self._debloater.observe(consumed - self._observed_bytes, active_seconds - self._observed_active)
         self._observed_at, self._observed_bytes, self._observed_active = now, consumed, active_seconds
         if budget is not None:

@@ -88,17 +88,17 @@ class OutputChannel:
         """Put an unaligned barrier in front of all that is queued, behind older barriers.
 
         Args:
-            record: gets what was overtaken, by this barrier and by those that it turned unaligned, before any of them
+            record: gets what was overtaken, by this barrier and by those that it made unaligned, before any of them
                 can leave. (A frame of which a part is on the wire is the receiver's, and not in it.)
         """
         with self._lock:
             record(self._queue.overtake(barrier))
         self._ask_to_send()
 
-    def turn(self, checkpoint_id: int, record: Callable[[Captured], None]) -> None:
+    def make_unaligned(self, checkpoint_id: int, record: Callable[[Captured], None]) -> None:
         """Let the aligned barriers up to this id overtake what is queued; `record` as for `overtake`."""
         with self._lock:
-            record(self._queue.turn(checkpoint_id))
+            record(self._queue.make_unaligned(checkpoint_id))
         self._ask_to_send()
 
     def _ask_to_send(self) -> None:

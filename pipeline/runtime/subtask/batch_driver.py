@@ -57,7 +57,7 @@ class BatchDriver:
             self.flush()
 
     def flush(self) -> None:
-        """Hand over what is buffered, so that nothing stays in hand."""
+        """Hand over what is buffered, so that nothing is held back."""
         values, timestamps = self._values, self._timestamps
         if not values:
             return
@@ -85,7 +85,7 @@ class BatchDriver:
         if timestamps is not None and len(result) != given:
             latest = max((at for at in timestamps if at is not None), default=None)
             timestamps = [latest] * len(result)
-        # A row is no longer the record in hand, so what the context says of that doesn't hold for it.
+        # A row is no longer the record in progress, so what the context says of that doesn't hold for it.
         context = self._context
         kept = context.timestamp, context.key_bytes, context.source_rows, context.side_outputs
         context.key_bytes, context.source_rows, context.side_outputs = None, None, {}

@@ -30,8 +30,8 @@ class Chain:
     """The steps of a vertex in one subtask.
 
     `push` takes a record of the head step's main input (for a source vertex: a record of the source) through all of
-    them, depth first, so that between two records nothing is in hand, save what `flush_batches` hands over. What one
-    step hands to the next is copied as a channel would copy it, so that chaining changes no result.
+    them, depth first, so that between two records nothing is in progress, save what `flush_batches` hands over. What
+    one step hands to the next is copied as a channel would copy it, so that chaining changes no result.
     """
 
     def __init__(

@@ -43,7 +43,7 @@ class Context:
         """Of `key_bytes`; meaningless without a key."""
         self.row = 0
         self.source_rows: Sequence[Any] | None = None
-        """What the source knows of each record of its batch; `row` is the one in hand."""
+        """What the source knows of each record of its batch; `row` is the one in progress."""
         self.source_splits: Any = None
         """Of the source's batch: a list with the split of each record, or the split of all of them."""
         self.backend: HeapBackend | None = None

@@ -191,7 +191,7 @@ class EventTime:
     def fire(self) -> None:
         """Do what is due, timer by timer, until the mailbox interrupts or nothing is.
 
-        Outputs may have overdrawn their queues, and sinks have records in hand afterwards, as behind the record loop.
+        Outputs may have overdrawn their queues, and sinks may hold records afterwards, as behind the record loop.
         """
         mailbox = self._mailbox
         try:

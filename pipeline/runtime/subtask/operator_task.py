@@ -64,8 +64,8 @@ class OperatorTask(Task):
         holding = self._barriers.holding
         if not holding and not self._may_process():
             self._step_without_room()
-        elif self.hand:
-            self._process_hand()
+        elif self.batch:
+            self._process_batch()
         elif holding:
             self._poll()
         elif self._time_due:
@@ -79,7 +79,7 @@ class OperatorTask(Task):
 
     def _step_without_room(self) -> None:
         # Barriers are taken without room, too: a checkpoint must not wait for a sink's commits to catch up.
-        if not (self.hand or self.event_time.due or self._restoring):
+        if not (self.batch or self.event_time.due or self._restoring):
             polled = self._inputs.poll(data=False)
             if polled is not None:
                 self._take(*polled)
@@ -99,7 +99,7 @@ class OperatorTask(Task):
                 if element.unpacked is None:  # else it was put back
                     self.metrics.bytes_in += element.size
                 entry = self._entry_of[channel]
-                self.hand.take(element, channel, entry.keyed, entry.push)
+                self.batch.take(element, channel, entry.keyed, entry.push)
             case Watermark(timestamp):
                 self.event_time.on_watermark(self._channels[channel], timestamp)
             case IdleStatus(idle):
@@ -138,7 +138,7 @@ class OperatorTask(Task):
                 case events.UnblockChannel(channel):
                     self._inputs.unblock(channel)
                 case events.HoldInput():
-                    self._put_hand_back()
+                    self._put_batch_back()
                 case events.ReleaseInput():
                     pass  # asked for at each step
                 case events.TakeSnapshot(barrier, unaligned, alignment):
@@ -161,16 +161,16 @@ class OperatorTask(Task):
         if deadline is not None and now >= deadline:
             self._tell(events.Tick())
         self.event_time.on_clock(now, held_up=not self._may_process())
-        self._inputs.debloat(now, now - self._work_began - self.metrics.idle_s, self.hand.bytes)
+        self._inputs.debloat(now, now - self._work_began - self.metrics.idle_s, self.batch.bytes)
         pending = self._barriers.pending
         channels = self._inputs.channels
         self.metrics.barriers = (
             {} if pending is None else {pending: [channels[i].id.upstream for i in self._barriers.missing(pending)]}
         )
 
-    def _next_turn(self, now: float) -> float | None:
-        turns = [turn for turn in (super()._next_turn(now), self._barriers.next_deadline(now)) if turn is not None]
-        return min(turns, default=None)
+    def _next_deadline(self, now: float) -> float | None:
+        deadlines = (super()._next_deadline(now), self._barriers.next_deadline(now))
+        return min((one for one in deadlines if one is not None), default=None)
 
     def _set_gauges(self) -> None:
         super()._set_gauges()

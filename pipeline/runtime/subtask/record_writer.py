@@ -93,10 +93,10 @@ class RecordWriter:
         for channel, name in zip(self.channels, self.names, strict=True):
             channel.overtake(barrier, partial(record, name))
 
-    def turn(self, checkpoint_id: int, record: Callable[[ChannelName, Captured], None]) -> None:
+    def make_unaligned(self, checkpoint_id: int, record: Callable[[ChannelName, Captured], None]) -> None:
         """Let the aligned barriers up to this id overtake what is queued."""
         for channel, name in zip(self.channels, self.names, strict=True):
-            channel.turn(checkpoint_id, partial(record, name))
+            channel.make_unaligned(checkpoint_id, partial(record, name))
 
     def emitter(
         self, subtask: int, parallelism: int, max_parallelism: int, shared: bool = False

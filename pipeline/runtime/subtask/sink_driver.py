@@ -93,7 +93,7 @@ class SinkDriver:
             self.write_slice()
 
     def write_slice(self) -> None:
-        """Hand over what is buffered. Called whenever the record loop is left, so nothing stays in hand."""
+        """Hand over what is buffered. Called whenever the record loop is left, so nothing is held back."""
         if not self._values:
             return
         batch = SinkBatch(self._values, self._timestamps, self._keys)

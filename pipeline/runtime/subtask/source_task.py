@@ -73,8 +73,8 @@ class SourceTask(Task):
         if not self._may_process():
             self._held_up = True
             self._wait_for_room()
-        elif self.hand:
-            self._process_hand()
+        elif self.batch:
+            self._process_batch()
         elif self._time_due:
             self._fire()
         elif self._restoring:
@@ -102,7 +102,7 @@ class SourceTask(Task):
             self.metrics.idle_s += self._polled_at - started
 
     def _take(self, polled: SourceBatch | list[Any] | pa.RecordBatch | End | None) -> bool:
-        """Put what was polled in hand; whether there was anything."""
+        """Begin with what was polled; whether there was anything."""
         self._values, self._row = [], 0
         if polled is None:
             return False
@@ -131,7 +131,7 @@ class SourceTask(Task):
         return True
 
     def _emit_rows(self) -> None:
-        """Push the rest of the batch in hand, until something asks for attention."""
+        """Push the rest of the batch in progress, until something asks for attention."""
         first = self._row
         try:
             if isinstance(self._values, list):
@@ -177,7 +177,7 @@ class SourceTask(Task):
             self._row = end
 
     def _wait_while_closed(self) -> None:
-        # A reader without a batch in hand is still polled, so that it can serve its callbacks.
+        # A reader without a batch in progress is still polled, so that it can serve its callbacks.
         if self._row >= len(self._values) and not self._input_ending:
             self._take(self._reader.poll(1, 0.0))
         started = time.monotonic()

@@ -17,7 +17,7 @@ from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import ChannelName, Data, EdgeName, EndOfInput, IdleStatus, RestoreBarrier, Watermark
 from checkpoint.in_flight.restored_input import RestoredInput
 from pipeline.runtime.subtask import mail
-from pipeline.runtime.subtask.batch_in_hand import BatchInHand
+from pipeline.runtime.subtask.batch_in_progress import BatchInProgress
 from pipeline.runtime.subtask.chain import Chain
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.event_time import EventTime
@@ -78,7 +78,7 @@ class Task(ABC):
         sinks: dict[str, SinkDriver],
         checkpoints: TaskCheckpoints,
         event_time: EventTime,
-        hand: BatchInHand,
+        batch: BatchInProgress,
         restored: RestoredInput,
         entries: Mapping[EdgeName, Entry],
         replay: bool,
@@ -100,7 +100,7 @@ class Task(ABC):
         self.sinks = sinks
         self.checkpoints = checkpoints
         self.event_time = event_time
-        self.hand = hand
+        self.batch = batch
         self.restored = restored
         self.entries = entries
         self.replay = replay
@@ -172,9 +172,9 @@ class Task(ABC):
     def _on_clock(self, now: float) -> None:
         """Time has passed."""
 
-    def _next_turn(self, now: float) -> float | None:
-        """When an aligned checkpoint turns unaligned here, a clock value; `None`: none will."""
-        return self.checkpoints.next_turn
+    def _next_deadline(self, now: float) -> float | None:
+        """When an aligned checkpoint becomes unaligned here, a clock value; `None`: none will."""
+        return self.checkpoints.next_deadline
 
     def _on_start(self) -> None:
         """Every subtask runs."""
@@ -214,7 +214,7 @@ class Task(ABC):
             for writer in self.writers:
                 writer.flush()
             self._next_flush = now + self._linger
-        self.checkpoints.turn_overdue(now)
+        self.checkpoints.make_overdue_unaligned(now)
         self._on_clock(now)
         if now >= self._next_gauges:
             self._next_gauges = now + _GAUGE_PERIOD
@@ -291,20 +291,20 @@ class Task(ABC):
         self.metrics.idle_s += time.monotonic() - started
 
     def _longest_wait(self, now: float) -> float:
-        turn = self._next_turn(now)
-        return _IDLE_WAIT if turn is None else min(_IDLE_WAIT, max(0.0, turn - now))
+        deadline = self._next_deadline(now)
+        return _IDLE_WAIT if deadline is None else min(_IDLE_WAIT, max(0.0, deadline - now))
 
     def _leave_records(self) -> None:
-        """The record loop is left: nothing may stay in hand."""
+        """The record loop is left: no step may hold records back."""
         self.chain.flush_batches()
         for sink in self.sinks.values():
             sink.write_slice()
 
     # -- records and event time ---------------------------------------------------------------------------------
 
-    def _process_hand(self) -> None:
-        """Push the rest of the batch in hand, until something asks for attention."""
-        self.metrics.records_in += self.hand.process()
+    def _process_batch(self) -> None:
+        """Push the rest of the batch in progress, until something asks for attention."""
+        self.metrics.records_in += self.batch.process()
         self._leave_records()
 
     def _fire(self) -> None:
@@ -312,14 +312,14 @@ class Task(ABC):
         self.event_time.fire()
         self._leave_records()
 
-    def _put_hand_back(self) -> None:
-        """Before a snapshot: what is left of the batch in hand is in-flight input."""
-        if self.hand:
-            origin = self.hand.origin
+    def _put_batch_back(self) -> None:
+        """Before a snapshot: what is left of the batch in progress is in-flight input."""
+        if self.batch:
+            origin = self.batch.origin
             if isinstance(origin, int):
-                self._put_back(origin, self.hand.release())
+                self._put_back(origin, self.batch.release())
             else:
-                self.restored.put_back(origin, self.hand.release())
+                self.restored.put_back(origin, self.batch.release())
 
     def _put_back(self, channel: int, element: Data) -> None:
         raise AssertionError(f"{self.name} has no input channel {channel}")
@@ -336,7 +336,7 @@ class Task(ABC):
         entry = self.entries[channel.edge]
         match element:
             case Data():
-                self.hand.take(element, channel, entry.keyed, entry.push, stateful=entry.at_head)
+                self.batch.take(element, channel, entry.keyed, entry.push, stateful=entry.at_head)
             # Between steps that are chained now the watermark of the step in front holds, once this is processed.
             case Watermark(timestamp):
                 if entry.at_head:
@@ -393,7 +393,7 @@ class Task(ABC):
         busy: bool = False,
     ) -> None:
         """See `TaskCheckpoints.take`."""
-        self._put_hand_back()
+        self._put_batch_back()
         self._leave_records()
         self.checkpoints.take(barrier, unaligned, alignment, capture, head_state or {}, statistics or {}, busy)
 

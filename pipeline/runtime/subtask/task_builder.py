@@ -39,7 +39,7 @@ from pipeline.runtime.network.frames import ChannelId
 from pipeline.runtime.network.network import Network
 from pipeline.runtime.packing import unpack_plan
 from pipeline.runtime.reach import downstream_subtasks
-from pipeline.runtime.subtask.batch_in_hand import BatchInHand
+from pipeline.runtime.subtask.batch_in_progress import BatchInProgress
 from pipeline.runtime.subtask.chain import Chain
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.driver_link import DriverLink
@@ -172,7 +172,7 @@ class TaskBuilder:
                 "sinks": sinks,
                 "checkpoints": checkpoints,
                 "event_time": event_time,
-                "hand": BatchInHand(context, self._mailbox, backend),
+                "batch": BatchInProgress(context, self._mailbox, backend),
                 "restored": restored,
                 "entries": self._entries(chain),
                 "replay": self._deployment.replay,

@@ -93,7 +93,7 @@ class TaskCheckpoints:
         self._metrics = metrics
         self._pending: dict[int, PendingSnapshot] = {}
         self._due: dict[int, float] = {}
-        """Aligned barriers that turn unaligned in the output queues: checkpoint id → clock value."""
+        """Aligned barriers that become unaligned in the output queues: checkpoint id → clock value."""
         for writer in writers:
             for channel, name in zip(writer.channels, writer.names, strict=True):
                 channel.on_barrier_left = partial(self._barrier_left, name)
@@ -110,7 +110,7 @@ class TaskCheckpoints:
     ) -> None:
         """The synchronous part: send the barrier on, freeze state, cut the sinks' epochs. The rest goes beside.
 
-        Nothing may be in hand.
+        Nothing may be in progress.
 
         Args:
             barrier: to send on.
@@ -176,16 +176,16 @@ class TaskCheckpoints:
             pending.input_captured(channel, elements)
 
     @property
-    def next_turn(self) -> float | None:
-        """When `turn_overdue` has something to do, a clock value; `None`: never."""
+    def next_deadline(self) -> float | None:
+        """When `make_overdue_unaligned` has something to do, a clock value; `None`: never."""
         return min(self._due.values(), default=None)
 
-    def turn_overdue(self, now: float) -> None:
+    def make_overdue_unaligned(self, now: float) -> None:
         """Let barriers overtake that have waited in an output queue for longer than their alignment timeout."""
         due = [n for n, at in self._due.items() if now >= at]
         if due:
             for writer in self._writers:
-                writer.turn(max(due), self._overtaken)
+                writer.make_unaligned(max(due), self._overtaken)
             self._due = {n: at for n, at in self._due.items() if n > max(due)}
 
     def close(self) -> None:
@@ -200,7 +200,7 @@ class TaskCheckpoints:
         if unaligned:
             for writer in self._writers:
                 writer.overtake(element, self._overtaken)
-            self._due.clear()  # it has turned them all
+            self._due.clear()  # it has made them all unaligned
             return
         for writer in self._writers:
             writer.broadcast(element)

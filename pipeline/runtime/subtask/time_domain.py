@@ -74,7 +74,7 @@ def reads_by_split(vertex: Vertex) -> bool:
 
 
 def _sees_splits(step: PlannedStep, steps: dict[str, PlannedStep]) -> bool:
-    """Whether the record in hand is still the source's: `map_batches` hands on others."""
+    """Whether the record in progress is still the source's: `map_batches` hands on others."""
     one: PlannedStep = step
     while one.chained_to is not None:
         one = steps[one.chained_to]

@@ -52,8 +52,8 @@ class Sender:
         self.last_id += 1
         self.queue.append(CancelMarker(self.last_id))
 
-    def turn(self, n: int) -> None:
-        self._record(self.queue.turn(n))
+    def make_unaligned(self, n: int) -> None:
+        self._record(self.queue.make_unaligned(n))
 
     def _record(self, captured: Captured) -> None:
         assert not captured.keys() & self.captured.keys()
@@ -99,7 +99,7 @@ class Network:
                     sender.checkpoint(timeout, unaligned=timeout == 0.0 or (timeout is not None and which == 1))
                 return True
             case "turn":
-                sender.turn(1 + which % 3)
+                sender.make_unaligned(1 + which % 3)
             case "transmit" if sender.queue:
                 sender.wire.append(sender.queue.pop())
                 return True

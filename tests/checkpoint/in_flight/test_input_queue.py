@@ -165,7 +165,7 @@ class Reader:
     captured: dict[int, list[InFlight]] = field(default_factory=dict)
     taken: set[int] = field(default_factory=set)
     """Barriers; nothing is captured for them any more."""
-    hand: InFlight | None = None
+    current: InFlight | None = None
     last_id: int = 0
 
     def step(self, what: str, which: int) -> None:
@@ -213,17 +213,19 @@ class Reader:
             assert self.processed == self.in_front[n]
             self.taken.add(n)
         elif isinstance(element, Data | Watermark):
-            self.hand = element
+            self.current = element
 
     def _process(self, rows: int) -> None:
-        """So many rows of what is in hand; the rest goes back."""
-        if self.hand is None:
+        """So many rows of what is in progress; the rest goes back."""
+        if self.current is None:
             return
-        todo = rows_of([self.hand])
+        todo = rows_of([self.current])
         self.processed += todo[:rows]
         if rows < len(todo):
-            self.queue.put_back(self.hand.from_row(todo[rows][1]) if isinstance(self.hand, Data) else self.hand)
-        self.hand = None
+            self.queue.put_back(
+                self.current.from_row(todo[rows][1]) if isinstance(self.current, Data) else self.current
+            )
+        self.current = None
 
     def _capture(self, which: int) -> None:
         free = [n for n in range(1, self.last_id + 3) if n not in self.at_capture and n not in self.taken]
@@ -252,7 +254,7 @@ def test_what_was_processed_and_what_is_captured_is_all_that_arrived_in_front_of
     reader = Reader()
     for what, which in order:
         reader.step(what, which)
-    while reader.queue or reader.hand:
+    while reader.queue or reader.current:
         reader.step("take", 1)
     assert reader.processed == rows_of(reader.arrived)
     for n, captured in reader.captured.items():

@@ -87,23 +87,23 @@ def test_an_aligned_barrier_that_would_be_overtaken_is_turned_and_goes_first() -
 
 def test_turning_leaves_newer_aligned_barriers_where_they_are() -> None:
     queue = queue_of(data("a"), aligned(1, timeout=9.0), data("b"), aligned(2, timeout=9.0))
-    assert queue.turn(1) == {1: [data("a")]}
+    assert queue.make_unaligned(1) == {1: [data("a")]}
     assert drained(queue) == [unaligned(1), data("a"), data("b"), aligned(2, timeout=9.0)]
 
 
 def test_turning_a_barrier_that_has_left_or_was_turned_does_nothing() -> None:
     queue = queue_of(aligned(1), data("a"), aligned(2), data("b"))
     queue.pop()
-    assert queue.turn(1) == {}
-    assert queue.turn(2) == {2: [data("a")]}
-    assert queue.turn(2) == {}
+    assert queue.make_unaligned(1) == {}
+    assert queue.make_unaligned(2) == {2: [data("a")]}
+    assert queue.make_unaligned(2) == {}
     assert drained(queue) == [unaligned(2), data("a"), data("b")]
 
 
 def test_a_turned_barrier_keeps_its_age_and_its_kind() -> None:
     barrier = Barrier(1, CheckpointKind.SAVEPOINT, alignment_timeout=9.0, age=3.0)
     queue = queue_of(data("a"), BarrierElement(barrier, at=100.0))
-    queue.turn(1)
+    queue.make_unaligned(1)
     turned = queue.pop()
     assert isinstance(turned, BarrierElement)
     assert turned.aged(102.0) == Barrier(1, CheckpointKind.SAVEPOINT, alignment_timeout=0.0, age=5.0)
@@ -165,7 +165,7 @@ class Sent:
                 else:
                     self.record(self.queue.overtake(unaligned(self.last_id)))
             case "turn":
-                self.record(self.queue.turn(which))
+                self.record(self.queue.make_unaligned(which))
             case "pop" if self.queue:
                 head = self.queue.peek()
                 self.left.append(self.queue.pop())

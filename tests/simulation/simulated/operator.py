@@ -51,8 +51,8 @@ class Operator(Subtask):
         self.keyed = dict(restored.keyed)
         self.broadcast = restored.broadcast
         self.ended = False
-        self._hand: tuple[Channel | ChannelName, Data, int] | None = None
-        """Where the batch in hand came from, and its next row."""
+        self._current: tuple[Channel | ChannelName, Data, int] | None = None
+        """Where the batch in progress came from, and its next row."""
         self._announced: deque[tuple[Channel, BarrierElement]] = deque()
         """By the network thread, in order."""
         self._open: set[int] = set()
@@ -104,7 +104,7 @@ class Operator(Subtask):
         return self.has_room or self._handler.holding
 
     def work(self) -> bool:
-        if self._hand is not None:
+        if self._current is not None:
             if not self.may_process:
                 return False
             self._process_row()
@@ -119,7 +119,7 @@ class Operator(Subtask):
             if entry is None:
                 return False
             self._take(*entry)
-            if not self.restored and self._hand is None:
+            if not self.restored and self._current is None:
                 self._restored_used_up()
             return True
         return self._poll()
@@ -144,7 +144,7 @@ class Operator(Subtask):
     def _take(self, origin: Channel | ChannelName, element: Element) -> None:
         match element:
             case Data():
-                self._hand = (origin, element, element.start)
+                self._current = (origin, element, element.start)
                 return
             case Watermark(timestamp):
                 self._on_watermark(origin, timestamp)
@@ -192,12 +192,12 @@ class Operator(Subtask):
             raise LateRecord(f"{self.name}: {row} with timestamp {row.timestamp} comes behind watermark {reached}")
 
     def _process_row(self) -> None:
-        assert self._hand is not None
-        origin, data, row = self._hand
+        assert self._current is not None
+        origin, data, row = self._current
         edge = origin.edge if isinstance(origin, Channel) else self.attempt.edges[origin.edge]
         records = records_of(data, edge)
         last = row + 1 == len(records)
-        self._hand = None if last else (origin, data, row + 1)
+        self._current = None if last else (origin, data, row + 1)
         self._check_lateness(records[row])
         self.process(records[row], edge)
         if last and not isinstance(origin, Channel) and not self.restored:
@@ -261,11 +261,11 @@ class Operator(Subtask):
                     self.scheduler.log(self.name, action)
 
     def _put_back(self) -> None:
-        """The rest of the batch in hand is in-flight input."""
-        if self._hand is None or "batch_in_hand_left" in self.options.faults:
+        """The rest of the batch in progress is in-flight input."""
+        if self._current is None or "batch_in_progress_left" in self.options.faults:
             return
-        origin, data, row = self._hand
-        self._hand = None
+        origin, data, row = self._current
+        self._current = None
         if isinstance(origin, Channel):
             origin.input.put_back(data.from_row(row))
             origin.input_batches += 1

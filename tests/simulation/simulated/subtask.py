@@ -170,7 +170,7 @@ class Subtask:
             return False
         self._turning = [(at, n) for at, n in self._turning if n not in due]
         for channel in self.output_channels:
-            self.keep(channel, channel.output.turn(max(due)))
+            self.keep(channel, channel.output.make_unaligned(max(due)))
         return True
 
     def turn_deadline(self) -> float | None:

@@ -32,7 +32,7 @@ def poll_paused(run: RehearsedReader) -> None:
 def pause_loses_nothing(stage: Stage) -> None:
     run = stage.reader(stage.source())
     for _ in range(3):
-        # The gate may close while a batch is in hand.
+        # The gate may close while a batch is in progress.
         if not stage.poll_until_some(run):
             break
         run.snapshot(len(run.batch) // 2)

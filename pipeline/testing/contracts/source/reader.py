@@ -116,7 +116,7 @@ class RehearsedReader:
         )
         self.name = f"reader {subtask} of {parallelism}"
         self.tape = Tape()
-        """What it has emitted; the batch in hand counts up to `emitted`."""
+        """What it has emitted; the batch in progress counts up to `emitted`."""
         self.batch: list[Any] = []
         self.ended = False
         self._batch_splits: list[Any] | None = None
@@ -124,7 +124,7 @@ class RehearsedReader:
         self._last_id = 0
 
     def poll(self, most: int = MOST, timeout: float = POLL_S) -> bool:
-        """Emit what is in hand and take the next batch; whether anything came."""
+        """Emit what is in progress and take the next batch; whether anything came."""
         self.emit_all()
         polled = self._call("poll-returns-in-time", f"poll of {self.name}", lambda: self.reader.poll(most, timeout))
         self.batch, self._batch_splits, self.emitted = [], None, 0
@@ -156,7 +156,7 @@ class RehearsedReader:
         return bool(values)
 
     def snapshot(self, emitted: int | None = None) -> Position:
-        """Emit the first records of the batch in hand (by default all) and take a snapshot, as a barrier does."""
+        """Emit the first records of the batch in progress (by default all) and take a snapshot, as a barrier does."""
         self.emit(len(self.batch) if emitted is None else emitted)
         self._last_id += 1
         state = self._call("snapshot-returns", "snapshot", lambda: self.reader.snapshot(self._last_id, self.emitted))

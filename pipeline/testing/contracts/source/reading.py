@@ -108,7 +108,7 @@ def close_moves_nothing(stage: Stage) -> None:
     stage.finish_and_close(run)
     stage.compare(
         "close-moves-nothing",
-        "a reader was closed with a batch in hand and no checkpoint, and another one began",
+        "a reader was closed with a batch in progress and no checkpoint, and another one began",
         "let close() only release; what no checkpoint covers must be read again",
         [run.tape],
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 from captures import channel, data
 
-from pipeline.runtime.subtask.batch_in_hand import BatchInHand
+from pipeline.runtime.subtask.batch_in_progress import BatchInProgress
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.mailbox import Mailbox
 
@@ -14,15 +14,15 @@ from pipeline.runtime.subtask.mailbox import Mailbox
 def test_between_steps_that_are_chained_now_records_are_older_than_the_watermark_in_front() -> None:
     context, mailbox = Context(0, 1), Mailbox()
     context.watermark = 100
-    hand = BatchInHand(context, mailbox, None)
+    batch = BatchInProgress(context, mailbox, None)
     seen: list[Any] = []
 
     def push(value: Any) -> None:
         seen.append((value, context.watermark))
 
-    hand.take(data(["a"], timestamp=50), channel(0, 0), False, push, stateful=False)
-    hand.process()
-    hand.take(data(["b"], timestamp=150), channel(0, 0), False, push)
-    hand.process()
+    batch.take(data(["a"], timestamp=50), channel(0, 0), False, push, stateful=False)
+    batch.process()
+    batch.take(data(["b"], timestamp=150), channel(0, 0), False, push)
+    batch.process()
     assert seen == [("a", None), ("b", 100)]
     assert context.watermark == 100

@@ -15,7 +15,7 @@ Origin: TypeAlias = int | ChannelName
 """Index of the input channel that the batch was taken from; for restored data, the channel it was captured on."""
 
 
-class BatchInHand:
+class BatchInProgress:
     """Rows of one batch, from the one to be processed next. Empty at first."""
 
     def __init__(self, context: Context, mailbox: Mailbox, backend: HeapBackend | None) -> None:
@@ -36,7 +36,7 @@ class BatchInHand:
     def take(
         self, element: Data, origin: Origin, keyed: bool, push: Callable[[Any], None], stateful: bool = True
     ) -> None:
-        """Take a batch in hand.
+        """Begin with a batch.
 
         Args:
             keyed: its rows have keys.
@@ -123,4 +123,4 @@ class BatchInHand:
 
 
 def _nothing(value: Any) -> None:
-    raise AssertionError("no batch in hand")
+    raise AssertionError("no batch in progress")
