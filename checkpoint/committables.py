@@ -57,41 +57,43 @@ class Committable:
 
 @dataclass(frozen=True, slots=True)
 class SinkState:
-    """What a checkpoint holds of a sink, or of those of its owners that one subtask hosts."""
+    """What a checkpoint holds of a sink, or of those of its writers that one subtask hosts."""
 
     pending: Mapping[int, Sequence[Committable]] = field(default_factory=dict)
-    """Committables not known to be committed, by owner, in order."""
+    """Committables not known to be committed, by writer, in order."""
     committers: Mapping[int, Any] = field(default_factory=dict)
-    """What the owners' committers kept, by owner; a missing owner had none."""
+    """What the writers' committers kept, by writer; a missing writer had none."""
 
     @property
-    def owners(self) -> list[int]:
+    def writers(self) -> list[int]:
         return sorted({*self.pending, *self.committers})
 
     @property
     def files(self) -> list[FileHandle]:
         """Those that the pending committables refer to, each once."""
-        return list(dict.fromkeys(file for of_owner in self.pending.values() for one in of_owner for file in one.files))
+        return list(
+            dict.fromkeys(file for of_writer in self.pending.values() for one in of_writer for file in one.files)
+        )
 
-    def of_owners(self, hosts: Callable[[int], bool]) -> SinkState:
-        """Only what belongs to some owners."""
+    def of_writers(self, hosts: Callable[[int], bool]) -> SinkState:
+        """Only what belongs to some writers."""
         return SinkState(
-            {owner: pending for owner, pending in self.pending.items() if hosts(owner)},
-            {owner: state for owner, state in self.committers.items() if hosts(owner)},
+            {writer: pending for writer, pending in self.pending.items() if hosts(writer)},
+            {writer: state for writer, state in self.committers.items() if hosts(writer)},
         )
 
     def with_files(self, files: Mapping[FileHandle, FileHandle]) -> SinkState:
         """The same with other files in place of those that it refers to: copies of the same content."""
         pending = {
-            owner: [replace(one, files=tuple(files[file] for file in one.files)) for one in committables]
-            for owner, committables in self.pending.items()
+            writer: [replace(one, files=tuple(files[file] for file in one.files)) for one in committables]
+            for writer, committables in self.pending.items()
         }
         return replace(self, pending=pending)
 
     def to_wire(self) -> dict[str, Any]:
         return {
-            "pending": [[owner, [one.to_wire() for one in of_owner]] for owner, of_owner in self.pending.items()],
-            "committers": [[owner, state] for owner, state in self.committers.items()],
+            "pending": [[writer, [one.to_wire() for one in of_writer]] for writer, of_writer in self.pending.items()],
+            "committers": [[writer, state] for writer, state in self.committers.items()],
         }
 
     @classmethod
@@ -100,7 +102,7 @@ class SinkState:
         pending: dict[int, list[Committable]] = {}
         committers: dict[int, Any] = {}
         for wire in wires:
-            for owner, committables in wire["pending"]:
-                pending.setdefault(owner, []).extend(map(Committable.from_wire, committables))
+            for writer, committables in wire["pending"]:
+                pending.setdefault(writer, []).extend(map(Committable.from_wire, committables))
             committers.update(wire["committers"])
         return cls(pending, committers)

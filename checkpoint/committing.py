@@ -1,10 +1,11 @@
-"""What a sink has prepared and not committed yet, and in which order it goes out (pure).
+"""What a sink has prepared and not committed yet, and in which order it is committed (pure).
 
 *Epochs:* what was written between two barriers. At a barrier its committables get their names for good; once the
 checkpoint is complete they are committed, and until that is known they travel with every later checkpoint.
 
-After a restore the restored committables go out epoch by epoch over all owners and subtasks of the sink, and nothing
-new before all of them are out: after rescaling a key's older records may lie with another owner than its newer ones.
+After a restore the restored committables are committed epoch by epoch, over all writers and subtasks of the sink.
+Nothing new is committed before all of them are: after rescaling, a key's older records may belong to another writer
+than its newer ones.
 `CommitLog` is the subtask's side of that, `RestoredCommits` the driver's.
 """
 
@@ -21,12 +22,12 @@ MAX_WAITING = 2
 
 @dataclass(frozen=True, slots=True)
 class CommitOrder:
-    """Commit these for this owner, in order."""
+    """Commit these for this writer, in order."""
 
-    owner: int
+    writer: int
     checkpoint_id: int
     """The completed checkpoint. For restored committables the epoch of their names, so that even a committer that
-    remembers nothing but this number can tell what is out."""
+    remembers nothing but this number can tell what is committed."""
     committables: tuple[Committable, ...]
     """May be empty: a marker advances with every completed checkpoint."""
 
@@ -40,20 +41,20 @@ class CommitLog:
     def __init__(self, own: int, restored: Mapping[int, Sequence[Committable]]) -> None:
         """
         Args:
-            own: index of this subtask: the owner of what it writes.
-            restored: what must still be committed of each owner that this subtask hosts (as `Committer.open` returned
+            own: index of this subtask: the writer of what it writes.
+            restored: what must still be committed of each writer that this subtask hosts (as `Committer.open` returned
                 it), in order.
 
         Raises:
-            ValueError: an owner's committables are out of order.
+            ValueError: a writer's committables are out of order.
         """
         self._own = own
         self._restored: dict[int, dict[int, list[Committable]]] = {}
-        """Epoch → owner → what is to be committed, by ascending epoch and owner. Nothing in it is empty."""
-        for owner in sorted(restored):
-            _check_order(restored[owner], after=None)
-            for committable in restored[owner]:
-                self._restored.setdefault(committable.name.epoch, {}).setdefault(owner, []).append(committable)
+        """Epoch → writer → what is to be committed, by ascending epoch and writer. Nothing in it is empty."""
+        for writer in sorted(restored):
+            _check_order(restored[writer], after=None)
+            for committable in restored[writer]:
+                self._restored.setdefault(committable.name.epoch, {}).setdefault(writer, []).append(committable)
         self._restored = dict(sorted(self._restored.items()))
         self._released = 0
         """Restored epochs up to this one may be committed."""
@@ -85,11 +86,11 @@ class CommitLog:
         self._open[epoch] = tuple(committables)
 
     def snapshot(self) -> dict[int, list[Committable]]:
-        """Everything that is not known to be committed, by owner, in order: part of every checkpoint."""
+        """Everything that is not known to be committed, by writer, in order: part of every checkpoint."""
         pending: dict[int, list[Committable]] = {}
-        for owners in self._restored.values():
-            for owner, committables in owners.items():
-                pending.setdefault(owner, []).extend(committables)
+        for writers in self._restored.values():
+            for writer, committables in writers.items():
+                pending.setdefault(writer, []).extend(committables)
         new = [c for order in self._completed for c in order.committables] + _flat(self._open.values())
         if new:
             pending.setdefault(self._own, []).extend(new)
@@ -98,8 +99,8 @@ class CommitLog:
     def complete(self, checkpoint_id: int) -> None:
         """The checkpoint is complete (not to be told of savepoints that commit nothing).
 
-        Segments of epochs in front of it that belong to no completed checkpoint go out with it. May come late, twice,
-        or not at all: whatever a newer completion has covered is not covered again.
+        Segments of epochs in front of it that belong to no completed checkpoint are committed with it. May come late,
+        twice, or not at all: whatever a newer completion has covered is not covered again.
         """
         if checkpoint_id not in self._open:
             return
@@ -122,7 +123,7 @@ class CommitLog:
         return all(left > epoch for left in self._restored)
 
     def release_new(self) -> None:
-        """All restored epochs of the sink are out, everywhere: new ones may be committed (`ReleaseNew`).
+        """All restored epochs of the sink are committed, everywhere: new ones may be committed (`ReleaseNew`).
 
         Raises:
             ValueError: restored epochs are left here.
@@ -135,11 +136,11 @@ class CommitLog:
 
     def next_commit(self) -> CommitOrder | None:
         """What to commit now; `None` if there is nothing, or nothing yet."""
-        for epoch, owners in self._restored.items():
+        for epoch, writers in self._restored.items():
             if epoch > self._released:
                 return None
-            owner, committables = next(iter(owners.items()))
-            return CommitOrder(owner, epoch, tuple(committables))
+            writer, committables = next(iter(writers.items()))
+            return CommitOrder(writer, epoch, tuple(committables))
         return self._completed[0] if self._completed and self._new_released else None
 
     def committed(self, order: CommitOrder) -> None:
@@ -153,9 +154,9 @@ class CommitLog:
         if not self._restored:
             del self._completed[0]
             return
-        owners = self._restored[order.checkpoint_id]
-        del owners[order.owner]
-        if not owners:
+        writers = self._restored[order.checkpoint_id]
+        del writers[order.writer]
+        if not writers:
             del self._restored[order.checkpoint_id]
 
     @property

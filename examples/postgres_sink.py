@@ -5,7 +5,7 @@
     weir run examples/postgres_sink.py --set checkpoints.uri=/tmp/orders
 
 The rows of an epoch are staged in the checkpoint storage. Once their checkpoint is complete, one short transaction
-inserts them and moves the marker of their owner; a commit that comes again, in whatever process, finds the marker
+inserts them and moves the marker of their writer; a commit that comes again, in whatever process, finds the marker
 behind its rows and leaves them out. Needs psycopg 3.
 """
 
@@ -71,11 +71,11 @@ class PostgresCommitter(Committer):
     def __init__(self, sink, ctx):
         self.sink = sink
         self.ctx = ctx
-        self.key = (f"{ctx.pipeline}/{ctx.sink_id}", ctx.owner)
+        self.key = (f"{ctx.pipeline}/{ctx.sink_id}", ctx.writer)
         self.writer = uuid.uuid4().hex
         """Whoever opened last: a process that was left behind finds another one's in the marker."""
         self.marker = None
-        """Checkpoint, epoch and segment that are out."""
+        """Checkpoint, epoch and segment that are committed."""
         self.connection = psycopg.connect(sink.conninfo, autocommit=True)
 
     def open(self, restored):
@@ -89,8 +89,8 @@ class PostgresCommitter(Committer):
             if found is None:
                 if self.ctx.restored_state is not None:
                     raise PermanentFailure(
-                        f"the checkpoint says that rows of {self.key} are out, but weir_markers has no marker of them: "
-                        "the database is another one, or was emptied"
+                        f"the checkpoint says that rows of {self.key} are committed, but weir_markers has no marker of "
+                        "them: the database is another one, or was emptied"
                     )
                 # Larger than nothing: the first segment of epoch 1 is behind it.
                 self.marker = (self.ctx.restored_checkpoint, 0, -1)
@@ -102,7 +102,7 @@ class PostgresCommitter(Committer):
         return [each for each in restored if (each.name.epoch, each.name.index) > self.marker[1:]]
 
     def check_lineage(self, lineage, checkpoint):
-        """Whether rows that are out fit the checkpoint that is restored."""
+        """Whether rows that are committed fit the checkpoint that is restored."""
         ctx = self.ctx
         if ctx.rewind or ctx.ignore_earlier_output:
             return
@@ -112,9 +112,9 @@ class PostgresCommitter(Committer):
         if ctx.lineage.parent is not None and lineage == ctx.lineage.parent[0] and checkpoint <= ctx.lineage.parent[1]:
             return
         raise PermanentFailure(
-            f"rows of {self.key} are out up to checkpoint {checkpoint} of the history {lineage}, which is not in front "
-            f"of checkpoint {restored} of {ctx.lineage.id}: they would come twice. Restore the newest checkpoint, or "
-            'accept that with rewind (or restore="none")'
+            f"rows of {self.key} are committed up to checkpoint {checkpoint} of the history {lineage}, which is not "
+            f"in front of checkpoint {restored} of {ctx.lineage.id}: they would come twice. Restore the newest "
+            'checkpoint, or accept that with rewind (or restore="none")'
         )
 
     def commit(self, checkpoint_id, committables):

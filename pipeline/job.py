@@ -135,7 +135,7 @@ class Pipeline:
                 stopped with; `"none"`: from nothing; or the URI of a savepoint's or a checkpoint's folder, of this
                 pipeline or another one.
             claim: with a URI, what becomes of output that is in there and not committed. By default a pipeline of the
-                same name claims it: sinks find out which of it is out already and commit the rest. A pipeline of
+                same name claims it: sinks find out which of it is committed already and commit the rest. A pipeline of
                 another name is a fork, which leaves it to the other one. `False`: it is **dropped**, with a warning.
             spark: a `SparkSession` or `SparkContext` to run in, or a master's URL; by default the active session, else
                 that of `spark-submit`, else `local[subtasks]`.

@@ -9,7 +9,6 @@ from sinks.sink import (
     Committer,
     CommitterContext,
     Lineage,
-    OwnerRestore,
     PermanentFailure,
     RecordContext,
     SegmentName,
@@ -19,6 +18,7 @@ from sinks.sink import (
     StagedFile,
     Staging,
     WriterContext,
+    WriterRestore,
 )
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
     "JsonSchema",
     "KafkaSink",
     "Lineage",
-    "OwnerRestore",
     "PermanentFailure",
     "PrintSink",
     "Protobuf",
@@ -42,4 +41,5 @@ __all__ = [
     "StagedFile",
     "Staging",
     "WriterContext",
+    "WriterRestore",
 ]

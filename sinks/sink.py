@@ -60,7 +60,7 @@ class StagedFile(Protocol):
 
 
 class Staging(Protocol):
-    """The checkpoint storage as sinks see it: files under `shared/`, named by owner epoch, never overwritten."""
+    """The checkpoint storage as sinks see it: files under `shared/`, named by the attempt, never overwritten."""
 
     def create(self, hint: str) -> StagedFile:
         """A new file; `hint` becomes part of its name."""
@@ -96,17 +96,17 @@ class Lineage:
 
 @dataclass(frozen=True)
 class CommitterContext:
-    """What a committer knows. There is one committer for each *owner*: the sink subtask index whose committables it
-    commits, at the parallelism they were written with. After rescaling a subtask may host several owners."""
+    """What a committer knows. There is one committer for each *writer*: the sink subtask index whose committables it
+    commits, at the parallelism they were written with. After rescaling a subtask may host several writers."""
 
     pipeline: str
     sink_id: str
-    owner: int
+    writer: int
     lineage: Lineage
     restored_checkpoint: int
     """Id of the checkpoint restored; 0 at a start without restore."""
     restored_state: Any
-    """What `Committer.snapshot` returned for this owner in that checkpoint; `None` if it had none."""
+    """What `Committer.snapshot` returned for this writer in that checkpoint; `None` if it had none."""
     rewind: bool
     """The user accepts output that is ahead of the checkpoint (`start(rewind=True)`)."""
     ignore_earlier_output: bool
@@ -114,7 +114,7 @@ class CommitterContext:
     staging: Staging
     metrics: MetricSink
     check_owner: Callable[[], None]
-    """Raises `owners.Fenced` when another owner has claimed the job. To be called before anything that
+    """Raises `Fenced` when another driver has taken the job over. To be called before anything that
     fences or commits."""
     fork: bool = False
     """The checkpoint restored is another pipeline's, whose output and names this job must leave alone."""
@@ -123,12 +123,12 @@ class CommitterContext:
 
 
 @dataclass(frozen=True)
-class OwnerRestore:
-    """What a start would restore of one owner (see `CommitterContext`)."""
+class WriterRestore:
+    """What a start would restore of one writer (see `CommitterContext`)."""
 
     pipeline: str
     sink_id: str
-    owner: int
+    writer: int
     lineage: Lineage
     checkpoint: int
     state: Any
@@ -166,7 +166,7 @@ class SinkWriter(ABC):
 
 
 class Committer(ABC):
-    """Commits for one owner; called by one committing thread only, except `snapshot`."""
+    """Commits for one writer; called by one committing thread only, except `snapshot`."""
 
     def open(self, restored: Sequence[Committable]) -> Sequence[Committable]:
         """Called before the subtask takes part in a checkpoint.
@@ -245,7 +245,7 @@ class Sink(ABC):
         """`None` for sinks whose writers deliver on their own."""
         return None
 
-    def check_restore(self, restore: OwnerRestore) -> None:
+    def check_restore(self, restore: WriterRestore) -> None:
         """Called on the driver before a start from a checkpoint that the user has named takes the job over, so that
         one that must be refused leaves everything as it is. Changes nothing; the committer checks again.
 
@@ -254,11 +254,11 @@ class Sink(ABC):
         """
 
     def uncommitted(
-        self, pipeline: str, sink_id: str, owner: int, state: Any, committables: Sequence[Committable]
+        self, pipeline: str, sink_id: str, writer: int, state: Any, committables: Sequence[Committable]
     ) -> Sequence[Committable]:
         """Which of a checkpoint's committables are not committed, or may not be. Called on the driver; changes nothing.
 
         Args:
-            state: what `Committer.snapshot` returned for this owner in that checkpoint; `None` if it had none.
+            state: what `Committer.snapshot` returned for this writer in that checkpoint; `None` if it had none.
         """
         return committables

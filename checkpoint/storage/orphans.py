@@ -166,7 +166,7 @@ class _Finder:
                 elif self.scope.starting:
                     orphan = replace(orphan, spared=Spared.IN_USE)
                 elif ref.id > largest:
-                    # Its output may be out under its id, which a committer may take for the next one's.
+                    # Its output may be committed under its id, which a committer may take for the next one's.
                     orphan = replace(orphan, spared=Spared.LARGEST_ID)
             yield orphan
 

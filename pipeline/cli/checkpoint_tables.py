@@ -157,11 +157,11 @@ def _shortened(state: Any) -> str:
 
 
 def _pending(details: Details) -> Table:
-    table = table_of("not known to be committed", "owner>", "committables>", "records>", "size>", "segments")
+    table = table_of("not known to be committed", "writer>", "committables>", "records>", "size>", "segments")
     for one in details.pending:
         rows = "?" if one.rows is None else f"{one.rows:,}"
         segments = _segments(one.segments)
-        table.add_row(one.sink, str(one.owner), f"{len(one.segments):,}", rows, human_size(one.size), segments)
+        table.add_row(one.sink, str(one.writer), f"{len(one.segments):,}", rows, human_size(one.size), segments)
     return table
 
 

@@ -97,7 +97,7 @@ def _serve(host: str, port: int, directory: Path | None, topics: tuple[str, ...]
 def markers(prefix: str, bootstrap: str, config: Path | None, assignments: tuple[str, ...], as_json: bool) -> None:
     """List how far Kafka sinks have committed: the markers in groups whose names begin with PREFIX.
 
-    A group is called <pipeline>-<sink>-<owner>, or begins with the sink's transactional_id_prefix. So is its
+    A group is called <pipeline>-<sink>-<writer>, or begins with the sink's transactional_id_prefix. So is its
     transactional id.
     """
     from pipeline.cli.drawing import open_console, say, table_of
@@ -116,7 +116,7 @@ def markers(prefix: str, bootstrap: str, config: Path | None, assignments: tuple
         if not found:
             say(console, f"no marker at {bootstrap} in groups whose names begin with {prefix!r}")
             return
-        table = table_of("group", "marker at", "checkpoint>", "last segment", "lineage", "writer")
+        table = table_of("group", "marker at", "checkpoint>", "last segment", "lineage", "committer")
         for one in found:
             told = one.to_json()
             table.add_row(

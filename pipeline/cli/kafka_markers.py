@@ -25,7 +25,7 @@ class NotListed(Exception):
 @dataclass(frozen=True, slots=True)
 class FoundMarker:
     group: str
-    """That of the sink's owner, which also is its transactional id."""
+    """That of the sink's writer; its transactional id has the same name."""
     topic: str
     """The marker is an offset at partition 0 of this topic."""
     marker: Marker
@@ -39,7 +39,7 @@ class FoundMarker:
             "lineage": marker.lineage.id,
             "parent": None if marker.lineage.parent is None else list(marker.lineage.parent),
             "last": None if marker.last is None else f"{marker.last.epoch}/{marker.last.index}",
-            "writer": marker.writer,
+            "writer": marker.committer,
         }
 
 

@@ -64,27 +64,34 @@ def show(target: str, sink_id: str, assignments: tuple[str, ...], config: Path |
     with _explaining():
         staged = _find(target, sink_id, assignments, config)
         rows = [
-            (owner, f"{one.name.epoch}/{one.name.index}", int(one.payload["rows"]), int(one.payload["bytes"]))
-            for owner in staged.owners
-            for one in staged.waiting(owner)
+            (writer, f"{one.name.epoch}/{one.name.index}", int(one.payload["rows"]), int(one.payload["bytes"]))
+            for writer in staged.writers
+            for one in staged.waiting(writer)
         ]
         if as_json:
-            segments = [dict(zip(("owner", "segment", "rows", "bytes"), row, strict=True)) for row in rows]
+            segments = [dict(zip(("writer", "segment", "rows", "bytes"), row, strict=True)) for row in rows]
             click.echo(json.dumps({"checkpoint": staged.checkpoint, "uri": staged.uri, "segments": segments}))
             return
         console = open_console()
         say(console, f"{staged.uri} holds of sink {sink_id!r}, not committed: {len(rows) or 'nothing'}")
         if rows:
-            table = table_of("owner>", "segment", "rows>", "size>")
-            for owner, name, count, size in rows:
-                table.add_row(str(owner), name, f"{count:,}", human_size(size))
+            table = table_of("writer>", "segment", "rows>", "size>")
+            for writer, name, count, size in rows:
+                table.add_row(str(writer), name, f"{count:,}", human_size(size))
             console.print(table)
 
 
 @sink.command()
 @pipeline_options
 @click.argument("sink_id", metavar="SINK")
-@click.option("--owner", required=True, type=click.IntRange(min=0), help="Which of the sink's owners has the segment.")
+@click.option(
+    "--writer",
+    "--owner",
+    "writer",
+    required=True,
+    type=click.IntRange(min=0),
+    help="Which of the sink's writers has the segment.",
+)
 @click.option("--segment", required=True, metavar="CHECKPOINT/PLACE", help="Which segment has the records.")
 @click.option(
     "--row", "rows", required=True, multiple=True, type=click.IntRange(min=0), help="A record's number in it, from 0."
@@ -99,7 +106,7 @@ def show(target: str, sink_id: str, assignments: tuple[str, ...], config: Path |
 def skip(
     target: str,
     sink_id: str,
-    owner: int,
+    writer: int,
     segment: str,
     rows: tuple[int, ...],
     save: Path,
@@ -109,7 +116,7 @@ def skip(
 ) -> None:
     """Leave records that Kafka refuses out of a stopped job's output, and save them in a file.
 
-    All that waits up to the segment is committed, but for these records; of other owners what is of older epochs. The
+    All that waits up to the segment is committed, but for these records; of other writers what is of older epochs. The
     next start goes on behind it. A driver of the job that runs elsewhere is fenced.
     """
     from checkpoint.committables import SegmentName
@@ -120,21 +127,21 @@ def skip(
     name = SegmentName(int(match[1]), int(match[2]))
     with _explaining():
         staged = _find(target, sink_id, assignments, config)
-        records = staged.records(owner, name, set(rows))
+        records = staged.records(writer, name, set(rows))
         if not yes:
             _print_records(records)
             if save.exists():
                 raise click.ClickException(f"{save} exists; name a new file for the records to be saved in")
-            count = sum(map(len, staged.upto(owner, name).values()))
+            count = sum(map(len, staged.upto(writer, name).values()))
             click.echo(
-                f"would save these records in {save} and commit {count} segment(s), up to and with {segment} of owner "
-                f"{owner}, without them. Nothing was changed; add --yes to do it"
+                f"would save these records in {save} and commit {count} segment(s), up to and with {segment} of writer "
+                f"{writer}, without them. Nothing was changed; add --yes to do it"
             )
             return
-        done = staged.skip(owner, name, set(rows), save)
+        done = staged.skip(writer, name, set(rows), save)
         click.echo(
-            f"{len(records)} record(s) are in {save}, and {done} segment(s), up to and with {segment} of owner "
-            f"{owner}, are committed without them. Start the job again",
+            f"{len(records)} record(s) are in {save}, and {done} segment(s), up to and with {segment} of writer "
+            f"{writer}, are committed without them. Start the job again",
             err=True,
         )
 

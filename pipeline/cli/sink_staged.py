@@ -40,38 +40,38 @@ class Staged:
         return self.point.uri
 
     @property
-    def owners(self) -> list[int]:
+    def writers(self) -> list[int]:
         return sorted(self.held.pending)
 
-    def waiting(self, owner: int) -> Sequence[Committable]:
-        """What of an owner's is not committed, in order. Asks the brokers.
+    def waiting(self, writer: int) -> Sequence[Committable]:
+        """What of a writer's is not committed, in order. Asks the brokers.
 
         Raises:
-            PipelineError: there is no such owner.
+            PipelineError: there is no such writer.
         """
-        if owner not in self.held.pending:
-            there = ", ".join(map(str, self.owners)) or "none"
-            raise PipelineError(f"{self.uri} holds no output of owner {owner}; owners with output: {there}")
-        pending = self.held.pending[owner]
-        return self.sink.uncommitted(self.pipeline, self.sink_id, owner, self.held.committers.get(owner), pending)
+        if writer not in self.held.pending:
+            there = ", ".join(map(str, self.writers)) or "none"
+            raise PipelineError(f"{self.uri} holds no output of writer {writer}; writers with output: {there}")
+        pending = self.held.pending[writer]
+        return self.sink.uncommitted(self.pipeline, self.sink_id, writer, self.held.committers.get(writer), pending)
 
-    def records(self, owner: int, name: SegmentName, rows: Collection[int]) -> list[StagedRecord]:
+    def records(self, writer: int, name: SegmentName, rows: Collection[int]) -> list[StagedRecord]:
         """
         Raises:
-            PipelineError, NotSkipped: there are no such records, or they are out.
+            PipelineError, NotSkipped: there are no such records, or they are committed.
             DamagedFile: the segment can't be read.
         """
-        return staged_records(find_segment(self.waiting(owner), name), self._staging(0), rows)
+        return staged_records(find_segment(self.waiting(writer), name), self._staging(0), rows)
 
-    def upto(self, owner: int, name: SegmentName) -> dict[tuple[int, int], list[Committable]]:
-        """By epoch and owner: what goes out with an owner's segment. Asks the brokers.
+    def upto(self, writer: int, name: SegmentName) -> dict[tuple[int, int], list[Committable]]:
+        """By epoch and writer: what is committed with a writer's segment. Asks the brokers.
 
         Raises:
             PipelineError: as `waiting`.
         """
-        return to_commit({each: self.waiting(each) for each in {owner, *self.owners}}, owner, name)
+        return to_commit({each: self.waiting(each) for each in {writer, *self.writers}}, writer, name)
 
-    def skip(self, owner: int, name: SegmentName, rows: Collection[int], save: Path) -> int:
+    def skip(self, writer: int, name: SegmentName, rows: Collection[int], save: Path) -> int:
         """Claims the job, so that whoever else runs it is fenced, then as `sinks.kafka.skip.skip`.
 
         Raises:
@@ -81,22 +81,22 @@ class Staged:
         owners.record_nothing_given_up(self.storage, claim)
         committers = {
             each: self._committer(each, claim.epoch, lambda: owners.check(self.storage, claim))
-            for each in sorted({owner, *(each for _, each in self.upto(owner, name))})
+            for each in sorted({writer, *(each for _, each in self.upto(writer, name))})
         }
-        return skip(committers, self.held.pending, owner, name, rows, save, self._staging(claim.epoch))
+        return skip(committers, self.held.pending, writer, name, rows, save, self._staging(claim.epoch))
 
     def _staging(self, epoch: int) -> SharedStaging:
         return SharedStaging(self.point.storage, epoch)
 
-    def _committer(self, owner: int, epoch: int, check_owner: Callable[[], None]) -> KafkaCommitter:
+    def _committer(self, writer: int, epoch: int, check_owner: Callable[[], None]) -> KafkaCommitter:
         metadata = self.point.metadata
         context = CommitterContext(
             pipeline=self.pipeline,
             sink_id=self.sink_id,
-            owner=owner,
+            writer=writer,
             lineage=Lineage(metadata.lineage, metadata.lineage_parent),
             restored_checkpoint=metadata.id,
-            restored_state=self.held.committers.get(owner),
+            restored_state=self.held.committers.get(writer),
             rewind=False,
             ignore_earlier_output=False,
             staging=self._staging(epoch),

@@ -33,7 +33,7 @@ class CommittedRecord:
     """Milliseconds since the epoch."""
     key: Any
     """The stream's key; `None` on a stream without."""
-    owner: int
+    writer: int
     """Sink subtask that wrote it."""
     checkpoint: int
     """Checkpoint whose completion made it visible."""
@@ -68,8 +68,8 @@ class TestingSink(Sink):
         """The records committed so far, with what is known of them."""
         found: list[CommittedRecord] = []
         for path in sorted(self._directory.glob("*.out")):
-            owner, checkpoint, rows = decode(path.read_bytes())
-            found += [CommittedRecord(value, timestamp, key, owner, checkpoint) for value, timestamp, key in rows]
+            writer, checkpoint, rows = decode(path.read_bytes())
+            found += [CommittedRecord(value, timestamp, key, writer, checkpoint) for value, timestamp, key in rows]
         return found
 
     def clear(self) -> None:
@@ -99,21 +99,21 @@ class _Writer(SinkWriter):
 class _Committer(Committer):
     def __init__(self, directory: Path, ctx: CommitterContext) -> None:
         self._directory = directory
-        self._owner = ctx.owner
+        self._writer = ctx.writer
         self._check_owner = ctx.check_owner
         identity = f"{ctx.pipeline}\0{ctx.sink_id}\0{ctx.lineage.id}"
-        self._origin = f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}-{ctx.owner}"
+        self._origin = f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}-{ctx.writer}"
 
     def commit(self, checkpoint_id: int, committables: Sequence[Committable]) -> None:
         self._check_owner()
-        failpoints.hit("committer.before_commit", subtask=self._owner)
+        failpoints.hit("committer.before_commit", subtask=self._writer)
         for committable in committables:
             self._commit(checkpoint_id, committable)
-        failpoints.hit("committer.after_commit", subtask=self._owner)
+        failpoints.hit("committer.after_commit", subtask=self._writer)
 
     def _commit(self, checkpoint_id: int, committable: Committable) -> None:
         name = f"-{self._origin}-{committable.name.epoch}-{committable.name.index}.out"
-        content = encode([self._owner, checkpoint_id, committable.payload])
+        content = encode([self._writer, checkpoint_id, committable.payload])
         with _locked(self._directory):
             present = sorted(path.name for path in self._directory.glob("[0-9]*.out"))
             if any(each.endswith(name) for each in present):

@@ -11,9 +11,9 @@ from typing import Any
 from checkpoint import failpoints
 from sinks.files.errors import TargetUnavailable
 from sinks.files.marker import Marker, newest
-from sinks.files.settle import Situation, settle
-from sinks.files.target import Target, owner_name
-from sinks.sink import Committable, Committer, CommitterContext, OwnerRestore
+from sinks.files.recovery import WriterRecovery, recover
+from sinks.files.target import Target, writer_name
+from sinks.sink import Committable, Committer, CommitterContext, WriterRestore
 
 log = logging.getLogger(f"weir.{__name__}")
 
@@ -24,8 +24,8 @@ class FileCommitter(Committer):
     def __init__(self, uri: str, ctx: CommitterContext) -> None:
         self._ctx = ctx
         self._target = Target(uri)
-        self._owner = owner_name(ctx.pipeline, ctx.sink_id, ctx.owner)
-        self._writer = uuid.uuid4().hex
+        self._writer = writer_name(ctx.pipeline, ctx.sink_id, ctx.writer)
+        self._id = uuid.uuid4().hex
         self._marker: Marker | None = None
         """Replaced whole, never changed; read by `snapshot` in another thread."""
         self._highest = 0
@@ -39,10 +39,10 @@ class FileCommitter(Committer):
         """
         ctx = self._ctx
         ctx.check_owner()
-        found = find_marker(self._target, self._owner, ctx.restored_state)
-        marker = settle(
-            Situation(
-                where=_where(self._target.uri, ctx.sink_id, ctx.owner),
+        found = find_marker(self._target, self._writer, ctx.restored_state)
+        marker = recover(
+            WriterRecovery(
+                where=_where(self._target.uri, ctx.sink_id, ctx.writer),
                 lineage=ctx.lineage,
                 checkpoint=ctx.restored_checkpoint,
                 recorded=recorded_marker(ctx.restored_state),
@@ -57,14 +57,14 @@ class FileCommitter(Committer):
         if found is not None and found.checkpoint > ctx.restored_checkpoint:
             log.warning(
                 "%s: files of checkpoints %d to %d stay beside what is written from now on",
-                _where(self._target.uri, ctx.sink_id, ctx.owner),
+                _where(self._target.uri, ctx.sink_id, ctx.writer),
                 ctx.restored_checkpoint + 1,
                 found.checkpoint,
             )
         self._hit("files.before_settle")
         ctx.check_owner()
         self._write(replace(marker, term=found.term + 1 if found else 1))
-        self._target.delete_other_markers(self._owner, self._writer)
+        self._target.delete_other_markers(self._writer, self._id)
         self._target.remove_leftovers(one.payload["path"] for one in restored)
         self._hit("files.after_settle")
         return marker.after(restored)
@@ -112,11 +112,11 @@ class FileCommitter(Committer):
         self._hit("files.after_rename")
 
     def _write(self, marker: Marker) -> None:
-        self._target.write_marker(self._owner, self._writer, marker)
+        self._target.write_marker(self._writer, self._id, marker)
         self._marker = marker
 
     def _hit(self, step: str) -> None:
-        failpoints.hit(step, subtask=self._ctx.owner)
+        failpoints.hit(step, subtask=self._ctx.writer)
 
 
 def recorded_marker(state: Any) -> Marker | None:
@@ -124,25 +124,25 @@ def recorded_marker(state: Any) -> Marker | None:
     return None if state is None else Marker.from_wire(state[1])
 
 
-def find_marker(target: Target, owner: str, state: Any) -> Marker | None:
-    """The newest marker of an owner, in its target or in the one that it had when the checkpoint was taken.
+def find_marker(target: Target, writer: str, state: Any) -> Marker | None:
+    """The newest marker of a writer, in its target or in the one that it had when the checkpoint was taken.
 
     Raises:
         TargetUnavailable: one of them can't be read.
     """
-    found = target.markers(owner)
+    found = target.markers(writer)
     if state is not None and state[0] != target.uri:
-        found += Target(state[0]).markers(owner)
+        found += Target(state[0]).markers(writer)
     return newest(found)
 
 
-def not_visible(
-    uri: str, pipeline: str, sink_id: str, owner: int, state: Any, committables: Sequence[Committable]
+def not_committed(
+    uri: str, pipeline: str, sink_id: str, writer: int, state: Any, committables: Sequence[Committable]
 ) -> Sequence[Committable]:
-    """Those of an owner's committables that are not visible, by its marker; all of them where it can't be told."""
+    """Those of a writer's committables that are not visible, by its marker; all of them where it can't be told."""
     recorded = recorded_marker(state)
     try:
-        found = find_marker(Target(uri), owner_name(pipeline, sink_id, owner), state)
+        found = find_marker(Target(uri), writer_name(pipeline, sink_id, writer), state)
     except TargetUnavailable:
         return committables
     if found is None or recorded is None or found.lineage.id != recorded.lineage.id:
@@ -150,19 +150,19 @@ def not_visible(
     return found.after(committables)
 
 
-def check_restore(uri: str, restore: OwnerRestore) -> None:
-    """By the owner's marker; a folder that can't be read is left to the committer.
+def check_restore(uri: str, restore: WriterRestore) -> None:
+    """By the writer's marker; a folder that can't be read is left to the committer.
 
     Raises:
-        OutputAhead, EarlierOutput, MarkerLost: the owner's committer would refuse the checkpoint.
+        OutputAhead, EarlierOutput, MarkerLost: the writer's committer would refuse the checkpoint.
     """
     try:
-        found = find_marker(Target(uri), owner_name(restore.pipeline, restore.sink_id, restore.owner), restore.state)
+        found = find_marker(Target(uri), writer_name(restore.pipeline, restore.sink_id, restore.writer), restore.state)
     except TargetUnavailable:
         return
-    settle(
-        Situation(
-            where=_where(uri, restore.sink_id, restore.owner),
+    recover(
+        WriterRecovery(
+            where=_where(uri, restore.sink_id, restore.writer),
             lineage=restore.lineage,
             checkpoint=restore.checkpoint,
             recorded=recorded_marker(restore.state),
@@ -174,5 +174,5 @@ def check_restore(uri: str, restore: OwnerRestore) -> None:
     )
 
 
-def _where(uri: str, sink_id: str, owner: int) -> str:
-    return f"{uri} (sink {sink_id!r}, owner {owner})"
+def _where(uri: str, sink_id: str, writer: int) -> str:
+    return f"{uri} (sink {sink_id!r}, writer {writer})"

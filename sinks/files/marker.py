@@ -1,4 +1,4 @@
-"""The marker: how far an owner's output is visible, kept in a small file beside it.
+"""The marker: how far a writer's output is visible, kept in a small file beside it.
 
 Parts and marker can't change in one step, so the marker is written twice for an epoch: before its first part appears
 (`checkpoint` moves), and when all are there (`last` moves). In between, parts are put again under the names they have.
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from sinks.settling import OutputMarker
+from sinks.recovery import OutputMarker
 from sinks.sink import Lineage, SegmentName
 
 _FORMAT: Final = 1
@@ -23,7 +23,7 @@ class Marker(OutputMarker):
     path: str = ""
     """Of the last part: its name, which two writers never give twice."""
     term: int = 0
-    """How many committers this owner has had. A marker of an older one that is written late doesn't count."""
+    """How many committers this writer has had. A marker of an older one that is written late doesn't count."""
 
     def to_wire(self) -> list[Any]:
         parent = self.lineage.parent
@@ -58,5 +58,5 @@ class Marker(OutputMarker):
 
 
 def newest(markers: Iterable[Marker]) -> Marker | None:
-    """The one that counts of those found for an owner."""
+    """The one that counts of those found for a writer."""
     return max(markers, key=lambda marker: (marker.term, marker.progress), default=None)

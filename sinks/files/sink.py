@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from checkpoint.config import Seconds, seconds
 from checkpoint.options import named_options
-from sinks.files.committer import FileCommitter, check_restore, not_visible
+from sinks.files.committer import FileCommitter, check_restore, not_committed
 from sinks.files.encoding import COMPRESSIONS, Format, ParquetRows
 from sinks.files.partitions import PartitionBy
 from sinks.files.target import Target
 from sinks.files.writer import FileWriter, PartOptions
-from sinks.sink import Committable, Committer, CommitterContext, OwnerRestore, Sink, SinkWriter, WriterContext
+from sinks.sink import Committable, Committer, CommitterContext, Sink, SinkWriter, WriterContext, WriterRestore
 
 _MIB: Final = 1024 * 1024
 
@@ -117,18 +117,18 @@ class FileSink(Sink):
     def create_committer(self, ctx: CommitterContext) -> Committer:
         return FileCommitter(self.uri, ctx)
 
-    def check_restore(self, restore: OwnerRestore) -> None:
+    def check_restore(self, restore: WriterRestore) -> None:
         """
         Raises:
-            OutputAhead, EarlierOutput, MarkerLost: the owner's marker doesn't fit the checkpoint.
+            OutputAhead, EarlierOutput, MarkerLost: the writer's marker doesn't fit the checkpoint.
         """
         check_restore(self.uri, restore)
 
     def uncommitted(
-        self, pipeline: str, sink_id: str, owner: int, state: Any, committables: Sequence[Committable]
+        self, pipeline: str, sink_id: str, writer: int, state: Any, committables: Sequence[Committable]
     ) -> Sequence[Committable]:
-        """By the owner's marker; all of them where it can't be read."""
-        return not_visible(self.uri, pipeline, sink_id, owner, state, committables)
+        """By the writer's marker; all of them where it can't be read."""
+        return not_committed(self.uri, pipeline, sink_id, writer, state, committables)
 
 
 def _check_partition_by(partition_by: Any, schema: pa.Schema | None) -> None:

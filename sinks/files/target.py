@@ -20,9 +20,9 @@ FOLDER: Final = "_weir"
 """Has the markers; hidden from readers, as everything that begins with `_` or `.` is."""
 
 
-def owner_name(pipeline: str, sink_id: str, owner: int) -> str:
-    """Begins the names of an owner's markers. `encode` never gives a comma."""
-    return f"{encode(pipeline)},{encode(sink_id)},{owner}"
+def writer_name(pipeline: str, sink_id: str, writer: int) -> str:
+    """Begins the names of a writer's markers. `encode` never gives a comma."""
+    return f"{encode(pipeline)},{encode(sink_id)},{writer}"
 
 
 class Target:
@@ -91,13 +91,13 @@ class Target:
 
     # -- markers ------------------------------------------------------------------------------------------------------
 
-    def markers(self, owner: str) -> list[Marker]:
-        """All that lie there of an owner: that of its last committer as a rule, and older ones."""
+    def markers(self, writer: str) -> list[Marker]:
+        """All that lie there of a writer: that of its last committer as a rule, and older ones."""
         folder = self._path(FOLDER)
         found = []
         with self._explained("read"):
             for entry in self._files.entries(folder):
-                if entry.name.startswith(f"{owner}."):
+                if entry.name.startswith(f"{writer}."):
                     try:
                         data = self._files.read(f"{folder}/{entry.name}")
                     except FileNotFoundError:  # a newer committer has replaced it
@@ -105,21 +105,21 @@ class Target:
                     found.append(Marker.from_bytes(f"{folder}/{entry.name}", data))
         return found
 
-    def write_marker(self, owner: str, writer: str, marker: Marker) -> None:
+    def write_marker(self, writer: str, committer: str, marker: Marker) -> None:
         """Durably.
 
         Args:
-            writer: each committer has a file of its own, so that one that was replaced overwrites nothing.
+            committer: its id; each committer has a file of its own, so that one that was replaced overwrites nothing.
         """
         with self._explained("write"):
             self._files.make_folder(self._path(FOLDER))
-            self._files.put(self._path(f"{FOLDER}/{owner}.{writer}"), marker.to_bytes())
+            self._files.put(self._path(f"{FOLDER}/{writer}.{committer}"), marker.to_bytes())
 
-    def delete_other_markers(self, owner: str, writer: str) -> None:
+    def delete_other_markers(self, writer: str, committer: str) -> None:
         folder = self._path(FOLDER)
         with self._explained("clean up"):
             names = [entry.name for entry in self._files.entries(folder)]
-            old = [name for name in names if _whole(name).startswith(f"{owner}.") and name != f"{owner}.{writer}"]
+            old = [name for name in names if _whole(name).startswith(f"{writer}.") and name != f"{writer}.{committer}"]
             self._files.delete([f"{folder}/{name}" for name in old])
 
     def _path(self, path: str) -> str:

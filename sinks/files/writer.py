@@ -72,7 +72,7 @@ class FileWriter(SinkWriter):
         self._open: dict[str, _OpenPart] = {}
         """By folder, the one written to last at the end."""
         self._sealed: list[tuple[str, dict[str, int], list[FileHandle]]] = []
-        self._writer = uuid.uuid4().hex[:12]
+        self._id = uuid.uuid4().hex[:12]
         """Part of the names, since ids of checkpoints that never completed may be given again."""
 
     def write_batch(self, batch: SinkBatch) -> None:
@@ -100,7 +100,7 @@ class FileWriter(SinkWriter):
         prepared = []
         for index, (folder, payload, files) in enumerate(sealed):
             # Ordered by name they are ordered by checkpoint.
-            name = f"part-{checkpoint_id:08d}-{self._ctx.subtask:04d}-{index:04d}-{self._writer}"
+            name = f"part-{checkpoint_id:08d}-{self._ctx.subtask:04d}-{index:04d}-{self._id}"
             name += suffix(self._options.format, self._options.compression)
             prepared.append(({"path": f"{folder}/{name}" if folder else name, **payload}, files))
         failpoints.hit("files.after_flush", subtask=self._ctx.subtask)

@@ -2,7 +2,7 @@
 
 No transaction needs to outlive a process: the segments are in the checkpoint, so whatever was not committed can be
 produced again, and the marker, committed in the same transaction, tells what was. After any trouble the producer is
-replaced by one that starts as a restore does: fence, check the owner, read the marker.
+replaced by one that starts as a restore does: fence, ask whether the job is still ours, read the marker.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from sinks.kafka.hanging import held_up_partitions
 from sinks.kafka.marker import Marker
 from sinks.kafka.marker_group import HangingTransaction, MarkerGroup
 from sinks.kafka.permissions import REFUSALS, check_group, to_grant
+from sinks.kafka.recovery import OnMarkerLost, WriterRecovery, recover, refuse_the_originals
 from sinks.kafka.refusal import explained, first_row, read_rows, without
 from sinks.kafka.rows import Rows
-from sinks.kafka.settle import OnMarkerLost, Situation, refuse_the_originals, settle
 from sinks.kafka.topics import TopicCatalog
 from sinks.kafka.transactions import (
     TransactionalProducer,
@@ -60,7 +60,7 @@ class CommitterOptions:
     servers: str
     config: Mapping[str, Any] = field(repr=False)
     name: str
-    """Of the owner: its transactional id and the group of its marker."""
+    """Of the writer: its transactional id and the group of its marker."""
     topic: str | None
     """What it writes to, unless a function says so."""
     marker_topic: str
@@ -81,7 +81,7 @@ class KafkaCommitter(Committer):
             topic, *wire = ctx.restored_state
             self._restored_marker = Marker.from_wire(wire)
         self._group = MarkerGroup(options.servers, options.config, options.name, topic)
-        self._writer = uuid.uuid4().hex
+        self._id = uuid.uuid4().hex
         self._producer: TransactionalProducer | None = None
         self._marker: Marker | None = None
         """The last one known to be committed. Replaced whole, never changed; read by `snapshot` in another thread."""
@@ -158,8 +158,8 @@ class KafkaCommitter(Committer):
             for marker in self._group.everywhere():
                 refuse_the_originals(self._group.group, ctx.lineage, marker)
         producer, found = self._new_producer(_message_limit(restored), restored)
-        settlement = settle(
-            Situation(
+        recovered = recover(
+            WriterRecovery(
                 group=self._group.group,
                 lineage=ctx.lineage,
                 checkpoint=ctx.restored_checkpoint,
@@ -172,10 +172,10 @@ class KafkaCommitter(Committer):
                 on_marker_lost=self._options.on_marker_lost,
             )
         )
-        marker = settlement.marker
+        marker = recovered.marker
         self._highest = max(self._highest, found.checkpoint if found else 0, marker.checkpoint)
         if marker != found:
-            marker = replace(marker, writer=self._writer)
+            marker = replace(marker, committer=self._id)
             self._hit("committer.before_settle")
             self._transact(producer, (), marker, settles=True)
         self._marker, self._attempted = marker, None
@@ -199,7 +199,7 @@ class KafkaCommitter(Committer):
         left = known.after(group)
         if left or known.checkpoint < checkpoint:
             last = left[-1].name if left else known.last
-            marker = replace(known, checkpoint=checkpoint, last=last, writer=self._writer)
+            marker = replace(known, checkpoint=checkpoint, last=last, committer=self._id)
             self._hit("committer.before_transaction")
             try:
                 self._transact(producer, left, marker)
@@ -215,7 +215,7 @@ class KafkaCommitter(Committer):
                         "mended; the next attempt commits again",
                         refused.record,
                     ) from refused
-                raise explained(culprit, ctx.sink_id, ctx.owner, left, ctx.staging, self._left_out) from refused
+                raise explained(culprit, ctx.sink_id, ctx.writer, left, ctx.staging, self._left_out) from refused
         return True
 
     def _limit_was_lowered(self, refused: RecordRefused, message_limit: int) -> bool:
@@ -257,7 +257,7 @@ class KafkaCommitter(Committer):
 
     def _refresh(self) -> None:
         producer = self._ready_producer(DEFAULT_MESSAGE_LIMIT)
-        self._transact(producer, (), replace(self._known_marker(), writer=self._writer), settles=True)
+        self._transact(producer, (), replace(self._known_marker(), committer=self._id), settles=True)
 
     def _transact(
         self,
@@ -297,7 +297,7 @@ class KafkaCommitter(Committer):
         self._highest = max(self._highest, marker.checkpoint)
 
     def _see(self, marker: Marker) -> None:
-        """† Only what can be seen is out: a broker that crashes after it has acknowledged a commit may forget it."""
+        """Only a marker that can be read counts: a broker that crashes may forget a commit that it has acknowledged."""
         found = self._group.read()
         if found != marker:
             raise KafkaException(
@@ -305,7 +305,7 @@ class KafkaCommitter(Committer):
             )
 
     def _hit(self, step: str) -> None:
-        failpoints.hit(step, subtask=self._ctx.owner)
+        failpoints.hit(step, subtask=self._ctx.writer)
 
     def _rows(self, segments: Sequence[Committable]) -> Iterator[Rows]:
         for segment in segments:
@@ -390,7 +390,7 @@ class KafkaCommitter(Committer):
             ", ".join(f"{one.topic}[{one.partition}]" for one in held_up) or "no partition",
         )
         self._hit("committer.before_hanging")
-        nothing = Marker(self._ctx.lineage, 0, None, self._writer)
+        nothing = Marker(self._ctx.lineage, 0, None, self._id)
         producer.abort_hanging(held_up, group.offset(nothing), group.metadata)
         self._hit("committer.after_hanging")
         found = self._read_marker()
@@ -494,7 +494,7 @@ class KafkaCommitter(Committer):
         else:
             patience = RETRY_SECONDS if options.outage_timeout is None else options.outage_timeout
             advice = f"tried for {patience:g} s. Check that the brokers at {options.servers} run and can be reached"
-        return f"sink {self._ctx.sink_id!r} could not {what} owner {self._ctx.owner}: {reason(error)}; {advice}"
+        return f"sink {self._ctx.sink_id!r} could not {what} writer {self._ctx.writer}: {reason(error)}; {advice}"
 
 
 def _message_limit(segments: Sequence[Committable]) -> int:

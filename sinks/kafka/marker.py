@@ -1,6 +1,6 @@
-"""The marker: how far an owner's output is committed, kept in Kafka in the same transaction as the output.
+"""The marker: how far a writer's output is committed, kept in Kafka in the same transaction as the output.
 
-It is a committed offset of the owner's own consumer group: the offset is the checkpoint id, the rest is its metadata.
+It is a committed offset of the writer's own consumer group: the offset is the checkpoint id, the rest is its metadata.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from sinks.kafka.errors import ForeignMarker
-from sinks.settling import OutputMarker
+from sinks.recovery import OutputMarker
 from sinks.sink import Lineage, SegmentName
 
 _FORMAT = 1
@@ -19,7 +19,7 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Marker(OutputMarker):
-    writer: str = ""
+    committer: str = ""
     """The committer that wrote it: one of another driver may give the same names to other records."""
 
     def to_metadata(self) -> str:
@@ -29,7 +29,7 @@ class Marker(OutputMarker):
             "lineage": self.lineage.id,
             "parent": self.lineage.parent,
             "last": self.last.to_wire() if self.last else None,
-            "writer": self.writer,
+            "writer": self.committer,
         }
         return orjson.dumps(fields).decode()
 
@@ -60,16 +60,16 @@ class Marker(OutputMarker):
         """For a checkpoint; msgpack-able."""
         last = self.last.to_wire() if self.last else None
         parent = list(self.lineage.parent) if self.lineage.parent else None
-        return [self.lineage.id, parent, self.checkpoint, last, self.writer]
+        return [self.lineage.id, parent, self.checkpoint, last, self.committer]
 
     @classmethod
     def from_wire(cls, wire: list[Any]) -> Marker:
-        lineage, parent, checkpoint, last, writer = wire
+        lineage, parent, checkpoint, last, committer = wire
         return cls(
             Lineage(lineage, (parent[0], parent[1]) if parent else None),
             checkpoint,
             SegmentName.from_wire(last) if last else None,
-            writer,
+            committer,
         )
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Where an owner's marker is kept: as the committed offset of a group."""
+"""Where a writer's marker is kept: as the committed offset of a group."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class HangingTransaction(KafkaException):
 
 
 class MarkerGroup:
-    """Where an owner's marker is: a group of its own, one partition."""
+    """Where a writer's marker is: a group of its own, one partition."""
 
     def __init__(self, servers: str, config: Mapping[str, Any], group: str, topic: str) -> None:
         self.group = group

@@ -35,11 +35,11 @@ REFUSALS: Final = frozenset({_TRANSACTIONAL_ID, _GROUP, _TOPIC, KafkaError.CLUST
 """Errors that say that a permission is missing."""
 
 
-def check_owners(servers: str, config: Mapping[str, Any], owners: Iterable[str], marker_topic: str) -> None:
-    """That each of these owners can commit its marker, as far as Kafka tells.
+def check_writers(servers: str, config: Mapping[str, Any], writers: Iterable[str], marker_topic: str) -> None:
+    """That each of these writers can commit its marker, as far as Kafka tells.
 
     Args:
-        owners: their names, those of transactional ids and marker groups.
+        writers: their names, those of transactional ids and marker groups.
 
     Raises:
         MissingPermission: it may not; names what is to be granted.
@@ -48,35 +48,35 @@ def check_owners(servers: str, config: Mapping[str, Any], owners: Iterable[str],
     admin = AdminClient(client_config(servers, config))
     asks_ids = largest_transaction_timeout(servers, admin) != _LONGEST_TIMEOUT_MS
 
-    def check(owner: str) -> None:
+    def check(writer: str) -> None:
         if asks_ids:
-            _ask(lambda: _transactional_id(servers, config, owner), servers, owner, marker_topic)
-        _check_group(servers, admin, owner, marker_topic)
+            _ask(lambda: _transactional_id(servers, config, writer), servers, writer, marker_topic)
+        _check_group(servers, admin, writer, marker_topic)
 
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="kafka-permissions") as pool:
-        for _ in pool.map(check, owners):
+        for _ in pool.map(check, writers):
             pass
 
 
-def check_group(servers: str, config: Mapping[str, Any], owner: str, marker_topic: str) -> None:
-    """That the owner's marker can be committed to its group.
+def check_group(servers: str, config: Mapping[str, Any], writer: str, marker_topic: str) -> None:
+    """That the writer's marker can be committed to its group.
 
     Raises:
-        MissingPermission, BrokerUnavailable: as `check_owners`.
+        MissingPermission, BrokerUnavailable: as `check_writers`.
     """
-    _check_group(servers, AdminClient(client_config(servers, config)), owner, marker_topic)
+    _check_group(servers, AdminClient(client_config(servers, config)), writer, marker_topic)
 
 
-def _check_group(servers: str, admin: AdminClient, owner: str, marker_topic: str) -> None:
-    _ask(lambda: _marker_group(admin, owner, marker_topic), servers, owner, marker_topic)
+def _check_group(servers: str, admin: AdminClient, writer: str, marker_topic: str) -> None:
+    _ask(lambda: _marker_group(admin, writer, marker_topic), servers, writer, marker_topic)
 
 
-def to_grant(code: int, owner: str, marker_topic: str) -> str:
+def to_grant(code: int, writer: str, marker_topic: str) -> str:
     """What to grant for an error of `REFUSALS`, as part of a sentence."""
     if code == _TRANSACTIONAL_ID:
-        return f"grant the sink's user WRITE on transactional id {owner!r}"
+        return f"grant the sink's user WRITE on transactional id {writer!r}"
     if code == _GROUP:
-        return f"grant the sink's user READ on group {owner!r}, where its marker is"
+        return f"grant the sink's user READ on group {writer!r}, where its marker is"
     if code == _TOPIC:
         return (
             f"grant the sink's user READ on topic {marker_topic!r}, at which its marker is kept as a committed offset, "
@@ -90,10 +90,10 @@ class _Silent:
         """Called by the client, as a logger's."""
 
 
-def _transactional_id(servers: str, config: Mapping[str, Any], owner: str) -> KafkaError | None:
+def _transactional_id(servers: str, config: Mapping[str, Any], writer: str) -> KafkaError | None:
     settings = {
         **producer_config(servers, config, "exactly_once", DEFAULT_MESSAGE_LIMIT),
-        "transactional.id": owner,
+        "transactional.id": writer,
         "transaction.timeout.ms": _LONGEST_TIMEOUT_MS,
         "logger": _Silent(),  # else it writes to stderr that the timeout is refused
     }
@@ -105,26 +105,26 @@ def _transactional_id(servers: str, config: Mapping[str, Any], owner: str) -> Ka
     return None
 
 
-def _marker_group(admin: AdminClient, owner: str, marker_topic: str) -> KafkaError | None:
-    nowhere = ConsumerGroupTopicPartitions(owner, [TopicPartition(marker_topic, _NO_PARTITION, 0)])
+def _marker_group(admin: AdminClient, writer: str, marker_topic: str) -> KafkaError | None:
+    nowhere = ConsumerGroupTopicPartitions(writer, [TopicPartition(marker_topic, _NO_PARTITION, 0)])
     try:
-        answer = admin.alter_consumer_group_offsets([nowhere], request_timeout=TIMEOUT)[owner].result()
+        answer = admin.alter_consumer_group_offsets([nowhere], request_timeout=TIMEOUT)[writer].result()
     except KafkaException as error:
         return error.args[0]  # type: ignore[no-any-return]
     cause: KafkaError | None = answer.topic_partitions[0].error
     return None if cause is None or cause.code() == KafkaError.UNKNOWN_TOPIC_OR_PART else cause
 
 
-def _ask(question: Callable[[], KafkaError | None], servers: str, owner: str, marker_topic: str) -> None:
+def _ask(question: Callable[[], KafkaError | None], servers: str, writer: str, marker_topic: str) -> None:
     """Again while the answer is neither yes nor no: a coordinator may be starting."""
     deadline = time.monotonic() + TIMEOUT
     while (cause := question()) is not None:
         if cause.code() in REFUSALS:
-            advice = to_grant(cause.code(), owner, marker_topic)
+            advice = to_grant(cause.code(), writer, marker_topic)
             raise MissingPermission(f"a permission is missing at {servers} ({cause.str()}): {advice}")
         if time.monotonic() >= deadline:
             raise BrokerUnavailable(
-                f"the Kafka brokers at {servers} don't tell whether {owner!r} may be used: {cause.str()}. Check that "
+                f"the Kafka brokers at {servers} don't tell whether {writer!r} may be used: {cause.str()}. Check that "
                 "they run and can be reached, and the security settings in config"
             )
         time.sleep(_TRY_AGAIN)

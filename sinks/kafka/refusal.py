@@ -54,7 +54,7 @@ def without(pieces: Iterator[Rows], numbers: Collection[int]) -> Iterator[Rows]:
 def explained(
     refused: RecordRefused,
     sink_id: str,
-    owner: int,
+    writer: int,
     segments: Sequence[Committable],
     staging: Staging,
     left_out: LeftOut,
@@ -73,12 +73,12 @@ def explained(
     to_blame = [number for number, blame in blames.items() if blame == max(blames.values())]
     numbers = sorted({*to_blame, *left_out.get(name, ())})
     rows = " ".join(f"--row {number}" for number in numbers)
-    where = f"segment {name.epoch}/{name.index} of owner {owner}, row {to_blame[0]}"
+    where = f"segment {name.epoch}/{name.index} of writer {writer}, row {to_blame[0]}"
     error = record.error
     message = (
         f"sink {sink_id!r}: Kafka refused the record in {where} {record}: {error.str()} ({error.name()}). Nothing of "
-        "its transaction is out. Make the topic accept it (limits, permissions, partitions) and start again; or save "
-        f"it in a file and go on without it, by `weir sink skip SCRIPT {shlex.quote(sink_id)} --owner {owner} "
+        "its transaction is committed. Make the topic accept it (limits, permissions, partitions) and start again; or "
+        f"save it in a file and go on without it, by `weir sink skip SCRIPT {shlex.quote(sink_id)} --writer {writer} "
         f"--segment {name.epoch}/{name.index} {rows} --save FILE --yes`, where SCRIPT is the job's, and start again"
     )
     kind = RecordRefused if error.code() in _OF_THE_TOPIC else CommitRefused

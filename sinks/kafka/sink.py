@@ -11,15 +11,15 @@ from checkpoint.options import named_options
 from checkpoint.outage import Outage
 from formats import RegistryFormat
 from sinks.kafka.clients import OWNED, Delivery
+from sinks.kafka.committed_output import check_restore, not_committed
 from sinks.kafka.committer import CommitterOptions, KafkaCommitter
-from sinks.kafka.delivered import check_restore, not_out
 from sinks.kafka.encoding import PLAIN_FORMATS, Field, Format, RecordEncoder, RecordOptions
-from sinks.kafka.permissions import check_owners
-from sinks.kafka.settle import OnMarkerLost
+from sinks.kafka.permissions import check_writers
+from sinks.kafka.recovery import OnMarkerLost
 from sinks.kafka.topics import TopicCatalog
 from sinks.kafka.validation import check_brokers, check_topic
 from sinks.kafka.writers import DirectWriter, StagingWriter
-from sinks.sink import Committable, Committer, CommitterContext, OwnerRestore, Sink, SinkWriter, WriterContext
+from sinks.sink import Committable, Committer, CommitterContext, Sink, SinkWriter, WriterContext, WriterRestore
 
 _MIB: Final = 1024 * 1024
 _SEGMENT_BYTES: Final = 8 * _MIB
@@ -73,7 +73,7 @@ class KafkaSink(Sink):
             delivery: "exactly_once", "at_least_once" or "none".
             transactional_id_prefix: begins the names of the sink's transactional ids and of the groups with its
                 markers, `<prefix>-<sink>-<subtask>`; by default the pipeline's name.
-            max_transaction_bytes: an epoch with more content than this goes out in several transactions.
+            max_transaction_bytes: an epoch with more content than this is committed in several transactions.
             on_marker_lost: what to do if the marker that a checkpoint records is gone from Kafka: "fail", "replay"
                 (commit what the checkpoint holds) or "skip" (leave it out).
             config: settings of librdkafka.
@@ -154,8 +154,8 @@ class KafkaSink(Sink):
             BrokerUnavailable: no broker answers.
         """
         if self.delivery == "exactly_once":
-            owners = [self._owner_name(pipeline, sink_id, owner) for owner in range(parallelism)]
-            check_owners(self.servers, self.config, owners, self.marker_topic)
+            writers = [self._writer_name(pipeline, sink_id, writer) for writer in range(parallelism)]
+            check_writers(self.servers, self.config, writers, self.marker_topic)
 
     def exclusive_names(self, pipeline: str, sink_id: str) -> Sequence[str]:
         if self.delivery != "exactly_once":
@@ -183,7 +183,7 @@ class KafkaSink(Sink):
         options = CommitterOptions(
             servers=self.servers,
             config=self.config,
-            name=self._owner_name(ctx.pipeline, ctx.sink_id, ctx.owner),
+            name=self._writer_name(ctx.pipeline, ctx.sink_id, ctx.writer),
             topic=None if callable(self.topic) else self.topic,
             marker_topic=self.marker_topic,
             max_transaction_bytes=self.max_transaction_bytes,
@@ -192,26 +192,28 @@ class KafkaSink(Sink):
         )
         return KafkaCommitter(options, ctx)
 
-    def check_restore(self, restore: OwnerRestore) -> None:
-        """By the owner's marker; whatever Kafka doesn't tell is left to the committer.
+    def check_restore(self, restore: WriterRestore) -> None:
+        """By the writer's marker; whatever Kafka doesn't tell is left to the committer.
 
         Raises:
             OutputAhead, EarlierOutput, MarkerLost, ForeignMarker: the marker doesn't fit the checkpoint.
         """
         if self.delivery == "exactly_once":
-            name = self._owner_name(restore.pipeline, restore.sink_id, restore.owner)
+            name = self._writer_name(restore.pipeline, restore.sink_id, restore.writer)
             check_restore(self.servers, self.config, name, self.marker_topic, self.on_marker_lost, restore)
 
     def uncommitted(
-        self, pipeline: str, sink_id: str, owner: int, state: Any, committables: Sequence[Committable]
+        self, pipeline: str, sink_id: str, writer: int, state: Any, committables: Sequence[Committable]
     ) -> Sequence[Committable]:
-        """By the owner's marker; all of them where Kafka doesn't tell it."""
+        """By the writer's marker; all of them where Kafka doesn't tell it."""
         if self.delivery != "exactly_once" or state is None:
             return committables
-        return not_out(self.servers, self.config, self._owner_name(pipeline, sink_id, owner), state, committables)
+        return not_committed(
+            self.servers, self.config, self._writer_name(pipeline, sink_id, writer), state, committables
+        )
 
-    def _owner_name(self, pipeline: str, sink_id: str, owner: int) -> str:
-        return _check_letters(f"{self.transactional_id_prefix or pipeline}-{sink_id}-{owner}")
+    def _writer_name(self, pipeline: str, sink_id: str, writer: int) -> str:
+        return _check_letters(f"{self.transactional_id_prefix or pipeline}-{sink_id}-{writer}")
 
 
 def _name(value: Any, option: str, what: str) -> str:

@@ -60,8 +60,8 @@ def find_segment(committables: Sequence[Committable], name: SegmentName) -> Comm
             return one
     there = ", ".join(f"{one.name.epoch}/{one.name.index}" for one in committables) or "none"
     raise NotSkipped(
-        f"segment {name.epoch}/{name.index} is not waiting to be committed: it is out already, or was never prepared. "
-        f"Waiting are: {there}"
+        f"segment {name.epoch}/{name.index} is not waiting to be committed: it is committed already, or was never "
+        f"prepared. Waiting are: {there}"
     )
 
 
@@ -86,7 +86,7 @@ def staged_records(segment: Committable, staging: Staging, rows: Collection[int]
 def skip(
     committers: Mapping[int, KafkaCommitter],
     restored: Mapping[int, Sequence[Committable]],
-    owner: int,
+    writer: int,
     name: SegmentName,
     rows: Collection[int],
     save: Path,
@@ -94,15 +94,15 @@ def skip(
 ) -> int:
     """Commit all that waits up to the segment, and the segment without these rows, which are saved before.
 
-    It settles as a restore does, and commits epoch by epoch over all owners: after rescaling a key's older records may
-    lie with another one†. The marker then says that the segment is out, so that the checkpoint that holds it can still
-    be restored, and older ones can't.
+    It settles as a restore does, and commits epoch by epoch over all writers: after rescaling a key's older records may
+    lie with another one†. The marker then says that the segment is committed, so that the checkpoint that holds
+    it can still be restored, and older ones can't.
 
     Args:
-        committers: by owner: of the segment's, and of all that have older epochs waiting. Not opened yet; closed at the
-            end.
+        committers: by writer: of the segment's, and of all that have older epochs waiting. Not opened yet; closed at
+            the end.
         restored: what the checkpoint has of theirs.
-        owner: whose segment it is.
+        writer: whose segment it is.
 
     Returns:
         How many segments were committed.
@@ -116,10 +116,10 @@ def skip(
     """
     try:
         todo = {each: committer.open(restored.get(each, ())) for each, committer in committers.items()}
-        records = staged_records(find_segment(todo[owner], name), staging, rows)
+        records = staged_records(find_segment(todo[writer], name), staging, rows)
         save_records(save, records)
-        committers[owner].leave_out(name, rows)
-        upto = to_commit(todo, owner, name)
+        committers[writer].leave_out(name, rows)
+        upto = to_commit(todo, writer, name)
         for (epoch, each), segments in sorted(upto.items()):
             committers[each].commit(epoch, segments)
         return sum(map(len, upto.values()))
@@ -129,13 +129,13 @@ def skip(
 
 
 def to_commit(
-    waiting: Mapping[int, Sequence[Committable]], owner: int, name: SegmentName
+    waiting: Mapping[int, Sequence[Committable]], writer: int, name: SegmentName
 ) -> dict[tuple[int, int], list[Committable]]:
-    """By epoch and owner: what must be committed with an owner's segment, which is the last."""
+    """By epoch and writer: what must be committed with a writer's segment, which is the last."""
     found: dict[tuple[int, int], list[Committable]] = {}
     for each, committables in waiting.items():
         for one in committables:
-            if one.name.epoch < name.epoch or (each == owner and one.name <= name):
+            if one.name.epoch < name.epoch or (each == writer and one.name <= name):
                 found.setdefault((one.name.epoch, each), []).append(one)
     return found
 

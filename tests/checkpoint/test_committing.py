@@ -160,7 +160,7 @@ def test_what_is_not_known_to_be_committed_travels_with_every_later_checkpoint()
     assert log.snapshot() == {}
 
 
-def test_inherited_committables_travel_under_their_owner():
+def test_inherited_committables_travel_under_their_writer():
     log = CommitLog(0, {0: segments(4, "own"), 2: segments(4, "inherited")})
     log.add(6, segments(6, "new"))
     assert log.snapshot() == {0: [*segments(4, "own"), *segments(6, "new")], 2: segments(4, "inherited")}
@@ -326,7 +326,7 @@ class Sink:
         self.rescale = rescale
         self.output: list[Record] = []
         self.markers: dict[int, SegmentName] = {}
-        """What is committed outside: the owner's last segment out, set together with the output."""
+        """What is committed outside: the writer's last segment out, set together with the output."""
         self.next_id = 1
         self.completed: Checkpoint | None = None
         self.parallelism = self.rng.randint(1, 3)
@@ -341,12 +341,12 @@ class Sink:
         self.notices: list[list[int]] = [[] for _ in subtasks]
         self.releases: list[list[ReleaseEpoch | ReleaseNew]] = [[] for _ in subtasks]
         self.partly_out: dict[int, int] = {}
-        """Owner → segments of the order in progress that are out."""
+        """Writer → segments of the order in progress that are committed."""
         hosted: list[dict[int, list[Committable]]] = [{} for _ in subtasks]
-        for owner, committables in base.pending.items():
-            left = [c for c in committables if owner not in self.markers or c.name > self.markers[owner]]
+        for writer, committables in base.pending.items():
+            left = [c for c in committables if writer not in self.markers or c.name > self.markers[writer]]
             if left:
-                hosted[owner % self.parallelism][owner] = left
+                hosted[writer % self.parallelism][writer] = left
         self.logs = [CommitLog(own, restored) for own, restored in enumerate(hosted)]
         self.unopened = list(subtasks)
         self.commits = RestoredCommits({"out": subtasks})
@@ -385,9 +385,9 @@ class Sink:
         for log, buffer in zip(self.logs, self.buffers, strict=True):
             log.add(n, segments(n, *(buffer[i : i + 2] for i in range(0, len(buffer), 2))))
             buffer.clear()
-            for owner, committables in log.snapshot().items():
-                assert owner not in checkpoint.pending
-                checkpoint.pending[owner] = committables
+            for writer, committables in log.snapshot().items():
+                assert writer not in checkpoint.pending
+                checkpoint.pending[writer] = committables
         self.in_progress[n] = checkpoint
 
     def complete(self) -> None:
@@ -440,20 +440,20 @@ class Sink:
             self.send(self.commits.done("out", subtask, epoch))
 
     def commit(self) -> None:
-        """One segment, or the report that all are out: a crash may come in between."""
+        """One segment, or the report that all are committed: a crash may come in between."""
         subtask = self.subtask()
         log = self.logs[subtask]
         order = log.next_commit()
         if order is None:
             return
-        out = self.partly_out.get(order.owner, 0)
+        out = self.partly_out.get(order.writer, 0)
         if out < len(order.committables):
             committable = order.committables[out]
             self.output += committable.payload
-            self.markers[order.owner] = committable.name
-            self.partly_out[order.owner] = out + 1
+            self.markers[order.writer] = committable.name
+            self.partly_out[order.writer] = out + 1
             return
-        self.partly_out[order.owner] = 0
+        self.partly_out[order.writer] = 0
         restored = bool(log.restored_epochs())
         log.committed(order)
         if restored:
@@ -471,7 +471,7 @@ class Sink:
             assert numbers == list(range(len(numbers))), "lost or out of order"
 
     def come_to_rest(self) -> None:
-        """Then everything is out."""
+        """Then everything is committed."""
         while self.unopened:
             self.open_committers()
         self.in_progress = {}

@@ -175,7 +175,7 @@ def test_details_say_what_is_in_a_checkpoint(job: JobFolder) -> None:
     assert found.problems == ()
 
 
-def test_committables_are_counted_by_sink_and_owner(job: JobFolder) -> None:
+def test_committables_are_counted_by_sink_and_writer(job: JobFolder) -> None:
     ref = job.complete(5, job.segment(), job.segment(), source={"any": "position"})
     found = describe(uri(job, ref))
     assert found.pending == (Pending("out", 0, (SegmentName(5, 0), SegmentName(5, 1)), rows=20, size=200),)
@@ -195,7 +195,7 @@ def test_committables_that_lie_in_a_file_are_counted_only_when_it_is_read(job: J
     assert isinstance(brief, Summary)
     assert brief.uncommitted is None
     (found,) = describe(uri(job, ref)).pending
-    assert (found.owner, len(found.segments), found.rows, found.size) == (3, 300, None, None)
+    assert (found.writer, len(found.segments), found.rows, found.size) == (3, 300, None, None)
 
 
 def test_what_a_damaged_file_hides_is_told(job: JobFolder, folder: Path) -> None:

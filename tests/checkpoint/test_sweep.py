@@ -202,7 +202,7 @@ def test_void_checkpoints_stay_unless_they_are_to_go(job: JobFolder) -> None:
 
 
 def test_the_largest_id_is_never_forgotten(job: JobFolder) -> None:
-    """† Output under the void checkpoint's id may be out, and a committer may take the next one's for it."""
+    """† Output under the void checkpoint's id may be committed, and a committer may take the next one's for it."""
     _, void = give_up_newest(job)
     assert gone(job, void=True, stopped=True) == set()
     assert kept(job, void=True, stopped=True) == {void.path: Spared.LARGEST_ID}

@@ -116,7 +116,7 @@ def test_show_as_json_has_positions_beside_the_sources_own_state(job: JobFolder)
     assert source["state"] == OFFSETS
     assert source["positions"][0] == {"split": "flights[0]", "next": 4711, "end": None, "ended": False}
     (pending,) = found["pending"]
-    assert (pending["sink"], pending["owner"], pending["rows"], pending["size"]) == ("out", 0, 10, 100)
+    assert (pending["sink"], pending["writer"], pending["rows"], pending["size"]) == ("out", 0, 10, 100)
     assert pending["segments"] == [{"epoch": 2, "index": 0}]
 
 

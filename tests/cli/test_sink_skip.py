@@ -117,7 +117,7 @@ def test_a_job_ends_at_a_record_that_kafka_refuses_and_goes_on_without_it_once_i
     shown = json.loads(weir("sink", "show", str(place.script), "out", "--json").output)
     assert sum(one["rows"] for one in shown["segments"]) == 100 - len(out)
     assert shown["segments"][0]["segment"] in arguments
-    assert shown["segments"][0]["owner"] == 0
+    assert shown["segments"][0]["writer"] == 0
     planned = weir(*arguments[:-1])
     assert planned.exit_code == 0, planned.output
     assert "would save these records" in planned.output
@@ -129,7 +129,7 @@ def test_a_job_ends_at_a_record_that_kafka_refuses_and_goes_on_without_it_once_i
     assert done.exit_code == 0, done.output
     [line] = saved.read_text().splitlines()
     assert json.loads(base64.b64decode(json.loads(line)["value"])) == large
-    assert weir(*arguments).exit_code == 1  # it is out
+    assert weir(*arguments).exit_code == 1  # it is committed
 
     with running(find_pipeline(str(place.script)), spark) as handle:
         handle.wait(WAIT)
@@ -141,7 +141,7 @@ def test_a_job_ends_at_a_record_that_kafka_refuses_and_goes_on_without_it_once_i
     [
         (("show", "shown"), 1, "no sink 'shown' that stages output for Kafka; there is: out"),
         (("show", "out"), 1, "has no checkpoint"),
-        (("skip", "out", "--owner", "0", "--segment", "1.0", "--row", "1", "--save", "x"), 2, "no segment such as"),
+        (("skip", "out", "--writer", "0", "--segment", "1.0", "--row", "1", "--save", "x"), 2, "no segment such as"),
     ],
 )
 def test_what_cannot_be_skipped_is_refused(place: Place, arguments: tuple[str, ...], status: int, message: str) -> None:

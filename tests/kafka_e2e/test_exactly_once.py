@@ -203,7 +203,7 @@ def _lose_marker(stage: Stage, subtask: int) -> None:
 
 
 def _fail_in_a_commit(stage: Stage, spark: Any) -> tuple[set[int], set[int]]:
-    """Leaves a complete checkpoint that is not wholly committed; the ids that it holds, and those that are out."""
+    """Leaves a complete checkpoint that is not wholly committed; the ids that it holds, and those committed."""
     with failpoints.crash("committer.mid_produce", nth=2), pytest.raises(JobFailed):
         stage.pipeline(parallelism=1, restart=NO_RESTART).run(spark=spark, timeout=90)
     storage = storage_of(stage)
@@ -235,7 +235,7 @@ def test_with_skip_what_the_checkpoint_holds_is_left_out_and_nothing_else(stage:
     assert findings == Findings(lost=len(held - out))
 
 
-# -- restores that don't fit what is out -----------------------------------------------------------------------------
+# -- restores that don't fit what is committed --------------------------------------------------------------------
 
 
 def _ids_before_checkpoint(stage: Stage, index: int) -> set[int]:

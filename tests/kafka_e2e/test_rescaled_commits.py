@@ -1,5 +1,5 @@
 """Crashes around the commit, and another parallelism at the next start: what is left to commit lies with other subtasks
-than those that have prepared it, and goes out under its old owners' names, in the old order.
+than those that have prepared it, and is committed under its old writers' names, in the old order.
 """
 
 from __future__ import annotations

@@ -191,27 +191,27 @@ def test_a_source_that_was_not_in_the_checkpoint_has_no_positions() -> None:
 
 
 @given(parallelisms, parallelisms)
-def test_every_sink_owner_has_one_host_which_is_itself_as_long_as_there_is_such_a_subtask(old: int, new: int) -> None:
-    pending = [[Committable(SegmentName(1, 0), f"p{owner}")] for owner in range(old)]
+def test_every_sink_writer_has_one_host_which_is_itself_as_long_as_there_is_such_a_subtask(old: int, new: int) -> None:
+    pending = [[Committable(SegmentName(1, 0), f"p{writer}")] for writer in range(old)]
     checkpoint = metadata(*(sink_snapshot(SinkState({i: pending[i]}, {i: f"c{i}"})) for i in range(old)))
     hosted = [mine.sinks["out"] for mine in restored(checkpoint, plan(new), 2)]
     for expected, parts in (
         (dict(enumerate(pending)), [each.pending for each in hosted]),
-        ({owner: f"c{owner}" for owner in range(old)}, [each.committers for each in hosted]),
+        ({writer: f"c{writer}" for writer in range(old)}, [each.committers for each in hosted]),
     ):
-        rows = [(index, owner, what) for index, part in enumerate(parts) for owner, what in part.items()]
-        assert sorted(owner for _, owner, _ in rows) == list(range(old))
-        for index, owner, what in rows:
-            assert index == (owner if owner < new else owner % new)
-            assert what == expected[owner]
+        rows = [(index, writer, what) for index, part in enumerate(parts) for writer, what in part.items()]
+        assert sorted(writer for _, writer, _ in rows) == list(range(old))
+        for index, writer, what in rows:
+            assert index == (writer if writer < new else writer % new)
+            assert what == expected[writer]
 
 
 def sink_snapshot(state: SinkState) -> dict[str, OperatorSnapshot]:
     return {"out": OperatorSnapshot({"sink": state.to_wire()})}
 
 
-def test_an_owner_that_lay_with_another_subtask_goes_back_to_its_own() -> None:
-    """3 → 2 → 3: what subtask 0 hosted of owner 2 comes to subtask 2 again."""
+def test_a_writer_that_lay_with_another_subtask_goes_back_to_its_own() -> None:
+    """3 → 2 → 3: what subtask 0 hosted of writer 2 comes to subtask 2 again."""
     a, c = [Committable(SegmentName(1, 0), "a")], [Committable(SegmentName(1, 0), "c")]
     checkpoint = metadata(sink_snapshot(SinkState({0: a, 2: c})), sink_snapshot(SinkState()))
     hosted = [mine.sinks["out"].pending for mine in restored(checkpoint, plan(3), 2)]

@@ -63,47 +63,47 @@ class Store:
     """What committers of one sink share."""
 
     committed: list[tuple[int, int, list[Any]]] = field(default_factory=list)
-    """(owner, checkpoint id, payloads), in order."""
+    """(writer, checkpoint id, payloads), in order."""
     opened: dict[int, list[SegmentName]] = field(default_factory=dict)
     closed: list[int] = field(default_factory=list)
     gate: threading.Semaphore | None = None
     """If given, each commit takes a permit first."""
     highest: dict[int, int] = field(default_factory=dict)
-    """The largest checkpoint that a committer knows of, by owner."""
+    """The largest checkpoint that a committer knows of, by writer."""
     still_pending: Callable[[Sequence[Committable]], Sequence[Committable]] = lambda restored: restored
     refresh_interval: float | None = None
     refreshed: queue.SimpleQueue[int] = field(default_factory=queue.SimpleQueue)
-    """Owners."""
+    """Writers."""
 
 
 class StoreCommitter(Committer):
-    def __init__(self, store: Store, owner: int) -> None:
-        self.store, self.owner = store, owner
+    def __init__(self, store: Store, writer: int) -> None:
+        self.store, self.writer = store, writer
 
     def open(self, restored: Sequence[Committable]) -> Sequence[Committable]:
-        self.store.opened[self.owner] = [one.name for one in restored]
+        self.store.opened[self.writer] = [one.name for one in restored]
         return self.store.still_pending(restored)
 
     def commit(self, checkpoint_id: int, committables: Sequence[Committable]) -> None:
         if self.store.gate is not None:
             assert self.store.gate.acquire(timeout=WAIT)
-        self.store.committed.append((self.owner, checkpoint_id, [one.payload for one in committables]))
+        self.store.committed.append((self.writer, checkpoint_id, [one.payload for one in committables]))
 
     @property
     def refresh_interval(self) -> float | None:
         return self.store.refresh_interval
 
     def refresh(self) -> None:
-        self.store.refreshed.put(self.owner)
+        self.store.refreshed.put(self.writer)
 
     def highest_checkpoint(self) -> int:
-        return self.store.highest.get(self.owner, 0)
+        return self.store.highest.get(self.writer, 0)
 
     def snapshot(self) -> Any:
         return {"committed": len(self.store.committed)}
 
     def close(self) -> None:
-        self.store.closed.append(self.owner)
+        self.store.closed.append(self.writer)
 
 
 class Subtask:
@@ -131,7 +131,7 @@ class Subtask:
             "out",
             own,
             self.writer,
-            make_committer or (lambda owner: StoreCommitter(self.store, owner)),
+            make_committer or (lambda writer: StoreCommitter(self.store, writer)),
             SinkState(pending or {}, states or {}),
             self.context,
             self.mailbox,
@@ -379,7 +379,7 @@ def test_the_task_thread_is_woken_by_each_commit(subtask: Any, monkeypatch: pyte
 
 
 def test_restored_epochs_go_out_one_after_the_other_as_they_are_released_and_before_anything_new(subtask: Any) -> None:
-    """† After rescaling, a key's older records may lie with another owner than its newer ones."""
+    """† After rescaling, a key's older records may lie with another writer than its newer ones."""
     pending = {0: [segment(3, "a"), segment(5, "b")], 4: [segment(3, "c")]}
     one = subtask(pending=pending)
     opened = one.start(release_new=False)
@@ -406,7 +406,7 @@ def test_an_epoch_of_which_nothing_was_restored_here_is_reported_at_once(subtask
     assert one.store.committed == []
 
 
-def test_every_owner_with_something_restored_has_a_committer(subtask: Any) -> None:
+def test_every_writer_with_something_restored_has_a_committer(subtask: Any) -> None:
     one = subtask(own=1, pending={5: [segment(2, "x")]}, states={9: "state"})
     one.start(release_new=False)
     assert one.store.opened == {1: [], 5: [SegmentName(2, 0)], 9: []}
@@ -444,7 +444,7 @@ def test_the_largest_checkpoint_that_any_committer_knows_is_told(subtask: Any) -
 
 
 def test_a_sink_without_committers_reports_its_checkpoints_as_committed(subtask: Any) -> None:
-    one = subtask(make_committer=lambda owner: None, writer=ListWriter())
+    one = subtask(make_committer=lambda writer: None, writer=ListWriter())
     one.start()
     one.driver.snapshot(1)
     one.driver.complete(1)
@@ -458,7 +458,7 @@ def failure(one: Subtask) -> BaseException:
 
 
 def test_committables_that_no_committer_takes_are_an_error(subtask: Any) -> None:
-    one = subtask(make_committer=lambda owner: None)
+    one = subtask(make_committer=lambda writer: None)
     one.start()
     one.write("x")
     one.driver.snapshot(1)
@@ -524,7 +524,7 @@ def test_closing_before_the_start_closes_the_writer() -> None:
 
 
 def test_a_committer_without_commits_is_refreshed_and_one_that_commits_is_not(subtask: Any) -> None:
-    """† After rescaling a subtask hosts owners that never commit again, and idle sinks complete no checkpoints."""
+    """† After rescaling a subtask hosts writers that never commit again, and idle sinks complete no checkpoints."""
     one = subtask(store=Store(refresh_interval=100.0), states={1: {"committed": 7}})
     one.start()
     one.clock.advance(99.0)
@@ -556,7 +556,7 @@ def test_a_refresh_that_fails_fails_the_subtask(subtask: Any) -> None:
             raise OSError("no broker")
 
     store = Store(refresh_interval=100.0)
-    one = subtask(store=store, make_committer=lambda owner: Failing(store, owner))
+    one = subtask(store=store, make_committer=lambda writer: Failing(store, writer))
     one.start()
     one.clock.advance(100.0)
     one.driver.release_new()

@@ -46,7 +46,7 @@ _CASES: dict[str, tuple[Callable[[], Graph], dict[str, Any]]] = {
         lambda: chain(KEYED, FORWARD),
         {"slow": ("report",), "storage_failures": 0.1, "crash_moments": ("commit",)},
     ),
-    "a key's older epochs go out first after rescaling": (
+    "a key's older epochs are committed first after rescaling": (
         lambda: chain(KEYED, FORWARD, records=20),
         {"slow": ("commit sink-0",), "keep_parallelism": 0.0, "crash_moments": ("complete",)},
     ),
@@ -130,7 +130,7 @@ class _Owner:
         pending: Sequence[int] = (),
         rewind: bool = False,
     ) -> SimulatedCommitter:
-        """Restore `checkpoint`, in which the epochs `pending` are not known to be out, and commit what is left."""
+        """Restore `checkpoint`, in which the epochs `pending` aren't known to be committed, and commit what is left."""
         rng = Simulation(0).rng
         committer = SimulatedCommitter(self.output, _rows, "sink", 0, lineage, checkpoint, recorded, rng)
         for _ in committer.open([_segment(n) for n in pending], rewind):

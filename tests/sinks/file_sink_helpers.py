@@ -21,7 +21,7 @@ from kafka_sink_helpers import FolderStaging, NoMetrics
 from checkpoint import failpoints
 from checkpoint.codec import decode, encode
 from checkpoint.committables import Committable, SegmentName
-from sinks import CommitterContext, FileSink, Lineage, OwnerRestore, SinkBatch, WriterContext
+from sinks import CommitterContext, FileSink, Lineage, SinkBatch, WriterContext, WriterRestore
 from sinks.files.writer import FileWriter
 from sinks.sink import Committer
 
@@ -53,12 +53,12 @@ class FileJob:
         ctx = WriterContext(self.pipeline, SINK, subtask, 2, FolderStaging(self.staging), NoMetrics())
         return FileWriter(self.sink()._parts, ctx, clock) if clock else FileWriter(self.sink()._parts, ctx)
 
-    def committer(self, owner: int = 0) -> Committer:
+    def committer(self, writer: int = 0) -> Committer:
         return self.sink().create_committer(
             CommitterContext(
                 self.pipeline,
                 SINK,
-                owner,
+                writer,
                 self.lineage,
                 self.restored_checkpoint,
                 self.restored_state,
@@ -71,8 +71,8 @@ class FileJob:
             )
         )
 
-    def opened(self, restored: Sequence[Committable] = (), owner: int = 0) -> Committer:
-        committer = self.committer(owner)
+    def opened(self, restored: Sequence[Committable] = (), writer: int = 0) -> Committer:
+        committer = self.committer(writer)
         committer.open(restored)
         return committer
 
@@ -88,8 +88,8 @@ class FileJob:
             }
         )
 
-    def owner_restore(self, pending: Sequence[Committable] = ()) -> OwnerRestore:
-        return OwnerRestore(
+    def writer_restore(self, pending: Sequence[Committable] = ()) -> WriterRestore:
+        return WriterRestore(
             self.pipeline,
             SINK,
             0,

@@ -109,11 +109,11 @@ class Job:
         writer.close()
         return name(epoch, prepared)
 
-    def committer(self, owner: int = 0) -> KafkaCommitter:
+    def committer(self, writer: int = 0) -> KafkaCommitter:
         ctx = CommitterContext(
             pipeline=self.pipeline,
             sink_id=SINK,
-            owner=owner,
+            writer=writer,
             lineage=self.lineage,
             restored_checkpoint=self.restored_checkpoint,
             restored_state=self.restored_state,

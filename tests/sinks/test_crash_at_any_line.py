@@ -1,5 +1,5 @@
-"""A process that is killed at any line on the way of a record, from the writer until it is out, and replaced by another
-one, of the same or of another parallelism: everything is out once, in order.
+"""A process that is killed at any line on the way of a record, from the writer until it is committed, and replaced by
+another one, of the same or of another parallelism: everything is committed once, in order.
 
 Which lines are tried is chosen at random (WEIR_STRESS_SEED repeats a choice); `make stress` tries each one.
 """

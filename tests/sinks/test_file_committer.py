@@ -148,11 +148,11 @@ def test_the_marker_does_not_go_back_while_restored_epochs_go_out(job: FileJob) 
     assert rewound.restore(3, recorded, rewind=False).committer().open(pending) == pending[2:]
 
 
-def test_owners_do_not_see_each_other(job: FileJob) -> None:
-    zero, one = job.opened(owner=0), job.opened(owner=1)
+def test_writers_do_not_see_each_other(job: FileJob) -> None:
+    zero, one = job.opened(writer=0), job.opened(writer=1)
     one.commit(1, job.epoch(1, records(0, 2), subtask=1))
     zero.commit(1, job.epoch(1, records(2, 4), subtask=0))
-    job.opened(owner=10).commit(1, job.epoch(1, records(4, 6), subtask=10))
+    job.opened(writer=10).commit(1, job.epoch(1, records(4, 6), subtask=10))
     assert ids(job.target) == [0, 1, 2, 3, 4, 5]
     assert len(list((job.target / FOLDER).iterdir())) == 3
 
@@ -253,7 +253,7 @@ def test_output_that_is_ahead_of_the_checkpoint_is_refused_before_and_at_the_sta
     state = committer.snapshot()
     committer.commit(2, job.epoch(2, records(2, 4)))
     behind = job.restore(1, state)
-    for attempt in (behind.opened, lambda: behind.sink().check_restore(behind.owner_restore())):
+    for attempt in (behind.opened, lambda: behind.sink().check_restore(behind.writer_restore())):
         with pytest.raises(
             OutputAhead, match=r"checkpoint 1 is being restored.*checkpoint 2 of lineage L1.*rewind=True"
         ):
@@ -277,9 +277,9 @@ def test_a_rewind_writes_again_beside_what_was_ahead(job: FileJob) -> None:
     committer.commit(1, pending)
     committer.commit(2, job.epoch(2, records(2, 4)))
     rewound = job.restore(1, state, lineage=Lineage("L2", ("L1", 1)), rewind=True)
-    rewound.sink().check_restore(rewound.owner_restore(pending))
+    rewound.sink().check_restore(rewound.writer_restore(pending))
     again = rewound.committer()
-    assert again.open(pending) == []  # the old marker says that they are out
+    assert again.open(pending) == []  # the old marker says that they are committed
     assert again.highest_checkpoint() == 2
     again.commit(3, rewound.epoch(3, records(2, 4)))
     assert ids(job.target) == [0, 1, 2, 2, 3, 3]

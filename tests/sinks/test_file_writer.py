@@ -35,7 +35,7 @@ def job(tmp_path: Path) -> FileJob:
 
 def test_an_epoch_becomes_one_file_a_subtask_that_is_there_once_it_is_committed(job: FileJob) -> None:
     epoch = job.epoch(3, [{"id": 1}, {"id": 2}], subtask=1)
-    committer = job.opened(owner=1)
+    committer = job.opened(writer=1)
     assert visible(job.target) == []
     committer.commit(3, epoch)
     (path,) = visible(job.target)

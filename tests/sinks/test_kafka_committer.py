@@ -263,7 +263,7 @@ def test_output_ahead_stops_and_a_rewind_settles_by_the_old_marker(kafka: KafkaB
     state = run(job, {1: records(0, 5)})
     second, third = job.write(2, records(5, 5)), job.write(3, records(10, 5))
     job.restore(2, state, second)
-    # Not known to be out when checkpoint 3 was taken, the second epoch lies in it as well.
+    # Not known to be committed when checkpoint 3 was taken, the second epoch lies in it as well.
     job.restore(3, state, [*second, *third])
     with pytest.raises(OutputAhead, match=r"checkpoint 2 is being restored.*checkpoint 3 of lineage L1"):
         job.restore(2, state, second)
@@ -295,7 +295,7 @@ def test_ids_given_out_before_a_rewind_are_known_from_the_marker(make_job: JobMa
     committer.close()
 
 
-def test_a_rewound_owner_whose_epoch_was_not_out_commits_it(kafka: KafkaBroker, make_job: JobMaker) -> None:
+def test_a_rewound_writer_whose_epoch_was_not_committed_commits_it(kafka: KafkaBroker, make_job: JobMaker) -> None:
     job = make_job()
     state = run(job, {5: records(0, 5)})
     sixth = job.write(6, records(5, 5))
@@ -361,7 +361,7 @@ def test_a_marker_deleted_under_a_running_sink_is_written_again(kafka: KafkaBrok
 # -- rivals --------------------------------------------------------------------------------------------------
 
 
-def test_an_owner_that_was_fenced_stops_at_once(kafka: KafkaBroker, make_job: JobMaker) -> None:
+def test_a_committer_that_was_fenced_stops_at_once(kafka: KafkaBroker, make_job: JobMaker) -> None:
     job = make_job()
     owned = True
 
@@ -384,7 +384,7 @@ def test_an_owner_that_was_fenced_stops_at_once(kafka: KafkaBroker, make_job: Jo
     assert output(kafka, job) == list(range(10))
 
 
-def test_an_owner_is_checked_before_it_fences_others_and_before_it_commits(
+def test_the_ownership_is_checked_before_it_fences_others_and_before_it_commits(
     kafka: KafkaBroker, make_job: JobMaker
 ) -> None:
     job = make_job()
@@ -454,7 +454,7 @@ def test_of_two_running_jobs_with_one_prefix_and_sink_id_one_ends_and_the_other_
     assert output(kafka, mine) == list(range(15))
 
 
-def test_an_owner_fenced_by_a_stalled_older_one_goes_on(kafka: KafkaBroker, make_job: JobMaker) -> None:
+def test_a_committer_fenced_by_a_stalled_older_one_goes_on(kafka: KafkaBroker, make_job: JobMaker) -> None:
     job = make_job()
     committer = job.committer()
     committer.open([])
@@ -579,7 +579,7 @@ def test_trouble_that_lasts_ends_in_an_error_that_says_what_to_do(
     job.options = {**job.options, "outage_timeout": 0.5}
     monkeypatch.setattr("sinks.kafka.transactions.STEP_TIMEOUT", 0.3)
     job.servers = "127.0.0.1:1"
-    with pytest.raises(CommitFailed, match=r"take over the output of owner 0.*tried for 0\.5 s.*127\.0\.0\.1:1"):
+    with pytest.raises(CommitFailed, match=r"take over the output of writer 0.*tried for 0\.5 s.*127\.0\.0\.1:1"):
         job.committer().open([])
 
 

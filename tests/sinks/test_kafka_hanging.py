@@ -81,7 +81,7 @@ def first_epoch(job: Job) -> Any:
 
 
 def commit_and_crash(broker: KafkaBroker, job: Job, marker: Marker, epoch: list[Committable]) -> None:
-    """As the committer does, but for looking whether it is out."""
+    """As the committer does, but for looking whether it is committed."""
     group = MarkerGroup(job.servers, {}, job.group, job.topic)
     producer = TransactionalProducer(job.servers, {}, job.group, "out", 1 << 20)
     producer.init()

@@ -128,6 +128,6 @@ def test_a_refresh_without_brokers_ends_like_a_commit(make_job: JobMaker, monkey
         raise KafkaException(KafkaError(KafkaError._TRANSPORT))
 
     monkeypatch.setattr(TransactionalProducer, "transact", refused)
-    with pytest.raises(CommitFailed, match=r"could not refresh the marker of owner 0: .*Check that the brokers"):
+    with pytest.raises(CommitFailed, match=r"could not refresh the marker of writer 0: .*Check that the brokers"):
         committer.refresh()
     committer.close()

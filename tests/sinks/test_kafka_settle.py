@@ -1,4 +1,4 @@
-"""What is out at a restore, decided from markers: every rule of lineages, without a broker."""
+"""What is committed at a restore, decided from markers: every rule of lineages, without a broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sinks import Lineage, SegmentName
 from sinks.kafka.errors import EarlierOutput, ForeignMarker, MarkerLost, OutputAhead
 from sinks.kafka.marker import Marker
-from sinks.kafka.settle import Situation, settle
+from sinks.kafka.recovery import WriterRecovery, recover
 
 L1, L2, L3 = Lineage("L1"), Lineage("L2", ("L1", 6)), Lineage("L3", ("L1", 6))
 
@@ -25,45 +25,45 @@ def marker(lineage: Lineage, checkpoint: int, last: SegmentName | None = None) -
     return Marker(lineage, checkpoint, last)
 
 
-FRESH = Situation("group", L1, 0, None, None, [], rewind=False, ignore_earlier_output=False, on_marker_lost="fail")
+FRESH = WriterRecovery("group", L1, 0, None, None, [], rewind=False, ignore_earlier_output=False, on_marker_lost="fail")
 RESTORE_6 = replace(FRESH, checkpoint=6, recorded=marker(L1, 5, seg(5)), restored=[seg(6, 0), seg(6, 1)])
 
 
 def test_a_first_start_writes_a_marker_that_says_nothing_is_out() -> None:
-    assert settle(FRESH).marker == marker(L1, 0)
+    assert recover(FRESH).marker == marker(L1, 0)
 
 
 def test_a_restart_before_the_first_checkpoint_keeps_its_marker() -> None:
-    assert settle(replace(FRESH, found=marker(L1, 0))).marker == marker(L1, 0)
+    assert recover(replace(FRESH, found=marker(L1, 0))).marker == marker(L1, 0)
 
 
 def test_a_start_without_restore_is_refused_where_output_is_committed() -> None:
     with pytest.raises(EarlierOutput, match=r"checkpoint 9 of lineage L0.*restore=\"none\""):
-        settle(replace(FRESH, found=marker(Lineage("L0"), 9, seg(9))))
+        recover(replace(FRESH, found=marker(Lineage("L0"), 9, seg(9))))
 
 
 def test_restore_none_accepts_earlier_output_and_begins_anew() -> None:
     found = marker(Lineage("L0"), 9, seg(9))
-    assert settle(replace(FRESH, found=found, ignore_earlier_output=True)).marker == marker(L1, 0)
+    assert recover(replace(FRESH, found=found, ignore_earlier_output=True)).marker == marker(L1, 0)
 
 
 def test_the_marker_of_a_start_that_committed_nothing_is_no_earlier_output() -> None:
-    assert settle(replace(FRESH, found=marker(Lineage("L0"), 0))).marker == marker(L1, 0)
+    assert recover(replace(FRESH, found=marker(Lineage("L0"), 0))).marker == marker(L1, 0)
 
 
 def test_segments_up_to_the_markers_name_are_out_and_the_rest_is_pending() -> None:
-    assert settle(replace(RESTORE_6, found=marker(L1, 6, seg(6, 0)))).marker.last == seg(6, 0)
-    assert settle(replace(RESTORE_6, found=marker(L1, 5, seg(5)))).marker.last == seg(5)
+    assert recover(replace(RESTORE_6, found=marker(L1, 6, seg(6, 0)))).marker.last == seg(6, 0)
+    assert recover(replace(RESTORE_6, found=marker(L1, 5, seg(5)))).marker.last == seg(5)
 
 
 def test_output_ahead_of_the_checkpoint_stops_with_what_to_do() -> None:
     with pytest.raises(OutputAhead, match=r"checkpoint 6 is being restored.*checkpoint 7 of lineage L1.*rewind=True"):
-        settle(replace(RESTORE_6, found=marker(L1, 7, seg(7))))
+        recover(replace(RESTORE_6, found=marker(L1, 7, seg(7))))
 
 
 def test_a_rewind_settles_by_the_old_marker_and_begins_a_lineage_that_names_its_parent() -> None:
     s = replace(RESTORE_6, lineage=L2, rewind=True)
-    ahead, behind = settle(replace(s, found=marker(L1, 7, seg(7)))), settle(replace(s, found=marker(L1, 5, seg(5))))
+    ahead, behind = recover(replace(s, found=marker(L1, 7, seg(7)))), recover(replace(s, found=marker(L1, 5, seg(5))))
     assert (ahead.marker.lineage, ahead.marker.checkpoint) == (L2, 6)
     assert ahead.marker.last is not None
     assert ahead.marker.last >= seg(6, 1)
@@ -71,38 +71,38 @@ def test_a_rewind_settles_by_the_old_marker_and_begins_a_lineage_that_names_its_
 
 
 def test_a_rewound_lineage_does_not_count_ids_given_out_again_as_out() -> None:
-    again = settle(replace(RESTORE_6, lineage=L2, rewind=True, found=marker(L1, 7, seg(7, 3)))).marker.last
+    again = recover(replace(RESTORE_6, lineage=L2, rewind=True, found=marker(L1, 7, seg(7, 3)))).marker.last
     assert again is not None
     assert again < seg(7, 0)
 
 
 def test_a_rewind_that_crashed_before_its_first_checkpoint_can_be_repeated() -> None:
     begun = marker(L2, 6, seg(6, 0))
-    assert settle(replace(RESTORE_6, lineage=L2, rewind=True, found=begun)).marker == begun
-    assert settle(replace(RESTORE_6, lineage=L3, rewind=True, found=begun)).marker == marker(L3, 6, seg(6, 0))
+    assert recover(replace(RESTORE_6, lineage=L2, rewind=True, found=begun)).marker == begun
+    assert recover(replace(RESTORE_6, lineage=L3, rewind=True, found=begun)).marker == marker(L3, 6, seg(6, 0))
 
 
 def test_a_restore_of_the_parent_goes_on_with_its_child() -> None:
     begun = marker(L2, 6, seg(6, 0))
-    assert settle(replace(RESTORE_6, found=begun)).marker == begun
+    assert recover(replace(RESTORE_6, found=begun)).marker == begun
 
 
 def test_a_child_that_went_on_is_ahead_of_its_parent() -> None:
     for lineage in (L1, L3):
         with pytest.raises(OutputAhead, match="checkpoint 8 of lineage L2"):
-            settle(replace(RESTORE_6, lineage=lineage, found=marker(L2, 8, seg(8))))
+            recover(replace(RESTORE_6, lineage=lineage, found=marker(L2, 8, seg(8))))
 
 
 def test_a_child_of_another_checkpoint_counts_as_marker_lost() -> None:
     with pytest.raises(MarkerLost, match="lineage L2"):
-        settle(replace(RESTORE_6, checkpoint=7, restored=[seg(7)], found=marker(L2, 6, seg(6))))
+        recover(replace(RESTORE_6, checkpoint=7, restored=[seg(7)], found=marker(L2, 6, seg(6))))
 
 
-def test_an_owner_that_went_on_with_the_child_keeps_to_it() -> None:
+def test_a_writer_that_went_on_with_the_child_keeps_to_it() -> None:
     later = replace(RESTORE_6, checkpoint=9, recorded=marker(L2, 6, seg(6, 0)), restored=[seg(9)])
-    assert settle(replace(later, found=marker(L2, 9, seg(9)))).marker == marker(L2, 9, seg(9))
+    assert recover(replace(later, found=marker(L2, 9, seg(9)))).marker == marker(L2, 9, seg(9))
     with pytest.raises(MarkerLost):
-        settle(replace(later, found=marker(L1, 9, seg(9))))
+        recover(replace(later, found=marker(L1, 9, seg(9))))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_an_owner_that_went_on_with_the_child_keeps_to_it() -> None:
 )
 def test_a_run_that_took_the_names_over_meanwhile_counts_as_marker_lost_and_is_told(found: Marker, told: str) -> None:
     with pytest.raises(MarkerLost) as caught:
-        settle(replace(RESTORE_6, found=found))
+        recover(replace(RESTORE_6, found=found))
     message = str(caught.value)
     whose = (
         r"is another run's: checkpoint 6 records checkpoint 5 of lineage L1.*the group says checkpoint \d of lineage L9"
@@ -133,26 +133,26 @@ def test_a_run_that_took_the_names_over_meanwhile_counts_as_marker_lost_and_is_t
 @pytest.mark.parametrize(("policy", "last"), [("replay", seg(5)), ("skip", seg(6, 1))])
 def test_a_marker_that_is_gone_is_an_error_with_a_choice(policy: str, last: SegmentName) -> None:
     with pytest.raises(MarkerLost, match=r"offsets.retention.minutes.*2 segment.*\"replay\".*\"skip\""):
-        settle(RESTORE_6)
+        recover(RESTORE_6)
     chosen = replace(RESTORE_6, on_marker_lost=policy)  # type: ignore[arg-type]
-    assert settle(chosen).marker == marker(L1, 6, last)
+    assert recover(chosen).marker == marker(L1, 6, last)
 
 
 def test_a_marker_that_expired_before_anything_but_the_first_was_recorded_is_lost_too() -> None:
     with pytest.raises(MarkerLost):
-        settle(replace(FRESH, checkpoint=1, recorded=marker(L1, 0), restored=[seg(1)]))
+        recover(replace(FRESH, checkpoint=1, recorded=marker(L1, 0), restored=[seg(1)]))
 
 
 def test_a_marker_older_than_the_one_recorded_is_lost() -> None:
     with pytest.raises(MarkerLost, match=r"went back\. Somebody has reset.* 2 segment.*\"replay\".*\"skip\""):
-        settle(replace(RESTORE_6, found=marker(L1, 4, seg(4))))
+        recover(replace(RESTORE_6, found=marker(L1, 4, seg(4))))
 
 
 def test_a_subtask_id_that_is_new_to_the_lineage_starts_a_marker() -> None:
     new = replace(FRESH, checkpoint=20)
-    assert settle(new).marker == marker(L1, 20)
+    assert recover(new).marker == marker(L1, 20)
     left_by_an_older_run = marker(Lineage("L0"), 9, seg(9))
-    assert settle(replace(new, found=left_by_an_older_run)).marker == marker(L1, 20)
+    assert recover(replace(new, found=left_by_an_older_run)).marker == marker(L1, 20)
 
 
 # -- forks and starts that don't claim ------------------------------------------------------------------------------
@@ -164,24 +164,24 @@ DROP = replace(RESTORE_6, lineage=L2, restored=[])
 
 
 def test_a_fork_begins_with_a_marker_that_names_its_parent() -> None:
-    assert settle(FORK).marker == marker(L2, 6)
+    assert recover(FORK).marker == marker(L2, 6)
 
 
 def test_a_fork_that_crashed_before_its_first_checkpoint_begins_again() -> None:
     begun = marker(L2, 6)
-    assert settle(replace(FORK, found=begun)).marker == begun
+    assert recover(replace(FORK, found=begun)).marker == begun
     # Another driver has made up another name for it.
-    assert settle(replace(FORK, lineage=L3, found=begun)).marker == marker(L3, 6)
+    assert recover(replace(FORK, lineage=L3, found=begun)).marker == marker(L3, 6)
 
 
 def test_a_fork_that_went_on_is_ahead_of_the_savepoint_it_started_from() -> None:
     for lineage in (L2, L3):
         with pytest.raises(OutputAhead, match=r"checkpoint 6 is being restored.*checkpoint 9 of lineage L2"):
-            settle(replace(FORK, lineage=lineage, found=marker(L2, 9, seg(9))))
+            recover(replace(FORK, lineage=lineage, found=marker(L2, 9, seg(9))))
 
 
 def test_a_fork_that_is_rewound_begins_anew_and_counts_nothing_of_its_first_run_as_out() -> None:
-    again = settle(replace(FORK, lineage=L3, rewind=True, found=marker(L2, 9, seg(9, 2)))).marker
+    again = recover(replace(FORK, lineage=L3, rewind=True, found=marker(L2, 9, seg(9, 2)))).marker
     assert (again.lineage, again.checkpoint) == (L3, 6)
     assert again.last is not None
     assert again.last < seg(7, 0)
@@ -191,7 +191,7 @@ def test_a_fork_that_is_rewound_begins_anew_and_counts_nothing_of_its_first_run_
 @pytest.mark.parametrize("found", [marker(L1, 0), marker(L1, 5, seg(5)), marker(L1, 9, seg(9))])
 def test_a_fork_never_takes_over_the_names_of_its_original(found: Marker, rewind: bool) -> None:
     with pytest.raises(ForeignMarker, match=r"'group' belongs to the pipeline that this one is a fork of.*_prefix"):
-        settle(replace(FORK, rewind=rewind, found=found))
+        recover(replace(FORK, rewind=rewind, found=found))
 
 
 @pytest.mark.parametrize(
@@ -200,65 +200,65 @@ def test_a_fork_never_takes_over_the_names_of_its_original(found: Marker, rewind
 def test_a_fork_refuses_names_with_output_that_does_not_come_from_its_savepoint(lineage: Lineage) -> None:
     found = marker(lineage, 8, seg(8))
     with pytest.raises(EarlierOutput, match=r"from checkpoint 6 of lineage L1.*checkpoint 8 of lineage.*rewind=True"):
-        settle(replace(FORK, found=found))
-    assert settle(replace(FORK, found=found, rewind=True)).marker == marker(L2, 6)
-    assert settle(replace(FORK, found=marker(lineage, lineage.parent[1] if lineage.parent else 0))).marker == marker(
+        recover(replace(FORK, found=found))
+    assert recover(replace(FORK, found=found, rewind=True)).marker == marker(L2, 6)
+    assert recover(replace(FORK, found=marker(lineage, lineage.parent[1] if lineage.parent else 0))).marker == marker(
         L2, 6
     )
 
 
 def test_a_fork_of_a_fork_is_told_from_both() -> None:
     fork = replace(FRESH, lineage=Lineage("L4", ("L2", 9)), checkpoint=9, fork=True)
-    assert settle(fork).marker == marker(Lineage("L4", ("L2", 9)), 9)
+    assert recover(fork).marker == marker(Lineage("L4", ("L2", 9)), 9)
     with pytest.raises(ForeignMarker):
-        settle(replace(fork, found=marker(L2, 9, seg(9))))
+        recover(replace(fork, found=marker(L2, 9, seg(9))))
     with pytest.raises(EarlierOutput):
-        settle(replace(fork, found=marker(L1, 9, seg(9))))
+        recover(replace(fork, found=marker(L1, 9, seg(9))))
 
 
 def test_a_fork_with_a_checkpoint_of_its_own_is_a_job_like_any_other() -> None:
     own = replace(FRESH, lineage=L2, checkpoint=9, recorded=marker(L2, 6), restored=[seg(8), seg(9)])
-    assert settle(replace(own, found=marker(L2, 8, seg(8)))).marker == marker(L2, 8, seg(8))
+    assert recover(replace(own, found=marker(L2, 8, seg(8)))).marker == marker(L2, 8, seg(8))
     with pytest.raises(OutputAhead):
-        settle(replace(own, found=marker(L2, 10, seg(10))))
+        recover(replace(own, found=marker(L2, 10, seg(10))))
     with pytest.raises(MarkerLost):  # a second fork was started under its name
-        settle(replace(own, found=marker(L3, 6)))
+        recover(replace(own, found=marker(L3, 6)))
 
 
 def test_dropping_what_a_checkpoint_holds_begins_a_lineage_behind_it() -> None:
     for found in (marker(L1, 5, seg(5)), marker(L1, 6, seg(6, 0))):
-        assert settle(replace(DROP, found=found)).marker == marker(L2, 6, found.last)
+        assert recover(replace(DROP, found=found)).marker == marker(L2, 6, found.last)
 
 
 def test_dropping_does_not_excuse_output_that_is_ahead() -> None:
     for lineage in (L2, L3):
         for ahead in (marker(L1, 7, seg(7)), marker(L2, 8, seg(8))):
             with pytest.raises(OutputAhead):
-                settle(replace(DROP, lineage=lineage, found=ahead))
-    assert settle(replace(DROP, rewind=True, found=marker(L1, 7, seg(7)))).marker.lineage == L2
+                recover(replace(DROP, lineage=lineage, found=ahead))
+    assert recover(replace(DROP, rewind=True, found=marker(L1, 7, seg(7)))).marker.lineage == L2
 
 
 def test_dropping_that_crashed_before_its_first_checkpoint_can_be_repeated() -> None:
     begun = marker(L2, 6, seg(5))
-    assert settle(replace(DROP, found=begun)).marker == begun
-    assert settle(replace(DROP, lineage=L3, found=begun)).marker == marker(L3, 6, seg(5))
+    assert recover(replace(DROP, found=begun)).marker == begun
+    assert recover(replace(DROP, lineage=L3, found=begun)).marker == marker(L3, 6, seg(5))
 
 
 def test_who_thinks_better_of_dropping_before_the_first_checkpoint_commits_what_is_left() -> None:
     begun = marker(L2, 6, seg(6, 0))
-    assert settle(replace(RESTORE_6, found=begun)).marker == begun
+    assert recover(replace(RESTORE_6, found=begun)).marker == begun
 
 
 def test_a_subtask_id_that_is_new_may_have_a_marker_of_an_attempt_that_came_to_nothing() -> None:
     new = replace(DROP, recorded=None)
-    assert settle(replace(new, found=marker(L1, 6))).marker == marker(L2, 6)
+    assert recover(replace(new, found=marker(L1, 6))).marker == marker(L2, 6)
     with pytest.raises(OutputAhead):
-        settle(replace(new, found=marker(L1, 8, seg(8))))
+        recover(replace(new, found=marker(L1, 8, seg(8))))
 
 
 def test_a_subtask_id_that_is_new_to_a_rewound_job_refuses_another_lineages_output() -> None:
     with pytest.raises(MarkerLost, match="another job"):
-        settle(replace(DROP, recorded=None, rewind=True, found=marker(Lineage("L9"), 4, seg(4))))
+        recover(replace(DROP, recorded=None, rewind=True, found=marker(Lineage("L9"), 4, seg(4))))
 
 
 # -- branches of one lineage ------------------------------------------------------------------------------------------
@@ -271,9 +271,9 @@ def test_output_of_another_reading_of_the_same_records_stops_the_restore() -> No
         RESTORE_6, recorded=marker(L1, 2, seg(2)), restored=[seg(4)], lineage=L1, found=marker(L1, 3, seg(3))
     )
     with pytest.raises(OutputAhead, match="another branch of this job's history"):
-        settle(second)
+        recover(second)
     rewound = replace(second, lineage=replace(L2, parent=("L1", 6)), rewind=True)
-    assert settle(rewound).marker.lineage.parent == (L1.id, 6)
+    assert recover(rewound).marker.lineage.parent == (L1.id, 6)
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_output_of_another_reading_of_the_same_records_stops_the_restore() -> No
 )
 def test_whatever_of_its_own_history_is_out_is_no_other_branch(found: Marker) -> None:
     own = replace(RESTORE_6, recorded=marker(L1, 2, seg(2)), restored=[seg(3), seg(4)], lineage=L1, found=found)
-    assert settle(own).marker == found
+    assert recover(own).marker == found
 
 
 # -- the marker's form ----------------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ def test_whatever_of_its_own_history_is_out_is_no_other_branch(found: Marker) ->
 
 def test_a_marker_survives_its_metadata_and_its_checkpoint() -> None:
     for lineage, last in ((L1, None), (L2, seg(6, 3))):
-        original = replace(marker(lineage, 7, last), writer="me")
+        original = replace(marker(lineage, 7, last), committer="me")
         assert Marker.from_metadata("group", 7, original.to_metadata()) == original
         assert Marker.from_wire(original.to_wire()) == original
 
@@ -313,7 +313,7 @@ def test_over_any_crashes_each_segment_is_committed_once(out: int, crashes: list
         RESTORE_6, recorded=marker(L1, 2), restored=names, lineage=L2 if rewinds else L1, rewind=rewinds, found=found
     )
     for stop in [*crashes, len(names)]:
-        current = settle(situation).marker
+        current = recover(situation).marker
         for segment in [n for n in names if current.last is None or n > current.last][:stop]:
             committed.append(segment)
             current = replace(current, last=segment)

@@ -50,8 +50,8 @@ def skipped(
 
 @pytest.fixture
 def stuck(make_job: JobMaker) -> tuple[Job, Any, list[Committable]]:
-    """One epoch is out, two are staged, and the topic would refuse a record in the second of two segments of epoch 2:
-    job, state, what is pending in checkpoint 3."""
+    """One epoch is committed, two are staged, and the topic would refuse a record in the second of two segments
+    of epoch 2: job, state, what is pending in checkpoint 3."""
     job = make_job(max_transaction_bytes=30_000)
     committer = job.committer()
     committer.open([])
@@ -84,7 +84,7 @@ def test_a_refused_commit_ends_the_job_and_says_where_the_record_is_and_how_to_g
     with pytest.raises(CommitRefused) as caught:
         job.restore(3, state, pending)
     assert isinstance(caught.value, PermanentFailure)
-    assert f"`weir sink skip SCRIPT out --owner 0 --segment {epoch}/{index} --row {row} --save FILE --yes`" in str(
+    assert f"`weir sink skip SCRIPT out --writer 0 --segment {epoch}/{index} --row {row} --save FILE --yes`" in str(
         caught.value
     )
     assert f"topic '{job.topic}', partition 0, key b'large'" in str(caught.value)
@@ -202,19 +202,20 @@ def test_the_one_record_of_a_batch_that_a_topic_does_not_take_is_named(kafka: Ka
     assert output(kafka, job) == []
 
 
-def test_older_epochs_of_other_owners_go_out_first(kafka: KafkaBroker, make_job: JobMaker, tmp_path: Path) -> None:
+def test_older_epochs_of_other_writers_go_out_first(kafka: KafkaBroker, make_job: JobMaker, tmp_path: Path) -> None:
     """Epochs 1 and 3 were written by two subtasks, and epoch 2 by one of them: a key's records are with both."""
     job = make_job()
-    opened = {owner: job.committer(owner) for owner in (0, 1)}
+    opened = {writer: job.committer(writer) for writer in (0, 1)}
     states = {}
-    for owner, committer in opened.items():
+    for writer, committer in opened.items():
         committer.open([])
-        states[owner] = committer.snapshot()
+        states[writer] = committer.snapshot()
         committer.close()
     parts = [job.write(epoch, records(first, 3)) for epoch, first in ((1, 0), (2, 3), (3, 6), (3, 9), (4, 12))]
     pending = {0: [*parts[0], *parts[2], *parts[4]], 1: [*parts[1], *parts[3]]}
     committers = {
-        owner: replace(job, restored_checkpoint=4, restored_state=states[owner]).committer(owner) for owner in (0, 1)
+        writer: replace(job, restored_checkpoint=4, restored_state=states[writer]).committer(writer)
+        for writer in (0, 1)
     }
     staging = FolderStaging(job.folder)
     assert skip(committers, pending, 0, SegmentName(3, 0), {1}, tmp_path / "saved.jsonl", staging) == 3

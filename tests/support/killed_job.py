@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from line_killer import Line, LineKiller
 
-from pipeline.testing.contracts.sink.rehearsal import Checkpoint, Rehearsal
+from pipeline.testing.contracts.sink.sink_job import Checkpoint, SinkJob
 from sinks.sink import Sink
 
 KEYS = 6
@@ -37,7 +37,7 @@ COUNTED = (
     "checkpoint/storage/handles.py",
     "checkpoint/storage/local_files.py",
 )
-"""The way of a record from a writer until it is out."""
+"""The way of a record from a writer until it is committed."""
 
 
 def record(id: int) -> dict[str, Any]:
@@ -128,11 +128,11 @@ def _attempt(job: KilledJob, parallelism: int, victim: Line | None, nth: int) ->
     job.folder.mkdir(exist_ok=True)
     restored, written, attempts = job._load()
     job._store(restored, written, attempts + 1)
-    rehearsal = Rehearsal(job.sink, job.folder / "storage", "killed", attempts)
+    sink_job = SinkJob(job.sink, job.folder / "storage", "killed", attempts)
     if restored is not None:
-        rehearsal.next_id = restored.id + 1
+        sink_job.next_id = restored.id + 1
     with LineKiller(COUNTED, victim, nth) as lines:
-        attempt = rehearsal.start(parallelism, restored)
+        attempt = sink_job.start(parallelism, restored)
         completed: list[Checkpoint] = []
         for number in range(written // EPOCH, job.epochs):
             records = [record(id) for id in range(number * EPOCH, (number + 1) * EPOCH)]

@@ -75,7 +75,7 @@ class _Committer(Committer):
         self._ctx.check_owner()
         for one in committables:
             # The name says what it is for good, so that it is written once, however often it is committed.
-            target = self._directory / f"{self._ctx.owner}-{one.name.epoch:06}-{one.name.index}.out"
+            target = self._directory / f"{self._ctx.writer}-{one.name.epoch:06}-{one.name.index}.out"
             unfinished = target.with_suffix(".part")
             unfinished.write_bytes(self._ctx.staging.read(one.files[0]))
             unfinished.rename(target)

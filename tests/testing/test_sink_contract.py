@@ -63,7 +63,7 @@ class RowCommitter(Committer):
         self.ctx = ctx
 
     def key(self, committable: Committable) -> Any:
-        return (self.ctx.pipeline, self.ctx.lineage.id, self.ctx.owner, committable.name)
+        return (self.ctx.pipeline, self.ctx.lineage.id, self.ctx.writer, committable.name)
 
     def commit(self, checkpoint_id: int, committables: Sequence[Committable]) -> None:
         self.ctx.check_owner()
@@ -200,7 +200,7 @@ class NeverChecks(RowCommitter):
 
 
 class RemembersAlone(RowCommitter):
-    """What is out is read once, at the start, instead of in the transaction."""
+    """What is committed is read once, at the start, instead of in the transaction."""
 
     def __init__(self, target: Target, ctx: CommitterContext) -> None:
         super().__init__(target, ctx)
@@ -245,9 +245,9 @@ class OddCommittable(Writer):
         return [object()]
 
 
-class LeavesOwnersOut(RowCommitter):
+class LeavesWritersOut(RowCommitter):
     def open(self, restored: Sequence[Committable]) -> Sequence[Committable]:
-        return restored if self.ctx.owner < 2 else []
+        return restored if self.ctx.writer < 2 else []
 
 
 class RefusesRewind(RowCommitter):
@@ -259,7 +259,7 @@ class RefusesRewind(RowCommitter):
 
 class NamesWithoutLineage(RowCommitter):
     def key(self, committable: Committable) -> Any:
-        return (self.ctx.pipeline, self.ctx.owner, committable.name)
+        return (self.ctx.pipeline, self.ctx.writer, committable.name)
 
     def highest_checkpoint(self) -> int:
         return 0
@@ -267,7 +267,7 @@ class NamesWithoutLineage(RowCommitter):
 
 class NamesWithoutPipeline(RowCommitter):
     def key(self, committable: Committable) -> Any:
-        return (self.ctx.owner, committable.name)
+        return (self.ctx.writer, committable.name)
 
 
 class DropsRefused(Writer):
@@ -308,7 +308,7 @@ def sink(writer: type[Writer] = Writer, committer: type[RowCommitter] | None = R
         ("late-commits-double-nothing", sink(committer=RemembersAlone)),
         ("interrupted-commits-are-finished", sink(committer=Swallows)),
         ("committer-state-stays-as-it-is", sink(committer=ChangesState)),
-        ("old-owners-are-committed", sink(committer=LeavesOwnersOut)),
+        ("old-writers-are-committed", sink(committer=LeavesWritersOut)),
         ("uncommitted-tells-the-truth", SaysAllOut),
         ("rewind-goes-on", sink(committer=RefusesRewind)),
         ("new-histories-lose-nothing", sink(committer=NamesWithoutLineage)),

@@ -207,10 +207,10 @@ def committables(epoch: int, *values: Any, key: Any = None, timestamp: int | Non
     return [Committable(SegmentName(epoch, i), decode(encode(payload))) for i, payload in prepared]
 
 
-def committer(sink: TestingSink, owner: int = 0, lineage: str = "a", check_owner: Any = lambda: None) -> Committer:
+def committer(sink: TestingSink, writer: int = 0, lineage: str = "a", check_owner: Any = lambda: None) -> Committer:
     shipped: TestingSink = pickle.loads(pickle.dumps(sink))
     return shipped.create_committer(
-        CommitterContext("job", "sink", owner, Lineage(lineage), 0, None, False, False, None, NoMetrics(), check_owner)  # type: ignore[arg-type]
+        CommitterContext("job", "sink", writer, Lineage(lineage), 0, None, False, False, None, NoMetrics(), check_owner)  # type: ignore[arg-type]
     )
 
 
@@ -238,41 +238,41 @@ def test_a_repeated_commit_changes_nothing() -> None:
     assert sink.records == [1, 2, 3]
 
 
-def test_owners_and_lineages_do_not_hide_each_other() -> None:
+def test_writers_and_lineages_do_not_hide_each_other() -> None:
     sink = TestingSink()
-    committer(sink, owner=0).commit(1, committables(1, "owner 0"))
-    committer(sink, owner=1).commit(1, committables(1, "owner 1"))
-    committer(sink, owner=1, lineage="b").commit(1, committables(1, "lineage b"))
-    assert sink.records == ["owner 0", "owner 1", "lineage b"]
+    committer(sink, writer=0).commit(1, committables(1, "writer 0"))
+    committer(sink, writer=1).commit(1, committables(1, "writer 1"))
+    committer(sink, writer=1, lineage="b").commit(1, committables(1, "lineage b"))
+    assert sink.records == ["writer 0", "writer 1", "lineage b"]
 
 
 def test_records_come_in_the_order_of_commits() -> None:
     sink = TestingSink()
     for epoch in range(1, 13):
-        committer(sink, owner=epoch % 2).commit(epoch, committables(epoch, epoch))
+        committer(sink, writer=epoch % 2).commit(epoch, committables(epoch, epoch))
     assert sink.records == list(range(1, 13))
 
 
 def test_what_is_known_of_a_record_is_kept() -> None:
     sink = TestingSink()
-    committer(sink, owner=3).commit(7, committables(6, "v", key="k", timestamp=12))
+    committer(sink, writer=3).commit(7, committables(6, "v", key="k", timestamp=12))
     record = sink.committed[0]
-    assert (record.value, record.key, record.timestamp, record.owner, record.checkpoint) == ("v", "k", 12, 3, 7)
+    assert (record.value, record.key, record.timestamp, record.writer, record.checkpoint) == ("v", "k", 12, 3, 7)
 
 
 def test_concurrent_commits_keep_everything() -> None:
     sink = TestingSink()
     threads = [
         threading.Thread(
-            target=lambda o=owner: [committer(sink, o).commit(e, committables(e, (o, e))) for e in range(1, 6)]
+            target=lambda o=writer: [committer(sink, o).commit(e, committables(e, (o, e))) for e in range(1, 6)]
         )
-        for owner in range(4)
+        for writer in range(4)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(sink.records) == [(owner, epoch) for owner in range(4) for epoch in range(1, 6)]
+    assert sorted(sink.records) == [(writer, epoch) for writer in range(4) for epoch in range(1, 6)]
 
 
 def test_a_fenced_committer_commits_nothing() -> None:

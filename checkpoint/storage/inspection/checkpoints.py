@@ -114,10 +114,10 @@ class SourceState:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Committables that are not known to be committed, of one owner."""
+    """Committables that are not known to be committed, of one writer."""
 
     sink: str
-    owner: int
+    writer: int
     segments: tuple[SegmentName, ...]
     """In the order of their commits."""
     rows: int | None
@@ -275,8 +275,8 @@ def _in_flight(storage: CheckpointStorage, metadata: CheckpointMetadata, problem
 def _pending(step: str, snapshots: Iterable[OperatorSnapshot]) -> list[Pending]:
     held = SinkState.from_wire(*(snapshot.state["sink"] for snapshot in snapshots if "sink" in snapshot.state))
     return [
-        Pending(step, owner, tuple(one.name for one in found), _said(found, "rows"), _size_of(found))
-        for owner, found in sorted(held.pending.items())
+        Pending(step, writer, tuple(one.name for one in found), _said(found, "rows"), _size_of(found))
+        for writer, found in sorted(held.pending.items())
         if found
     ]
 

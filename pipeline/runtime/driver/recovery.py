@@ -25,8 +25,8 @@ class Recovery:
     @property
     def phases(self) -> dict[str, float | None]:
         """Seconds by phase, in order; `None` for one whose end was not reached. How long it took until the first sign
-        of the failure came can't be known from inside. Restored output may be out before all subtasks run: then nothing
-        is left for `catch_up`."""
+        of the failure came can't be known from inside. Restored output may be committed before all subtasks run: then
+        nothing is left for `catch_up`."""
         times = (
             self.failed_at,
             self.ended_at,

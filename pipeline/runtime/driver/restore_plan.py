@@ -96,7 +96,7 @@ def restored_for(
     Keyed state goes by key group; an operator's own state from old subtask i to i mod parallelism; broadcast state of
     one old subtask, which equals that of all, to every new one; operator list and union state as
     `checkpoint.state.operator_lists.shared_out` says; every source subtask sees all positions and takes its
-    own; a sink's owners stay where they were, and those beyond the new parallelism go to owner mod parallelism.
+    own; a sink's writers stay where they were, and those beyond the new parallelism go to writer mod parallelism.
 
     Raises:
         PipelineError: a step has state of another kind of step.
@@ -230,4 +230,4 @@ def _add_step(
         restored.sources[step.id] = [state["source"] for state in states.values() if "source" in state]
     if step.kind is StepKind.SINK:
         held = SinkState.from_wire(*(state["sink"] for state in states.values() if "sink" in state))
-        restored.sinks[step.id] = held.of_owners(lambda owner: owner % parallelism == index)
+        restored.sinks[step.id] = held.of_writers(lambda writer: writer % parallelism == index)

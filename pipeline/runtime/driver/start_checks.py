@@ -20,7 +20,7 @@ from pipeline.runtime import error_text
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.restore_plan import check_restorable
 from pipeline.runtime.driver.uncommitted import refuse_to_skip, uncommitted_output
-from sinks.sink import Lineage, OwnerRestore
+from sinks.sink import Lineage, WriterRestore
 
 _AT_ONCE: Final = 16
 """Sources and sinks whose brokers are asked at the same time; most of it is waiting."""
@@ -201,16 +201,16 @@ def check_sinks(options: JobOptions, point: RestorePoint) -> None:
                 continue
             held = SinkState() if fork else sink_state(point.storage, metadata, step.id)
             pending = held.pending if claimed else {}
-            for owner in sorted({*range(vertex.parallelism), *held.committers, *pending}):
+            for writer in sorted({*range(vertex.parallelism), *held.committers, *pending}):
                 step.payload.check_restore(
-                    OwnerRestore(
+                    WriterRestore(
                         o.name,
                         step.id,
-                        owner,
+                        writer,
                         lineage,
                         metadata.id,
-                        held.committers.get(owner),
-                        pending.get(owner, []),
+                        held.committers.get(writer),
+                        pending.get(writer, []),
                         o.rewind,
                         fork,
                     )

@@ -67,10 +67,10 @@ def _uncommitted(
     sinks = {step.id: step.payload for vertex in plan.vertices for step in vertex.steps if step.kind is StepKind.SINK}
     left = 0
     held = sink_state(storage, metadata, step_id)
-    for owner, committables in held.pending.items():
+    for writer, committables in held.pending.items():
         if step_id in sinks:
             sink = sinks[step_id]
-            left += len(sink.uncommitted(pipeline, step_id, owner, held.committers.get(owner), committables))
+            left += len(sink.uncommitted(pipeline, step_id, writer, held.committers.get(writer), committables))
         else:
             left += len(committables)
     return left

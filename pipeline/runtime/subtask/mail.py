@@ -88,7 +88,7 @@ class ReleaseNew:
 
 @dataclass(frozen=True, slots=True)
 class CommittersOpened:
-    """Committing thread of a sink: its committers know what is out."""
+    """Committing thread of a sink: its committers know what is committed."""
 
     step: str
     highest_checkpoint: int

@@ -40,8 +40,8 @@ class SinkDriver:
     ):
         """
         Args:
-            own: index of this subtask, the owner of what it writes.
-            make_committer: by owner; called in the committing thread.
+            own: index of this subtask, the writer of what it prepares.
+            make_committer: by writer; called in the committing thread.
             on_committed: (step, checkpoint id, epochs still waiting, whether anything went out) after each commit, in
                 the committing thread.
             on_epoch_out: (step, epoch) once nothing restored of a released epoch is left here.
@@ -62,7 +62,7 @@ class SinkDriver:
         """Restored epoch that is released and not reported as out."""
         self._committers: dict[int, Committer] = {}
         self._written: dict[int, float] = {}
-        """When owners have last committed or refreshed."""
+        """When writers have last committed or refreshed."""
         self._log: CommitLog | None = None
         self._change = threading.Condition()
         self._closing = False
@@ -122,7 +122,7 @@ class SinkDriver:
             assert self._log is not None, "a checkpoint was triggered before the committers were open"
             self._log.add(checkpoint_id, committables)
             pending = self._log.snapshot()
-            states = {owner: private_copy(committer.snapshot()) for owner, committer in self._committers.items()}
+            states = {writer: private_copy(committer.snapshot()) for writer, committer in self._committers.items()}
         held = SinkState(pending, states)
         return held.to_wire(), held.files
 
@@ -181,7 +181,7 @@ class SinkDriver:
                 order = self._next_order()
                 if order is None:
                     break
-                committer = self._committers.get(order.owner)
+                committer = self._committers.get(order.writer)
                 if committer is not None:
                     committer.commit(order.checkpoint_id, order.committables)
                 elif order.committables:
@@ -189,13 +189,13 @@ class SinkDriver:
                         f"sink {self.step!r}: the writer's prepare_commit returned committables, but create_committer "
                         "made no committer for them; return a Committer, or nothing from prepare_commit"
                     )
-                failpoints.hit("committer.before_notification", subtask=order.owner)
+                failpoints.hit("committer.before_notification", subtask=order.writer)
                 with self._change:
                     assert self._log is not None
                     self._log.committed(order)
                     waiting = self._log.waiting
                     self._metrics.gauge("pendingCommits", waiting)
-                self._written[order.owner] = self._metrics.clock()
+                self._written[order.writer] = self._metrics.clock()
                 self._on_committed(self.step, order.checkpoint_id, waiting, bool(order.committables))
                 self._report_epoch()
                 self._mailbox.wake()
@@ -211,10 +211,10 @@ class SinkDriver:
     def _next_order(self) -> CommitOrder | None:
         """Waits for it, and refreshes committers that have none for long; `None` at the end."""
         while True:
-            for owner, seconds in self._until_refresh().items():
+            for writer, seconds in self._until_refresh().items():
                 if seconds <= 0:
-                    self._committers[owner].refresh()
-                    self._written[owner] = self._metrics.clock()
+                    self._committers[writer].refresh()
+                    self._written[writer] = self._metrics.clock()
             with self._change:
                 if self._closing:
                     return None
@@ -225,27 +225,27 @@ class SinkDriver:
                 self._change.wait(min(self._until_refresh().values(), default=None))
 
     def _until_refresh(self) -> dict[int, float]:
-        """Seconds until a committer must be refreshed, by owner."""
+        """Seconds until a committer must be refreshed, by writer."""
         now = self._metrics.clock()
-        intervals = {owner: committer.refresh_interval for owner, committer in self._committers.items()}
+        intervals = {writer: committer.refresh_interval for writer, committer in self._committers.items()}
         return {
-            owner: self._written[owner] + interval - now
-            for owner, interval in intervals.items()
+            writer: self._written[writer] + interval - now
+            for writer, interval in intervals.items()
             if interval is not None
         }
 
     def _open_committers(self) -> None:
-        owners = sorted({self._own, *self._restored.owners})
+        writers = sorted({self._own, *self._restored.writers})
         still_pending: dict[int, Sequence[Committable]] = {}
         highest = 0
-        for owner in owners:
-            pending = self._restored.pending.get(owner, ())
-            committer = self._make_committer(owner)
+        for writer in writers:
+            pending = self._restored.pending.get(writer, ())
+            committer = self._make_committer(writer)
             if committer is None:
                 continue
-            self._committers[owner] = committer
-            still_pending[owner] = committer.open(pending)
-            self._written[owner] = self._metrics.clock()
+            self._committers[writer] = committer
+            still_pending[writer] = committer.open(pending)
+            self._written[writer] = self._metrics.clock()
             highest = max(highest, committer.highest_checkpoint())
         with self._change:
             self._log = CommitLog(self._own, still_pending)

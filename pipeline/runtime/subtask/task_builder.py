@@ -355,15 +355,15 @@ class TaskBuilder:
         restored = self._with_own_files(id, deployment.restore.sinks.get(id, SinkState()))
         lineage, parent = deployment.lineage
 
-        def make_committer(owner: int) -> Committer | None:
+        def make_committer(writer: int) -> Committer | None:
             committer: Committer | None = sink.create_committer(
                 CommitterContext(
                     spec.pipeline,
                     id,
-                    owner,
+                    writer,
                     Lineage(lineage, parent),
                     deployment.restored_checkpoint,
-                    restored.committers.get(owner),
+                    restored.committers.get(writer),
                     deployment.rewind,
                     deployment.ignore_earlier_output,
                     staging,

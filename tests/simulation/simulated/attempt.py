@@ -191,7 +191,7 @@ class Attempt:
         self.storage.write(self.options.storage_seconds, self.failing, lambda succeeded: subtask.written(n, succeeded))
 
     def release_early(self, subtask: Subtask) -> None:
-        """A fault: new epochs go out although restored ones of other owners are not."""
+        """A fault: new epochs are committed although restored ones of other writers are not."""
         assert isinstance(subtask, Sink)
         assert subtask.log is not None
         subtask.log._new_released = True

@@ -84,15 +84,15 @@ def _check_order(graph: Graph, step: Step, rows: list[Row], what: str) -> None:
     last: dict[tuple[object, ...], int] = {}
     for row in rows:
         key = graph.order_key(row)
-        if key is None or (what == "output" and not _has_one_owner(graph, row)):
+        if key is None or (what == "output" and not _has_one_writer(graph, row)):
             continue
         if row.sequence < last.get(key, -1):
             raise Wrong(f"{step.id} {what}: {row} comes after {last[key]} of the same {key}")
         last[key] = row.sequence
 
 
-def _has_one_owner(graph: Graph, row: Row) -> bool:
-    """Whether restored and new rows of its key come to one subtask. Two owners commit independently of each other."""
+def _has_one_writer(graph: Graph, row: Row) -> bool:
+    """Whether restored and new rows of its key come to one subtask. Two writers commit independently of each other."""
     for part in reversed(row.path):
         if part < 0 or graph.edges[part].key is None:
             return False

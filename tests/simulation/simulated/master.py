@@ -171,7 +171,7 @@ class Master:
                 self._tell(events.SnapshotTaken(n, subtask.number, span, busy))
             case ("acknowledged", n, state):
                 self._acks.setdefault(n, {})[subtask.number] = state
-                files = [f for of_owner in state.pending.values() for one in of_owner for f in one.files]
+                files = [f for of_writer in state.pending.values() for one in of_writer for f in one.files]
                 self.shared.register(n, files)
                 self._tell(events.Acknowledged(n, subtask.number))
             case ("declined", n, message):

@@ -1,4 +1,4 @@
-"""The output system: a transactional log with a marker for each owner, and the committer in front of it."""
+"""The output system: a transactional log with a marker for each writer, and the committer in front of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from checkpoint.committables import Committable
 from simulated.graph import Row
 from sinks.kafka.errors import MarkerLost
 from sinks.kafka.marker import Marker
-from sinks.kafka.settle import Situation, settle
+from sinks.kafka.recovery import WriterRecovery, recover
 from sinks.sink import Lineage
 
 
@@ -46,14 +46,14 @@ class OutputSystem:
 
 
 class SimulatedCommitter:
-    """Commits for one owner. A crash may come between any two steps of its generators."""
+    """Commits for one writer. A crash may come between any two steps of its generators."""
 
     def __init__(
         self,
         output: OutputSystem,
         read: Callable[[str], list[Row]],
         sink: str,
-        owner: int,
+        writer: int,
         lineage: Lineage,
         checkpoint: int,
         recorded: Marker | None,
@@ -70,7 +70,7 @@ class SimulatedCommitter:
         self._output = output
         self._read = read
         self._sink = sink
-        self._group = f"{sink}-{owner}"
+        self._group = f"{sink}-{writer}"
         self._lineage = lineage
         self._checkpoint = checkpoint
         self._recorded = recorded
@@ -84,11 +84,11 @@ class SimulatedCommitter:
         yield
         found = self._output.markers.get(self._group)
         names = [one.name for one in restored]
-        situation = Situation(
+        recovery = WriterRecovery(
             self._group, self._lineage, self._checkpoint, self._recorded, found, names, rewind, False, "fail"
         )
         try:
-            marker = settle(situation).marker
+            marker = recover(recovery).marker
         except MarkerLost:
             if "marker_lost_ignored" not in self._faults:
                 raise

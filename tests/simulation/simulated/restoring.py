@@ -1,4 +1,4 @@
-"""What a new subtask gets of a checkpoint: state by key group, owners by index, in-flight data by the edge."""
+"""What a new subtask gets of a checkpoint: state by key group, writers by index, in-flight data by the edge."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ class Restoring:
             for key, rows in state.keyed.items():
                 if subtask_of(group_of(key), parallelism, MAX_PARALLELISM) == index:
                     restored.keyed[key] = rows
-            for owner, committables in state.pending.items():
-                if owner % parallelism == index:
-                    restored.pending.setdefault(owner, []).extend(committables)
-            restored.markers |= {owner: m for owner, m in state.markers.items() if owner % parallelism == index}
+            for writer, committables in state.pending.items():
+                if writer % parallelism == index:
+                    restored.pending.setdefault(writer, []).extend(committables)
+            restored.markers |= {writer: m for writer, m in state.markers.items() if writer % parallelism == index}
         restored.broadcast = self._broadcast(step, states, index)
         return restored
 

@@ -1,4 +1,4 @@
-"""A virtual sink subtask: a writer that stages segments, the production commit log, and a committer for each owner."""
+"""A virtual sink subtask: a writer that stages segments, the production commit log, and a committer for each writer."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Sink(Operator):
         state.pending = self.log.snapshot()
         if "committables_stay" in self.options.faults:
             state.pending = {self.index: own}
-        state.markers = {owner: c.marker for owner, c in self.committers.items() if c.marker is not None}
+        state.markers = {writer: c.marker for writer, c in self.committers.items() if c.marker is not None}
         return state
 
     # -- committers -----------------------------------------------------------------------------------------------
@@ -85,21 +85,21 @@ class Sink(Operator):
     def _run_committers(self) -> Iterator[None]:
         attempt = self.attempt
         left: dict[int, Sequence[Committable]] = {}
-        for owner in sorted({self.index, *self._pending, *self._markers}):
+        for writer in sorted({self.index, *self._pending, *self._markers}):
             committer = SimulatedCommitter(
                 attempt.output,
                 attempt.storage.segments.__getitem__,
                 self.step.id,
-                owner,
+                writer,
                 attempt.lineage,
                 attempt.restored_id,
-                self._markers.get(owner),
+                self._markers.get(writer),
                 self.rng,
                 self.options.faults,
             )
-            yield from committer.open(self._pending.get(owner, ()))
-            self.committers[owner] = committer
-            left[owner] = committer.left
+            yield from committer.open(self._pending.get(writer, ()))
+            self.committers[writer] = committer
+            left[writer] = committer.left
         self.log = CommitLog(self.index, left)
         highest = max(c.marker.checkpoint for c in self.committers.values() if c.marker is not None)
         attempt.report(self, ("opened", highest, tuple(self.log.restored_epochs())))
@@ -117,7 +117,7 @@ class Sink(Operator):
 
     def _commit(self, order: CommitOrder) -> Iterator[None]:
         self.scheduler.log("commits", self.name, order)
-        for _ in self.committers[order.owner].commit(order.checkpoint_id, order.committables):
+        for _ in self.committers[order.writer].commit(order.checkpoint_id, order.committables):
             self.attempt.happened("commit")
             yield
 

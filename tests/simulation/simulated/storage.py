@@ -32,7 +32,7 @@ class SubtaskState:
     watermarks: dict[str, Any] | None = None
     """Of a subtask with inputs."""
     pending: dict[int, list[Committable]] = field(default_factory=dict)
-    """Of a sink, by owner."""
+    """Of a sink, by writer."""
     markers: dict[int, Marker] = field(default_factory=dict)
 
 
@@ -47,7 +47,7 @@ class Checkpoint:
 
     def files(self) -> list[FileHandle]:
         states = [state for subtasks in self.states.values() for state in subtasks]
-        return [f for state in states for of_owner in state.pending.values() for one in of_owner for f in one.files]
+        return [f for state in states for of_writer in state.pending.values() for one in of_writer for f in one.files]
 
 
 @dataclass

@@ -1,1 +1,1 @@
-"""The contract of sinks: `contract` lists the rules; `stage`, `rule` and `rehearsal` are what they are written with."""
+"""The contract of sinks: `contract` lists the rules; `stage`, `rule` and `sink_job` are what they are written with."""

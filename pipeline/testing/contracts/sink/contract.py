@@ -12,7 +12,7 @@ from pipeline.testing.contracts.sink.stage import SinkUnderTest, Terms
 
 # Checked first: definition-pickles, validate-changes-nothing (definition.py). Told in whatever rule it shows:
 # committables-need-a-committer, committables-are-plain, committer-state-is-plain, open-returns-what-is-left
-# (rehearsal.py), epochs-keep-their-order (stage.py).
+# (sink_job.py), epochs-keep-their-order (stage.py).
 RULES: Final[tuple[Rule, ...]] = (
     epochs.nothing_visible_before_commit,  # and commit-makes-visible
     epochs.empty_epochs_are_harmless,
@@ -26,7 +26,7 @@ RULES: Final[tuple[Rule, ...]] = (
     fencing.late_commits_double_nothing,
     restoring.interrupted_commits_are_finished,
     restoring.committer_state_stays_as_it_is,
-    histories.old_owners_are_committed,
+    histories.old_writers_are_committed,
     definition.uncommitted_tells_the_truth,
     histories.rewind_goes_on,
     histories.new_histories_lose_nothing,

@@ -6,10 +6,10 @@ import tempfile
 from pathlib import Path
 
 from pipeline.testing.contracts.common import ContractBroken, check_unchanged
-from pipeline.testing.contracts.sink.rehearsal import SINK_ID, Rehearsal
 from pipeline.testing.contracts.sink.rule import rule
+from pipeline.testing.contracts.sink.sink_job import SINK_ID, SinkJob
 from pipeline.testing.contracts.sink.stage import SinkUnderTest, Stage, Terms
-from sinks.sink import OwnerRestore
+from sinks.sink import WriterRestore
 
 
 def check_definition(terms: Terms) -> None:
@@ -18,7 +18,7 @@ def check_definition(terms: Terms) -> None:
     if not isinstance(subject, SinkUnderTest):
         raise TypeError(f"the factory returned a {type(subject).__name__}; it must make a SinkUnderTest")
     with tempfile.TemporaryDirectory(prefix="weir-contract-") as folder:
-        before = Rehearsal(subject.sink, Path(folder), "contract").pickled
+        before = SinkJob(subject.sink, Path(folder), "contract").pickled
     terms.watchdog.call("validate-changes-nothing", "validate", "return", subject.sink.validate)
     check_unchanged(subject.sink, before, "validate")
     found = list(subject.read())
@@ -32,7 +32,7 @@ def check_definition(terms: Terms) -> None:
 
 @rule(
     "uncommitted-tells-the-truth",
-    "let uncommitted() leave out only what certainly is out, and check_restore() refuse only what open() would",
+    "let uncommitted() leave out only what certainly is committed, and check_restore() refuse only what open() would",
     needs_committer=True,
 )
 def uncommitted_tells_the_truth(stage: Stage) -> None:
@@ -50,7 +50,7 @@ def uncommitted_tells_the_truth(stage: Stage) -> None:
     stage.complete(last)
     stage.die()
     held = last.state
-    restore = OwnerRestore(
+    restore = WriterRestore(
         job.pipeline,
         SINK_ID,
         0,

@@ -58,7 +58,7 @@ def epochs_stay_apart(stage: Stage) -> None:
     stage.complete(first)
     stage.complete(second)
     stage.write(7)
-    # Two epochs wait; the first goes out alone.
+    # Two epochs wait; the first is committed alone.
     for subtask, order in stage.attempt.orders():
         stage.do("commit of the first", partial(stage.attempt.commit, subtask, order))
     if stage.exact:
@@ -72,7 +72,7 @@ def epochs_stay_apart(stage: Stage) -> None:
 
 @rule(
     "aborted-epochs-join-the-next",
-    "what an aborted checkpoint had prepared goes out with the next complete one: don't drop it, and don't "
+    "what an aborted checkpoint had prepared is committed with the next complete one: don't drop it, and don't "
     "tell a committable by the id of the checkpoint that commits it, but by its own name",
     crash=(False, True),
 )

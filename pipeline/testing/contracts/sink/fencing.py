@@ -34,7 +34,7 @@ def check_owner_comes_first(stage: Stage) -> None:
 
 @rule(
     "late-commits-double-nothing",
-    "find out in the transaction itself (a locked marker, a fencing token, a name taken) that it is out",
+    "find out in the transaction itself (a locked marker, a fencing token, a name taken) that it is committed",
     exactly_once=True,
     needs_committer=True,
 )

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import Counter
 
 from pipeline.testing.contracts.common import canonical, lost_and_doubled, shown
-from pipeline.testing.contracts.sink.rehearsal import Checkpoint
 from pipeline.testing.contracts.sink.rule import CRASHES, Crash, rule
+from pipeline.testing.contracts.sink.sink_job import Checkpoint
 from pipeline.testing.contracts.sink.stage import Stage
 from sinks.sink import Lineage
 
 
 @rule(
-    "old-owners-are-committed",
-    "commit for the owner that ctx.owner says: a committer makes all its names from it, never from the subtask "
+    "old-writers-are-committed",
+    "commit for the writer that ctx.writer says: a committer makes all its names from it, never from the subtask "
     "that it happens to run in",
     crash=CRASHES,
 )
-def old_owners_are_committed(stage: Stage, crash: Crash) -> None:
+def old_writers_are_committed(stage: Stage, crash: Crash) -> None:
     stage.close()
     stage.restart(3)
     stage.write(9)
@@ -105,7 +105,7 @@ def new_histories_lose_nothing(stage: Stage) -> None:
 
 @rule(
     "forks-leave-the-original-alone",
-    "make all names from ctx.pipeline, ctx.sink_id and ctx.owner, and with ctx.fork touch nothing of the "
+    "make all names from ctx.pipeline, ctx.sink_id and ctx.writer, and with ctx.fork touch nothing of the "
     "pipeline that the checkpoint is of",
 )
 def forks_leave_the_original_alone(stage: Stage) -> None:

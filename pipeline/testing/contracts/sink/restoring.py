@@ -60,7 +60,7 @@ def uncheckpointed_output_vanishes(stage: Stage, prepared: bool, crash: Crash) -
 @rule(
     "restore-commits-what-is-pending",
     "put all that a commit needs into the committable (or files that it names): another process, which knows "
-    "only the checkpoint, has to commit it; let open() leave out only what certainly is out",
+    "only the checkpoint, has to commit it; let open() leave out only what certainly is committed",
     waiting=(1, 2),
     crash=CRASHES,
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from pipeline.testing.contracts.common import ContractBroken, Watchdog, canonical, lost_and_doubled, shown
-from pipeline.testing.contracts.sink.rehearsal import Attempt, Checkpoint, Interrupted, Rehearsal
+from pipeline.testing.contracts.sink.sink_job import Attempt, Checkpoint, Interrupted, SinkJob
 from sinks.sink import Sink
 
 UNSET: Final = object()
@@ -53,7 +53,7 @@ class Stage:
         self.record = terms.record
         self._terms = terms
         self.subject = subject
-        self.job = Rehearsal(subject.sink, folder, f"contract-{uuid.uuid4().hex[:8]}")
+        self.job = SinkJob(subject.sink, folder, f"contract-{uuid.uuid4().hex[:8]}")
         self.position = 0
         """The next record's number."""
         self._positions: dict[int, int] = {}

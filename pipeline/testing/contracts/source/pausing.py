@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 from pipeline.testing.contracts.common import ContractBroken
-from pipeline.testing.contracts.source.reader import RehearsedReader
+from pipeline.testing.contracts.source.reader import ReaderUnderTest
 from pipeline.testing.contracts.source.stage import IDLE_POLLS, SLOW_S, Stage
 
 
-def poll_paused(run: RehearsedReader) -> None:
+def poll_paused(run: ReaderUnderTest) -> None:
     fastest = float("inf")
     for _ in range(IDLE_POLLS):
         started = time.monotonic()

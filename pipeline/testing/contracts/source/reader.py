@@ -95,7 +95,7 @@ class OpenReaders:
             left[0].join(0.1)
 
 
-class RehearsedReader:
+class ReaderUnderTest:
     """A reader and what a task would do with it."""
 
     def __init__(

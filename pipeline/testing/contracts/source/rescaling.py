@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from pipeline.testing.contracts.source.reader import RehearsedReader, Tape
+from pipeline.testing.contracts.source.reader import ReaderUnderTest, Tape
 from pipeline.testing.contracts.source.stage import Stage
 from sources.source import Source
 
@@ -48,7 +48,7 @@ def splits_are_dealt_anew_again_and_again(stage: Stage) -> None:
 
 def _partly(
     stage: Stage, source: Source, parallelism: int, states: Sequence[bytes] | None, most: int
-) -> list[RehearsedReader]:
+) -> list[ReaderUnderTest]:
     """Readers, some of which have emitted a little; the first one nothing."""
     runs = stage.readers(source, parallelism, states)
     for run in runs[1 if parallelism > 2 else 0 :]:
@@ -59,7 +59,7 @@ def _partly(
     return runs
 
 
-def _states(runs: Sequence[RehearsedReader]) -> list[bytes]:
+def _states(runs: Sequence[ReaderUnderTest]) -> list[bytes]:
     return [run.snapshot(run.emitted).data for run in runs]
 
 

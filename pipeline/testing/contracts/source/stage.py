@@ -16,7 +16,7 @@ from pipeline.testing.contracts.common import (
     pickled_copy,
     shown,
 )
-from pipeline.testing.contracts.source.reader import NEVER_WAIT, POLL_S, OpenReaders, RehearsedReader, Tape
+from pipeline.testing.contracts.source.reader import NEVER_WAIT, POLL_S, OpenReaders, ReaderUnderTest, Tape
 from sources.source import Source
 
 IDLE_POLLS: Final = 5
@@ -65,15 +65,15 @@ class Stage:
 
     def reader(
         self, source: Source, subtask: int = 0, parallelism: int = 1, states: Sequence[bytes] | None = None
-    ) -> RehearsedReader:
+    ) -> ReaderUnderTest:
         restored = None if states is None else [decode(data) for data in states]
-        return RehearsedReader(source, subtask, parallelism, restored, self._watchdog, self._open_readers)
+        return ReaderUnderTest(source, subtask, parallelism, restored, self._watchdog, self._open_readers)
 
-    def readers(self, source: Source, parallelism: int, states: Sequence[bytes] | None = None) -> list[RehearsedReader]:
+    def readers(self, source: Source, parallelism: int, states: Sequence[bytes] | None = None) -> list[ReaderUnderTest]:
         """One for each subtask."""
         return [self.reader(source, subtask, parallelism, states) for subtask in range(parallelism)]
 
-    def poll_until_some(self, run: RehearsedReader) -> bool:
+    def poll_until_some(self, run: ReaderUnderTest) -> bool:
         """Whether a batch came before the end, in time."""
         deadline = time.monotonic() + self.wait
         while not run.ended:
@@ -83,7 +83,7 @@ class Stage:
                 break
         return False
 
-    def finish(self, *runs: RehearsedReader, emitted: int = 0) -> None:
+    def finish(self, *runs: ReaderUnderTest, emitted: int = 0) -> None:
         """Read the rest: to the end, or until all records came and no more do.
 
         Args:
@@ -116,12 +116,12 @@ class Stage:
         for run in runs:
             self._idle(run)
 
-    def finish_and_close(self, *runs: RehearsedReader, emitted: int = 0) -> None:
+    def finish_and_close(self, *runs: ReaderUnderTest, emitted: int = 0) -> None:
         self.finish(*runs, emitted=emitted)
         for run in runs:
             run.close()
 
-    def _check_end(self, run: RehearsedReader) -> None:
+    def _check_end(self, run: ReaderUnderTest) -> None:
         if run.ended and not self.bounded:
             raise ContractBroken(
                 "bounded-tells-the-truth",
@@ -129,7 +129,7 @@ class Stage:
                 "set bounded = True if the readers end by themselves, or return None as long as something may come",
             )
 
-    def _idle(self, run: RehearsedReader) -> None:
+    def _idle(self, run: ReaderUnderTest) -> None:
         """Nothing is there: polls return in time, and END stays END."""
         fastest = float("inf")
         for _ in range(IDLE_POLLS):

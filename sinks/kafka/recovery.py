@@ -1,5 +1,4 @@
-"""What is out of Kafka and what is not, at a restore: by the rules that sinks share (`sinks.settling`), from the marker
-found in Kafka and the one recorded. Pure."""
+"""What of a writer's output is committed in Kafka at a restore, told from its marker. Pure; see `sinks.recovery`."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from typing import Final, Literal, NoReturn
 
 from sinks.kafka.errors import EarlierOutput, ForeignMarker, MarkerLost, OutputAhead
 from sinks.kafka.marker import Marker
-from sinks.settling import Outcome, judge, up_to
+from sinks.recovery import Outcome, decide, up_to
 from sinks.sink import Lineage, SegmentName
 
 OnMarkerLost = Literal["fail", "replay", "skip"]
@@ -23,7 +22,7 @@ _SHARED: Final = "Two jobs must not share a transactional_id_prefix and sink id.
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class WriterRecovery:
     group: str
     """The marker group, for messages."""
     lineage: Lineage
@@ -35,7 +34,7 @@ class Situation:
     found: Marker | None
     """The marker in Kafka, read when nothing of an earlier producer is pending any more."""
     restored: Sequence[SegmentName]
-    """Segments of the checkpoint that it doesn't know to be out, in order."""
+    """Segments of the checkpoint that it doesn't know to be committed, in order."""
     rewind: bool
     ignore_earlier_output: bool
     on_marker_lost: OnMarkerLost
@@ -44,13 +43,13 @@ class Situation:
 
 
 @dataclass(frozen=True, slots=True)
-class Settlement:
+class RecoveredMarker:
     marker: Marker
-    """What the marker must say before the owner takes part in a checkpoint. Segments up to its `last` are out, the
-    others must be committed."""
+    """What the marker must say before the writer takes part in a checkpoint. Segments up to its `last` are committed,
+    the others must be committed."""
 
 
-def settle(s: Situation) -> Settlement:
+def recover(s: WriterRecovery) -> RecoveredMarker:
     """
     Raises:
         OutputAhead: output of a later checkpoint is committed, and the user didn't ask to rewind.
@@ -61,19 +60,19 @@ def settle(s: Situation) -> Settlement:
     found = s.found
     if found is not None and s.fork:
         refuse_the_originals(s.group, s.lineage, found)
-    verdict = judge(s, lambda marker: _unknown_here(s, marker))
-    ours = verdict.ours
+    decision = decide(s, lambda marker: _unknown_here(s, marker))
+    ours = decision.ours
     if found is None:
-        if verdict.outcome is Outcome.ANEW:
-            return Settlement(Marker(ours, s.checkpoint, None))
+        if decision.outcome is Outcome.ANEW:
+            return RecoveredMarker(Marker(ours, s.checkpoint, None))
         return _lost(s, ours, "is lost", "has no committed offset", _FORGOTTEN)
-    match verdict.outcome:
+    match decision.outcome:
         case Outcome.GOES_ON:
-            return Settlement(found)
+            return RecoveredMarker(found)
         case Outcome.BRANCHES:
-            return Settlement(Marker(ours, s.checkpoint, up_to(found.last, s.checkpoint)))
+            return RecoveredMarker(Marker(ours, s.checkpoint, up_to(found.last, s.checkpoint)))
         case Outcome.ANEW:
-            return Settlement(Marker(ours, s.checkpoint, None))
+            return RecoveredMarker(Marker(ours, s.checkpoint, None))
         case Outcome.AHEAD:
             _ahead(s, found)
         case Outcome.OTHER_BRANCH:
@@ -101,22 +100,23 @@ def refuse_the_originals(group: str, fork: Lineage, found: Marker) -> None:
         )
 
 
-def _unknown_here(s: Situation, found: Marker) -> bool:
+def _unknown_here(s: WriterRecovery, found: Marker) -> bool:
     if s.recorded is None or found.last is None or found.last == s.recorded.last:
         return False
     return found.last not in s.restored and found.progress > s.recorded.progress
 
 
-def _other_branch(s: Situation, found: Marker) -> NoReturn:
+def _other_branch(s: WriterRecovery, found: Marker) -> NoReturn:
     raise OutputAhead(
-        f"output of another branch of this job's history is out: the marker of group {s.group!r} says that {found} is "
-        f"committed, and checkpoint {s.checkpoint}, which is being restored, doesn't know that segment. Both hold the "
-        "same records, read twice after a restart from an older checkpoint. Restore the checkpoint or savepoint whose "
-        "output was committed, or a later one; or start with rewind=True to accept that records are written again."
+        f"output of another branch of this job's history is committed: the marker of group {s.group!r} says that "
+        f"{found} is committed, and checkpoint {s.checkpoint}, which is being restored, doesn't know that segment. "
+        "Both hold the same records, read twice after a restart from an older checkpoint. Restore the checkpoint or "
+        "savepoint whose output was committed, or a later one; or start with rewind=True to accept that records are "
+        "written again."
     )
 
 
-def _ahead(s: Situation, found: Marker) -> NoReturn:
+def _ahead(s: WriterRecovery, found: Marker) -> NoReturn:
     restore = f"checkpoint {s.checkpoint}" if s.checkpoint else "no checkpoint"
     raise OutputAhead(
         f"output is ahead of this checkpoint: {restore} is being restored, but the marker of group {s.group!r} says "
@@ -125,7 +125,7 @@ def _ahead(s: Situation, found: Marker) -> NoReturn:
     )
 
 
-def _earlier(s: Situation, found: Marker) -> NoReturn:
+def _earlier(s: WriterRecovery, found: Marker) -> NoReturn:
     raise EarlierOutput(
         f"there is committed output but no checkpoint to restore: the marker of group {s.group!r} says {found}. "
         "Starting from nothing would write it again. Point the pipeline at the checkpoint folder it had; or, to keep "
@@ -133,7 +133,7 @@ def _earlier(s: Situation, found: Marker) -> NoReturn:
     )
 
 
-def _other_output(s: Situation, found: Marker) -> NoReturn:
+def _other_output(s: WriterRecovery, found: Marker) -> NoReturn:
     raise EarlierOutput(
         f"there is committed output under this fork's names that doesn't come from checkpoint {s.checkpoint} of "
         f"lineage {s.lineage.parent[0] if s.lineage.parent else None}, which it starts from: the marker of group "
@@ -158,12 +158,12 @@ def _taken_over(found: Marker) -> str:
     )
 
 
-def _lost(s: Situation, ours: Lineage, state: str, says: str, why: str) -> Settlement:
+def _lost(s: WriterRecovery, ours: Lineage, state: str, says: str, why: str) -> RecoveredMarker:
     recorded = s.recorded.last if s.recorded else None
     if s.on_marker_lost == "replay":
-        return Settlement(Marker(ours, s.checkpoint, recorded))
+        return RecoveredMarker(Marker(ours, s.checkpoint, recorded))
     if s.on_marker_lost == "skip":
-        return Settlement(Marker(ours, s.checkpoint, s.restored[-1] if s.restored else recorded))
+        return RecoveredMarker(Marker(ours, s.checkpoint, s.restored[-1] if s.restored else recorded))
     raise MarkerLost(
         f"the marker of group {s.group!r} {state}: checkpoint {s.checkpoint} records {s.recorded or 'none'}, and the "
         f"group {says}. {why} Whether the {len(s.restored)} segment(s) that checkpoint {s.checkpoint} holds are in the "

@@ -1,4 +1,4 @@
-"""What of a checkpoint is out, seen from outside of a running job."""
+"""What of a checkpoint is committed, seen from outside of a running job."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from confluent_kafka import KafkaException
 
 from sinks.kafka.marker import Marker
 from sinks.kafka.marker_group import MarkerGroup
-from sinks.kafka.settle import OnMarkerLost, Situation, settle
-from sinks.sink import Committable, OwnerRestore
+from sinks.kafka.recovery import OnMarkerLost, WriterRecovery, recover
+from sinks.sink import Committable, WriterRestore
 
 _LOOK: Final = 5.0
 """Seconds to wait for a marker that a pending transaction may still change."""
 
 
-def not_out(
-    servers: str, config: Mapping[str, Any], owner: str, state: Any, committables: Sequence[Committable]
+def not_committed(
+    servers: str, config: Mapping[str, Any], writer: str, state: Any, committables: Sequence[Committable]
 ) -> Sequence[Committable]:
-    """Those of an owner's committables that are not committed, by its marker; all of them where it can't be told: there
+    """Those of a writer's committables that are not committed, by its marker; all of them where it can't be told: there
     is no answer, no marker, or another lineage's.
 
     Args:
-        owner: its name, that of the marker's group.
+        writer: its name, that of the marker's group.
         state: what its committer had in the checkpoint.
     """
     topic, *recorded = state
     try:
-        with closing(MarkerGroup(servers, config, owner, topic)) as group:
+        with closing(MarkerGroup(servers, config, writer, topic)) as group:
             found = group.read()
     except KafkaException:
         return committables
@@ -41,16 +41,16 @@ def not_out(
 def check_restore(
     servers: str,
     config: Mapping[str, Any],
-    owner: str,
+    writer: str,
     topic: str,
     on_marker_lost: OnMarkerLost,
-    restore: OwnerRestore,
+    restore: WriterRestore,
 ) -> None:
-    """See whether the owner can be restored, as far as Kafka tells its marker.
+    """See whether the writer can be restored, as far as Kafka tells its marker.
 
     Args:
-        owner: its name, that of the marker's group.
-        topic: has the marker of an owner without state.
+        writer: its name, that of the marker's group.
+        topic: has the marker of a writer without state.
 
     Raises:
         OutputAhead, EarlierOutput, MarkerLost, ForeignMarker: it can't.
@@ -60,13 +60,13 @@ def check_restore(
         topic, *wire = restore.state
         recorded = Marker.from_wire(wire)
     try:
-        with closing(MarkerGroup(servers, config, owner, topic)) as group:
+        with closing(MarkerGroup(servers, config, writer, topic)) as group:
             found = group.read(_LOOK)
     except KafkaException:
         return
-    settle(
-        Situation(
-            group=owner,
+    recover(
+        WriterRecovery(
+            group=writer,
             lineage=restore.lineage,
             checkpoint=restore.checkpoint,
             recorded=recorded,

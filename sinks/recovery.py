@@ -1,8 +1,9 @@
-"""What is out and what is not, at a restore: the rules that sinks with a marker share. Pure.
+"""What is committed and what is not, at a restore: the rules that sinks with a marker share. Pure.
 
-A *marker* says how far an owner's output is out. The sink keeps it where the output is, and in the checkpoint as well.
+A *marker* says how far a writer's output is committed. The sink keeps it where the output is, and in the
+checkpoint as well.
 A checkpoint is identified by (lineage, id), since ids alone say nothing once a pipeline was rewound, forked or started
-afresh under the same name. The lineage that counts is the one of the *recorded* marker: an owner that went on with a
+afresh under the same name. The lineage that counts is the one of the *recorded* marker: a writer that went on with a
 child lineage keeps it, whatever the rest of the job calls itself, so that it can still be told from its parent.
 """
 
@@ -22,23 +23,23 @@ _LAST_INDEX = 2**31 - 1
 class OutputMarker:
     lineage: Lineage
     checkpoint: int
-    """The newest checkpoint of which output is (or may be) out; of a marker that begins a lineage, the one restored."""
+    """Newest checkpoint of which output is (or may be) committed; the one restored, if the marker begins a lineage."""
     last: SegmentName | None = None
-    """Every segment up to this one is out; `None` before the first."""
+    """Every segment up to this one is committed; `None` before the first."""
 
     @property
     def has_output(self) -> bool:
-        """Whether anything can be out under it."""
+        """Whether anything can be committed under it."""
         parent = self.lineage.parent
         return self.last is not None or self.checkpoint > (parent[1] if parent else 0)
 
     @property
     def progress(self) -> tuple[int, int, int]:
-        """Grows with what is out."""
+        """Grows with what is committed."""
         return (self.checkpoint, self.last.epoch, self.last.index) if self.last else (self.checkpoint, 0, -1)
 
     def after(self, committables: Iterable[Committable]) -> list[Committable]:
-        """Those that are not known to be out."""
+        """Those that are not known to be committed."""
         return [one for one in committables if self.last is None or one.name > self.last]
 
 
@@ -46,8 +47,8 @@ M = TypeVar("M", bound=OutputMarker)
 M_co = TypeVar("M_co", bound=OutputMarker, covariant=True)
 
 
-class Situation(Protocol[M_co]):
-    """What a sink knows of one owner when it is restored."""
+class WriterRecovery(Protocol[M_co]):
+    """What a sink knows of one writer when it is restored."""
 
     @property
     def lineage(self) -> Lineage:
@@ -67,7 +68,7 @@ class Situation(Protocol[M_co]):
 
     @property
     def restored(self) -> Sequence[Any]:
-        """What the checkpoint holds and doesn't know to be out, in order."""
+        """What the checkpoint holds and doesn't know to be committed, in order."""
 
     @property
     def rewind(self) -> bool: ...
@@ -84,13 +85,13 @@ class Outcome(Enum):
     GOES_ON = auto()
     """The marker found stays as it is."""
     BRANCHES = auto()
-    """What is out by the marker found counts, and a child lineage begins."""
+    """What is committed by the marker found counts, and a child lineage begins."""
     ANEW = auto()
-    """Nothing is out."""
+    """Nothing is committed."""
     AHEAD = auto()
-    """Output of a later checkpoint is out, and the user didn't ask to rewind."""
+    """Output of a later checkpoint is committed, and the user didn't ask to rewind."""
     OTHER_BRANCH = auto()
-    """Output of another branch of the job's history is out."""
+    """Output of another branch of the job's history is committed."""
     EARLIER_OUTPUT = auto()
     """There is output, and no checkpoint to restore."""
     OTHER_OUTPUT = auto()
@@ -104,15 +105,15 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RecoveryDecision:
     outcome: Outcome
     ours: Lineage
-    """What the owner goes on with, unless it keeps the marker found."""
+    """What the writer goes on with, unless it keeps the marker found."""
     begins: bool
     """Whether that is a child of the checkpoint's lineage."""
 
 
-def judge(s: Situation[M], unknown_here: Callable[[M], bool]) -> Verdict:
+def decide(s: WriterRecovery[M], unknown_here: Callable[[M], bool]) -> RecoveryDecision:
     """
     Args:
         unknown_here: † whether the last segment out by a marker of the recorded lineage is none of the checkpoint's
@@ -130,33 +131,33 @@ def judge(s: Situation[M], unknown_here: Callable[[M], bool]) -> Verdict:
         base = s.lineage
     here = (base.id, s.checkpoint)
 
-    def verdict(outcome: Outcome) -> Verdict:
-        return Verdict(outcome, Lineage(s.lineage.id, here) if begins else base, begins)
+    def decided(outcome: Outcome) -> RecoveryDecision:
+        return RecoveryDecision(outcome, Lineage(s.lineage.id, here) if begins else base, begins)
 
     if found is not None:
         same = found.lineage.id == base.id
         if begins and found.lineage.id == s.lineage.id:
             # An earlier attempt began the lineage already; it has no checkpoint yet, so it can't have gone on.
-            return verdict(Outcome.AHEAD if found.checkpoint > s.checkpoint else Outcome.GOES_ON)
+            return decided(Outcome.AHEAD if found.checkpoint > s.checkpoint else Outcome.GOES_ON)
         if s.fork and found.lineage.parent != here:
-            return verdict(Outcome.OTHER_OUTPUT if found.has_output and not s.rewind else Outcome.ANEW)
+            return decided(Outcome.OTHER_OUTPUT if found.has_output and not s.rewind else Outcome.ANEW)
         if same or (s.checkpoint > 0 and found.lineage.parent == here):
             if found.checkpoint > s.checkpoint and not (s.rewind and begins):
-                return verdict(Outcome.AHEAD)
+                return decided(Outcome.AHEAD)
             if recorded is not None and same and found.progress < recorded.progress:
-                return verdict(Outcome.WENT_BACK)
+                return decided(Outcome.WENT_BACK)
             if same and not begins and unknown_here(found):
-                return verdict(Outcome.OTHER_BRANCH)
-            return verdict(Outcome.BRANCHES if begins else Outcome.GOES_ON)
+                return decided(Outcome.OTHER_BRANCH)
+            return decided(Outcome.BRANCHES if begins else Outcome.GOES_ON)
     if recorded is not None or s.restored:
-        return verdict(Outcome.LOST)
+        return decided(Outcome.LOST)
     # Nothing is recorded: a start without restore, a subtask id new to the lineage, or a fork under another name.
     if found is not None and found.has_output:
         if s.checkpoint == 0 and not s.ignore_earlier_output:
-            return verdict(Outcome.EARLIER_OUTPUT)
+            return decided(Outcome.EARLIER_OUTPUT)
         if begins:
-            return verdict(Outcome.ANOTHER_JOBS)
-    return verdict(Outcome.ANEW)
+            return decided(Outcome.ANOTHER_JOBS)
+    return decided(Outcome.ANEW)
 
 
 def up_to(last: SegmentName | None, checkpoint: int) -> SegmentName | None:

@@ -81,7 +81,7 @@ class Checkpoint:
         return SinkState.from_wire(*map(decode, self.data))
 
 
-class Rehearsal:
+class SinkJob:
     """A pipeline with one sink, over all its attempts."""
 
     def __init__(self, sink: Sink, folder: Path, pipeline: str, attempts: int = 0) -> None:
@@ -118,7 +118,7 @@ class Attempt:
 
     def __init__(
         self,
-        job: Rehearsal,
+        job: SinkJob,
         parallelism: int,
         restore: Checkpoint | None,
         epoch: int,
@@ -144,18 +144,18 @@ class Attempt:
                     WriterContext(job.pipeline, SINK_ID, subtask, parallelism, self._staging, NoMetrics())
                 )
             )
-            mine = held.of_owners(lambda owner, subtask=subtask: owner % parallelism == subtask)  # type: ignore[misc]
+            mine = held.of_writers(lambda writer, subtask=subtask: writer % parallelism == subtask)  # type: ignore[misc]
             committers: dict[int, Committer] = {}
             pending: dict[int, Sequence[Committable]] = {}
-            for owner in sorted({subtask, *mine.owners}):
+            for writer in sorted({subtask, *mine.writers}):
                 committer = sink.create_committer(
                     CommitterContext(
                         pipeline=job.pipeline,
                         sink_id=SINK_ID,
-                        owner=owner,
+                        writer=writer,
                         lineage=job.lineage,
                         restored_checkpoint=restore.id if restore else 0,
-                        restored_state=mine.committers.get(owner),
+                        restored_state=mine.committers.get(writer),
                         rewind=rewind,
                         ignore_earlier_output=ignore_earlier_output,
                         staging=self._staging,
@@ -166,11 +166,11 @@ class Attempt:
                 )
                 if committer is None:
                     continue
-                committers[owner] = committer
-                restored = mine.pending.get(owner, ())
-                pending[owner] = list(committer.open(restored))
+                committers[writer] = committer
+                restored = mine.pending.get(writer, ())
+                pending[writer] = list(committer.open(restored))
                 self.highest = max(self.highest, committer.highest_checkpoint())
-                unknown = [each.name for each in pending[owner] if each not in restored]
+                unknown = [each.name for each in pending[writer] if each not in restored]
                 if unknown:
                     raise ContractBroken(
                         "open-returns-what-is-left",
@@ -221,8 +221,8 @@ class Attempt:
             copies = [Committable.from_wire(decode(wire(c.to_wire(), PLAIN, "a committable"))) for c in committables]
             self.logs[subtask].add(checkpoint_id, copies)
             states = {}
-            for owner, committer in self.committers[subtask].items():
-                states[owner] = committer.snapshot()
+            for number, committer in self.committers[subtask].items():
+                states[number] = committer.snapshot()
             held = SinkState(self.logs[subtask].snapshot(), states)
             data.append(wire(held.to_wire(), "committer-state-is-plain", "what Committer.snapshot returned"))
         return Checkpoint(checkpoint_id, self.job.lineage, tuple(data))
@@ -248,7 +248,7 @@ class Attempt:
         Args:
             notify: False = the process dies before anybody knows.
         """
-        committer = self.committers[subtask].get(order.owner)
+        committer = self.committers[subtask].get(order.writer)
         if committer is not None:
             committer.commit(order.checkpoint_id, order.committables)
         if notify:

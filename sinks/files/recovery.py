@@ -1,4 +1,4 @@
-"""What is visible and what is not, at a restore: by the rules that sinks share (`sinks.settling`), from the marker
+"""What is visible and what is not, at a restore: by the rules that sinks share (`sinks.recovery`), from the marker
 found and the one recorded. Pure."""
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from typing import NoReturn
 
 from sinks.files.errors import EarlierOutput, MarkerLost, OutputAhead
 from sinks.files.marker import Marker
-from sinks.settling import Outcome, judge, up_to
+from sinks.recovery import Outcome, decide, up_to
 from sinks.sink import Committable, Lineage
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class WriterRecovery:
     where: str
-    """The owner and its target, for messages."""
+    """The writer and its target, for messages."""
     lineage: Lineage
     """The job's."""
     checkpoint: int
@@ -26,15 +26,15 @@ class Situation:
     found: Marker | None
     """The newest marker in the target."""
     restored: Sequence[Committable]
-    """Parts of the checkpoint that it doesn't know to be out, in order."""
+    """Parts of the checkpoint that it doesn't know to be committed, in order."""
     rewind: bool
     ignore_earlier_output: bool = False
     fork: bool = False
     """The checkpoint is another pipeline's."""
 
 
-def settle(s: Situation) -> Marker:
-    """What the marker must say before the owner takes part in a checkpoint. Parts up to its `last` are out.
+def recover(s: WriterRecovery) -> Marker:
+    """What the marker must say before the writer takes part in a checkpoint. Parts up to its `last` are committed.
 
     Raises:
         OutputAhead: output of a later checkpoint, or of another branch, is visible, and the user didn't ask to rewind.
@@ -42,13 +42,13 @@ def settle(s: Situation) -> Marker:
         MarkerLost: the marker that the checkpoint records is not there, and the user didn't ask to rewind.
     """
     found = s.found
-    verdict = judge(s, lambda marker: _unknown_here(s, marker))
-    ours, rewinds = verdict.ours, s.rewind and verdict.begins
+    decision = decide(s, lambda marker: _unknown_here(s, marker))
+    ours, rewinds = decision.ours, s.rewind and decision.begins
     if found is None:
-        if verdict.outcome is Outcome.ANEW:
+        if decision.outcome is Outcome.ANEW:
             return Marker(ours, s.checkpoint)
         return _lost(s, ours, rewinds, "no marker is there")
-    match verdict.outcome:
+    match decision.outcome:
         case Outcome.GOES_ON:
             return found
         case Outcome.BRANCHES:
@@ -72,13 +72,13 @@ def settle(s: Situation) -> Marker:
     return _lost(s, ours, rewinds, f"the marker there says {found}")
 
 
-def _unknown_here(s: Situation, found: Marker) -> bool:
+def _unknown_here(s: WriterRecovery, found: Marker) -> bool:
     if s.recorded is None or found.last is None or found.path == s.recorded.path:
         return False
     return found.path not in [one.payload["path"] for one in s.restored]
 
 
-def _ahead(s: Situation, found: Marker) -> NoReturn:
+def _ahead(s: WriterRecovery, found: Marker) -> NoReturn:
     restore = f"checkpoint {s.checkpoint}" if s.checkpoint else "no checkpoint"
     raise OutputAhead(
         f"output is ahead of this checkpoint: {restore} is being restored, but in {s.where} files of {found} are, or "
@@ -87,7 +87,7 @@ def _ahead(s: Situation, found: Marker) -> NoReturn:
     )
 
 
-def _other_branch(s: Situation, found: Marker) -> NoReturn:
+def _other_branch(s: WriterRecovery, found: Marker) -> NoReturn:
     raise OutputAhead(
         f"output of another branch of this job's history is visible: in {s.where} {found.path} is the last file, and "
         f"checkpoint {s.checkpoint}, which is being restored, doesn't know it. Both hold the same records, read twice "
@@ -96,7 +96,7 @@ def _other_branch(s: Situation, found: Marker) -> NoReturn:
     )
 
 
-def _earlier(s: Situation, found: Marker) -> NoReturn:
+def _earlier(s: WriterRecovery, found: Marker) -> NoReturn:
     raise EarlierOutput(
         f"there is visible output but no checkpoint to restore: {s.where} has files of {found}. Starting from nothing "
         "would write them again. Point the pipeline at the checkpoint folder it had; or, to keep those files and start "
@@ -104,7 +104,7 @@ def _earlier(s: Situation, found: Marker) -> NoReturn:
     )
 
 
-def _other_output(s: Situation, found: Marker) -> NoReturn:
+def _other_output(s: WriterRecovery, found: Marker) -> NoReturn:
     raise EarlierOutput(
         f"there is visible output under this fork's name that doesn't come from checkpoint {s.checkpoint}, which it "
         f"starts from: {s.where} has files of {found}. Give the fork a name or a folder that was not used before; or "
@@ -112,7 +112,7 @@ def _other_output(s: Situation, found: Marker) -> NoReturn:
     )
 
 
-def _lost(s: Situation, ours: Lineage, rewinds: bool, what: str) -> Marker:
+def _lost(s: WriterRecovery, ours: Lineage, rewinds: bool, what: str) -> Marker:
     if rewinds:
         return Marker(ours, s.checkpoint, s.recorded.last if s.recorded else None)
     raise MarkerLost(
