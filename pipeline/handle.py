@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from checkpoint.coordination.coordinator_events import CheckpointKind
+from checkpoint.kinds import CheckpointKind
 from checkpoint.options import named_options
 from checkpoint.storage.savepoints import SavepointFolder, prepare
 from checkpoint.storage.storage import StorageError

@@ -17,7 +17,7 @@ from pipeline.event_time_inputs import event_time_notes
 from pipeline.graph import Plan, PlannedEdge, PlannedStep, StepKind, Vertex
 from pipeline.operators import KeyedOperator
 from pipeline.runtime.driver.job_options import JobOptions
-from pipeline.runtime.driver.living import refuse_living_owner
+from pipeline.runtime.driver.owner_liveness import refuse_living_owner
 from pipeline.runtime.driver.restore_plan import Misfit, misfits, undeclared, wrong_kind
 from pipeline.runtime.driver.start_checks import (
     claims_output,

@@ -19,7 +19,6 @@ from checkpoint.coordination.coordinator_events import (
     AllInputEnded,
     BarrierPassed,
     CheckpointAsked,
-    CheckpointKind,
     CheckpointRequested,
     Declined,
     DeletionDone,
@@ -48,6 +47,7 @@ from checkpoint.coordination.coordinator_options import CoordinatorOptions
 from checkpoint.coordination.passage import Passage
 from checkpoint.coordination.retention import Retention
 from checkpoint.coordination.trigger_schedule import TriggerSchedule
+from checkpoint.kinds import CheckpointKind
 
 JOB_ENDING = "the attempt to run the job is ending"
 """Why checkpoints are given up that are in progress then."""

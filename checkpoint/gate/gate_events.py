@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from checkpoint.coordination.coordinator_events import CheckpointKind, Heartbeat
+from checkpoint.coordination.coordinator_events import Heartbeat
+from checkpoint.kinds import CheckpointKind
 
 # -- events ---------------------------------------------------------------------------------------------------
 

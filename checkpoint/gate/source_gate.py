@@ -11,7 +11,7 @@ holds the next one back, the time is `slow_storage_span`, and beyond its window 
 
 from __future__ import annotations
 
-from checkpoint.coordination.coordinator_events import CheckpointKind, Heartbeat
+from checkpoint.coordination.coordinator_events import Heartbeat
 from checkpoint.gate.gate_events import (
     Action,
     AskForCheckpoint,
@@ -29,6 +29,7 @@ from checkpoint.gate.gate_events import (
 )
 from checkpoint.gate.gate_options import GateOptions
 from checkpoint.gate.window import Window, in_words
+from checkpoint.kinds import CheckpointKind
 
 _ASK_AT = 0.8
 """Part of a window or limit at which the source asks for the next checkpoint."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from checkpoint.codec import decode, encode
-from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import EdgeName
 from checkpoint.in_flight.edges import SnapshotEdge, rows_from_wire, rows_to_wire
+from checkpoint.kinds import CheckpointKind
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.sealed import BrokenSeal, seal, unseal

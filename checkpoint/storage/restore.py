@@ -12,8 +12,8 @@ from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from checkpoint.committables import SinkState
-from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import EdgeName
+from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import savepoints
 from checkpoint.storage.claims import RestoreRecord
 from checkpoint.storage.metadata import CheckpointMetadata

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from checkpoint.committables import SegmentName
-from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import EdgeName
+from checkpoint.kinds import CheckpointKind
 from checkpoint.storage.inspection.checkpoints import Details, StateSize, Summary, Unreadable
 from checkpoint.storage.inspection.folders import Job
 from checkpoint.storage.inspection.verification import Verification, Verified

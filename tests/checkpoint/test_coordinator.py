@@ -13,7 +13,6 @@ from checkpoint.coordination.coordinator_events import (
     Action,
     AllInputEnded,
     CheckpointAsked,
-    CheckpointKind,
     CheckpointRequested,
     Declined,
     DeleteCheckpoint,
@@ -38,6 +37,7 @@ from checkpoint.coordination.coordinator_events import (
 )
 from checkpoint.coordination.coordinator_options import CoordinatorOptions
 from checkpoint.coordination.trigger_schedule import RETRY_PAUSE
+from checkpoint.kinds import CheckpointKind
 
 CHECKPOINT, SAVEPOINT, FINAL = CheckpointKind.CHECKPOINT, CheckpointKind.SAVEPOINT, CheckpointKind.FINAL
 LENIENT = 1000

@@ -13,7 +13,6 @@ from checkpoint.coordination.coordinator_events import (
     Acknowledged,
     AllInputEnded,
     CheckpointAsked,
-    CheckpointKind,
     CheckpointRequested,
     Declined,
     DeleteCheckpoint,
@@ -37,6 +36,7 @@ from checkpoint.coordination.coordinator_events import (
     TriggerCheckpoint,
 )
 from checkpoint.coordination.coordinator_options import CoordinatorOptions
+from checkpoint.kinds import CheckpointKind
 
 SUBTASKS = 2
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoint.coordination.coordinator_events import CheckpointKind, Heartbeat
+from checkpoint.coordination.coordinator_events import Heartbeat
 from checkpoint.gate.gate_events import (
     AskForCheckpoint,
     BarrierPassed,
@@ -24,6 +24,7 @@ from checkpoint.gate.gate_events import (
 )
 from checkpoint.gate.gate_options import GateOptions
 from checkpoint.gate.source_gate import SourceGate
+from checkpoint.kinds import CheckpointKind
 
 CHECKPOINT, SAVEPOINT = CheckpointKind.CHECKPOINT, CheckpointKind.SAVEPOINT
 

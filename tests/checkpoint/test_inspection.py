@@ -10,10 +10,10 @@ from captures import data
 from checkpoint_folders import TRIGGERED, JobFolder, metadata_of
 
 from checkpoint.committables import SegmentName
-from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import ChannelName, EdgeName
 from checkpoint.in_flight import channel_state
 from checkpoint.in_flight.captured import CapturedState
+from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import savepoints
 from checkpoint.storage.inspection.checkpoints import InFlight, Pending, StateSize, Summary, Unreadable
 from checkpoint.storage.inspection.folders import describe, describe_job, look_at, summarise

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import EdgeName
 from checkpoint.in_flight.edges import EdgeShape, SnapshotEdge
+from checkpoint.kinds import CheckpointKind
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import (
     CheckpointMetadata,

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from s3_server import Bucket, StoredFolder
 
-from checkpoint.coordination.coordinator_events import CheckpointKind
+from checkpoint.kinds import CheckpointKind
 from checkpoint.storage.claims import RestoreRecord
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.naming import CheckpointRef

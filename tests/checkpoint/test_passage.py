@@ -11,7 +11,6 @@ from checkpoint.coordination.coordinator_events import (
     Acknowledged,
     Action,
     BarrierPassed,
-    CheckpointKind,
     CheckpointRequested,
     Declined,
     SnapshotTaken,
@@ -20,6 +19,7 @@ from checkpoint.coordination.coordinator_events import (
 )
 from checkpoint.coordination.coordinator_options import CoordinatorOptions
 from checkpoint.coordination.passage import Passage, Passed
+from checkpoint.kinds import CheckpointKind
 from pipeline.job import Pipeline
 from pipeline.runtime.reach import reached_from_sources
 from sinks.print import PrintSink

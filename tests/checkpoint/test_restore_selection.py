@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import EdgeName
+from checkpoint.kinds import CheckpointKind
 from checkpoint.storage.claims import Claim
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.naming import CheckpointRef

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from checkpoint.committables import Committable, SegmentName, SinkState
-from checkpoint.coordination.coordinator_events import CheckpointKind
+from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import savepoints
 from checkpoint.storage.claims import Claim
 from checkpoint.storage.handles import FileHandle

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pyarrow import fs
 from s3_server import Bucket, StoredFolder
 
-from checkpoint.coordination.coordinator_events import CheckpointKind
+from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import storage as storage_module
 from checkpoint.storage.arrow_files import ArrowFiles
 from checkpoint.storage.handles import FileHandle

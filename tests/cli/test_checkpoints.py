@@ -10,7 +10,7 @@ import pytest
 from checkpoint_folders import JobFolder, metadata_of
 from click.testing import CliRunner, Result
 
-from checkpoint.coordination.coordinator_events import CheckpointKind
+from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import owners, savepoints
 from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.storage import CheckpointStorage

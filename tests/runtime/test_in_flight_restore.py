@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoint.codec import encode_key
-from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import ChannelName, EdgeName, InFlight
 from checkpoint.in_flight import channel_state
 from checkpoint.in_flight.captured import CapturedState
 from checkpoint.key_groups import key_group, range_of
+from checkpoint.kinds import CheckpointKind
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.storage import CheckpointStorage, DamagedFile

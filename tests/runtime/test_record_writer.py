@@ -10,9 +10,9 @@ import pytest
 from checkpoint.barriers.events import Barrier
 from checkpoint.batch import Rows, from_frame, rows
 from checkpoint.codec import EncodingError, decode_key, encode_key
-from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import BarrierElement, ChannelName, Data, EdgeName, EndOfInput
 from checkpoint.key_groups import key_group, subtask_of
+from checkpoint.kinds import CheckpointKind
 from pipeline import BufferConfig
 from pipeline.graph import PlannedEdge
 from pipeline.partitioners import (

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from checkpoint.codec import decode, encode
 from checkpoint.committables import Committable, SegmentName, SinkState
-from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.key_groups import range_of
+from checkpoint.kinds import CheckpointKind
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
 from pipeline import KeyedOperator, Operator, Pipeline, PipelineError, ValueState

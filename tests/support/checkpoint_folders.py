@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from checkpoint.committables import Committable, SegmentName
-from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import EdgeName
+from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import owners
 from checkpoint.storage.claims import Claim
 from checkpoint.storage.handles import FileHandle

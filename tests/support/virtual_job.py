@@ -28,11 +28,12 @@ from checkpoint.barriers.events import (
 from checkpoint.barriers.handler import BarrierHandler
 from checkpoint.coordination import coordinator_events as ce
 from checkpoint.coordination.coordinator import CheckpointCoordinator
-from checkpoint.coordination.coordinator_events import CheckpointKind, FailureReason
+from checkpoint.coordination.coordinator_events import FailureReason
 from checkpoint.coordination.coordinator_options import CoordinatorOptions
 from checkpoint.gate import gate_events as ge
 from checkpoint.gate.gate_options import GateOptions
 from checkpoint.gate.source_gate import SourceGate
+from checkpoint.kinds import CheckpointKind
 
 HEARTBEAT = 1.0
 LATENCY = 0.002

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkpoint.committables import Committable, SegmentName, SinkState
-from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import EdgeName
 from checkpoint.in_flight.channel_state import ChannelStateError, channels_of
+from checkpoint.kinds import CheckpointKind
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, pack_state
 from checkpoint.storage.naming import CheckpointRef

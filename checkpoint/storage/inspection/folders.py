@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from checkpoint.coordination.coordinator_events import CheckpointKind
+from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import owners, restore, savepoints
 from checkpoint.storage.claims import Claim
 from checkpoint.storage.filesystem import Entry

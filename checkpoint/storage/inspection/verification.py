@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from checkpoint.coordination.coordinator_events import CheckpointKind
+from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import restore
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata

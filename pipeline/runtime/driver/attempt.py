@@ -31,7 +31,7 @@ from pipeline.runtime import error_text
 from pipeline.runtime.auth import new_secret
 from pipeline.runtime.deployment import Contact, Deployment, Restored
 from pipeline.runtime.driver.attempt_context import AttemptContext, CheckpointRequest, NotTriggered, Progress
-from pipeline.runtime.driver.checkpoint_master import Answer, CheckpointMaster
+from pipeline.runtime.driver.checkpoints import Answer, DriverCheckpoints
 from pipeline.runtime.driver.failures import AttemptFailed, FirstCause, Sign
 from pipeline.runtime.driver.peers import Peer, Peers
 from pipeline.runtime.driver.placement import Slot, place, wish
@@ -85,7 +85,7 @@ class Attempt:
         ]
         replays = context.restored is not None and must_replay(context.restored, self._plan)
         self._replay = ReplayTracker(terminal, replays)
-        self._checkpoints = CheckpointMaster(
+        self._checkpoints = DriverCheckpoints(
             context,
             self._peers,
             progress,

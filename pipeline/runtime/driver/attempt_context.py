@@ -6,8 +6,8 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
-from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.coordination.coordinator_options import CoordinatorOptions
+from checkpoint.kinds import CheckpointKind
 from checkpoint.storage.claims import Claim
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.naming import CheckpointRef

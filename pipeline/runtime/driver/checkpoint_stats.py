@@ -7,7 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from checkpoint.coordination.coordinator_events import CheckpointKind
+from checkpoint.kinds import CheckpointKind
 from pipeline.runtime.error_text import cut
 
 _KEPT = 10_000

@@ -29,13 +29,13 @@ from pipeline.runtime import error_text
 from pipeline.runtime.deployment import JobSpec
 from pipeline.runtime.driver.attempt import Attempt
 from pipeline.runtime.driver.attempt_context import AttemptContext, CheckpointRequest, NotTriggered, Progress
-from pipeline.runtime.driver.checkpoint_master import Answer
 from pipeline.runtime.driver.checkpoint_stats import CheckpointHistory
+from pipeline.runtime.driver.checkpoints import Answer
 from pipeline.runtime.driver.cleanup import Cleanup
 from pipeline.runtime.driver.failures import AttemptFailed
 from pipeline.runtime.driver.gateway import lost_jvm
 from pipeline.runtime.driver.job_options import JobOptions
-from pipeline.runtime.driver.living import refuse_living_owner
+from pipeline.runtime.driver.owner_liveness import refuse_living_owner
 from pipeline.runtime.driver.recovery import Recovery
 from pipeline.runtime.driver.restart import RestartPolicy
 from pipeline.runtime.driver.slots import await_slots, require_slots

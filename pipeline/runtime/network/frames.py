@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 import ormsgpack
 
 from checkpoint.barriers.events import Barrier
-from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import (
     BarrierElement,
     CancelMarker,
@@ -26,6 +25,7 @@ from checkpoint.elements import (
     RestoreBarrier,
     Watermark,
 )
+from checkpoint.kinds import CheckpointKind
 
 MAX_FRAME_BYTES: Final = 1 << 30
 _MAX_CONTROL_BYTES: Final = 1 << 16

@@ -9,9 +9,10 @@ import threading
 import time
 from typing import Any, Final
 
-from checkpoint.coordination.coordinator_events import CheckpointKind, Heartbeat
+from checkpoint.coordination.coordinator_events import Heartbeat
 from checkpoint.errors import Explained, PermanentFailure
 from checkpoint.gate.gate_events import BarrierPassed
+from checkpoint.kinds import CheckpointKind
 from checkpoint.storage.metadata import SubtaskSnapshot
 from checkpoint.storage.storage import DamagedFile
 from pipeline.errors import PipelineError

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from checkpoint.coordination.coordinator_events import CheckpointKind, Heartbeat
+from checkpoint.coordination.coordinator_events import Heartbeat
 from checkpoint.elements import BarrierElement
 from checkpoint.gate import gate_events
+from checkpoint.kinds import CheckpointKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from checkpoint.barriers.events import Barrier
-from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import ChannelName, Data, EdgeName, EndOfInput, IdleStatus, RestoreBarrier, Watermark
 from checkpoint.in_flight.restored_input import RestoredInput
+from checkpoint.kinds import CheckpointKind
 from pipeline.runtime.subtask import mail
 from pipeline.runtime.subtask.batch_in_progress import BatchInProgress
 from pipeline.runtime.subtask.chain import Chain

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import ChannelName
+from checkpoint.kinds import CheckpointKind
 from checkpoint.storage.naming import CheckpointRef
 from simulated.channel import Channel
 from simulated.graph import Graph, Kind

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from checkpoint.committing import ReleaseEpoch, ReleaseNew, RestoredCommits
 from checkpoint.coordination import coordinator_events as events
 from checkpoint.coordination.coordinator import CheckpointCoordinator
-from checkpoint.coordination.coordinator_events import CheckpointKind, FailureReason
+from checkpoint.coordination.coordinator_events import FailureReason
 from checkpoint.coordination.coordinator_options import CoordinatorOptions
 from checkpoint.coordination.trigger_schedule import TriggerSchedule
 from checkpoint.gate.gate_events import BarrierPassed
 from checkpoint.in_flight.replay import ReplayTracker
+from checkpoint.kinds import CheckpointKind
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.shared_files import SharedFiles

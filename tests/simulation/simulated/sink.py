@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from checkpoint.committables import Committable, SegmentName
 from checkpoint.committing import CommitLog, CommitOrder
-from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.in_flight.restored_input import Entry
+from checkpoint.kinds import CheckpointKind
 from checkpoint.storage.handles import FileHandle
 from simulated.graph import Edge, Row, Step
 from simulated.operator import Operator

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from checkpoint.barriers.events import Barrier
-from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.elements import BarrierElement, EndOfInput, Watermark
 from checkpoint.gate import gate_events as events
 from checkpoint.gate.gate_options import GateOptions
 from checkpoint.gate.source_gate import SourceGate
 from checkpoint.in_flight.replay import RestoreBarrierCounter
+from checkpoint.kinds import CheckpointKind
 from simulated.channel import Channel
 from simulated.graph import Row, Step, timestamp_of
 from simulated.storage import SubtaskState

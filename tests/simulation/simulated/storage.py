@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from checkpoint.committables import Committable
-from checkpoint.coordination.coordinator_events import CheckpointKind
 from checkpoint.in_flight.captured import CapturedState
+from checkpoint.kinds import CheckpointKind
 from checkpoint.storage.claims import Claim, RestoreRecord, restore_record
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.naming import CheckpointRef

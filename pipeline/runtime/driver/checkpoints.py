@@ -18,7 +18,8 @@ from typing import Any
 from checkpoint import failpoints
 from checkpoint.coordination import coordinator_events as events
 from checkpoint.coordination.coordinator import CheckpointCoordinator
-from checkpoint.coordination.coordinator_events import CheckpointKind, FailureReason
+from checkpoint.coordination.coordinator_events import FailureReason
+from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import owners, savepoints
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata, SubtaskSnapshot, VertexSnapshot
@@ -41,7 +42,7 @@ Answer = Callable[[int | Exception], None]
 """Gets the id of a checkpoint once it is complete, or an error."""
 
 
-class CheckpointMaster:
+class DriverCheckpoints:
     """Triggers, finalises, notifies and deletes for one attempt."""
 
     def __init__(

@@ -19,9 +19,9 @@ from deadlines import eventually
 from checkpoint.storage import owners
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.errors import PipelineError
-from pipeline.runtime.driver import living
-from pipeline.runtime.driver.living import Answer, Verdict, judge, refuse_living_owner
+from pipeline.runtime.driver import owner_liveness
 from pipeline.runtime.driver.operations import OperationsServer
+from pipeline.runtime.driver.owner_liveness import Answer, Verdict, judge, refuse_living_owner
 
 _RULES = {
     (True, Answer.RUNS): Verdict.LIVES,
@@ -134,7 +134,7 @@ def test_of_an_owner_on_another_host_it_is_said_that_it_can_not_be_told(
 ) -> None:
     owners.claim(storage, address=server.address)
     here = socket.gethostname()
-    monkeypatch.setattr(living.socket, "gethostname", lambda: "elsewhere")
+    monkeypatch.setattr(owner_liveness.socket, "gethostname", lambda: "elsewhere")
     with caplog.at_level(logging.WARNING):
         refuse_living_owner(storage, "job")
     assert f"on host {here}, at {server.address}) still runs can't be told from here" in caplog.text

@@ -13,13 +13,13 @@ from attempt_parts import attempt_context
 from deadlines import eventually
 
 from checkpoint.coordination import coordinator_events as events
-from checkpoint.coordination.coordinator_events import CheckpointKind
+from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import savepoints
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import OperatorSnapshot, SubtaskSnapshot
 from pipeline import Pipeline
 from pipeline.runtime.driver.attempt_context import CheckpointRequest, Progress
-from pipeline.runtime.driver.checkpoint_master import CheckpointMaster
+from pipeline.runtime.driver.checkpoints import DriverCheckpoints
 from pipeline.runtime.driver.peers import Peer, Peers
 from pipeline.runtime.driver.placement import Slot
 from pipeline.runtime.wire import ControlConnection
@@ -29,7 +29,7 @@ WAIT = 20.0
 
 
 class Driver:
-    """A checkpoint master with one subtask, whose end of the connection nobody reads."""
+    """A `DriverCheckpoints` with one subtask, whose end of the connection nobody reads."""
 
     def __init__(self, folder: Path) -> None:
         p = Pipeline("job", parallelism=1)
@@ -43,7 +43,7 @@ class Driver:
         peers.place(peer, 0)
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.answers: list[int | Exception] = []
-        self.master = CheckpointMaster(
+        self.master = DriverCheckpoints(
             self.context,
             peers,
             Progress(),
