@@ -10,7 +10,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java demo test check format full stress bench clean
+.PHONY: help venv java demo test check format full stress mutate bench clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ full: java venv ## The rows that complete the longest tables, for which CI has n
 
 stress: java venv ## The long runs under load
 	$(BIN)/python -m pytest -m stress $(ARGS)
+
+mutate: java venv ## Small changes to production code, a sample by a printed seed: which ones no test notices
+	PYTHONPATH=tests/mutation $(BIN)/python tests/mutation/mutate.py $(ARGS)
 
 bench: java venv ## Measurements
 	$(BIN)/weir bench throughput $(ARGS)

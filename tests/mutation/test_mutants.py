@@ -1,0 +1,73 @@
+"""The tool behind `make mutate` finds the kinds of changes that it is for, and nothing that changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mutants import mutants_of, sample
+from trial import nearest_tests
+
+_MODULE = '''
+LIMIT: int | None = 3
+
+def f(numbers: list[int], most: int | None = None) -> bool:
+    """Docs."""
+    state.seen = len(numbers) + 1
+    for number in numbers:
+        if number < 3 and all(numbers):
+            continue
+    state.close()
+    return not most
+'''
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "room").mkdir()
+    (tmp_path / "room" / "part.py").write_text(_MODULE)
+    return tmp_path
+
+
+def test_what_is_found(project: Path) -> None:
+    changes = {mutant.diff(project).splitlines()[-1][1:].strip() for mutant in mutants_of(project, "room/part.py")}
+    assert changes == {
+        "state.seen = len(numbers) - 1",
+        "state.seen = len(numbers) + 2",
+        "state.seen = len(numbers) + 0",
+        "pass",
+        "for number in []:",
+        "if number <= 3 and all(numbers):",
+        "if number < 4 and all(numbers):",
+        "if number < 2 and all(numbers):",
+        "if number < 3 or all(numbers):",
+        "if not number < 3 and all(numbers):",
+        "if number < 3 and any(numbers):",
+        "break",
+        "return  most",
+    }
+
+
+def test_a_seed_repeats_a_sample(project: Path) -> None:
+    assert sample(project, ["room"], 5, 1) == sample(project, ["room"], 5, 1)
+    assert sample(project, ["room"], 5, 1) != sample(project, ["room"], 5, 2)
+    assert len(set(sample(project, ["room"], 1000, 1))) == len(list(mutants_of(project, "room/part.py")))
+
+
+def test_the_nearest_tests_come_first(tmp_path: Path) -> None:
+    for name, text in {
+        "tests/room/test_part.py": "",
+        "tests/room/test_other.py": "",
+        "tests/elsewhere/test_whole.py": "from room.part import f",
+        "tests/elsewhere/test_more.py": "from room import part",
+        "tests/pipelines/test_jobs.py": "from room.part import f",
+        "tests/simulation/test_seeds.py": "",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert list(nearest_tests(tmp_path, "room/part.py")) == [
+        ("tests/room/test_part.py",),
+        ("tests/elsewhere/test_more.py", "tests/elsewhere/test_whole.py"),
+        ("tests/simulation/test_seeds.py",),
+        ("tests/room/test_other.py",),
+    ]
