@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import posixpath
+from typing import Final
+from urllib.parse import urlsplit
 
 from pyarrow import fs
 
@@ -27,11 +29,19 @@ def open_filesystem(uri: str) -> tuple[fs.FileSystem, str]:
     return filesystem, path.rstrip("/")
 
 
+IN_PROCESS: Final[dict[str, Files]] = {}
+"""Files that this process brings itself, by the scheme and host of their URIs, such as `virtual://job`."""
+
+
 def open_files(uri: str) -> tuple[Files, str]:
     """The files at a URI or absolute local path, and the path there.
 
     Raises:
         OSError | pyarrow.ArrowException: no such kind of file system, or it can't be reached.
     """
+    if IN_PROCESS:
+        parts = urlsplit(uri)
+        if (files := IN_PROCESS.get(f"{parts.scheme}://{parts.netloc}")) is not None:
+            return files, posixpath.normpath(parts.path)
     filesystem, path = open_filesystem(uri)
     return (LocalFiles() if isinstance(filesystem, fs.LocalFileSystem) else ArrowFiles(filesystem)), path

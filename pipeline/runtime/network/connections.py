@@ -148,9 +148,10 @@ class FrameWriter:
 class Connection:
     """What both directions share. `peer` is the peer's subtask index."""
 
-    def __init__(self, sock: socket.socket, peer: int, staging: memoryview) -> None:
+    def __init__(self, sock: socket.socket, peer: int, staging: memoryview, clock: Callable[[], float]) -> None:
         self.sock = sock
         self.peer = peer
+        self._clock = clock
         self.reader = FrameReader(staging)
         self.writer = FrameWriter()
 
@@ -179,8 +180,15 @@ class Connection:
 class OutgoingConnection(Connection):
     """To a process downstream: sends elements, receives credit."""
 
-    def __init__(self, sock: socket.socket, peer: int, staging: memoryview, channels: Sequence[OutputChannel]) -> None:
-        super().__init__(sock, peer, staging)
+    def __init__(
+        self,
+        sock: socket.socket,
+        peer: int,
+        staging: memoryview,
+        channels: Sequence[OutputChannel],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(sock, peer, staging, clock)
         self._channels = tuple(channels)
         self._turn: deque[tuple[int, OutputChannel]] = deque(enumerate(self._channels))
         self.shut = False
@@ -215,7 +223,7 @@ class OutgoingConnection(Connection):
 
     def _gather(self) -> bool:
         """Take frames from the channels in turn. Returns whether there was anything."""
-        now = time.monotonic()
+        now = self._clock()
         idle = 0
         while idle < len(self._turn) and self.writer.pending_bytes < _GATHER_BYTES:
             number, channel = self._turn[0]
@@ -248,8 +256,9 @@ class IncomingConnection(Connection):
         staging: memoryview,
         open_channel: Callable[[IncomingConnection, int, ChannelId], None],
         on_announcement: Callable[[int, BarrierElement], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(sock, peer, staging)
+        super().__init__(sock, peer, staging, clock)
         self._open_channel = open_channel
         self._on_announcement = on_announcement
         self._inputs: InputChannels | None = None
@@ -289,7 +298,7 @@ class IncomingConnection(Connection):
                 self.add_credit(header.channel)
         else:
             channel = self._channel(header)
-            element = decode_element(header, body, time.monotonic())
+            element = decode_element(header, body, self._clock())
             if isinstance(element, BarrierElement):
                 self._on_announcement(channel.index, element)
             assert self._inputs is not None  # set when the channel was bound

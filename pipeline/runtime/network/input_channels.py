@@ -25,9 +25,15 @@ class InputChannel:
     """The receiving end of a channel."""
 
     def __init__(
-        self, channel_id: ChannelId, index: int, budget: Budget, schedule_credit: Callable[[InputChannel], None]
+        self,
+        channel_id: ChannelId,
+        index: int,
+        budget: Budget,
+        schedule_credit: Callable[[InputChannel], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.id = channel_id
+        self._clock = clock
         self.index = index
         self._schedule_credit = schedule_credit
         self._lock = threading.Lock()
@@ -76,7 +82,7 @@ class InputChannel:
             if 2 * stale >= self._budget.channel_bytes or (self._starved and self._drained):
                 self._ask_for_credit()
         elif type(element) is BarrierElement:
-            return BarrierElement(element.aged(time.monotonic()))
+            return BarrierElement(element.aged(self._clock()))
         return element
 
     def put_back(self, element: InFlight) -> None:
@@ -187,13 +193,14 @@ class InputChannels:
         config: BufferConfig,
         schedule_credit: Callable[[InputChannel], None],
         wake_task: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.channels: tuple[InputChannel, ...] = ()
         self._debloater: Debloater | None = None
         if channels:
             self._debloater = Debloater(config, len(channels))
             budget = self._debloater.budget
-            self.channels = tuple(InputChannel(c, i, budget, schedule_credit) for i, c in enumerate(channels))
+            self.channels = tuple(InputChannel(c, i, budget, schedule_credit, clock) for i, c in enumerate(channels))
         self._wake_task = wake_task
         self._order = tuple(self.channels[i:] + self.channels[:i] for i in range(len(channels)))
         self._next = 0

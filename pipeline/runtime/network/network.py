@@ -10,7 +10,6 @@ import logging
 import selectors
 import socket
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,16 +20,15 @@ from checkpoint.elements import BarrierElement
 from pipeline.buffers import BufferConfig
 from pipeline.runtime.network.channel_statistics import ChannelStatistics, InputStatistics
 from pipeline.runtime.network.connections import STAGING_BYTES, Connection, IncomingConnection, OutgoingConnection
-from pipeline.runtime.network.establish import Endpoint, Establisher
 from pipeline.runtime.network.frames import ChannelId, FrameError
 from pipeline.runtime.network.input_channels import InputChannel, InputChannels
 from pipeline.runtime.network.output_channel import OutputChannel
-from pipeline.runtime.network.tcp_keepalive import fail_when_peer_is_gone
+from pipeline.runtime.network.sockets import SOCKETS, Sockets
+from pipeline.runtime.system import SYSTEM, System
 
 _log = logging.getLogger(f"weir.{__name__}")
 
 _ROLE_PREFIX: Final = "data "
-_BACKLOG: Final = 128
 _JOIN_GRACE: Final = 5.0
 """Seconds beyond the flush timeout that the network thread may take to end."""
 
@@ -73,6 +71,8 @@ class Network:
         *,
         connect_timeout: float = 30.0,
         handshake_timeout: float = 10.0,
+        system: System = SYSTEM,
+        sockets: Sockets = SOCKETS,
     ) -> None:
         """
         Args:
@@ -85,8 +85,12 @@ class Network:
                 behind data.
             connect_timeout: seconds until a peer that can't be connected to is given up.
             handshake_timeout: seconds that the authentication of one connection may take.
+            system, sockets: of this process.
         """
         self._secret = secret
+        self._system = system
+        self._clock = system.monotonic
+        self._sockets = sockets
         self._bind_host = bind_host
         self._on_wake = on_wake
         self._on_error = on_error
@@ -125,21 +129,11 @@ class Network:
         Raises:
             OSError: the host can't be bound to.
         """
-        endpoint = Endpoint.resolve(self._bind_host, 0)
-        self._listener = socket.socket(endpoint.family, socket.SOCK_STREAM)
-        try:
-            self._listener.bind(endpoint.sockaddr)
-            self._listener.listen(_BACKLOG)
-        except OSError:
-            self._listener.close()
-            raise
-        self._listener.setblocking(False)
+        self._listener = self._sockets.listen(self._bind_host)
         self._address: tuple[str, int] = self._listener.getsockname()[:2]
-        self._waker, self._woken = socket.socketpair()
-        self._waker.setblocking(False)
-        self._woken.setblocking(False)
-        self._selector = selectors.DefaultSelector()
-        self._establisher = Establisher(
+        self._waker, self._woken = self._sockets.pair()
+        self._selector = self._sockets.selector()
+        self._establisher = self._sockets.establisher(
             self._selector,
             self._secret,
             role=lambda: f"{_ROLE_PREFIX}{self._own_index}",
@@ -148,7 +142,7 @@ class Network:
             on_failed=self._unreachable,
             handshake_timeout=self._handshake_timeout,
         )
-        self._thread = threading.Thread(target=self._run, name="weir-network", daemon=True)
+        self._thread = self._system.thread(self._run, "weir-network")
         self._thread.start()
 
     @property
@@ -194,9 +188,11 @@ class Network:
         downstream = sorted({channel.downstream for channel in self._outputs})
         if missing := [peer for peer in downstream if peer not in peers]:
             raise ValueError(f"no address is known for the downstream subtasks {missing}")
-        endpoints = {peer: Endpoint.resolve(*peers[peer]) for peer in downstream}
+        endpoints = {peer: self._sockets.resolve(*peers[peer]) for peer in downstream}
         self._own_index = own_index
-        inputs = self._inputs = InputChannels(self._input_ids, self._buffers, self._schedule_credit, self._on_wake)
+        inputs = self._inputs = InputChannels(
+            self._input_ids, self._buffers, self._schedule_credit, self._on_wake, self._clock
+        )
 
         def begin() -> None:
             unopened, self._unopened = self._unopened, []
@@ -239,7 +235,7 @@ class Network:
         thread, self._thread = self._thread, None
         if thread is None:
             return
-        until = time.monotonic() + flush_timeout
+        until = self._clock() + flush_timeout
 
         def begin() -> None:
             self._flush_until = until
@@ -307,7 +303,7 @@ class Network:
         deadline = self._establisher.next_deadline()
         if self._flush_until is not None:
             deadline = min(deadline, self._flush_until) if deadline is not None else self._flush_until
-        return None if deadline is None else max(0.0, deadline - time.monotonic())
+        return None if deadline is None else max(0.0, deadline - self._clock())
 
     def _on_accept(self, _mask: int) -> None:
         self._establisher.accept(self._listener)
@@ -340,13 +336,13 @@ class Network:
             _log.warning("dropped a connection from %s: it is for %r, not for data", address, role)
             sock.close()
             return
-        connection = IncomingConnection(sock, int(peer), self._staging, self._open, self._on_announcement)
+        connection = IncomingConnection(sock, int(peer), self._staging, self._open, self._on_announcement, self._clock)
         self._incoming[connection] = None
         self._register(connection)
 
     def _dialled(self, peer: int, sock: socket.socket) -> None:
         channels = [output for output in self._outputs.values() if output.id.downstream == peer]
-        connection = OutgoingConnection(sock, peer, self._staging, channels)
+        connection = OutgoingConnection(sock, peer, self._staging, channels, self._clock)
         self._outgoing[peer] = connection
         self._register(connection)
         self._guarded(connection, connection.flush)
@@ -373,8 +369,7 @@ class Network:
 
     def _register(self, connection: Connection) -> None:
         sock = connection.sock
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        fail_when_peer_is_gone(sock)
+        self._sockets.connected(sock)
         self._selector.register(sock, selectors.EVENT_READ, lambda mask: self._on_ready(connection, mask))
 
     def _on_ready(self, connection: Connection, mask: int) -> None:
@@ -429,7 +424,7 @@ class Network:
         """Whether the thread may end."""
         if self._flush_until is None:
             return False
-        if time.monotonic() >= self._flush_until:
+        if self._clock() >= self._flush_until:
             return True
         for connection in list(self._outgoing.values()):
             if connection.drained and not connection.shut:

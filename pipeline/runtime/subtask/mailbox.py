@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from typing import Any
 
 from pipeline.runtime.subtask.mail import Failure
+from pipeline.runtime.system import SYSTEM, System
 
 
 class Mailbox:
@@ -16,11 +16,11 @@ class Mailbox:
     the event stays set until the task thread has waited on it, and that thread looks at everything after each wait.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, system: System = SYSTEM) -> None:
         self.mail: deque[Any] = deque()
         self.interrupt = False
         """Set: leave the record loop and look around. Cleared by the task thread before it looks."""
-        self._event = threading.Event()
+        self._event = system.event()
 
     def post(self, mail: Any) -> None:
         """Leave mail; from any thread."""

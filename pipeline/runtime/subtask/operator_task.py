@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -52,7 +51,7 @@ class OperatorTask(Task):
         self._barriers = barriers
         self._open_channels = set(range(len(channels)))
         self._restore_barriers = RestoreBarrierCounter(channels)
-        self._work_began = time.monotonic()
+        self._work_began = self._clock()
         for channel, name in zip(inputs.channels, channels, strict=True):
             channel.on_captured = self._on_captured(name)
 
@@ -130,7 +129,7 @@ class OperatorTask(Task):
     # -- barriers ---------------------------------------------------------------------------------------------------
 
     def _tell(self, event: events.Event) -> None:
-        actions = self._barriers.handle(event, time.monotonic())
+        actions = self._barriers.handle(event, self._clock())
         for action in actions:
             match action:
                 case events.BlockChannel(channel):
@@ -191,7 +190,7 @@ class OperatorTask(Task):
     def _handle(self, received: mail.Mail) -> None:
         match received:
             case mail.BarrierSeen(channel, element):
-                self._tell(events.BarrierAnnounced(channel, element.aged(time.monotonic())))
+                self._tell(events.BarrierAnnounced(channel, element.aged(self._clock())))
             case mail.HeartbeatMail() | mail.Trigger() | mail.BarrierPassed() | mail.Replayed() | mail.EndInput():
                 pass  # for sources
             case _:

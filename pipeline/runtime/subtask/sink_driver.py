@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from pipeline.runtime.subtask.mail import CommittersOpened, Failure
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.slices import SliceSize
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
+from pipeline.runtime.system import SYSTEM, System
 from sinks.sink import Committer, SinkBatch, SinkWriter
 
 _LOG = logging.getLogger(f"weir.{__name__}")
@@ -37,6 +37,7 @@ class SinkDriver:
         metrics: TaskMetrics,
         on_committed: Callable[[str, int, int, bool], None],
         on_epoch_out: Callable[[str, int], None],
+        system: System = SYSTEM,
     ):
         """
         Args:
@@ -64,7 +65,7 @@ class SinkDriver:
         self._written: dict[int, float] = {}
         """When writers have last committed or refreshed."""
         self._log: CommitLog | None = None
-        self._change = threading.Condition()
+        self._change = system.condition()
         self._closing = False
         self._slice = SliceSize()
         self._values: list[Any] = []
@@ -72,7 +73,7 @@ class SinkDriver:
         self._keys: list[Any] = []
         batched = type(writer).write_batch is not SinkWriter.write_batch
         self.push: Callable[[Any], None] = self._push_batched if batched else self._push_single
-        self._thread = threading.Thread(target=self._commit_loop, name=f"weir-commit-{step}", daemon=True)
+        self._thread = system.thread(self._commit_loop, f"weir-commit-{step}")
 
     # -- task thread --------------------------------------------------------------------------------------------
 

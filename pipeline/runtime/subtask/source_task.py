@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -48,7 +47,7 @@ class SourceTask(Task):
         """
         super().__init__(**common)
         self._reader = reader
-        self._gate = make_gate(time.monotonic())
+        self._gate = make_gate(self._clock())
         self._alignment_timeout = alignment_timeout
         self._savepoint_alignment_timeout = savepoint_alignment_timeout
         self._options: dict[int, mail.BarrierOptions] = {}
@@ -67,7 +66,7 @@ class SourceTask(Task):
         self._paused = False
         self._held_up = False
         """It has waited for room in its output queues since its last barrier."""
-        self._polled_at = self._clock_at = time.monotonic()
+        self._polled_at = self._clock_at = self._clock()
 
     def _step(self) -> None:
         if not self._may_process():
@@ -95,9 +94,9 @@ class SourceTask(Task):
     def _poll(self) -> None:
         allowance = self._gate.record_allowance()
         most = _MOST_RECORDS if allowance is None else max(1, min(_MOST_RECORDS, allowance))
-        started = time.monotonic()
+        started = self._clock()
         taken = self._take(self._reader.poll(most, _POLL_SECONDS))
-        self._polled_at = time.monotonic()
+        self._polled_at = self._clock()
         if not taken:
             self.metrics.idle_s += self._polled_at - started
 
@@ -143,7 +142,7 @@ class SourceTask(Task):
             emitted = self._row - first
             self.metrics.records_in += emitted
         if emitted:
-            now = time.monotonic()
+            now = self._clock()
             self._act(self._gate.handle(events.Emitted(emitted, int(emitted * self._bytes_per_record)), now))
 
     def _push_rows(self, values: list[Any]) -> None:
@@ -168,21 +167,21 @@ class SourceTask(Task):
         last = len(batch)
         while self._row < last and not self.mailbox.interrupt:
             rows = min(self._slice.rows, last - self._row)
-            started = time.monotonic()
+            started = self._clock()
             context.row = self._row
             context.timestamp = None
             end = self._row + rows
             push(batch.slice(self._row, rows), None if timestamps is None else timestamps[self._row : end])
-            self._slice.took(rows, time.monotonic() - started)
+            self._slice.took(rows, self._clock() - started)
             self._row = end
 
     def _wait_while_closed(self) -> None:
         # A reader without a batch in progress is still polled, so that it can serve its callbacks.
         if self._row >= len(self._values) and not self._input_ending:
             self._take(self._reader.poll(1, 0.0))
-        started = time.monotonic()
+        started = self._clock()
         self.mailbox.wait(_POLL_SECONDS)
-        self.metrics.gate_closed_s += time.monotonic() - started
+        self.metrics.gate_closed_s += self._clock() - started
 
     # -- gate ---------------------------------------------------------------------------------------------------
 
@@ -222,10 +221,10 @@ class SourceTask(Task):
         taken = events.BarrierTaken(checkpoint_id, kind, self._held_up)
         if not savepoint:
             self._held_up = False
-        self._act(self._gate.handle(taken, time.monotonic()))
+        self._act(self._gate.handle(taken, self._clock()))
 
     def _on_start(self) -> None:
-        self._act(self._gate.handle(events.ReadingBegins(), time.monotonic()))
+        self._act(self._gate.handle(events.ReadingBegins(), self._clock()))
 
     def _on_restored(self) -> None:
         self._forward_restore_barrier()
@@ -255,22 +254,22 @@ class SourceTask(Task):
             if self._stopped_by == checkpoint_id:
                 self._stopped_by = None
         self._options.pop(checkpoint_id, None)
-        self._act(self._gate.handle(events.CheckpointResolved(checkpoint_id, completed), time.monotonic()))
+        self._act(self._gate.handle(events.CheckpointResolved(checkpoint_id, completed), self._clock()))
 
     def _handle(self, received: mail.Mail) -> None:
         match received:
             case mail.Trigger(checkpoint_id, kind, at, options):
                 self._options[checkpoint_id] = options
-                self._take_barrier(checkpoint_id, kind, time.monotonic() - at)
+                self._take_barrier(checkpoint_id, kind, self._clock() - at)
             case mail.BarrierPassed(event):
-                self._act(self._gate.handle(event, time.monotonic()))
+                self._act(self._gate.handle(event, self._clock()))
             case mail.Replayed():
                 self._awaits_replay = False
             case mail.EndInput():
                 self._told_to_end = True
             case mail.HeartbeatMail(heartbeat, options):
                 self._options.update(options)
-                self._act(self._gate.handle(events.HeartbeatReceived(heartbeat), time.monotonic()))
+                self._act(self._gate.handle(events.HeartbeatReceived(heartbeat), self._clock()))
             case _:
                 raise RuntimeError(f"{self.name} can't handle {received!r}")
 

@@ -86,6 +86,7 @@ class Task(ABC):
         driver: Driver,
         metrics: TaskMetrics,
         linger: float,
+        clock: Callable[[], float] = time.monotonic,
     ):
         """
         Args:
@@ -108,6 +109,7 @@ class Task(ABC):
         self.driver = driver
         self.metrics = metrics
         self._linger = linger
+        self._clock = clock
         self._next_flush = 0.0
         self._next_gauges = 0.0
         self._quiet = False
@@ -209,7 +211,7 @@ class Task(ABC):
         mailbox.interrupt = False
         while mailbox.mail and not self._finished:
             self._read(mailbox.mail.popleft())
-        self.metrics.looked_at = now = time.monotonic()
+        self.metrics.looked_at = now = self._clock()
         if now >= self._next_flush:
             for writer in self.writers:
                 writer.flush()
@@ -271,24 +273,24 @@ class Task(ABC):
         return all(sink.accepts_records for sink in self.sinks.values())
 
     def _wait_for_room(self) -> None:
-        started = time.monotonic()
+        started = self._clock()
         self.mailbox.wait(self._longest_wait(started))
-        self.metrics.backpressured_s += time.monotonic() - started
+        self.metrics.backpressured_s += self._clock() - started
 
     def _wait_for_work(self, timeout: float = _IDLE_WAIT) -> None:
-        started = time.monotonic()
+        started = self._clock()
         timeout = min(timeout, self._longest_wait(started), self.event_time.seconds_to_next(started))
         unsent = any(writer.unsent for writer in self.writers)
         if unsent:
             timeout = min(timeout, max(0.0, self._next_flush - started))
         self.mailbox.wait(timeout)
-        self.metrics.idle_s += time.monotonic() - started
+        self.metrics.idle_s += self._clock() - started
 
     def _wait_for_mail(self) -> None:
         """While nothing may be processed, whatever is due."""
-        started = time.monotonic()
+        started = self._clock()
         self.mailbox.wait(self._longest_wait(started))
-        self.metrics.idle_s += time.monotonic() - started
+        self.metrics.idle_s += self._clock() - started
 
     def _longest_wait(self, now: float) -> float:
         deadline = self._next_deadline(now)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -54,6 +52,7 @@ from pipeline.runtime.subtask.task import Entry, Task
 from pipeline.runtime.subtask.task_checkpoints import TaskCheckpoints
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
 from pipeline.runtime.subtask.time_domain import reads_by_split
+from pipeline.runtime.system import SYSTEM, System
 from sinks.sink import Committer, CommitterContext, Lineage, WriterContext
 from sources.source import SourceContext, SourceReader
 
@@ -83,11 +82,13 @@ class TaskBuilder:
         link: DriverLink,
         network: Network,
         copies: LocalCopies | None,
+        system: System = SYSTEM,
     ):
         self._spec = spec
         self._deployment = deployment
         self._mailbox = mailbox
         self._metrics = metrics
+        self._system = system
         self._link = link
         self._network = network
         self._plan: Plan = unpack_plan(spec.plan)
@@ -126,7 +127,7 @@ class TaskBuilder:
             shared = readers[writer.edge.upstream_step, writer.edge.tag] > 1
             emit = writer.emitter(self._index, vertex.parallelism, spec.max_parallelism, shared)
             outputs.setdefault((writer.edge.upstream_step, writer.edge.tag), []).append(emit)
-        chain = Chain(vertex, context, sinks, outputs, backend)
+        chain = Chain(vertex, context, sinks, outputs, backend, self._system.monotonic)
         with _whole("keyed state"):
             self._restore_keyed_state(backend)
         with _whole("operator list and union state"):
@@ -141,7 +142,7 @@ class TaskBuilder:
         restored = RestoredInput(self._in_flight())
         reader = self._reader() if vertex.is_source else None
         event_time = self._event_time(chain, context, backend, writers, channels, reader)
-        with ThreadPoolExecutor(2, thread_name_prefix="weir-snapshot") as snapshots:
+        with self._system.executor(2, "weir-snapshot") as snapshots:
             files = SnapshotFiles(
                 self._snapshot_storage,
                 self._claim.epoch,
@@ -163,6 +164,7 @@ class TaskBuilder:
                 files,
                 snapshots,
                 self._metrics,
+                self._system.monotonic,
             )
             common = {
                 "name": vertex.subtask_name(self._deployment.subtask),
@@ -180,6 +182,7 @@ class TaskBuilder:
                 "driver": self._link,
                 "metrics": self._metrics,
                 "linger": spec.buffers.linger_s,
+                "clock": self._system.monotonic,
             }
             task: Task
             if reader is not None:
@@ -249,6 +252,8 @@ class TaskBuilder:
             channels=channels if reader is None else None,
             splits=reader.splits if reader is not None else lambda: None,
             left_out=TimedInputs(self._plan).left_out(self._vertex),
+            clock=self._system.monotonic,
+            wall_clock=self._system.time,
         )
         restore, vertex, same = self._deployment.restore, self._vertex, self._deployment.same_topology
         if self._deployment.restored_checkpoint:
@@ -285,7 +290,7 @@ class TaskBuilder:
         return entries
 
     def _barriers(self, channels: list[ChannelName]) -> BarrierHandler | BarrierTracker:
-        now = time.monotonic()
+        now = self._system.monotonic()
         if not self._spec.exactly_once:
             return BarrierTracker(len(channels), now)
         broadcast = {
@@ -397,4 +402,5 @@ class TaskBuilder:
             self._metrics,
             self._link.committed,
             self._link.restored_epoch_committed,
+            self._system,
         )

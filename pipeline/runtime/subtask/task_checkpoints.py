@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Protocol
@@ -79,6 +79,7 @@ class TaskCheckpoints:
         files: SnapshotFiles,
         pool: Executor,
         metrics: TaskMetrics,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._chain = chain
         self._event_time = event_time
@@ -91,6 +92,7 @@ class TaskCheckpoints:
         self._files = files
         self._pool = pool
         self._metrics = metrics
+        self._clock = clock
         self._pending: dict[int, PendingSnapshot] = {}
         self._due: dict[int, float] = {}
         """Aligned barriers that become unaligned in the output queues: checkpoint id → clock value."""
@@ -121,7 +123,7 @@ class TaskCheckpoints:
             statistics: the task's own figures.
             busy: of a source, see `SourceGate.busy`.
         """
-        started = time.monotonic()
+        started = self._clock()
         n = barrier.checkpoint_id
         names = [name for writer in self._writers for name in writer.names]
         figures = {"alignment": alignment, "start_delay": barrier.age, "unaligned": unaligned, **statistics}
@@ -147,7 +149,7 @@ class TaskCheckpoints:
             states.setdefault(id, {})["sink"] = state
             files[id] = of_sink
         frozen = self._backend.freeze() if self._backend is not None else None
-        figures["sync"] = time.monotonic() - started
+        figures["sync"] = self._clock() - started
         self._coordinator.snapshot_taken(n, statistics.get("span_records"), busy)
         self._pool.submit(self._write_state, pending, head, states, lists, files, frozen)
 
@@ -196,7 +198,7 @@ class TaskCheckpoints:
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _send(self, barrier: Barrier, unaligned: bool) -> None:
-        element = BarrierElement(barrier)
+        element = BarrierElement(barrier, self._clock())
         if unaligned:
             for writer in self._writers:
                 writer.overtake(element, self._overtaken)
@@ -238,7 +240,7 @@ class TaskCheckpoints:
         files: dict[str, list[FileHandle]],
         frozen: HeapSnapshot | None,
     ) -> None:
-        started = time.monotonic()
+        started = self._clock()
         n = pending.checkpoint_id
         try:
             failpoints.hit("snapshot.async_write", subtask=self._subtask)
@@ -253,7 +255,7 @@ class TaskCheckpoints:
                     state=states.get(id, {}), files=tuple(files.get(id, ())), keyed_state=tuple(keyed.get(id, ()))
                 )
                 operators[id] = self._spilled(pending.barrier, id, self._files.gather(pending.barrier, id, own))
-            pending.statistics["async"] = time.monotonic() - started
+            pending.statistics["async"] = self._clock() - started
             pending.state_written(operators)
         except BaseException as error:  # a SystemExit of user code, too: nobody else would hear of it
             self._failed(pending, error)
@@ -264,7 +266,7 @@ class TaskCheckpoints:
 
     def _acknowledge(self, pending: PendingSnapshot) -> None:
         """Everything is there."""
-        started = time.monotonic()
+        started = self._clock()
         n, captured, statistics = pending.checkpoint_id, pending.captured, pending.statistics
         self._metrics.writing.add(n)
         try:
@@ -279,7 +281,7 @@ class TaskCheckpoints:
                 in_flight_rows=captured.rows(),
                 in_flight_bytes=sum(captured.sizes().values()),
             )
-            statistics["async"] += time.monotonic() - started
+            statistics["async"] += self._clock() - started
             statistics["size"] = sum(file.size for file in snapshot.all_files())
             statistics["in_flight_records"] = snapshot.in_flight_records
             statistics["in_flight_bytes"] = snapshot.in_flight_bytes
