@@ -27,7 +27,7 @@ class Contact:
     """Seconds (see `Limits`)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JobSpec:
     """The same for every subtask of an attempt. Pickled, user code with its passwords included, and sent over the
     subtask's authenticated connection."""
@@ -64,9 +64,9 @@ class JobSpec:
     """Nothing has run yet: what a process lacks was lacking from the start, and won't be there at the next attempt."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """One subtask's place. Travels as msgpack."""
+    """One subtask's place."""
 
     subtask: int
     """Global number."""
@@ -87,40 +87,6 @@ class Deployment:
     same_topology: bool
     """Whether all edges are as they were in the restored checkpoint, at both ends."""
     restore: Restored
-
-    def to_wire(self) -> dict[str, Any]:
-        return {
-            "subtask": self.subtask,
-            "peers": [[i, host, port] for i, (host, port) in self.peers.items()],
-            "lineage": [self.lineage[0], list(self.lineage[1]) if self.lineage[1] else None],
-            "restored_checkpoint": self.restored_checkpoint,
-            "restored_from": list(self.restored_from),
-            "rewind": self.rewind,
-            "ignore_earlier_output": self.ignore_earlier_output,
-            "fork": self.fork,
-            "allow_unclaimed": self.allow_unclaimed,
-            "replay": self.replay,
-            "same_topology": self.same_topology,
-            "restore": self.restore.to_wire(),
-        }
-
-    @classmethod
-    def from_wire(cls, wire: dict[str, Any]) -> Deployment:
-        id, parent = wire["lineage"]
-        return cls(
-            wire["subtask"],
-            {i: (host, port) for i, host, port in wire["peers"]},
-            (id, (parent[0], parent[1]) if parent else None),
-            wire["restored_checkpoint"],
-            (wire["restored_from"][0], wire["restored_from"][1]),
-            wire["rewind"],
-            wire["ignore_earlier_output"],
-            wire["fork"],
-            wire["allow_unclaimed"],
-            wire["replay"],
-            wire["same_topology"],
-            Restored.from_wire(wire["restore"]),
-        )
 
 
 @dataclass(frozen=True)
@@ -175,30 +141,3 @@ class Restored:
     watermarks: dict[str, list[Any]] = field(default_factory=dict)
     """Of steps that make watermarks: every old subtask's."""
     in_flight: RestoredInFlight = field(default_factory=RestoredInFlight)
-
-    def to_wire(self) -> dict[str, Any]:
-        return {
-            "keyed_state": {id: [h.to_wire() for h in handles] for id, handles in self.keyed_state.items()},
-            "operators": self.operators,
-            "broadcast": self.broadcast,
-            "lists": self.lists,
-            "sources": self.sources,
-            "sinks": {id: held.to_wire() for id, held in self.sinks.items()},
-            "event_time": self.event_time,
-            "watermarks": self.watermarks,
-            "in_flight": self.in_flight.to_wire(),
-        }
-
-    @classmethod
-    def from_wire(cls, wire: dict[str, Any]) -> Restored:
-        return cls(
-            {id: [FileHandle.from_wire(h) for h in handles] for id, handles in wire["keyed_state"].items()},
-            wire["operators"],
-            wire["broadcast"],
-            wire["lists"],
-            wire["sources"],
-            {id: SinkState.from_wire(held) for id, held in wire["sinks"].items()},
-            wire["event_time"],
-            wire["watermarks"],
-            RestoredInFlight.from_wire(wire["in_flight"]),
-        )

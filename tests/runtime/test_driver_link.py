@@ -20,6 +20,7 @@ from pipeline.runtime.subtask.driver_link import DriverLink
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.task import Cancelled
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
+from pipeline.runtime.typed_values import Misfit
 from pipeline.runtime.wire import ControlConnection
 from sinks.kafka.errors import RecordRefused
 from sources.kafka.errors import BadRecord
@@ -72,7 +73,7 @@ def test_a_driver_that_is_gone_ends_the_wait_for_a_deployment(
 def test_a_deployment_that_cannot_be_read_is_an_error(driver: tuple[ControlConnection, DriverLink, Mailbox]) -> None:
     connection, link, _ = driver
     connection.send("deploy", deployment={})
-    with pytest.raises(KeyError):
+    with pytest.raises(Misfit, match="'subtask' is missing"):
         link.await_deployment()
 
 

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import ormsgpack
 import pytest
 from captures import GROUPS, channel, data, shown
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoint.codec import encode_key
+from checkpoint.codec import decode, encode, encode_key
 from checkpoint.elements import ChannelName, EdgeName, InFlight
 from checkpoint.in_flight import channel_state
 from checkpoint.in_flight.captured import CapturedState
@@ -126,7 +125,7 @@ class Checkpointed:
         found = []
         for index in range(vertex.parallelism):
             mine = in_flight_for(vertex, index, checkpoint, new, GROUPS, assigned)
-            sent = RestoredInFlight.from_wire(ormsgpack.unpackb(ormsgpack.packb(mine.to_wire())))
+            sent = RestoredInFlight.from_wire(decode(encode(mine.to_wire())))
             assert sent == mine
             found.append(load_in_flight(sent, self.storage, new, vertex, index, GROUPS))
         return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from socket import socketpair
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from pipeline import KeyedOperator, Operator, Pipeline, PipelineError, ValueStat
 from pipeline.graph import Plan
 from pipeline.runtime.deployment import Restored
 from pipeline.runtime.driver.restore_plan import check_restorable, restored_for
-from pipeline.runtime.wire import ControlConnection
+from pipeline.runtime.typed_values import from_value, to_value
 from pipeline.testing import TestingSink, TestingSource
 
 GROUPS = 64
@@ -74,14 +73,9 @@ def restored(old: CheckpointMetadata, new: Plan, vertex: int, allow_unclaimed: b
     ]
 
 
-def sent(mine: Restored) -> Any:
+def sent(mine: Restored) -> Restored:
     """What arrives in the subtask."""
-    here, there = socketpair()
-    with here, there:
-        ControlConnection(here).send("deploy", restore=mine.to_wire())
-        message = ControlConnection(there).receive(10)
-    assert message is not None
-    return message["restore"]
+    return from_value(Restored, decode(encode(to_value(mine))))
 
 
 # -- keyed state ----------------------------------------------------------------------------------------------
@@ -135,7 +129,7 @@ def test_broadcast_state_comes_to_every_subtask_once_from_its_own_predecessor_if
 def test_broadcast_state_travels_to_the_subtask() -> None:
     checkpoint = metadata({"step": OperatorSnapshot({"broadcast": {"rules": {b"k": b"v"}}})})
     mine = restored(checkpoint, plan(1), 1)[0]
-    assert Restored.from_wire(sent(mine)) == mine
+    assert sent(mine) == mine
 
 
 # -- operator list and union state ---------------------------------------------------------------------------
@@ -173,7 +167,7 @@ def test_operator_lists_travel_to_the_subtask_beside_the_operators_own_state() -
     state = {"operator": 7, "operator list": {"held": [list_chunk((1, "a"), None)]}}
     mine = restored(metadata({"step": OperatorSnapshot(state)}), plan(1), 1)[0]
     assert mine.operators == {"step": [7]}
-    assert items_of(Restored.from_wire(sent(mine)), "operator list") == [(1, "a"), None]
+    assert items_of(sent(mine), "operator list") == [(1, "a"), None]
 
 
 # -- sources and sinks ----------------------------------------------------------------------------------------

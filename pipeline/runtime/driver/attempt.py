@@ -30,8 +30,8 @@ from pipeline.graph import StepKind, Vertex
 from pipeline.runtime import error_text
 from pipeline.runtime.auth import new_secret
 from pipeline.runtime.deployment import Contact, Deployment, Restored
-from pipeline.runtime.driver.attempt_context import AttemptContext, CheckpointRequest, NotTriggered, Progress
-from pipeline.runtime.driver.checkpoints import Answer, DriverCheckpoints
+from pipeline.runtime.driver.attempt_context import Answer, AttemptContext, CheckpointRequest, NotTriggered, Progress
+from pipeline.runtime.driver.checkpoints import DriverCheckpoints
 from pipeline.runtime.driver.failures import AttemptFailed, FirstCause, Sign
 from pipeline.runtime.driver.peers import Peer, Peers
 from pipeline.runtime.driver.placement import Slot, place, wish
@@ -42,6 +42,7 @@ from pipeline.runtime.driver.waits import THE_JOB
 from pipeline.runtime.in_flight import ask_custom_partitioners, in_flight_for, must_replay, same_topology
 from pipeline.runtime.liveness import Liveness
 from pipeline.runtime.subtask.process import run_subtask
+from pipeline.runtime.typed_values import to_value
 from pipeline.runtime.wire import ControlConnection, Message
 
 _LOG = logging.getLogger(f"weir.{__name__}")
@@ -432,20 +433,20 @@ class Attempt:
         unchanged = c.restored is not None and same_topology(c.restored, self._plan)
         for subtask, one in enumerate(restored):
             deployment = Deployment(
-                subtask,
-                addresses,
-                c.lineage,
-                self._restored_id,
-                (c.restored_storage.uri, c.restored_storage.pipeline),
-                c.rewind,
-                c.ignore_earlier_output,
-                c.restored is not None and c.restored.pipeline != c.spec.pipeline,
-                c.allow_unclaimed,
-                self._replay.replaying,
-                unchanged,
-                one,
+                subtask=subtask,
+                peers=addresses,
+                lineage=c.lineage,
+                restored_checkpoint=self._restored_id,
+                restored_from=(c.restored_storage.uri, c.restored_storage.pipeline),
+                rewind=c.rewind,
+                ignore_earlier_output=c.ignore_earlier_output,
+                fork=c.restored is not None and c.restored.pipeline != c.spec.pipeline,
+                allow_unclaimed=c.allow_unclaimed,
+                replay=self._replay.replaying,
+                same_topology=unchanged,
+                restore=one,
             )
-            self._peers.send_to(subtask, "deploy", deployment=deployment.to_wire())
+            self._peers.send_to(subtask, "deploy", deployment=to_value(deployment))
         self._spilled.clear()
         now = self._progress.deployed_at = time.monotonic()
         self._progress.start.begin("restore", now)

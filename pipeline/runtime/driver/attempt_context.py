@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,6 +55,10 @@ class AttemptContext:
     metadata_options: dict[str, Any]
     waits: Waits
     """The job's, over all attempts."""
+
+
+Answer = Callable[[int | Exception], None]
+"""Gets the id of a checkpoint once it is complete, or an error."""
 
 
 class NotTriggered(RuntimeError):

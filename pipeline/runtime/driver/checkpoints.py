@@ -25,7 +25,7 @@ from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.naming import CheckpointRef, subtask_name
 from checkpoint.storage.savepoints import SavepointFolder
-from pipeline.runtime.driver.attempt_context import AttemptContext, CheckpointRequest, NotTriggered, Progress
+from pipeline.runtime.driver.attempt_context import Answer, AttemptContext, CheckpointRequest, NotTriggered, Progress
 from pipeline.runtime.driver.checkpoint_stats import in_words
 from pipeline.runtime.driver.peers import Peers
 from pipeline.runtime.in_flight import snapshot_edges
@@ -37,9 +37,6 @@ _LOG = logging.getLogger(f"weir.{__name__}")
 _WRITE_WAIT = 10.0
 _HELD = 0.3
 """Seconds; a task thread that is left alone looks around at least five times in one."""
-
-Answer = Callable[[int | Exception], None]
-"""Gets the id of a checkpoint once it is complete, or an error."""
 
 
 class DriverCheckpoints:

@@ -28,9 +28,8 @@ from pipeline.errors import NotEnoughSlots, PipelineError
 from pipeline.runtime import error_text
 from pipeline.runtime.deployment import JobSpec
 from pipeline.runtime.driver.attempt import Attempt
-from pipeline.runtime.driver.attempt_context import AttemptContext, CheckpointRequest, NotTriggered, Progress
+from pipeline.runtime.driver.attempt_context import Answer, AttemptContext, CheckpointRequest, NotTriggered, Progress
 from pipeline.runtime.driver.checkpoint_stats import CheckpointHistory
-from pipeline.runtime.driver.checkpoints import Answer
 from pipeline.runtime.driver.cleanup import Cleanup
 from pipeline.runtime.driver.failures import AttemptFailed
 from pipeline.runtime.driver.gateway import lost_jvm

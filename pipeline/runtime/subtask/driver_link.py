@@ -24,6 +24,7 @@ from pipeline.runtime.subtask import mail
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.task import Cancelled
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
+from pipeline.runtime.typed_values import from_value
 from pipeline.runtime.wire import ConnectionLost, ControlConnection, Message
 
 _LOG = logging.getLogger(f"weir.{__name__}")
@@ -184,7 +185,7 @@ class DriverLink:
         match message["type"]:
             case "deploy":
                 self._deployed = True
-                self._deployments.put(Deployment.from_wire(message["deployment"]))
+                self._deployments.put(from_value(Deployment, message["deployment"]))
             case "trigger":
                 options = mail.BarrierOptions(message["target"], message["stop"])
                 kind = CheckpointKind(message["kind"])
