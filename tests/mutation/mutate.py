@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import random
+import signal
 import sys
 import tempfile
 import threading
@@ -33,6 +34,7 @@ def main(size: int, seed: int | None, places: tuple[str, ...], workers: int, at_
     that name it, the simulation, and those of its folder. Tests that run Spark jobs are left out."""
     seed = random.SystemRandom().randrange(2**32) if seed is None else seed
     print(f"seed {seed}", flush=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through `finally`: the tests that run end, too
     drawn = sample(_ROOT, list(places or _PLACES), size, seed)
     with KafkaBroker.start(kind="native") as broker, _benches(workers, broker.bootstrap_servers) as benches:
         outcomes = list(_try_all(drawn, benches))

@@ -42,6 +42,7 @@ class Bench:
         # The copy wins over the project that is installed.
         self._environment = {**os.environ, **environment, "PYTHONPATH": str(copy)}
         self._healthy: dict[tuple[str, ...], float] = {}
+        self._process: subprocess.Popen[bytes] | None = None
 
     def try_out(self, mutant: Mutant) -> Outcome:
         """
@@ -64,6 +65,11 @@ class Bench:
                 break
         return Outcome(mutant, caught_by, time.monotonic() - started)
 
+    def close(self) -> None:
+        """End the tests that run."""
+        if self._process is not None:
+            _end_group(self._process)
+
     def _seconds_when_healthy(self, tests: tuple[str, ...]) -> float:
         if tests not in self._healthy:
             started = time.monotonic()
@@ -74,7 +80,7 @@ class Bench:
 
     def _run(self, tests: tuple[str, ...], patience: float) -> bool:
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]
-        process = subprocess.Popen(
+        process = self._process = subprocess.Popen(
             command,
             cwd=self._root,
             env=self._environment,
