@@ -17,7 +17,7 @@ def acknowledged(history: CheckpointHistory, id: int, name: str, now: float, **s
 
 def test_a_checkpoints_durations_and_spans_are_the_largest_and_its_size_the_sum_of_its_subtasks() -> None:
     history = CheckpointHistory()
-    history.triggered(7, CheckpointKind.CHECKPOINT, 100.0)
+    history.triggered(7, CheckpointKind.CHECKPOINT, 100.0, 1.7e9)
     acknowledged(history, 7, "in[0]", 100.5, sync=0.2, span_records=40, span_bytes=4000, size=10)
     acknowledged(history, 7, "op[0]", 101.0, start_delay=0.3, alignment=0.4, sync=0.1, async_=0.6, size=5)
     history.completed(7, 101.5)
@@ -30,7 +30,7 @@ def test_a_checkpoints_durations_and_spans_are_the_largest_and_its_size_the_sum_
 
 def test_one_line_tells_of_a_checkpoint_and_of_the_subtask_that_held_it_up() -> None:
     history = CheckpointHistory()
-    history.triggered(7, CheckpointKind.CHECKPOINT, 100.0)
+    history.triggered(7, CheckpointKind.CHECKPOINT, 100.0, 1.7e9)
     acknowledged(history, 7, "in[0]", 100.5, span_records=40, size=1000)
     acknowledged(history, 7, "op[0]", 101.0, start_delay=0.3, alignment=0.4, sync=0.1, async_=0.6, in_flight_records=3)
     history.completed(7, 101.5)
@@ -45,7 +45,7 @@ def test_one_line_tells_of_a_checkpoint_and_of_the_subtask_that_held_it_up() -> 
 
 def test_a_checkpoint_in_progress_has_no_duration_yet() -> None:
     history = CheckpointHistory()
-    history.triggered(1, CheckpointKind.FINAL, 0.0)
+    history.triggered(1, CheckpointKind.FINAL, 0.0, 1.7e9)
     (row,) = history.rows()
     assert (row.status, row.kind, row.duration, row.failure) == ("in_progress", "final", None, None)
     assert history.duration(1, 2.5) == 2.5
@@ -53,7 +53,7 @@ def test_a_checkpoint_in_progress_has_no_duration_yet() -> None:
 
 def test_a_failure_says_why_and_when() -> None:
     history = CheckpointHistory()
-    history.triggered(1, CheckpointKind.CHECKPOINT, 10.0)
+    history.triggered(1, CheckpointKind.CHECKPOINT, 10.0, 1.7e9)
     history.failed(1, "totals[1] has no barrier from orders[0]", 20.0)
     (row,) = history.rows()
     assert (row.status, row.duration, row.failure) == ("failed", 10.0, "totals[1] has no barrier from orders[0]")
@@ -61,7 +61,7 @@ def test_a_failure_says_why_and_when() -> None:
 
 def test_what_comes_after_the_end_of_a_checkpoint_changes_nothing() -> None:
     history = CheckpointHistory()
-    history.triggered(1, CheckpointKind.CHECKPOINT, 0.0)
+    history.triggered(1, CheckpointKind.CHECKPOINT, 0.0, 1.7e9)
     history.failed(1, "expired", 5.0)
     before = history.rows()
     acknowledged(history, 1, "op[0]", 6.0, size=100)
@@ -75,7 +75,7 @@ def test_what_comes_after_the_end_of_a_checkpoint_changes_nothing() -> None:
 def test_with_its_attempt_every_checkpoint_in_progress_ends() -> None:
     history = CheckpointHistory()
     for id in (1, 2, 3):
-        history.triggered(id, CheckpointKind.CHECKPOINT, float(id))
+        history.triggered(id, CheckpointKind.CHECKPOINT, float(id), 1.7e9)
     history.completed(2, 4.0)
     history.attempt_ended(10.0)
     assert [(row.id, row.status, row.duration) for row in history.rows()] == [
@@ -88,7 +88,7 @@ def test_with_its_attempt_every_checkpoint_in_progress_ends() -> None:
 def test_the_largest_id_counts_checkpoints_that_failed() -> None:
     history = CheckpointHistory()
     assert history.largest_id == 0
-    history.triggered(4, CheckpointKind.CHECKPOINT, 0.0)
+    history.triggered(4, CheckpointKind.CHECKPOINT, 0.0, 1.7e9)
     history.failed(4, "expired", 1.0)
     assert history.largest_id == 4
 
@@ -96,7 +96,7 @@ def test_the_largest_id_counts_checkpoints_that_failed() -> None:
 def test_only_the_newest_are_kept() -> None:
     history = CheckpointHistory()
     for id in range(1, checkpoint_stats._KEPT + 11):
-        history.triggered(id, CheckpointKind.CHECKPOINT, 0.0)
+        history.triggered(id, CheckpointKind.CHECKPOINT, 0.0, 1.7e9)
     rows = history.rows()
     assert (len(rows), rows[0].id) == (checkpoint_stats._KEPT, 11)
 
@@ -104,7 +104,7 @@ def test_only_the_newest_are_kept() -> None:
 def test_a_checkpoint_that_a_newer_one_has_subsumed_has_not_failed() -> None:
     history = CheckpointHistory()
     for id in (1, 2):
-        history.triggered(id, CheckpointKind.CHECKPOINT, 0.0)
+        history.triggered(id, CheckpointKind.CHECKPOINT, 0.0, 1.7e9)
     history.subsumed(1, 1.0)
     history.completed(2, 1.0)
     assert [(row.status, row.failure, row.duration) for row in history.rows()] == [
@@ -116,7 +116,7 @@ def test_a_checkpoint_that_a_newer_one_has_subsumed_has_not_failed() -> None:
 
 def test_rows_are_a_copy() -> None:
     history = CheckpointHistory()
-    history.triggered(1, CheckpointKind.CHECKPOINT, 0.0)
+    history.triggered(1, CheckpointKind.CHECKPOINT, 0.0, 1.7e9)
     rows = history.rows()
     history.completed(1, 1.0)
     assert rows[0].status == "in_progress"
@@ -132,7 +132,7 @@ def test_a_long_run_keeps_the_figures_of_many_checkpoints_and_the_subtasks_of_th
     history = CheckpointHistory()
     names = [f"op[{i}]" for i in range(subtasks)]
     for id in range(1, checkpoints + 1):
-        history.triggered(id, CheckpointKind.CHECKPOINT, 0.0)
+        history.triggered(id, CheckpointKind.CHECKPOINT, 0.0, 1.7e9)
         for name in names:
             history.acknowledged(id, name, {"size": 1}, 1.0)
         history.completed(id, 2.0)
@@ -151,7 +151,7 @@ def test_a_long_run_keeps_the_figures_of_many_checkpoints_and_the_subtasks_of_th
 def test_long_failures_are_cut_once_they_are_old() -> None:
     history = CheckpointHistory()
     for id in range(1, 3_001):
-        history.triggered(id, CheckpointKind.CHECKPOINT, 0.0)
+        history.triggered(id, CheckpointKind.CHECKPOINT, 0.0, 1.7e9)
         history.failed(id, "x" * 3_000, 2.0)
     rows = history.rows()
     assert rows[-1].failure == "x" * 3_000
@@ -171,7 +171,7 @@ def test_whatever_happens_the_count_of_details_is_that_of_the_rows(steps: list[t
             match step:
                 case "trigger":
                     newest += 1
-                    history.triggered(newest, CheckpointKind.CHECKPOINT, 0.0)
+                    history.triggered(newest, CheckpointKind.CHECKPOINT, 0.0, 1.7e9)
                 case "ack":
                     acknowledged(history, id, "op[0]", 1.0)
                 case "complete":

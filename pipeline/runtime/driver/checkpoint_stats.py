@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -123,8 +122,9 @@ class CheckpointHistory:
         """Of the checkpoints of all attempts, complete or not; 0 before the first."""
         return self._largest_id
 
-    def triggered(self, id: int, kind: CheckpointKind, now: float) -> None:
-        self._rows[id] = CheckpointStats(id, "in_progress", kind.value, time.time())
+    def triggered(self, id: int, kind: CheckpointKind, now: float, trigger_time: float) -> None:
+        """`now` is of the clock that durations are measured by, `trigger_time` in seconds since 1970."""
+        self._rows[id] = CheckpointStats(id, "in_progress", kind.value, trigger_time)
         self._triggered[id] = now
         while len(self._rows) > _KEPT:
             oldest, _ = self._rows.popitem(last=False)

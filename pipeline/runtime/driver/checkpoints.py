@@ -9,11 +9,11 @@ from __future__ import annotations
 import functools
 import logging
 import queue
-import time
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from typing import Any, Final
 
 from checkpoint import failpoints
 from checkpoint.coordination import coordinator_events as events
@@ -21,22 +21,62 @@ from checkpoint.coordination.coordinator import CheckpointCoordinator
 from checkpoint.coordination.coordinator_events import FailureReason
 from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import owners, savepoints
-from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata, SubtaskSnapshot, VertexSnapshot
-from checkpoint.storage.naming import CheckpointRef, subtask_name
 from checkpoint.storage.savepoints import SavepointFolder
+from pipeline.runtime.driver import expired_checkpoints
 from pipeline.runtime.driver.attempt_context import Answer, AttemptContext, CheckpointRequest, NotTriggered, Progress
+from pipeline.runtime.driver.checkpoint_deletion import CheckpointDeletion
 from pipeline.runtime.driver.checkpoint_stats import in_words
 from pipeline.runtime.driver.peers import Peers
 from pipeline.runtime.in_flight import snapshot_edges
 from pipeline.runtime.reach import reached_from_sources
 from pipeline.runtime.subtask.driver_link import heartbeat_to_wire
 from pipeline.runtime.subtask.mail import BarrierOptions
+from pipeline.runtime.system import SYSTEM, System
 
 _LOG = logging.getLogger(f"weir.{__name__}")
-_WRITE_WAIT = 10.0
-_HELD = 0.3
-"""Seconds; a task thread that is left alone looks around at least five times in one."""
+_WRITE_WAIT: Final = 10.0
+"""Seconds."""
+
+
+class _Phase(Enum):
+    COLLECTING = auto()
+    """Snapshots of subtasks are missing."""
+    WRITING = auto()
+    """`_metadata` is being written: whatever happens, it may become durable."""
+    GIVEN_UP = auto()
+    """It has failed while `_metadata` was being written, and the writer has not reported yet."""
+
+
+@dataclass(slots=True)
+class _Checkpoint:
+    """From the trigger until it is complete or has failed, and nobody writes its `_metadata` any more."""
+
+    id: int
+    kind: CheckpointKind
+    trigger_time: float
+    """Seconds since 1970."""
+    tokens: tuple[str, ...]
+    """The requests that it was triggered for."""
+    folder: SavepointFolder | None
+    """Of a savepoint."""
+    options: BarrierOptions
+    replaying: bool
+    """Triggered while restored in-flight data was on its way through the job."""
+    input_ended: bool
+    """Triggered when all input had ended."""
+    snapshots: dict[int, SubtaskSnapshot] = field(default_factory=dict)
+    """Of the subtasks that have acknowledged."""
+    phase: _Phase = _Phase.COLLECTING
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Somebody who has asked for a checkpoint and has no answer yet."""
+
+    request: CheckpointRequest
+    answer: Answer
+    triggered: bool = False
 
 
 class DriverCheckpoints:
@@ -51,6 +91,7 @@ class DriverCheckpoints:
         on_failed: Callable[[str], None],
         on_final: Callable[[int], None],
         replaying: Callable[[], bool],
+        system: System = SYSTEM,
     ):
         """
         Args:
@@ -67,6 +108,7 @@ class DriverCheckpoints:
         self._on_failed = on_failed
         self._on_final = on_final
         self._replaying = replaying
+        self._system = system
         self._edges = snapshot_edges(context.plan)
         self._coordinator = CheckpointCoordinator(
             context.options,
@@ -75,32 +117,18 @@ class DriverCheckpoints:
             tuple(ref.id for ref in context.retained),
             reached_from_sources(context.plan),
         )
-        self._acks: dict[int, dict[int, SubtaskSnapshot]] = {}
-        self._triggered_at: dict[int, float] = {}
-        self._triggered_replaying: set[int] = set()
-        self._triggered_ended: set[int] = set()
         self._input_ended = False
-        self._targets: dict[str, SavepointFolder] = {}
-        """Folders of requested savepoints that are not triggered yet, by request."""
-        self._savepoints: dict[int, SavepointFolder] = {}
-        """Folders of this attempt's savepoints, by id."""
-        self._options: dict[int, BarrierOptions] = {}
-        """Of checkpoints in progress that aren't ordinary ones."""
-        self._spared: list[FileHandle] = []
-        """Shared files that no checkpoint needs any more, but a savepoint in progress may still be copying."""
-        self._refs: dict[int, CheckpointRef] = {ref.id: ref for ref in context.retained}
-        self._finalising: set[int] = set()
-        """Checkpoints whose `_metadata` is being written: whatever happens, it may become durable."""
-        self._answers: dict[str, Answer] = {}
-        """Who waits for a checkpoint, by request."""
-        self._requests: dict[int, tuple[str, ...]] = {}
-        """By checkpoint id: the requests that it was triggered for."""
+        self._checkpoints: dict[int, _Checkpoint] = {}
+        self._waiting: dict[str, _Waiting] = {}
+        """By the request's token."""
+        self._subsumed: list[str] = []
+        """Tokens of requests that the completion which is being handled answers, too."""
         self.completed_one = False
         """Whether a checkpoint of this attempt has completed."""
+        self._writers = system.executor(2, "weir-finalise")
         self._writes: list[Future[None]] = []
         """Of `_metadata`, those that have ended included, up to the next completion."""
-        self._pool = ThreadPoolExecutor(2, thread_name_prefix="weir-finalise")
-        self._deleter = ThreadPoolExecutor(1, thread_name_prefix="weir-delete")
+        self._deletion = CheckpointDeletion(context, inbox, system)
 
     # -- what the attempt tells ---------------------------------------------------------------------------------
 
@@ -109,18 +137,19 @@ class DriverCheckpoints:
 
     def tell(self, event: events.Event) -> None:
         """Let the coordinator know, and do what it asks for."""
-        now = time.monotonic()
+        now = self._system.monotonic()
         self._input_ended |= isinstance(event, events.AllInputEnded)
         for action in self._coordinator.handle(event, now):
             self._act(action, now)
 
     def acknowledge(self, id: int, subtask: int, wire: dict[str, Any], statistics: dict[str, Any]) -> None:
         """A subtask's snapshot has arrived."""
-        snapshot = SubtaskSnapshot.from_wire(wire)
-        self._acks.setdefault(id, {})[subtask] = snapshot
-        if id not in self._savepoints:
-            self._c.shared.register(id, snapshot.all_files())
-        self._c.history.acknowledged(id, self._plan.subtask_name(subtask), statistics, time.monotonic())
+        one = self._checkpoints.get(id)
+        if one is not None and one.phase is _Phase.COLLECTING:
+            snapshot = one.snapshots[subtask] = SubtaskSnapshot.from_wire(wire)
+            if one.folder is None:
+                self._c.shared.register(id, snapshot.all_files())
+            self._c.history.acknowledged(id, self._plan.subtask_name(subtask), statistics, self._system.monotonic())
         self.tell(events.Acknowledged(id, subtask))
 
     def request(self, request: CheckpointRequest, answer: Answer) -> None:
@@ -133,35 +162,50 @@ class DriverCheckpoints:
 
     def await_answer(self, request: CheckpointRequest, answer: Answer) -> None:
         """Remember who asked, so that `refuse_requests` answers at the latest."""
-        self._answers[request.token] = answer
-        if request.target is not None:
-            self._targets[request.token] = request.target
+        self._waiting[request.token] = _Waiting(request, answer)
 
     def refuse_requests(self, error: Exception) -> None:
         """Tell those who wait for a checkpoint that none will come."""
-        answers, self._answers = self._answers, {}
-        for token, answer in list(answers.items()):
-            answer(NotTriggered(str(error)) if token in self._targets else error)
+        waiting, self._waiting = self._waiting, {}
+        for one in list(waiting.values()):
+            unused = one.request.target is not None and not one.triggered
+            one.answer(NotTriggered(str(error)) if unused else error)
 
     def send_heartbeat(self) -> None:
         if self._progress.running_at is not None and not self._c.commit_only:
-            now = time.monotonic()
-            options = [[id, options.target, options.stop] for id, options in self._options.items()]
+            now = self._system.monotonic()
+            special = [one for one in self._in_progress.values() if one.options != BarrierOptions()]
+            options = [[one.id, one.options.target, one.options.stop] for one in special]
             for peer in self._peers:
                 heartbeat = self._coordinator.heartbeat(now, peer.subtask)
                 # One that is about to be triggered is no news before its trigger, which says where it goes.
-                known = tuple(each for each in heartbeat.in_progress if each[0] in self._triggered_at)
+                known = tuple(each for each in heartbeat.in_progress if each[0] in self._in_progress)
                 facts = heartbeat_to_wire(replace(heartbeat, in_progress=known))
                 self._peers.send(peer, "heartbeat", options=options, **facts)
 
+    def finalised(self, id: int, error: str | None) -> None:
+        """`("finalised", …)` has come."""
+        self._writes = [write for write in self._writes if not write.done()]
+        if self._checkpoints[id].phase is _Phase.GIVEN_UP:
+            del self._checkpoints[id]
+        self.tell(events.Finalised(id) if error is None else events.FinaliseFailed(id, error))
+
+    def deleted(self, id: int) -> None:
+        """`("deleted", …)` has come."""
+        self.tell(events.DeletionDone(id))
+
+    def clean_up(self, void: bool) -> None:
+        """Have the deleter delete what earlier attempts left."""
+        self._deletion.left_by_earlier_attempts(void)
+
     def close(self) -> None:
-        """Wait for `_metadata` that is being written, within bounds; leave deletions to the next owner."""
-        _, hung = wait(self._writes, _WRITE_WAIT)
+        """Wait for `_metadata` that is being written, within bounds; leave deletions to the next attempt."""
+        hung = self._system.wait(self._writes, _WRITE_WAIT)
         if hung:
             _LOG.warning("the storage hangs: %d checkpoints are left half written", len(hung))
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        self._deleter.shutdown(wait=False, cancel_futures=True)
-        self._c.history.attempt_ended(time.monotonic())
+        self._writers.shutdown(wait=False, cancel_futures=True)
+        self._deletion.close()
+        self._c.history.attempt_ended(self._system.monotonic())
 
     # -- what the coordinator asks for --------------------------------------------------------------------------
 
@@ -175,45 +219,40 @@ class DriverCheckpoints:
                     self._peers.send_to(subtask, "passed", id=id, **figures)
             case events.EndInput():
                 self._tell_sources("end_input")
-            case events.FinaliseCheckpoint(id, kind):
-                self._finalising.add(id)
-                stop = id in self._options and self._options[id].stop
-                self._writes.append(self._pool.submit(self._finalise, id, self._metadata(id, kind, now), stop))
+            case events.FinaliseCheckpoint(id):
+                one = self._checkpoints[id]
+                one.phase = _Phase.WRITING
+                self._writes.append(self._writers.submit(self._finalise, one, self._metadata(one, now)))
             case events.NotifyComplete(id):
                 self._complete(action, now)
             case events.NotifyAborted(id, _, reason, message, missing):
-                self._abort(id, reason, self._explain(id, reason, message, missing), now)
+                if reason is FailureReason.EXPIRED:
+                    who = expired_checkpoints.explain(self._plan, self._progress.metrics, id, missing)
+                    message = "; ".join([message, *who])
+                self._abort(id, reason, message, now)
             case events.RejectRequest(token, message):
                 self._answer((token,), NotTriggered(message))
             case events.DeleteCheckpoint(id):
-                unused = self._c.shared.discard(id)
-                if self._savepoint_in_progress:
-                    self._spared += unused
-                    unused = []
-                self._deleter.submit(self._delete, id, unused)
+                self._deletion.checkpoint(id, self._c.shared.discard(id))
             case events.DiscardAcknowledgement(id, subtask):
-                self._forget(id)
-                self._c.shared.forget(id)
-                self._discard_private(id, [subtask])
+                self._deletion.private_files(id, [subtask])
             case events.FailJob(message):
                 self._on_failed(message)
 
     def _trigger(self, id: int, kind: CheckpointKind, tokens: tuple[str, ...], stop: bool, now: float) -> None:
-        self._triggered_at[id] = time.time()
-        if self._replaying():
-            self._triggered_replaying.add(id)
-        if self._input_ended:
-            self._triggered_ended.add(id)
-        self._requests[id] = tokens
-        self._c.history.triggered(id, kind, now)
-        target: str | None = None
-        if kind is CheckpointKind.SAVEPOINT:
-            (token,) = tokens
-            self._savepoints[id] = self._targets.pop(token)
-            target = self._savepoints[id].uri
-        if target is not None or stop:
-            self._options[id] = BarrierOptions(target, stop)
-        self._tell_sources("trigger", id=id, kind=kind.value, target=target, stop=stop)
+        folder: SavepointFolder | None = None
+        for token in tokens:
+            self._waiting[token].triggered = True
+            folder = self._waiting[token].request.target  # a savepoint has one token
+        options = BarrierOptions(None if folder is None else folder.uri, stop)
+        wall = self._system.time()
+        self._checkpoints[id] = _Checkpoint(
+            id, kind, wall, tokens, folder, options, replaying=self._replaying(), input_ended=self._input_ended
+        )
+        if folder is not None:
+            self._deletion.savepoint_begins(id, folder)
+        self._c.history.triggered(id, kind, now, wall)
+        self._tell_sources("trigger", id=id, kind=kind.value, target=options.target, stop=stop)
 
     def _tell_sources(self, type: str, **fields: Any) -> None:
         for vertex in self._plan.vertices:
@@ -222,19 +261,18 @@ class DriverCheckpoints:
                     self._peers.send_to(subtask, type, **fields)
 
     def _complete(self, done: events.NotifyComplete, now: float) -> None:
-        id, savepoint = done.checkpoint_id, done.kind is CheckpointKind.SAVEPOINT
+        id = done.checkpoint_id
         self._c.history.completed(id, now)
         row = self._c.history.row(id)
         if row is not None:
             _LOG.info("job %s: %s", self._c.spec.pipeline, in_words(row))
-        self._forget(id)
+        tokens = self._checkpoints.pop(id).tokens
+        self._deletion.savepoint_ends(id)
         self._peers.broadcast("complete", id=id, kind=done.kind.value, commits=done.commits)
         self.send_heartbeat()
-        # Those that it has subsumed are answered with it.
-        older = [] if savepoint else [n for n in self._requests if n < id and n not in self._savepoints]
-        for n in (*older, id):
-            self._answer(self._requests.pop(n, ()), id)
-        if not savepoint and not self.completed_one:
+        subsumed, self._subsumed = self._subsumed, []
+        self._answer((*subsumed, *tokens), id)
+        if done.kind is not CheckpointKind.SAVEPOINT and not self.completed_one:
             self.completed_one = True
             self.clean_up(void=True)
         if done.last:
@@ -247,210 +285,85 @@ class DriverCheckpoints:
             self._c.history.subsumed(id, now)
         else:
             self._c.history.failed(id, text, now)
+        one = self._checkpoints[id]
+        half_written = one.phase is _Phase.WRITING and reason is not FailureReason.FINALISE
+        if half_written:
+            one.phase = _Phase.GIVEN_UP
+        else:
+            del self._checkpoints[id]
         self._peers.broadcast("aborted", id=id)
         self.send_heartbeat()
-        acknowledged = list(self._forget(id))
+        self._deletion.savepoint_ends(id)
         # What it staged joins the next checkpoint, so its files must not go with it, even if it is durable after all
         # and deleted as such.
         self._c.shared.forget(id)
-        error = RuntimeError(f"checkpoint {id} failed: {text}")
-        if id in self._finalising:
-            pass  # what becomes of it decides
-        elif reason is FailureReason.FINALISE or id in self._savepoints:
-            # A finalised one may be durable all the same, so it goes as a complete one would: `_metadata` first.
-            deleted = self._deleter.submit(self._delete, id, [])
-            if id in self._savepoints:
-                # Its folder can be used again only then. (Cancelled or done, this is called.)
-                tokens = self._requests.pop(id, ())
-                deleted.add_done_callback(lambda _: self._answer(tokens, error))
+        answered = functools.partial(self._answer, one.tokens, RuntimeError(f"checkpoint {id} failed: {text}"))
+        if reason is FailureReason.SUBSUMED:
+            self._subsumed += one.tokens
+        elif one.folder is None or half_written:
+            answered()
+        if half_written:
+            return  # what its writer reports decides what is deleted
+        if one.folder is not None:
+            # Its folder can be used again only then. (Cancelled or done, this is called.)
+            self._deletion.checkpoint(id).add_done_callback(lambda _: answered())
+        elif reason is FailureReason.FINALISE:
+            # It may be durable all the same, so it goes as a complete one would: `_metadata` first.
+            self._deletion.checkpoint(id)
         else:
-            self._discard_private(id, acknowledged)
-        if reason is not FailureReason.SUBSUMED:  # else the newer one answers for it
-            self._answer(self._requests.pop(id, ()), error)
+            self._deletion.private_files(id, list(one.snapshots))
 
     @property
-    def _savepoint_in_progress(self) -> bool:
-        return any(options.target is not None for options in self._options.values())
+    def _in_progress(self) -> Mapping[int, _Checkpoint]:
+        return {id: one for id, one in self._checkpoints.items() if one.phase is not _Phase.GIVEN_UP}
 
-    def _forget(self, id: int) -> dict[int, SubtaskSnapshot]:
-        self._triggered_at.pop(id, None)
-        self._triggered_replaying.discard(id)
-        self._triggered_ended.discard(id)
-        self._options.pop(id, None)
-        if self._spared and not self._savepoint_in_progress:
-            spared, self._spared = self._spared, []
-            self._deleter.submit(self._guarded, "shared files", lambda: self._delete_shared(spared))
-        return self._acks.pop(id, {})
-
-    def _answer(self, tokens: tuple[str, ...], result: int | Exception) -> None:
+    def _answer(self, tokens: Iterable[str], result: int | Exception) -> None:
         """Tell those who asked; also in the deleter's thread."""
         for token in tokens:
-            if answer := self._answers.pop(token, None):
-                answer(result)
+            if one := self._waiting.pop(token, None):
+                one.answer(result)
 
     # -- completing ---------------------------------------------------------------------------------------------
 
-    def _metadata(self, id: int, kind: CheckpointKind, now: float) -> CheckpointMetadata:
+    def _metadata(self, one: _Checkpoint, now: float) -> CheckpointMetadata:
         c = self._c
-        acks = self._acks[id]
         lineage, parent = c.lineage
         return CheckpointMetadata(
-            id=id,
+            id=one.id,
             epoch=c.claim.epoch,
-            kind=kind,
+            kind=one.kind,
             pipeline=c.spec.pipeline,
             lineage=lineage,
             lineage_parent=parent,
             max_parallelism=c.spec.max_parallelism,
             weir_version=c.spec.versions["Weir"],
-            trigger_time=self._triggered_at[id],
-            duration=c.history.duration(id, now),
+            trigger_time=one.trigger_time,
+            duration=c.history.duration(one.id, now),
             options=c.metadata_options,
             vertices={
-                vertex.name: VertexSnapshot(tuple(acks[subtask] for subtask in vertex.subtasks))
+                vertex.name: VertexSnapshot(tuple(one.snapshots[subtask] for subtask in vertex.subtasks))
                 for vertex in self._plan.vertices
             },
             edges=self._edges,
-            draining=id in self._triggered_replaying,
-            ended=id in self._triggered_ended,
+            draining=one.replaying,
+            ended=one.input_ended,
         )
 
-    def _finalise(self, id: int, metadata: CheckpointMetadata, stop: bool) -> None:
-        """In the pool: make the checkpoint durable."""
+    def _finalise(self, one: _Checkpoint, metadata: CheckpointMetadata) -> None:
+        """In a thread of its own: make the checkpoint durable."""
         c = self._c
         try:
             failpoints.hit("coordinator.before_metadata")
             check = functools.partial(owners.check, c.storage, c.claim)
-            if id in self._savepoints:
-                savepoints.write(c.storage, self._savepoints[id], metadata, stop, check)
+            if one.folder is not None:
+                savepoints.write(c.storage, one.folder, metadata, one.options.stop, check)
             else:
                 check()
-                c.storage.write_metadata(id, c.claim.epoch, metadata)
+                c.storage.write_metadata(one.id, c.claim.epoch, metadata)
             failpoints.hit("coordinator.after_metadata")
         except owners.Fenced as error:
             self._inbox.put(("fenced", str(error)))
         except Exception as error:
-            self._inbox.put(("finalised", id, metadata, f"{type(error).__name__}: {error}"))
+            self._inbox.put(("finalised", one.id, f"{type(error).__name__}: {error}"))
         else:
-            self._inbox.put(("finalised", id, metadata, None))
-
-    def finalised(self, id: int, metadata: CheckpointMetadata, error: str | None) -> None:
-        """`("finalised", …)` has come."""
-        self._finalising.discard(id)
-        self._writes = [write for write in self._writes if not write.done()]
-        if error is None:
-            self._refs[id] = metadata.ref
-            self.tell(events.Finalised(id))
-            return
-        self.tell(events.FinaliseFailed(id, error))
-
-    # -- deleting -----------------------------------------------------------------------------------------------
-
-    def deleted(self, id: int) -> None:
-        """`("deleted", …)` has come."""
-        self._refs.pop(id, None)
-        self.tell(events.DeletionDone(id))
-
-    def _delete(self, id: int, unused: list[FileHandle]) -> None:
-        """In the deleter's thread: a checkpoint that is no longer retained, and the shared files that only it used; or
-        a savepoint that failed."""
-        c = self._c
-        try:
-            ref = self._refs.get(id, CheckpointRef(id, c.claim.epoch))
-            owners.check(c.storage, c.claim)
-            if id in self._savepoints:
-                savepoints.discard(c.storage, self._savepoints[id], ref)
-            else:
-                c.storage.delete_checkpoint(ref)
-            self._delete_shared(unused)
-        except owners.Fenced as error:
-            self._inbox.put(("fenced", str(error)))
-        except Exception:
-            _LOG.exception("checkpoint %d could not be deleted; what is left of it is for gc", id)
-        self._inbox.put(("deleted", id))
-
-    def _delete_shared(self, unused: list[FileHandle]) -> None:
-        """In the deleter's thread."""
-        for handle in unused:
-            owners.check(self._c.storage, self._c.claim)
-            self._c.storage.delete_file(handle)
-
-    def _discard_private(self, id: int, subtasks: list[int]) -> None:
-        """Delete what subtasks wrote for a checkpoint that won't complete; never anything under `shared/`."""
-        c = self._c
-        storage = self._savepoints[id].storage if id in self._savepoints else c.storage
-        names = [
-            subtask_name(step.id, subtask - self._plan.vertex_of(subtask).first_subtask)
-            for subtask in subtasks
-            for step in self._plan.vertex_of(subtask).steps
-        ]
-
-        def discard() -> None:
-            owners.check(c.storage, c.claim)
-            for name in names:
-                storage.delete_private(id, c.claim.epoch, name)
-
-        if names:
-            self._deleter.submit(self._guarded, f"files of checkpoint {id}", discard)
-
-    def clean_up(self, void: bool) -> None:
-        """Have the deleter delete what older owners left."""
-        self._deleter.submit(self._guarded, "what older owners left", lambda: self._c.cleanup.run(void))
-
-    def _guarded(self, what: str, delete: Callable[[], None]) -> None:
-        """In the deleter's thread."""
-        try:
-            delete()
-        except owners.Fenced as error:
-            self._inbox.put(("fenced", str(error)))
-        except Exception as error:
-            _LOG.warning("%s could not all be deleted, the rest is for gc: %s", what, error)
-
-    # -- explaining ---------------------------------------------------------------------------------------------
-
-    def _explain(self, id: int, reason: FailureReason, message: str, missing: tuple[int, ...]) -> str:
-        """For an expired checkpoint: who held it up."""
-        if reason is not FailureReason.EXPIRED:
-            return message
-        parts = [self._explain_subtask(id, subtask) for subtask in missing[:5]]
-        if len(missing) > 5:
-            parts.append(f"and {len(missing) - 5} more subtasks")
-        return "; ".join([message, *parts, *self._explain_gates(missing)])
-
-    def _explain_gates(self, missing: tuple[int, ...]) -> list[str]:
-        """Which sources stand still, beside those that are missing and say so themselves."""
-        sources = [subtask for vertex in self._plan.vertices if vertex.is_source for subtask in vertex.subtasks]
-        names = [self._plan.subtask_name(subtask) for subtask in sources if subtask not in missing]
-        closed = [name for name in names if self._progress.metrics.get(name, {}).get("sourceGateReason")]
-        return ["gate closed: " + ", ".join(closed)] if closed else []
-
-    def _explain_subtask(self, id: int, subtask: int) -> str:
-        name = self._plan.subtask_name(subtask)
-        metrics = self._progress.metrics.get(name, {})
-        queued = f"{metrics.get('inFlightBytes') or 0:,.0f} bytes queued"
-        held = (metrics.get("heldMs") or 0) / 1000
-        gate = metrics.get("sourceGateReason")
-        storage = "storage busy" if id in metrics.get("writing", ()) else "storage idle"
-        barriers = metrics.get("barriers", {}).get(id)
-        if id in metrics.get("writing", ()):
-            what = f"{name} is still writing its snapshot"
-        elif unsent := metrics.get("unsent", {}).get(id):
-            what = f"the barrier of {name} is still queued towards {_listed(unsent)}"
-        elif self._plan.vertex_of(subtask).is_source:
-            what = f"{name} has not taken the barrier"
-        elif uncaptured := metrics.get("uncaptured", {}).get(id):
-            what = f"{name} has taken its snapshot and has no barrier from {_listed(uncaptured)}"
-        elif barriers is None:
-            what = f"{name} has no barrier from any input"
-        else:
-            what = f"{name} has no barrier from " + ", ".join(self._plan.subtask_name(s) for s in barriers)
-        details = [queued]
-        if held >= _HELD:
-            details.insert(0, f"its operators or the sink's writer have kept the task busy for {held:.1f} s")
-        if gate:
-            details.append(f"gate closed: {gate}")
-        return "; ".join([what, *details, storage])
-
-
-def _listed(subtasks: list[list[Any]]) -> str:
-    return ", ".join(f"{step}[{index}]" for step, index in subtasks)
+            self._inbox.put(("finalised", one.id, None))
