@@ -1,117 +1,506 @@
-"""What the driver carries out of a checkpoint coordinator's decisions, over a folder and connections of its own."""
+"""What the driver carries out of a checkpoint coordinator's decisions, over a real folder, without threads."""
 
 from __future__ import annotations
 
 import queue
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from attempt_parts import attempt_context
-from deadlines import eventually
+from manual_system import ManualSystem
 
 from checkpoint.coordination import coordinator_events as events
+from checkpoint.coordination.coordinator_events import FailureReason
 from checkpoint.kinds import CheckpointKind
-from checkpoint.storage import savepoints
+from checkpoint.storage import owners, savepoints
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import OperatorSnapshot, SubtaskSnapshot
+from checkpoint.storage.naming import CheckpointRef, private_path, subtask_name
+from checkpoint.storage.savepoints import SavepointFolder
 from pipeline import Pipeline
-from pipeline.runtime.driver.attempt_context import CheckpointRequest, Progress
+from pipeline.runtime.driver.attempt_context import CheckpointRequest, NotTriggered, Progress
+from pipeline.runtime.driver.checkpoint_stats import ATTEMPT_ENDED
 from pipeline.runtime.driver.checkpoints import DriverCheckpoints
 from pipeline.runtime.driver.peers import Peer, Peers
 from pipeline.runtime.driver.placement import Slot
-from pipeline.runtime.wire import ControlConnection
 from pipeline.testing import TestingSink, TestingSource
 
-WAIT = 20.0
+
+class Connection:
+    """Remembers what is sent."""
+
+    def __init__(self) -> None:
+        self.said: list[dict[str, Any]] = []
+
+    def send(self, type: str, **fields: Any) -> None:
+        self.said.append({"type": type, **fields})
 
 
 class Driver:
-    """A `DriverCheckpoints` with one subtask, whose end of the connection nobody reads."""
+    """`DriverCheckpoints` of a job whose subtasks only remember what they are told."""
 
-    def __init__(self, folder: Path) -> None:
-        p = Pipeline("job", parallelism=1)
+    def __init__(self, folder: Path, parallelism: int = 1, **options: Any) -> None:
+        p = Pipeline("job", parallelism=parallelism)
         p.source("in", TestingSource()).sink("out", TestingSink())
-        self.context = attempt_context(p.plan(), str(folder))
+        self.context = attempt_context(p.plan(), str(folder), **options)
+        self.storage = self.context.storage
         self._folder = folder
-        self._sockets = socket.socketpair()
         peers = Peers(p.plan(), lambda connection, reason: None)
-        peer = Peer(ControlConnection(self._sockets[0]), 0, "here", 1, ("here", 1), Slot("", frozenset()))
-        peers.add(peer)
-        peers.place(peer, 0)
+        self.connections = [Connection() for _ in range(parallelism)]
+        for subtask, connection in enumerate(self.connections):
+            peer = Peer(connection, subtask, "here", 1, ("here", 1), Slot("", frozenset()))  # type: ignore[arg-type]
+            peers.add(peer)
+            peers.place(peer, subtask)
+        self.system = ManualSystem()
+        self.progress = Progress(running_at=self.system.now)
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.answers: list[int | Exception] = []
-        self.master = DriverCheckpoints(
+        self.failures: list[str] = []
+        self.final: list[int] = []
+        self.replaying = False
+        self.checkpoints = DriverCheckpoints(
             self.context,
             peers,
-            Progress(),
+            self.progress,
             self.inbox,
-            on_failed=lambda message: None,
-            on_final=lambda id: None,
-            replaying=lambda: False,
+            on_failed=self.failures.append,
+            on_final=self.final.append,
+            replaying=lambda: self.replaying,
+            system=self.system,
         )
-        self.master.tell(events.SubtasksRunning())
+        self.writers, self.deleter = (self.system.executors[name] for name in ("weir-finalise", "weir-delete"))
+        self.tell(events.SubtasksRunning())
 
-    def request(self, request: CheckpointRequest) -> None:
-        self.master.request(request, self.answers.append)
+    def tell(self, event: events.Event) -> None:
+        self.checkpoints.tell(event)
 
-    def acknowledge(self, id: int, *files: FileHandle) -> None:
+    def request(self, request: CheckpointRequest | None = None) -> None:
+        self.checkpoints.request(request or CheckpointRequest(), self.answers.append)
+
+    def savepoint(self, uri: Path, **options: Any) -> SavepointFolder:
+        folder = savepoints.prepare(str(uri))
+        self.request(CheckpointRequest(CheckpointKind.SAVEPOINT, folder, **options))
+        return folder
+
+    def acknowledge(self, id: int, *files: FileHandle, subtask: int = 0) -> None:
         snapshot = SubtaskSnapshot({"out": OperatorSnapshot(files=files)})
-        self.master.acknowledge(id, 0, snapshot.to_wire(), {})
+        self.checkpoints.acknowledge(id, subtask, snapshot.to_wire(), {})
+
+    def hear(self) -> list[str]:
+        """Hand on what has come to the inbox, as an attempt does; what else came is returned."""
+        other = []
+        while not self.inbox.empty():
+            match self.inbox.get():
+                case ("finalised", id, error):
+                    self.checkpoints.finalised(id, error)
+                case ("deleted", id):
+                    self.checkpoints.deleted(id)
+                case (kind, *_):
+                    other.append(kind)
+        return other
+
+    def work(self) -> list[str]:
+        """Let all that is begun come to its end."""
+        other = []
+        while len(self.writers) or len(self.deleter) or not self.inbox.empty():
+            self.writers.run()
+            self.deleter.run()
+            other += self.hear()
+        return other
 
     def checkpoint(self, id: int, *files: FileHandle) -> None:
         """One that completes."""
-        self.request(CheckpointRequest())
+        self.request()
         self.acknowledge(id, *files)
-        self.hear("finalised")
+        self.work()
 
     def shared_file(self, name: str) -> FileHandle:
-        return self.context.storage.write_file(f"shared/1-{name}.arrow", b"staged")
+        return self.storage.write_file(f"shared/1-{name}.arrow", b"staged")
+
+    def private_file(self, id: int, subtask: int = 0) -> FileHandle:
+        path = private_path(CheckpointRef(id, self.context.claim.epoch), subtask_name("out", subtask), "state")
+        return self.storage.write_file(path, b"state")
 
     def left(self) -> list[str]:
         """Shared files that are there."""
         return sorted(f"shared/{path.name}" for path in (self._folder / "job" / "shared").iterdir())
 
-    def hear(self, wanted: str) -> None:
-        """Hand on what comes from the threads beside it, as an attempt does, up to one of this kind."""
-        kind = ""
-        while kind != wanted:
-            kind, *args = self.inbox.get(timeout=WAIT)
-            (self.master.finalised if kind == "finalised" else self.master.deleted)(*args)
+    def there(self, handle: FileHandle) -> bool:
+        return (self._folder / "job" / handle.path).exists()
 
-    def close(self) -> None:
-        self.master.close()
-        for one in self._sockets:
-            one.close()
+    def complete(self) -> list[int]:
+        """Ids of the checkpoints that a restore would find."""
+        return [ref.id for ref in self.storage.list_checkpoints()]
+
+    def statuses(self) -> list[str]:
+        return [row.status for row in self.context.history.rows()]
+
+    def said(self, type: str, subtask: int = 0) -> list[dict[str, Any]]:
+        return [one for one in self.connections[subtask].said if one["type"] == type]
 
 
 @pytest.fixture
 def driver(tmp_path: Path) -> Iterator[Driver]:
     one = Driver(tmp_path / "weir")
     yield one
-    one.close()
+    one.checkpoints.close()
+
+
+def failing(storage: Any, monkeypatch: pytest.MonkeyPatch, durable: bool = False) -> None:
+    """Writing `_metadata` fails from now on, be it after it has become durable."""
+    write = storage.write_metadata
+
+    def fail(*args: Any) -> None:
+        if durable:
+            write(*args)
+        raise OSError("disk on fire")
+
+    monkeypatch.setattr(storage, "write_metadata", fail)
+
+
+# -- from the trigger to the end --------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_triggered_at_sources_written_and_told_to_all(tmp_path: Path) -> None:
+    driver = Driver(tmp_path, parallelism=2)
+    driver.request()
+    assert driver.said("trigger") == [
+        {"type": "trigger", "id": 1, "kind": CheckpointKind.CHECKPOINT, "target": None, "stop": False}
+    ]
+    driver.acknowledge(1, subtask=0)
+    assert len(driver.writers) == 0
+    driver.system.now += 2
+    driver.acknowledge(1, subtask=1)
+    driver.writers.run()
+    assert (driver.complete(), driver.answers) == ([1], [])
+    driver.hear()
+    metadata = driver.storage.load(driver.storage.list_checkpoints()[0])
+    assert (metadata.trigger_time, metadata.duration) == (1e9 + 1000.0, 2.0)
+    assert (metadata.draining, metadata.ended) == (False, False)
+    for subtask in range(2):
+        told = {"type": "complete", "id": 1, "kind": CheckpointKind.CHECKPOINT, "commits": True}
+        assert driver.said("complete", subtask) == [told]
+    assert (driver.answers, driver.statuses(), driver.final) == ([1], ["completed"], [])
+
+
+def test_metadata_tells_of_replay_and_of_the_end_of_input_as_at_the_trigger(driver: Driver) -> None:
+    driver.replaying = True
+    driver.request()
+    driver.replaying = False
+    driver.acknowledge(1)
+    driver.work()
+    driver.tell(events.AllInputEnded())
+    driver.acknowledge(2)
+    driver.writers.run()
+    driver.hear()
+    assert driver.final == [2]
+    told = [driver.storage.load(ref) for ref in driver.storage.list_checkpoints()]
+    assert [(one.id, one.draining, one.ended) for one in told] == [(1, True, False), (2, False, True)]
+
+
+def test_a_request_that_a_newer_checkpoint_answers_first_gets_that_ones_id(tmp_path: Path) -> None:
+    driver = Driver(tmp_path, max_concurrent=2, retained=2)
+    for id in (1, 2):
+        driver.request()
+        driver.acknowledge(id)
+    driver.writers.run_last()
+    driver.hear()
+    assert (driver.answers, driver.statuses()) == ([2, 2], ["subsumed", "completed"])
+    driver.work()  # the older one becomes durable all the same
+    assert (driver.complete(), driver.answers) == ([2], [2, 2])
+
+
+def test_one_that_is_subsumed_answers_nobody_later(tmp_path: Path) -> None:
+    driver = Driver(tmp_path, max_concurrent=2)
+    for _ in range(2):
+        driver.request()
+    driver.acknowledge(2)
+    driver.work()
+    driver.checkpoint(3)
+    assert driver.answers == [2, 2, 3]
+
+
+def test_what_earlier_attempts_left_is_deleted_with_the_first_completion_and_once(driver: Driver) -> None:
+    assert not driver.checkpoints.completed_one
+    cleaned: list[bool] = []
+    object.__setattr__(driver.context.cleanup, "run", cleaned.append)
+    driver.checkpoint(1)
+    driver.checkpoint(2)
+    assert (cleaned, driver.checkpoints.completed_one) == ([True], True)
+
+
+def test_a_savepoint_is_no_completion_for_that(driver: Driver, tmp_path: Path) -> None:
+    driver.savepoint(tmp_path / "savepoint")
+    driver.acknowledge(1)
+    driver.work()
+    assert driver.answers == [1]
+    assert not driver.checkpoints.completed_one
+
+
+# -- failures ---------------------------------------------------------------------------------------------------
+
+
+def test_of_one_that_fails_private_files_go_and_shared_ones_stay(tmp_path: Path) -> None:
+    driver = Driver(tmp_path, parallelism=2, tolerable_failures=1)
+    shared, private = driver.shared_file("a"), [driver.private_file(1, subtask) for subtask in range(2)]
+    driver.request()
+    driver.acknowledge(1, shared, private[0], subtask=0)
+    driver.tell(events.Declined(1, 1, "no", FailureReason.DECLINED))
+    driver.work()
+    # The other subtask may still be writing; its files go when it acknowledges.
+    assert [driver.there(one) for one in (shared, *private)] == [True, False, True]
+    assert [str(one) for one in driver.answers] == ["checkpoint 1 failed: subtask 1: no"]
+    assert driver.said("aborted") == [{"type": "aborted", "id": 1}]
+    assert driver.statuses() == ["failed"]
+    driver.acknowledge(1, shared, private[1], subtask=1)
+    driver.work()
+    assert [driver.there(one) for one in (shared, *private)] == [True, False, False]
+    assert driver.failures == []
+
+
+def test_shared_files_of_late_acknowledgements_belong_to_the_checkpoints_that_complete(tmp_path: Path) -> None:
+    """The sink has staged them for the failed checkpoint, so they are part of the next one, and go with that."""
+    driver = Driver(tmp_path, tolerable_failures=1)
+    shared, other = driver.shared_file("a"), driver.shared_file("b")
+    driver.request()
+    driver.system.now += 600
+    driver.tell(events.Tick())
+    driver.acknowledge(1, shared)
+    driver.work()
+    driver.checkpoint(2, shared)
+    driver.checkpoint(3, other)
+    assert driver.left() == [other.path]
+
+
+def test_more_failures_than_are_tolerated_fail_the_job(driver: Driver) -> None:
+    driver.request()
+    driver.tell(events.Declined(1, 0, "no", FailureReason.DECLINED))
+    assert len(driver.failures) == 1
+    assert "tolerable_failures is 0" in driver.failures[0]
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_one_whose_metadata_can_not_be_written_is_deleted_like_a_complete_one(
+    tmp_path: Path, durable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = Driver(tmp_path, tolerable_failures=1)
+    failing(driver.storage, monkeypatch, durable)
+    shared, private = driver.shared_file("a"), driver.private_file(1)
+    driver.request()
+    driver.acknowledge(1, shared, private)
+    driver.writers.run()
+    assert driver.complete() == ([1] if durable else [])
+    driver.work()
+    assert (driver.complete(), driver.there(private), driver.left()) == ([], False, [shared.path])
+    assert [str(one) for one in driver.answers] == ["checkpoint 1 failed: OSError: disk on fire"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_one_that_expires_while_its_metadata_is_written_is_deleted_once_the_writer_has_ended(
+    tmp_path: Path, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = Driver(tmp_path, tolerable_failures=1)
+    if fails:
+        failing(driver.storage, monkeypatch, durable=True)
+    shared, private = driver.shared_file("a"), driver.private_file(1)
+    driver.request()
+    driver.acknowledge(1, shared, private)
+    driver.system.now += 600
+    driver.tell(events.Tick())
+    assert "_metadata not written 600 s after the trigger" in str(driver.answers[0])
+    driver.deleter.run()
+    assert driver.there(private)
+    assert driver.said("heartbeat")[-1]["in_progress"] == []
+    driver.acknowledge(1, shared, private)  # a repetition
+    driver.writers.run()
+    driver.deleter.run()
+    assert (driver.complete(), driver.there(private)) == ([1], True)
+    driver.work()
+    assert (driver.complete(), driver.there(private), driver.left()) == ([], False, [shared.path])
+
+
+def test_an_expired_one_says_who_held_it_up(driver: Driver) -> None:
+    driver.request()
+    driver.system.now += 600
+    driver.tell(events.Tick())
+    (failure,) = [row.failure for row in driver.context.history.rows()]
+    assert failure is not None
+    assert failure.endswith(
+        "600 s after the trigger; in → out[0] has not taken the barrier; 0 bytes queued; storage idle"
+    )
+
+
+def test_an_attempt_that_has_lost_its_job_writes_and_deletes_nothing(driver: Driver) -> None:
+    first = driver.shared_file("a")
+    driver.checkpoint(1, first)
+    driver.request()
+    driver.acknowledge(2)
+    driver.writers.run()
+    owners.claim(driver.storage)
+    driver.hear()  # the first one would be deleted now
+    driver.request()
+    driver.acknowledge(3)
+    assert driver.work() == ["fenced", "fenced"]
+    assert (driver.complete(), driver.left()) == ([1, 2], [first.path])
+
+
+# -- shared files -----------------------------------------------------------------------------------------------
 
 
 def test_shared_files_that_only_a_deleted_checkpoint_had_go_with_it(driver: Driver) -> None:
-    first, second = (driver.shared_file(name) for name in ("a", "b"))
+    first, second = (driver.shared_file(name) for name in "ab")
     driver.checkpoint(1, first)
     driver.checkpoint(2, second)
-    driver.hear("deleted")
-    assert driver.left() == [second.path]
+    assert (driver.left(), driver.complete()) == ([second.path], [2])
 
 
 def test_they_stay_while_a_savepoint_that_may_copy_them_is_in_progress(driver: Driver, tmp_path: Path) -> None:
     files = [driver.shared_file(name) for name in "abc"]
     driver.checkpoint(1, files[0])
-    folder = savepoints.prepare(str(tmp_path / "savepoint"))
-    driver.request(CheckpointRequest(CheckpointKind.SAVEPOINT, folder))
+    driver.savepoint(tmp_path / "savepoint")
     for id, file in enumerate(files[1:], start=3):
         driver.checkpoint(id, file)
-        driver.hear("deleted")
     assert driver.left() == [file.path for file in files]
     driver.acknowledge(2)
-    driver.hear("finalised")
-    eventually(lambda: driver.left() == [files[2].path], WAIT)
+    driver.work()
+    assert driver.left() == [files[2].path]
     assert driver.answers == [1, 3, 4, 2]
+
+
+def test_they_go_when_that_savepoint_fails(driver: Driver, tmp_path: Path) -> None:
+    files = [driver.shared_file(name) for name in "ab"]
+    driver.checkpoint(1, files[0])
+    driver.savepoint(tmp_path / "savepoint")
+    driver.checkpoint(3, files[1])
+    driver.tell(events.Declined(2, 0, "no", FailureReason.DECLINED))
+    driver.work()
+    assert driver.left() == [files[1].path]
+
+
+# -- savepoints and stopping ------------------------------------------------------------------------------------
+
+
+def test_a_savepoint_is_complete_in_its_folder_and_commits_nothing(driver: Driver, tmp_path: Path) -> None:
+    folder = driver.savepoint(tmp_path / "savepoint")
+    assert driver.said("trigger")[0]["target"] == folder.uri
+    driver.acknowledge(1)
+    driver.work()
+    assert folder.storage.load_savepoint().id == 1
+    assert [one["commits"] for one in driver.said("complete")] == [False]
+    assert (driver.complete(), driver.answers) == ([], [1])
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_who_asked_for_a_savepoint_that_failed_is_told_once_its_folder_can_be_used(
+    driver: Driver, tmp_path: Path, written: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = driver.savepoint(tmp_path / "savepoint")
+    if written:
+        monkeypatch.setattr(savepoints, "write", lambda *args: (_ for _ in ()).throw(OSError("disk on fire")))
+        driver.acknowledge(1)
+        driver.writers.run()
+        driver.hear()
+    else:
+        driver.tell(events.Declined(1, 0, "no", FailureReason.DECLINED))
+    assert driver.answers == []
+    driver.work()
+    assert [type(one) for one in driver.answers] == [RuntimeError]
+    assert savepoints.prepare(folder.uri) is not None
+    driver.acknowledge(1)  # too late
+    driver.work()
+
+
+def test_of_a_savepoint_that_expires_half_written_nothing_is_left(driver: Driver, tmp_path: Path) -> None:
+    folder = driver.savepoint(tmp_path / "savepoint")
+    driver.acknowledge(1)
+    driver.system.now += 600
+    driver.tell(events.Tick())
+    assert [type(one) for one in driver.answers] == [RuntimeError]
+    driver.work()
+    assert savepoints.prepare(folder.uri) is not None
+
+
+def test_a_job_stops_behind_its_last_checkpoint(driver: Driver) -> None:
+    driver.request(CheckpointRequest(CheckpointKind.FINAL, stop=True))
+    assert [one["stop"] for one in driver.said("trigger")] == [True]
+    driver.checkpoints.send_heartbeat()
+    assert driver.said("heartbeat")[-1]["options"] == [[1, None, True]]
+    driver.acknowledge(1)
+    driver.work()
+    assert (driver.final, driver.answers) == ([1], [1])
+
+
+def test_a_job_that_is_drained_ends_its_input_first(driver: Driver) -> None:
+    driver.request(CheckpointRequest(CheckpointKind.FINAL, stop=True, drain=True))
+    assert (driver.said("end_input"), driver.said("trigger")) == ([{"type": "end_input"}], [])
+
+
+# -- heartbeats -------------------------------------------------------------------------------------------------
+
+
+def test_heartbeats_tell_where_a_savepoint_in_progress_goes(driver: Driver, tmp_path: Path) -> None:
+    folder = driver.savepoint(tmp_path / "savepoint")
+    driver.request()
+    driver.checkpoints.send_heartbeat()
+    beat = driver.said("heartbeat")[-1]
+    assert [one[0] for one in beat["in_progress"]] == [1, 2]
+    assert beat["options"] == [[1, folder.uri, False]]
+    driver.acknowledge(1)
+    driver.work()
+    beat = driver.said("heartbeat")[-1]
+    assert ([one[0] for one in beat["in_progress"]], beat["options"]) == ([2], [])
+
+
+def test_there_are_none_before_all_subtasks_run(driver: Driver) -> None:
+    driver.progress.running_at = None
+    driver.checkpoints.send_heartbeat()
+    assert driver.said("heartbeat") == []
+
+
+def test_what_is_about_to_be_triggered_is_not_told_before(driver: Driver) -> None:
+    """Else a source would take the barrier without its options."""
+    driver.request()
+    driver.request()  # waits for the first one's end
+    driver.acknowledge(1)
+    driver.writers.run()
+    driver.hear()
+    kinds = [one["type"] for one in driver.connections[0].said if one["type"] != "passed"]
+    assert kinds == ["trigger", "complete", "heartbeat", "trigger"]
+    assert driver.said("heartbeat")[0]["in_progress"] == []
+
+
+# -- the attempt's end ------------------------------------------------------------------------------------------
+
+
+def test_requests_that_are_not_answered_are_refused(driver: Driver, tmp_path: Path) -> None:
+    folders = [savepoints.prepare(str(tmp_path / name)) for name in "ab"]
+    for folder in folders:  # the second one waits for the first one's end
+        driver.request(CheckpointRequest(CheckpointKind.SAVEPOINT, folder))
+    driver.request()
+    driver.checkpoints.refuse_requests(RuntimeError("over"))
+    assert [type(one) for one in driver.answers] == [RuntimeError, NotTriggered, RuntimeError]
+    driver.checkpoints.refuse_requests(RuntimeError("over"))
+    assert len(driver.answers) == 3
+
+
+def test_requests_at_the_end_are_not_triggered(driver: Driver, tmp_path: Path) -> None:
+    driver.tell(events.JobEnding())
+    driver.savepoint(tmp_path / "savepoint")
+    assert [type(one) for one in driver.answers] == [NotTriggered]
+
+
+def test_nothing_is_in_progress_when_the_attempt_has_ended(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
+    driver.request()
+    driver.checkpoints.close()
+    assert [(row.status, row.failure) for row in driver.context.history.rows()] == [("failed", ATTEMPT_ENDED)]
+    assert not caplog.records
+
+
+def test_metadata_that_hangs_is_waited_for_within_bounds(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
+    driver.request()
+    driver.acknowledge(1)
+    driver.checkpoints.close()
+    assert driver.system.now == 1010.0
+    assert "1 checkpoints are left half written" in caplog.text
