@@ -20,6 +20,7 @@ from pipeline.runtime.subtask.chain import Chain
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.event_time import EventTime
 from pipeline.runtime.subtask.mailbox import Mailbox
+from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.streams import check_operator_itself
 from pipeline.testing.clock import ManualClock
 
@@ -130,7 +131,7 @@ class OperatorHarness:
         """What was emitted to side outputs, by tag."""
         self.clock = clock or ManualClock()
         """Processing time."""
-        self._context = _HarnessContext(self.side_outputs)
+        self._record = RecordInProgress()
         self._backend: HeapBackend | None = None
         self._checkpoint = 0
         if isinstance(operator, KeyedOperator):
@@ -139,11 +140,15 @@ class OperatorHarness:
         inputs = frozenset({} if broadcast is None else {int(broadcast == "process_connected")})
         step = PlannedStep(_STEP, StepKind.PROCESS, operator, None, None, connected=True, broadcast_inputs=inputs)
         self._chain = Chain(
-            Vertex(0, _STEP, 1, 0, (step,)), self._context, {}, {(_STEP, None): [self._emit]}, self._backend
+            Vertex(0, _STEP, 1, 0, (step,)),
+            self._record,
+            {_STEP: _HarnessContext(self._record, self.side_outputs)},
+            {},
+            {(_STEP, None): [self._emit]},
+            self._backend,
         )
         self._event_time = EventTime(
             chain=self._chain,
-            context=self._context,
             backend=self._backend,
             writers=[],
             mailbox=Mailbox(),
@@ -186,21 +191,21 @@ class OperatorHarness:
     def _process(self, method: Method, value: Any, key: Any, timestamp: int | None, source: SourceFields) -> list[Any]:
         if timestamp is not None and type(timestamp) is not int:
             raise TypeError(f"a timestamp is an int, in milliseconds since the epoch, or None, not {timestamp!r}")
-        context = self._context
+        record = self._record
         self._leave_record()
-        context.timestamp = timestamp
+        record.timestamp = timestamp
         broadcast = method == self._broadcast
         if broadcast and key is not None:
             raise ValueError(f"{method} gets records of a broadcast stream in this harness, and those have no key")
         if self._backend is not None and not broadcast:
             encoded = encode_key(key)
-            context.key_bytes, context.key_group = encoded, key_group(encoded, _MAX_PARALLELISM)
-            self._backend.set_current_key(encoded, context.key_group)
+            record.key_bytes, record.key_group = encoded, key_group(encoded, _MAX_PARALLELISM)
+            self._backend.set_current_key(encoded, record.key_group)
         before = len(self.outputs)
         push = self._chain.push if method == "process" else self._chain.push_connected
         assert push is not None
         _check_source_fields(source)
-        context.row, context.source_rows = 0, [_SourceRecord(source)] if source else None
+        record.row, record.source_rows = 0, [_SourceRecord(source)] if source else None
         try:
             push(copied(value))
         except StateAccessError as error:
@@ -213,7 +218,7 @@ class OperatorHarness:
                 f'OperatorHarness({name}(…), broadcast="{method}")'
             ) from error
         finally:
-            context.source_rows = None
+            record.source_rows = None
         return self.outputs[before:]
 
     def watermark(self, timestamp: int) -> list[Any]:
@@ -297,7 +302,7 @@ class OperatorHarness:
 
     def _leave_record(self) -> None:
         """Where there is no record, there is no key, either."""
-        self._context.timestamp = self._context.key_bytes = None
+        self._record.leave()
         if self._backend is not None:
             self._backend.clear_current_key()
 
@@ -327,8 +332,8 @@ class _HarnessContext(Context):
 
     __slots__ = ("_kept",)
 
-    def __init__(self, kept: dict[str, list[Any]]):
-        super().__init__(0, 1)
+    def __init__(self, record: RecordInProgress, kept: dict[str, list[Any]]):
+        super().__init__(record, 0, 1)
         self._kept = kept
 
     def side_output(self, tag: str, value: Any) -> None:

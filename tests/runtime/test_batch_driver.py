@@ -15,8 +15,9 @@ from edge_values import EVERYTHING, anything, same, shown
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.runtime.subtask.batch_driver import BatchDriver
 from pipeline.runtime.subtask.context import Context
+from pipeline.runtime.subtask.record_in_progress import RecordInProgress
+from pipeline.runtime.subtask.steps.batches import BatchDriver
 from pipeline.testing import ManualClock
 
 
@@ -24,7 +25,7 @@ class Step:
     """A driver whose function notes the batches that it gets."""
 
     def __init__(self, function: Callable[[Any], Any] = lambda batch: batch, seconds_per_row: float = 0.0) -> None:
-        self.context = Context(0, 1)
+        self.record = RecordInProgress()
         self.batches: list[Any] = []
         self.rows: list[Any] = []
         self.timestamps: list[int | None] = []
@@ -35,15 +36,15 @@ class Step:
             clock.advance(batch.num_rows * seconds_per_row)
             return function(batch)
 
-        self.driver = BatchDriver("step", call, self._emitted, self.context, clock)
+        self.driver = BatchDriver("step", call, self._emitted, self.record, clock)
 
     def _emitted(self, value: Any) -> None:
         self.rows.append(value)
-        self.timestamps.append(self.context.timestamp)
+        self.timestamps.append(self.record.timestamp)
 
     def push(self, values: list[Any], timestamps: list[int | None] | None = None) -> None:
         for i, value in enumerate(values):
-            self.context.timestamp = None if timestamps is None else timestamps[i]
+            self.record.timestamp = None if timestamps is None else timestamps[i]
             self.driver.push(value)
 
     def push_as_one(self, values: list[Any]) -> None:
@@ -148,7 +149,7 @@ def test_values_of_two_types_are_refused_with_both_rows(one: Any, other: Any, me
 def test_with_a_schema_values_must_fit_it_and_batches_have_its_types() -> None:
     schema = pa.schema([("n", pa.float64()), ("s", pa.string())])
     step = Step()
-    step.driver = BatchDriver("step", step.driver._function, step._emitted, step.context, ManualClock(), None, schema)
+    step.driver = BatchDriver("step", step.driver._function, step._emitted, step.record, ManualClock(), None, schema)
     step.push_as_one([{"n": 1}, {"n": 1.5, "s": "a"}, {}])
     assert step.batches[0].schema == schema
     assert step.rows == [{"n": 1.0, "s": None}, {"n": 1.5, "s": "a"}, {"n": None, "s": None}]
@@ -231,8 +232,9 @@ def test_each_row_keeps_its_timestamp_if_there_are_as_many_as_before_and_else_ge
 
 def test_behind_it_there_is_no_record_in_progress_and_afterwards_there_is_again() -> None:
     seen: list[Any] = []
-    context = Context(0, 1)
-    driver = BatchDriver("step", lambda batch: batch, lambda value: look(), context, ManualClock())
+    record = RecordInProgress()
+    context = Context(record, 0, 1)
+    driver = BatchDriver("step", lambda batch: batch, lambda value: look(), record, ManualClock())
 
     def look() -> None:
         with pytest.raises(AttributeError, match=r"ctx\.offset isn't there"):
@@ -242,7 +244,7 @@ def test_behind_it_there_is_no_record_in_progress_and_afterwards_there_is_again(
     class Row:
         offset = 17
 
-    context.key_bytes, context.timestamp, context.source_rows = b"\xa1k", 5, [Row()]
+    record.key_bytes, record.timestamp, record.source_rows = b"\xa1k", 5, [Row()]
     driver.push({"a": 1})
     assert seen == [(None, 5)]
     assert (context.key, context.timestamp, context.offset) == ("k", 5, 17)
@@ -297,7 +299,7 @@ def chained(function: Callable[[Any], Any]) -> tuple[Step, list[tuple[Any, Any]]
         "step",
         step.driver._function,
         step._emitted,
-        step.context,
+        step.record,
         ManualClock(),
         lambda batch, timestamps: handed.append((batch, timestamps)),
     )

@@ -26,7 +26,8 @@ from pipeline import (
     WatermarkStrategy,
 )
 from pipeline.runtime.subtask.chain import Chain
-from pipeline.runtime.subtask.context import Context
+from pipeline.runtime.subtask.context import contexts_of
+from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.streams import Stream
 from pipeline.testing import ManualClock, TestingSource
 
@@ -39,12 +40,13 @@ def chain_of(
     vertex: int = 0,
     backend: HeapBackend | None = None,
     clock: Callable[[], float] = time.monotonic,
-) -> tuple[Chain, Context]:
+) -> tuple[Chain, RecordInProgress]:
     """The chain of one vertex; `outputs` collects what crosses its edges."""
     p = Pipeline("job")
     build(p.source("in", TestingSource()))
-    context = Context(0, 1)
-    return Chain(p.plan().vertices[vertex], context, {}, outputs or {}, backend, clock), context
+    planned, record = p.plan().vertices[vertex], RecordInProgress()
+    contexts = contexts_of(planned, record, 0)
+    return Chain(planned, record, contexts, {}, outputs or {}, backend, clock), record
 
 
 def run(build: Build, values: list[Any], last: str, tag: str | None = None) -> list[Any]:
@@ -162,11 +164,10 @@ def test_steps_that_use_one_tag_have_each_their_own_side_output() -> None:
     first: list[Any] = []
     second: list[Any] = []
     build: Build = lambda s: s.process("first", Label("first")).process("second", Label("second"))  # noqa: E731
-    chain, context = chain_of(build, {("first", "note"): [first.append], ("second", "note"): [second.append]})
+    chain, _ = chain_of(build, {("first", "note"): [first.append], ("second", "note"): [second.append]})
     chain.push(1)
     assert first == ["first before 1", "first after 1"]
     assert second == ["second before 1", "second after 1"]
-    assert context.side_outputs == {}
 
 
 def test_a_step_whose_side_output_nobody_reads_does_not_emit_to_that_of_another() -> None:
@@ -278,14 +279,13 @@ def test_a_connected_step_has_an_entry_for_each_input() -> None:
     emitted: list[Any] = []
     changed: list[Any] = []
     outputs: dict[Any, list[Any]] = {("rules", None): [emitted.append], ("rules", "changed"): [changed.append]}
-    chain, context = chain_of(with_rules, outputs, vertex=1)
+    chain, _ = chain_of(with_rules, outputs, vertex=1)
     assert chain.push_connected is not None
     chain.push("a")
     chain.push_connected(["a", 1])
     chain.push("a")
     assert emitted == [["a", None], ["a", 1]]
     assert changed == ["a"]
-    assert context.side_outputs == {}
 
 
 def test_a_step_with_one_input_has_no_second_entry() -> None:
@@ -460,7 +460,7 @@ def test_batches_are_flushed_in_the_order_of_the_chain_so_that_nothing_stays_in_
     for i in range(100):
         chain.push({"id": i})
     assert len(emitted) < 100
-    chain.flush_batches()
+    chain.flush()
     assert emitted == [{"id": i} for i in range(100)]
 
 
@@ -478,19 +478,19 @@ def test_record_batches_reach_batch_steps_whole_and_others_row_by_row_in_order()
         s.map(look, id="rows")
 
     def look(value: Any) -> Any:
-        rows.append((value["id"], context.timestamp, context.offset))
+        rows.append((value["id"], record.timestamp, record.source_rows[record.row].offset))
         return value
 
-    chain, context = chain_of(build, {("last", None): [edge.append]})
-    context.source_rows = [SimpleNamespace(offset=100 + i) for i in range(4)]
-    context.row = 1
+    chain, record = chain_of(build, {("last", None): [edge.append]})
+    record.source_rows = [SimpleNamespace(offset=100 + i) for i in range(4)]
+    record.row = 1
     batch = pa.record_batch({"id": pa.array([1, 2, 3], pa.int8())})
     assert chain.push_batch is not None
     chain.push_batch(batch, [11, None, 13])
     assert taken == [batch, batch]
     assert edge == batch.to_pylist()
     assert rows == [(1, 11, 101), (2, None, 102), (3, 13, 103)]
-    assert context.row == 1
+    assert record.row == 1
 
 
 def test_a_chain_without_batch_steps_behind_its_source_takes_rows() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from checkpoint.codec import encode_key
 from pipeline.runtime.subtask.context import Context
+from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 
 
 @dataclass
@@ -18,37 +19,49 @@ class Row:
 
 
 def test_without_a_key_source_or_time_there_is_none() -> None:
-    ctx = Context(2, 4)
+    ctx = Context(RecordInProgress(), 2, 4)
     assert (ctx.subtask, ctx.parallelism) == (2, 4)
     assert (ctx.key, ctx.timestamp, ctx.watermark) == (None, None, None)
 
 
 @pytest.mark.parametrize("key", ["ann", 1, 1.0, True, None, b"x", ("a", 1), ("a", ("b", 2.5))])
 def test_the_key_is_that_of_the_record_in_progress(key: Any) -> None:
-    ctx = Context(0, 1)
+    record = RecordInProgress()
+    ctx = Context(record, 0, 1)
     for each in ("before", key, "after", key):
-        ctx.key_bytes = encode_key(each)
+        record.key_bytes = encode_key(each)
         assert ctx.key == each
         assert type(ctx.key) is type(each)
 
 
 def test_what_the_source_knows_is_that_of_the_record_in_progress() -> None:
-    ctx = Context(0, 1)
-    ctx.source_rows = [Row(7), Row(8)]
+    record = RecordInProgress()
+    ctx = Context(record, 0, 1)
+    record.source_rows = [Row(7), Row(8)]
     assert (ctx.offset, ctx.topic) == (7, "orders")
-    ctx.row = 1
+    record.row = 1
     assert ctx.offset == 8
 
 
 @pytest.mark.parametrize("name", ["offset", "nonsense"])
 def test_what_is_not_there_says_what_is(name: str) -> None:
     with pytest.raises(AttributeError, match=f"ctx.{name} isn't there: ctx has key, timestamp, watermark"):
-        getattr(Context(0, 1), name)
+        getattr(Context(RecordInProgress(), 0, 1), name)
 
 
 def test_a_side_output_that_nobody_reads_is_dropped() -> None:
-    ctx, late = Context(0, 1), []
+    ctx, late = Context(RecordInProgress(), 0, 1), []
     ctx.side_outputs = {"late": late.append}
     ctx.side_output("late", 1)
     ctx.side_output("other", 2)
     assert late == [1]
+
+
+def test_what_goes_to_a_side_output_while_there_is_no_record_is_dropped() -> None:
+    record, late = RecordInProgress(), []
+    ctx = Context(record, 0, 1)
+    ctx.side_outputs = {"late": late.append}
+    with record.mute():
+        ctx.side_output("late", 1)
+    ctx.side_output("late", 2)
+    assert late == [2]

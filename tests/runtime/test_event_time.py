@@ -22,7 +22,9 @@ from pipeline.runtime.subtask.chain import Chain
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.event_time import EventTime
 from pipeline.runtime.subtask.mailbox import Mailbox
-from pipeline.runtime.subtask.time_domain import BadTimestamp, reads_by_split
+from pipeline.runtime.subtask.record_in_progress import RecordInProgress
+from pipeline.runtime.subtask.steps.timestamps import BadTimestamp
+from pipeline.runtime.subtask.time_domain import reads_by_split
 from pipeline.streams import Stream
 from pipeline.testing import ManualClock, TestingSource
 
@@ -33,13 +35,13 @@ END = Watermark(MAX_WATERMARK)
 class Writer:
     """An edge that keeps what is sent on it, records with their timestamps."""
 
-    def __init__(self, edge: PlannedEdge, context: Context) -> None:
+    def __init__(self, edge: PlannedEdge, record: RecordInProgress) -> None:
         self.edge = edge
         self.sent: list[Any] = []
-        self._context = context
+        self._record = record
 
     def emit(self, value: Any) -> None:
-        self.sent.append((value, self._context.timestamp))
+        self.sent.append((value, self._record.timestamp))
 
     def broadcast(self, element: Any) -> None:
         self.sent.append(element)
@@ -61,21 +63,22 @@ class Subtask:
         plan = p.plan()
         self.vertex: Vertex = plan.vertices[vertex]
         self.clock = ManualClock(1000.0)
-        self.context = Context(subtask, parallelism)
+        self.record = RecordInProgress()
         self.mailbox = Mailbox()
         self.splits = splits
         self.backend: HeapBackend | None = None
         if isinstance(self.vertex.head.payload, KeyedOperator):
             self.backend = HeapBackend(range(MAX_PARALLELISM), MAX_PARALLELISM)
-        self.writers = [Writer(edge, self.context) for edge in plan.outputs_of(vertex)]
+        self.writers = [Writer(edge, self.record) for edge in plan.outputs_of(vertex)]
         outputs: dict[tuple[str, str | None], list[Any]] = {}
         for writer in self.writers:
             outputs.setdefault((writer.edge.upstream_step, writer.edge.tag), []).append(writer.emit)
-        self.chain = Chain(self.vertex, self.context, {}, outputs, self.backend, self.clock)
+        contexts = {step.id: Context(self.record, subtask, parallelism) for step in self.vertex.steps}
+        self.context = contexts[self.vertex.head.id]
+        self.chain = Chain(self.vertex, self.record, contexts, {}, outputs, self.backend, self.clock)
         self.channels = [ChannelName(edge.name, u, subtask) for edge in plan.inputs_of(vertex) for u in range(2)]
         self.time = EventTime(
             chain=self.chain,
-            context=self.context,
             backend=self.backend,
             writers=self.writers,  # type: ignore[arg-type]
             mailbox=self.mailbox,
@@ -106,14 +109,14 @@ class Subtask:
             self.time.fire()
 
     def process(self, value: Any, key: Any = None, timestamp: int | None = None, split: Any = None) -> None:
-        context = self.context
-        context.timestamp, context.source_splits = timestamp, split
+        record = self.record
+        record.timestamp, record.source_splits = timestamp, split
         if self.backend is not None:
             encoded = encode_key(key)
-            context.key_bytes, context.key_group = encoded, key_group(encoded, MAX_PARALLELISM)
-            self.backend.set_current_key(encoded, context.key_group)
+            record.key_bytes, record.key_group = encoded, key_group(encoded, MAX_PARALLELISM)
+            self.backend.set_current_key(encoded, record.key_group)
         self.chain.push(value)
-        context.timestamp = None
+        record.timestamp = None
 
     def advance(self, seconds: float, held_up: bool = False) -> None:
         self.clock.advance(seconds)
@@ -457,12 +460,12 @@ def test_records_get_their_timestamp_and_the_watermark_follows_behind_them() -> 
 
 def test_chained_to_a_source_the_slowest_split_that_is_read_decides() -> None:
     one = Subtask(bounded, splits=["a", ("t", 1)]).open()
-    one.context.row = 0
+    one.record.row = 0
     one.process({"at": 100}, split="a")
     one.advance(1)
     assert one.sent == [({"at": 100}, 100)]
     one.process({"at": 50}, split=[("t", 1), "a"])
-    one.context.row = 1
+    one.record.row = 1
     one.process({"at": 101}, split=[("t", 1), "a"])
     one.advance(1)
     assert one.sent[-1] == Watermark(49)

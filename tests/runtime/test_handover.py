@@ -14,7 +14,8 @@ from checkpoint.codec import EncodingError, decode, encode
 from pipeline import Operator, Pipeline, WatermarkStrategy
 from pipeline.graph import StepKind
 from pipeline.runtime.subtask.chain import Chain
-from pipeline.runtime.subtask.context import Context
+from pipeline.runtime.subtask.context import contexts_of
+from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.streams import Stream
 from pipeline.testing import OperatorHarness, TestingSink, TestingSource
 
@@ -150,7 +151,8 @@ def run(p: Pipeline, values: list[Any]) -> dict[str, list[Any]]:
             outputs.setdefault((edge.upstream_step, edge.tag), []).append(
                 lambda value, push=push: push(decode(encode(value)))
             )
-        chains[vertex.index] = Chain(vertex, Context(0, 1), sinks, outputs, None)  # type: ignore[arg-type]
+        record = RecordInProgress()
+        chains[vertex.index] = Chain(vertex, record, contexts_of(vertex, record, 0), sinks, outputs, None)  # type: ignore[arg-type]
     for value in values:
         chains[0].push(value)
     return {id: sink.kept for id, sink in sinks.items()}

@@ -16,9 +16,9 @@ from pipeline.runtime.network.frames import ChannelId
 from pipeline.runtime.network.input_channels import InputChannels
 from pipeline.runtime.subtask import mail
 from pipeline.runtime.subtask.batch_in_progress import BatchInProgress
-from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.operator_task import OperatorTask
+from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.runtime.subtask.task import Entry
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
 
@@ -53,21 +53,20 @@ class Checkpoints(Silent):
 def test_for_a_checkpoint_that_was_aborted_no_channel_is_captured_any_more(aborted: bool) -> None:
     """Each would keep all that arrives until the barrier comes, and that may never."""
     inputs = InputChannels([ChannelId(0, i, 2) for i in (0, 1)], BufferConfig(), lambda channel: None, lambda: None)
-    mailbox, context, checkpoints, silent = Mailbox(), Context(0, 1), Checkpoints(), Silent()
+    mailbox, record, checkpoints, silent = Mailbox(), RecordInProgress(), Checkpoints(), Silent()
     task = OperatorTask(
         inputs=inputs,
         channels=CHANNELS,
         barriers=BarrierHandler(2, time.monotonic()),
         name="count[0]",
         chain=silent,
-        context=context,
         writers=[],
         sinks={},
         checkpoints=checkpoints,
         event_time=silent,
-        batch=BatchInProgress(context, mailbox, None),
+        batch=BatchInProgress(record, mailbox, None),
         restored=RestoredInput(),
-        entries={EDGE: Entry(lambda value: None, keyed=False, at_head=True)},
+        entries={EDGE: Entry(lambda value: None, keyed=False)},
         replay=False,
         mailbox=mailbox,
         driver=silent,

@@ -13,9 +13,10 @@ from checkpoint.elements import IdleStatus, Watermark
 from checkpoint.watermarks import WatermarkCombiner
 from pipeline import Pipeline, WatermarkStrategy
 from pipeline.runtime.subtask.chain import Chain
-from pipeline.runtime.subtask.context import Context
+from pipeline.runtime.subtask.context import contexts_of
 from pipeline.runtime.subtask.event_time import EventTime
 from pipeline.runtime.subtask.mailbox import Mailbox
+from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.testing import ManualClock, TestingSource
 
 IDLE, QUIET = 2.0, 4.0
@@ -58,13 +59,20 @@ class Sources:
         self.pushes: list[Any] = []
         vertex, (edge,) = self._plan.vertices[0], self._plan.outputs_of(0)
         for number in range(self.splits + 1):
-            context = Context(number, self.splits + 1)
-            context.source_splits = number
-            chain = Chain(vertex, context, {}, {(edge.upstream_step, None): [lambda value: None]}, None, self.clock)
+            record = RecordInProgress()
+            record.source_splits = number
+            chain = Chain(
+                vertex,
+                record,
+                contexts_of(vertex, record, number),
+                {},
+                {(edge.upstream_step, None): [lambda value: None]},
+                None,
+                self.clock,
+            )
             read = [number] if number < self.splits else []
             one = EventTime(
                 chain=chain,
-                context=context,
                 backend=None,
                 writers=[Wire(edge, number, self.combiner)],  # type: ignore[list-item]
                 mailbox=Mailbox(),

@@ -27,8 +27,8 @@ from pipeline.partitioners import (
 )
 from pipeline.runtime.network.frames import ChannelId, Credit
 from pipeline.runtime.network.output_channel import OutputChannel
-from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.mailbox import Mailbox
+from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.runtime.subtask.record_writer import RecordWriter
 
 MAX_PARALLELISM = 128
@@ -42,7 +42,7 @@ class Edge:
         self, partitioner: Partitioner, channels: int, subtask: int = 0, parallelism: int = 1, keyed: bool = False
     ) -> None:
         self.keyed = keyed or partitioner.distribution is Distribution.KEYED
-        self.context = Context(subtask, parallelism)
+        self.record = RecordInProgress()
         self.mailbox = Mailbox()
         self.channels = [
             OutputChannel(ChannelId(0, subtask, i), BufferConfig(), lambda channel: None, self.mailbox.wake)
@@ -59,7 +59,7 @@ class Edge:
             input=0,
             carries_keys=self.keyed,
         )
-        self.writer = RecordWriter(edge, self.channels, names, self.context, self.mailbox)
+        self.writer = RecordWriter(edge, self.channels, names, self.record, self.mailbox)
         self.emit = self.writer.emitter(subtask, parallelism, MAX_PARALLELISM)
 
     def set_target(self, frame_bytes: int) -> None:
@@ -202,7 +202,7 @@ def test_a_value_that_cannot_travel_is_refused_with_the_path_to_it(partitioner: 
 def test_each_record_carries_the_timestamp_of_the_record_in_progress() -> None:
     edge = Edge(FORWARD, 1)
     for timestamp in (5, None, 7):
-        edge.context.timestamp = timestamp
+        edge.record.timestamp = timestamp
         edge.emit("x")
     assert edge.batch().timestamps == [5, None, 7]
 
@@ -214,7 +214,7 @@ def test_a_forward_edge_that_carries_keys_takes_them_from_the_record_in_progress
     """† Rows in flight there go by their key group when they are restored at another parallelism."""
     edge = Edge(FORWARD, 1, keyed=True)
     for key, group in ((b"\xa1a", 3), (b"\xa1b", 127)):
-        edge.context.key_bytes, edge.context.key_group = key, group
+        edge.record.key_bytes, edge.record.key_group = key, group
         emit_all(edge, ["x", "y"])
     batch = edge.batch()
     assert batch.values == ["x", "y", "x", "y"]

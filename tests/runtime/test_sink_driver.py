@@ -17,6 +17,7 @@ from checkpoint.storage.handles import FileHandle
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.mail import CommittersOpened, Failure
 from pipeline.runtime.subtask.mailbox import Mailbox
+from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.runtime.subtask.sink_driver import SinkDriver
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
 from pipeline.testing import ManualClock
@@ -121,7 +122,7 @@ class Subtask:
         self.clock = ManualClock()
         self.store = store or Store()
         self.writer = writer or ListWriter()
-        self.context = Context(own, 4)
+        self.record = RecordInProgress()
         self.mailbox = Mailbox()
         self.metrics = TaskMetrics(self.clock)
         self.reports: list[tuple[int, int, bool]] = []
@@ -133,7 +134,7 @@ class Subtask:
             self.writer,
             make_committer or (lambda writer: StoreCommitter(self.store, writer)),
             SinkState(pending or {}, states or {}),
-            self.context,
+            Context(self.record, own, 4),
             self.mailbox,
             self.metrics,
             self._committed,
@@ -203,7 +204,7 @@ def test_a_writer_without_batches_gets_each_record_with_its_context(subtask: Any
             seen.append((value, ctx.timestamp, ctx.key))
 
     one = subtask(Noting())
-    one.context.timestamp, one.context.key_bytes = 5, encode_key("k")
+    one.record.timestamp, one.record.key_bytes = 5, encode_key("k")
     one.write("a")
     assert seen == [("a", 5, "k")]
     assert one.driver.records == 1
@@ -228,7 +229,7 @@ def test_a_slice_carries_timestamps_and_keys_record_by_record(subtask: Any) -> N
     one = subtask(writer)
     one.write("first")
     for value, timestamp, key in (("a", 1, "x"), ("b", None, 7)):
-        one.context.timestamp, one.context.key_bytes = timestamp, encode_key(key)
+        one.record.timestamp, one.record.key_bytes = timestamp, encode_key(key)
         one.write(value)
     batch = writer.slices[-1]
     assert (batch.values, batch.timestamps, batch.keys) == (["a", "b"], [1, None], ["x", 7])

@@ -17,8 +17,8 @@ from checkpoint.watermark_generator import WatermarkGenerator
 from pipeline.runtime.subtask import mail
 from pipeline.runtime.subtask import source_task as source_task_module
 from pipeline.runtime.subtask.batch_in_progress import BatchInProgress
-from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.mailbox import Mailbox
+from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.runtime.subtask.source_task import SourceTask
 from pipeline.runtime.subtask.task import Cancelled
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
@@ -63,7 +63,7 @@ class Looks(Silent):
 
 def source_task(
     mailbox: Mailbox,
-    context: Context,
+    record: RecordInProgress,
     reader: SourceReader,
     chain: Any,
     event_time: Any,
@@ -78,12 +78,11 @@ def source_task(
         savepoint_alignment_timeout=None,
         name="orders[0]",
         chain=chain,
-        context=context,
         writers=writers,
         sinks={},
         checkpoints=silent,
         event_time=event_time,
-        batch=BatchInProgress(context, mailbox, None),
+        batch=BatchInProgress(record, mailbox, None),
         restored=RestoredInput(),
         entries={},
         replay=replay,
@@ -116,6 +115,7 @@ class Slices(Silent):
     """A chain that takes record batches; asks for a checkpoint behind some of the slices."""
 
     def __init__(self, mailbox: Mailbox, after: set[int]) -> None:
+        self.record = RecordInProgress()
         self.rows: list[Any] = []
         self.timestamps: list[Any] = []
         self.sizes: list[int] = []
@@ -138,7 +138,7 @@ def test_a_barrier_falls_between_two_slices_of_a_record_batch_and_knows_the_rows
     chain: Any = Slices(mailbox, {2, 5})
     reader = OneBatch(mailbox, pa.record_batch({"x": range(5000)}))
     start = mail.HeartbeatMail(Heartbeat((), 1.0, None), {})
-    source_task(mailbox, Context(0, 1), reader, chain, Looks(mailbox, {1: start})).run()
+    source_task(mailbox, RecordInProgress(), reader, chain, Looks(mailbox, {1: start})).run()
     assert chain.rows == list(range(5000))
     assert chain.timestamps == [10 * i for i in range(5000)]
     assert chain.sizes[0] == 1  # and at most twice as many each time, as long as they are quick
@@ -148,10 +148,10 @@ def test_a_barrier_falls_between_two_slices_of_a_record_batch_and_knows_the_rows
 @pytest.mark.parametrize("replay", [False, True])
 def test_a_source_that_waits_for_the_replay_is_not_reading(replay: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_task_module, "_HELD_UP_SECONDS", 60.0)  # a loaded machine may keep it from polling
-    mailbox, context = Mailbox(), Context(0, 1)
+    mailbox, record = Mailbox(), RecordInProgress()
     start = mail.HeartbeatMail(Heartbeat((), 1.0, None), {})
     looks = Looks(mailbox, {2: start, 5: mail.Replayed(), 9: mail.Finish()})
-    task = source_task(mailbox, context, EmptyReader(), Silent(), looks, replay)
+    task = source_task(mailbox, record, EmptyReader(), Silent(), looks, replay)
     task.run()
     # The first three looks come before it has found that nothing was in flight here.
     assert looks.held_up == [True] * 3 + [replay] * 2 + [False] * 5
@@ -186,7 +186,7 @@ def test_after_rescaling_the_watermark_is_told_again_behind_the_restore_barrier(
     start = mail.HeartbeatMail(Heartbeat((), 1.0, None), {})
     times = Tells(mailbox, {1: start, 5: mail.Finish()})
     times.edge = edge
-    source_task(mailbox, Context(0, 1), EmptyReader(), Silent(), times, replay, [edge]).run()
+    source_task(mailbox, RecordInProgress(), EmptyReader(), Silent(), times, replay, [edge]).run()
     assert edge.sent == ([RestoreBarrier(), Watermark(10)] if replay else [])
 
 
@@ -213,14 +213,14 @@ class Patience(Mailbox):
 def test_before_all_subtasks_run_a_timer_that_is_due_keeps_nobody_busy() -> None:
     mailbox = Patience()
     with pytest.raises(Cancelled):
-        source_task(mailbox, Context(0, 1), EmptyReader(), Silent(), DueTimers()).run()
+        source_task(mailbox, RecordInProgress(), EmptyReader(), Silent(), DueTimers()).run()
     assert min(mailbox.waits) > 0
 
 
 def test_while_brokers_are_down_or_a_step_takes_long_no_split_counts_as_read() -> None:
     mailbox = Mailbox()
     looks = Looks(mailbox, {})
-    task = source_task(mailbox, Context(0, 1), EmptyReader(), Silent(), looks)
+    task = source_task(mailbox, RecordInProgress(), EmptyReader(), Silent(), looks)
     task._take_restored()
     task._poll()
     for seconds in (0.1, 30):
@@ -233,7 +233,7 @@ def test_while_brokers_are_down_or_a_step_takes_long_no_split_counts_as_read() -
 def test_where_every_record_takes_long_each_poll_counts_and_splits_fall_idle() -> None:
     mailbox = Mailbox()
     looks = Looks(mailbox, {})
-    task = source_task(mailbox, Context(0, 1), EmptyReader(), Silent(), looks)
+    task = source_task(mailbox, RecordInProgress(), EmptyReader(), Silent(), looks)
     task._take_restored()
     generator = WatermarkGenerator(0, 5.0, task._clock_at)
     generator.set_splits(["busy", "quiet"])

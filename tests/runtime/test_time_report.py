@@ -12,10 +12,14 @@ from checkpoint.state import HeapBackend
 from checkpoint.watermark_generator import WatermarkGenerator
 from checkpoint.watermarks import MAX_WATERMARK, WatermarkCombiner
 from pipeline import WatermarkStrategy
+from pipeline.graph import PlannedStep, StepKind
 from pipeline.runtime.driver.event_time_status import event_time_of, sentence
 from pipeline.runtime.subtask.context import Context
+from pipeline.runtime.subtask.record_in_progress import RecordInProgress
+from pipeline.runtime.subtask.steps.compiled import Site
+from pipeline.runtime.subtask.steps.timestamps import compile_assign_timestamps
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
-from pipeline.runtime.subtask.time_domain import TimeDomain, assigner
+from pipeline.runtime.subtask.time_domain import TimeDomain
 from pipeline.runtime.subtask.time_report import TimeReport
 from pipeline.testing import ManualClock
 
@@ -34,12 +38,15 @@ class Times:
         self.generator.set_splits(splits)
         self.domain = TimeDomain("times", self.generator, by_split=True)
         self.domain.since = NOW
-        self.context = Context(0, 1)
-        self.push = assigner("times", strategy, self.context, self.domain, lambda value: None)
+        self.in_progress = RecordInProgress()
+        step = PlannedStep("times", StepKind.ASSIGN_TIMESTAMPS, strategy, "in", None)
+        context = Context(self.in_progress, 0, 1)
+        site = Site(step, self.in_progress, context, self.domain, _drop, None, {}, None, None, self.clock)
+        self.push = compile_assign_timestamps(site).push
         self.report = TimeReport("in", TimeDomain("in"), [self.domain], WatermarkCombiner(["r"]), None, self.clock)
 
     def record(self, split: Any, at: int) -> None:
-        self.context.source_splits = split
+        self.in_progress.source_splits = split
         self.push({"at": at})
 
     def pass_time(self, seconds: float) -> None:
@@ -112,6 +119,10 @@ def test_a_watermark_ahead_of_the_clock_is_told_with_the_timestamp_that_did_it()
     assert "max_ahead" in what
 
 
+def _drop(value: Any) -> None:
+    pass
+
+
 def channel(upstream: str) -> ChannelName:
     return ChannelName(EdgeName(upstream, "op", "0"), 0, 0)
 
@@ -122,7 +133,7 @@ def test_the_channel_that_holds_event_time_back_is_named_where_it_matters() -> N
     report = TimeReport("op", head, [], combiner, None, lambda: NOW)
     combiner.on_watermark(channel("x"), 10)
     assert list(report.waits(60)) == []  # nothing waits for it
-    head.on_watermark.append(print)
+    head.listeners.append((Context(RecordInProgress(), 0, 1), print))
     assert list(report.waits(5)) == []
     ((what, since),) = report.waits(20)
     assert "'y' (subtask 0), which has made none" in what

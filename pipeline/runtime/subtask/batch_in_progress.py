@@ -8,8 +8,9 @@ from typing import Any, TypeAlias
 from checkpoint.batch import Rows, from_frame, rows
 from checkpoint.elements import ChannelName, Data
 from checkpoint.state import HeapBackend
-from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.mailbox import Mailbox
+from pipeline.runtime.subtask.record_in_progress import RecordInProgress
+from pipeline.runtime.subtask.time_domain import TimeDomain
 
 Origin: TypeAlias = int | ChannelName
 """Index of the input channel that the batch was taken from; for restored data, the channel it was captured on."""
@@ -18,31 +19,35 @@ Origin: TypeAlias = int | ChannelName
 class BatchInProgress:
     """Rows of one batch, from the one to be processed next. Empty at first."""
 
-    def __init__(self, context: Context, mailbox: Mailbox, backend: HeapBackend | None) -> None:
-        self._context = context
+    def __init__(self, record: RecordInProgress, mailbox: Mailbox, backend: HeapBackend | None) -> None:
+        self._record = record
         self._mailbox = mailbox
         self._backend = backend
         self._element = Data(b"", 0, 0)
         self._rows = Rows([], None, None, None)
         self._row = 0
         self._push: Callable[[Any], None] = _nothing
-        self._stateful = False
-        self._outdated = False
+        self._ahead: TimeDomain | None = None
         self.origin: Origin = 0
 
     def __bool__(self) -> bool:
         return self._row < len(self._rows.values)
 
     def take(
-        self, element: Data, origin: Origin, keyed: bool, push: Callable[[Any], None], stateful: bool = True
+        self,
+        element: Data,
+        origin: Origin,
+        keyed: bool,
+        push: Callable[[Any], None],
+        inside: TimeDomain | None = None,
     ) -> None:
         """Begin with a batch.
 
         Args:
             keyed: its rows have keys.
             push: where its records enter the chain.
-            stateful: `push` leads to the head: to the keyed operator, if there is one, and in front of watermarks. Else
-                what was taken is behind a step that is chained now, and older than the watermark that holds there.
+            inside: `None` = `push` leads to the head: to the keyed operator, if there is one. Else it leads to a step
+                that is chained now, in this domain, and the records are older than the watermark that holds there.
         """
         if element.unpacked is None:
             element.unpacked = rows(from_frame(element.payload, keyed))
@@ -50,8 +55,7 @@ class BatchInProgress:
         self._rows = element.unpacked
         self._row = element.start
         self._push = push
-        self._stateful = stateful and self._rows.keys is not None
-        self._outdated = not stateful
+        self._ahead = inside
         self.origin = origin
 
     def release(self) -> Data:
@@ -72,46 +76,45 @@ class BatchInProgress:
         A record that raises counts as processed: the attempt is over.
         """
         values, timestamps, keys, groups = self._rows
-        context, mailbox, push = self._context, self._mailbox, self._push
+        record, mailbox, push, ahead = self._record, self._mailbox, self._push, self._ahead
         first = row = self._row
         last = len(values)
-        watermark = context.watermark
-        if self._outdated:
-            context.watermark = None
-        context.timestamp = None
-        context.key_bytes = None
+        if ahead is not None:
+            ahead.show(None)
+        record.leave()
         try:
-            if keys is not None and self._stateful and self._backend is not None:
+            if keys is not None and ahead is None and self._backend is not None:
                 assert groups is not None
                 select = self._backend.set_current_key
                 while row < last and not mailbox.interrupt:
-                    key = context.key_bytes = keys[row]
-                    group = context.key_group = groups[row]
+                    key = record.key_bytes = keys[row]
+                    group = record.key_group = groups[row]
                     select(key, group)
                     if timestamps is not None:
-                        context.timestamp = timestamps[row]
+                        record.timestamp = timestamps[row]
                     push(values[row])
                     row += 1
                 self._backend.clear_current_key()
             elif keys is not None:
                 assert groups is not None
                 while row < last and not mailbox.interrupt:
-                    context.key_bytes = keys[row]
-                    context.key_group = groups[row]
+                    record.key_bytes = keys[row]
+                    record.key_group = groups[row]
                     if timestamps is not None:
-                        context.timestamp = timestamps[row]
+                        record.timestamp = timestamps[row]
                     push(values[row])
                     row += 1
             else:
                 while row < last and not mailbox.interrupt:
                     if timestamps is not None:
-                        context.timestamp = timestamps[row]
+                        record.timestamp = timestamps[row]
                     push(values[row])
                     row += 1
         finally:
             self._row = row
-            context.watermark = watermark
-            context.key_bytes = None
+            record.key_bytes = None
+            if ahead is not None:
+                ahead.show(ahead.watermark)
         if row == last:
             self._drop()
         return row - first

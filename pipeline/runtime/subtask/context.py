@@ -2,59 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 from checkpoint.codec import decode_key
 from checkpoint.state import HeapBackend, StateAccessError
+from pipeline.graph import Vertex
+from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 
-_CACHED_KEYS = 100_000
+_CACHED_KEYS: Final = 100_000
 
 
 class Context:
-    """One for each subtask; the record loop moves it from record to record.
+    """One for each step of a subtask, for as long as that runs.
 
     Implements `pipeline.operators.OperatorContext`.
     """
 
-    __slots__ = (
-        "_decoded",
-        "backend",
-        "key_bytes",
-        "key_group",
-        "parallelism",
-        "row",
-        "side_outputs",
-        "source_rows",
-        "source_splits",
-        "subtask",
-        "timestamp",
-        "watermark",
-    )
+    __slots__ = ("_decoded", "_record", "backend", "parallelism", "side_outputs", "subtask", "watermark")
 
-    def __init__(self, subtask: int, parallelism: int):
+    def __init__(self, record: RecordInProgress, subtask: int, parallelism: int):
+        self._record = record
+        self._decoded = record.decoded
         self.subtask = subtask
         self.parallelism = parallelism
-        self.timestamp: int | None = None
         self.watermark: int | None = None
-        """At this place of the chain: steps behind `assign_timestamps` have another one."""
-        self.key_bytes: bytes | None = None
-        self.key_group = 0
-        """Of `key_bytes`; meaningless without a key."""
-        self.row = 0
-        self.source_rows: Sequence[Any] | None = None
-        """What the source knows of each record of its batch; `row` is the one in progress."""
-        self.source_splits: Any = None
-        """Of the source's batch: a list with the split of each record, or the split of all of them."""
+        """Event time at this step. Its domain shows it (`TimeDomain.show`), in front of what `on_watermark` emits."""
         self.backend: HeapBackend | None = None
-        """Keeps the timers of the operator that is running; `None` = it can't have any."""
+        """Keeps the step's timers; `None` = it can't have any."""
         self.side_outputs: dict[str, Callable[[Any], None]] = {}
-        """By tag, those of the step that is running."""
-        self._decoded: dict[bytes, Any] = {}
+        """Those of the step that somebody reads, by tag."""
+
+    @property
+    def timestamp(self) -> int | None:
+        return self._record.timestamp
 
     @property
     def key(self) -> Any:
-        encoded = self.key_bytes
+        encoded = self._record.key_bytes
         if encoded is None:
             return None
         decoded = self._decoded.get(encoded)
@@ -67,12 +52,12 @@ class Context:
     def side_output(self, tag: str, value: Any) -> None:
         emit = self.side_outputs.get(tag)
         # A side output that nobody reads is dropped, as in Flink.
-        if emit is not None:
+        if emit is not None and not self._record.muted:
             emit(value)
 
     def timer(self, at: int) -> None:
         """See `pipeline.operators.OperatorContext`."""
-        self._with_timers("timer").event_timers.register(at, self.timestamp)
+        self._with_timers("timer").event_timers.register(at, self._record.timestamp)
 
     def processing_timer(self, at: int) -> None:
         """See `pipeline.operators.OperatorContext`."""
@@ -97,11 +82,16 @@ class Context:
 
     def __getattr__(self, name: str) -> Any:
         # Only reached for names that aren't slots: what the source offers (offset, headers, …).
-        rows = self.source_rows
-        if rows is not None and not name.startswith("_"):
-            return getattr(rows[self.row], name)
+        rows = None if name.startswith("_") else self._record.source_rows
+        if rows is not None:
+            return getattr(rows[self._record.row], name)
         raise AttributeError(
             f"ctx.{name} isn't there: ctx has key, timestamp, watermark, subtask, parallelism, side_output, timer, "
             "processing_timer, delete_timer and delete_processing_timer, and in steps chained to a Kafka source "
             "headers, topic, partition, offset and kafka_key"
         )
+
+
+def contexts_of(vertex: Vertex, record: RecordInProgress, subtask: int) -> dict[str, Context]:
+    """A context for each step of a vertex, by step id."""
+    return {step.id: Context(record, subtask, vertex.parallelism) for step in vertex.steps}

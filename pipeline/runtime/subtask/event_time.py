@@ -13,7 +13,6 @@ from checkpoint.state.timers import Timer, Timers
 from checkpoint.watermark_generator import PERIOD, WatermarkGenerator
 from checkpoint.watermarks import MAX_WATERMARK, WatermarkCombiner
 from pipeline.runtime.subtask.chain import Chain
-from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.record_writer import RecordWriter
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
@@ -35,7 +34,6 @@ class EventTime:
         self,
         *,
         chain: Chain,
-        context: Context,
         backend: HeapBackend | None,
         writers: Sequence[RecordWriter],
         mailbox: Mailbox,
@@ -55,7 +53,8 @@ class EventTime:
             wall_clock: seconds since the epoch, for processing timers.
         """
         self._chain = chain
-        self._context = context
+        self._record = chain.record
+        self._context = chain.contexts[chain.head]
         self._backend = backend
         self._mailbox = mailbox
         self._is_source = channels is None
@@ -101,7 +100,8 @@ class EventTime:
         """Called once, after `restore` and before anything else."""
         self._refresh_splits(self._clock())
         self._to_do = True
-        self._context.watermark = self._head.watermark
+        for domain in (self._head, *self._generated):
+            domain.show(domain.watermark)
         if self._backend is not None:
             self._backend.event_timers.over = self._head.watermark == MAX_WATERMARK
 
@@ -259,18 +259,20 @@ class EventTime:
             timers.within = reached + timers.reach
 
     def _fire_timer(self, backend: HeapBackend, timer: Timer, timestamp: int | None, watermark: int | None) -> None:
-        context, on_timer = self._context, self._chain.on_timer
+        record, on_timer = self._record, self._chain.on_timer
         assert on_timer is not None
         backend.set_current_key(timer.key, timer.group)
-        context.key_bytes, context.key_group = timer.key, timer.group
-        context.timestamp, context.watermark = timestamp, watermark
+        record.key_bytes, record.key_group = timer.key, timer.group
+        record.timestamp = timestamp
+        # Steps behind the head have not got this watermark yet.
+        self._context.watermark = watermark
         on_timer(timer.at)
 
     def _pass_on(self, domain: TimeDomain, timestamp: int) -> None:
         """Through the operators of the domain and onto its edges; the end of event time into all domains behind it."""
         if domain.watermark is not None and timestamp <= domain.watermark:
             return
-        context, flush = self._context, self._chain.flush_batches
+        flush = self._chain.flush
         self._leave_key()
         if timestamp == MAX_WATERMARK and domain.generator is not None:
             reached = domain.generator.end_of_data
@@ -280,11 +282,12 @@ class EventTime:
         told_by = self._combiner if domain.generator is None else domain.generator
         self._tell_idle(domain, timestamp != MAX_WATERMARK and told_by.follows_clock)
         flush()
-        for on_watermark in domain.on_watermark:
+        for context, on_watermark in domain.listeners:
             context.watermark = timestamp
             on_watermark(timestamp)
             flush()
         domain.watermark = timestamp
+        domain.show(timestamp)
         domain.since = self._clock()
         self._send(domain, Watermark(timestamp))
         if domain.generator is not None:
@@ -303,8 +306,7 @@ class EventTime:
             writer.broadcast(element)
 
     def _leave_key(self) -> None:
-        context = self._context
-        context.timestamp = context.key_bytes = None
+        self._record.leave()
         if self._backend is not None:
             self._backend.clear_current_key()
 

@@ -14,8 +14,8 @@ from checkpoint.key_groups import key_group, range_of, subtask_of
 from pipeline.graph import PlannedEdge
 from pipeline.partitioners import Distribution, Partitioner
 from pipeline.runtime.network.output_channel import OutputChannel
-from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.mailbox import Mailbox
+from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 
 _CACHED_KEYS = 100_000
 
@@ -32,7 +32,7 @@ class RecordWriter:
         edge: PlannedEdge,
         channels: Sequence[OutputChannel],
         names: Sequence[ChannelName],
-        context: Context,
+        record: RecordInProgress,
         mailbox: Mailbox,
     ):
         """`names`: those of `channels`, in the same order."""
@@ -44,7 +44,7 @@ class RecordWriter:
         self.sent_bytes = 0
         self.overdraft_bytes = 0
         """The most by which a record's outputs have exceeded the limit of an output queue."""
-        self._context = context
+        self._record = record
         self._mailbox = mailbox
         self._builders = [BatchBuilder(keyed=edge.carries_keys) for _ in channels]
 
@@ -133,7 +133,7 @@ class RecordWriter:
 
     def _keyed(self, partitioner: Partitioner, downstreams: int, max_parallelism: int) -> Callable[[Any], None]:
         assert partitioner.key is not None
-        key_of, context, builders, seal = partitioner.key.compile(), self._context, self._builders, self.seal
+        key_of, record, builders, seal = partitioner.key.compile(), self._record, self._builders, self.seal
         channel_of = [subtask_of(group, downstreams, max_parallelism) for group in range(max_parallelism)]
         channels = self.channels
         # Only strings are cached by themselves: 1, 1.0 and True are equal in a dict and different keys here.
@@ -152,20 +152,20 @@ class RecordWriter:
                         cache.clear()
                     cache[key] = known
             encoded, group, index, builder, channel = known
-            builder.append_keyed(encode(value), context.timestamp, encoded, group)
+            builder.append_keyed(encode(value), record.timestamp, encoded, group)
             if builder.size >= channel.target_bytes:
                 seal(index)
 
         return emit
 
     def _round_robin(self, order: list[int]) -> Callable[[Any], None]:
-        context, builders, seal, channels = self._context, self._builders, self.seal, self.channels
+        record, builders, seal, channels = self._record, self._builders, self.seal, self.channels
         if len(order) == 1:
             only = order[0]
             builder, channel = builders[only], channels[only]
 
             def emit_one(value: Any) -> None:
-                builder.append(encode(value), context.timestamp)
+                builder.append(encode(value), record.timestamp)
                 if builder.size >= channel.target_bytes:
                     seal(only)
 
@@ -177,32 +177,32 @@ class RecordWriter:
             index = order[place]
             place = (place + 1) % len(order)
             builder = builders[index]
-            builder.append(encode(value), context.timestamp)
+            builder.append(encode(value), record.timestamp)
             if builder.size >= channels[index].target_bytes:
                 seal(index)
 
         return emit
 
     def _forward_keyed(self, own_group: int) -> Callable[[Any], None]:
-        context, builder, channel, seal = self._context, self._builders[0], self.channels[0], self.seal
+        record, builder, channel, seal = self._record, self._builders[0], self.channels[0], self.seal
 
         def emit(value: Any) -> None:
-            key = context.key_bytes
+            key = record.key_bytes
             if key is None:  # it came from a broadcast stream, say
-                builder.append_keyed(encode(value), context.timestamp, NO_KEY, own_group)
+                builder.append_keyed(encode(value), record.timestamp, NO_KEY, own_group)
             else:
-                builder.append_keyed(encode(value), context.timestamp, key, context.key_group)
+                builder.append_keyed(encode(value), record.timestamp, key, record.key_group)
             if builder.size >= channel.target_bytes:
                 seal(0)
 
         return emit
 
     def _to_all(self) -> Callable[[Any], None]:
-        context, seal = self._context, self.seal
+        record, seal = self._record, self.seal
         targets = list(enumerate(zip(self._builders, self.channels, strict=True)))
 
         def emit(value: Any) -> None:
-            encoded, timestamp = encode(value), context.timestamp
+            encoded, timestamp = encode(value), record.timestamp
             for index, (builder, channel) in targets:
                 builder.append(encoded, timestamp)
                 if builder.size >= channel.target_bytes:
@@ -212,7 +212,7 @@ class RecordWriter:
 
     def _custom(self, partitioner: Partitioner, downstreams: int) -> Callable[[Any], None]:
         assert partitioner.function is not None
-        choose, context, builders, seal = partitioner.function, self._context, self._builders, self.seal
+        choose, record, builders, seal = partitioner.function, self._record, self._builders, self.seal
         channels, step = self.channels, self.edge.downstream_step
 
         def emit(value: Any) -> None:
@@ -223,7 +223,7 @@ class RecordWriter:
                     f"{downstreams - 1}"
                 )
             builder = builders[index]
-            builder.append(encode(value), context.timestamp)
+            builder.append(encode(value), record.timestamp)
             if builder.size >= channels[index].target_bytes:
                 seal(index)
 

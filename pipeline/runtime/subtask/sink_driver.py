@@ -89,7 +89,7 @@ class SinkDriver:
         context = self._context
         self._values.append(value)
         self._timestamps.append(context.timestamp)
-        self._keys.append(None if context.key_bytes is None else context.key)
+        self._keys.append(context.key)
         if len(self._values) >= self._slice.rows:
             self.write_slice()
 

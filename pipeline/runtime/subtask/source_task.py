@@ -123,8 +123,8 @@ class SourceTask(Task):
         if isinstance(values, pa.RecordBatch) and self.chain.push_batch is None:
             values = rows(values)
         self._values, self._timestamps = values, batch.timestamps
-        self.context.source_rows = batch.context
-        self.context.source_splits = batch.splits
+        self.chain.record.source_rows = batch.context
+        self.chain.record.source_splits = batch.splits
         self._bytes_per_record = batch.size / len(batch) if batch.size and len(batch) else _GUESSED_BYTES
         self.metrics.bytes_in += batch.size
         return True
@@ -147,14 +147,14 @@ class SourceTask(Task):
 
     def _push_rows(self, values: list[Any]) -> None:
         timestamps, mailbox = self._timestamps, self.mailbox
-        context, push = self.context, self.chain.push
+        record, push = self.chain.record, self.chain.push
         row, last = self._row, len(values)
-        context.timestamp = None
+        record.timestamp = None
         try:
             while row < last and not mailbox.interrupt:
-                context.row = row
+                record.row = row
                 if timestamps is not None:
-                    context.timestamp = timestamps[row]
+                    record.timestamp = timestamps[row]
                 push(values[row])
                 row += 1
         finally:
@@ -162,14 +162,14 @@ class SourceTask(Task):
 
     def _push_slices(self, batch: pa.RecordBatch) -> None:
         """A barrier waits for one slice at most."""
-        timestamps, context, push = self._timestamps, self.context, self.chain.push_batch
+        timestamps, record, push = self._timestamps, self.chain.record, self.chain.push_batch
         assert push is not None
         last = len(batch)
         while self._row < last and not self.mailbox.interrupt:
             rows = min(self._slice.rows, last - self._row)
             started = self._clock()
-            context.row = self._row
-            context.timestamp = None
+            record.row = self._row
+            record.timestamp = None
             end = self._row + rows
             push(batch.slice(self._row, rows), None if timestamps is None else timestamps[self._row : end])
             self._slice.took(rows, self._clock() - started)

@@ -19,13 +19,13 @@ from checkpoint.kinds import CheckpointKind
 from pipeline.runtime.subtask import mail
 from pipeline.runtime.subtask.batch_in_progress import BatchInProgress
 from pipeline.runtime.subtask.chain import Chain
-from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.event_time import EventTime
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.record_writer import RecordWriter
 from pipeline.runtime.subtask.sink_driver import SinkDriver
 from pipeline.runtime.subtask.task_checkpoints import Acknowledger, TaskCheckpoints
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
+from pipeline.runtime.subtask.time_domain import TimeDomain
 
 _LOG = logging.getLogger(f"weir.{__name__}")
 _GAUGE_PERIOD = 0.25
@@ -58,8 +58,12 @@ class Entry:
     push: Callable[[Any], None]
     keyed: bool
     """Whether they come with keys."""
-    at_head: bool
-    """False for what was in flight between steps that are chained now."""
+    inside: TimeDomain | None = None
+    """For what was in flight between steps that are chained now, the domain there; `None` = they enter at the head."""
+
+    @property
+    def at_head(self) -> bool:
+        return self.inside is None
 
 
 class Cancelled(Exception):
@@ -73,7 +77,6 @@ class Task(ABC):
         self,
         name: str,
         chain: Chain,
-        context: Context,
         writers: Sequence[RecordWriter],
         sinks: dict[str, SinkDriver],
         checkpoints: TaskCheckpoints,
@@ -96,7 +99,6 @@ class Task(ABC):
         """
         self.name = name
         self.chain = chain
-        self.context = context
         self.writers = writers
         self.sinks = sinks
         self.checkpoints = checkpoints
@@ -298,7 +300,7 @@ class Task(ABC):
 
     def _leave_records(self) -> None:
         """The record loop is left: no step may hold records back."""
-        self.chain.flush_batches()
+        self.chain.flush()
         for sink in self.sinks.values():
             sink.write_slice()
 
@@ -338,7 +340,7 @@ class Task(ABC):
         entry = self.entries[channel.edge]
         match element:
             case Data():
-                self.batch.take(element, channel, entry.keyed, entry.push, stateful=entry.at_head)
+                self.batch.take(element, channel, entry.keyed, entry.push, entry.inside)
             # Between steps that are chained now the watermark of the step in front holds, once this is processed.
             case Watermark(timestamp):
                 if entry.at_head:

@@ -39,11 +39,12 @@ from pipeline.runtime.packing import unpack_plan
 from pipeline.runtime.reach import downstream_subtasks
 from pipeline.runtime.subtask.batch_in_progress import BatchInProgress
 from pipeline.runtime.subtask.chain import Chain
-from pipeline.runtime.subtask.context import Context
+from pipeline.runtime.subtask.context import Context, contexts_of
 from pipeline.runtime.subtask.driver_link import DriverLink
 from pipeline.runtime.subtask.event_time import EventTime
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.operator_task import OperatorTask
+from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.runtime.subtask.record_writer import RecordWriter
 from pipeline.runtime.subtask.sink_driver import SinkDriver
 from pipeline.runtime.subtask.snapshot_files import SnapshotFiles
@@ -110,13 +111,16 @@ class TaskBuilder:
         """Build the task and run it to its end."""
         spec, vertex, restore = self._spec, self._vertex, self._deployment.restore
         self._link.entered("is restoring state" if self._deployment.restored_checkpoint else "is being set up")
-        context = Context(self._index, vertex.parallelism)
+        record = RecordInProgress()
+        contexts = contexts_of(vertex, record, self._index)
         backend = self._backend()
-        writers = self._writers(context)
+        writers = self._writers(record)
         channels = self._inputs()
         self._network.connect(self._deployment.peers, self._deployment.subtask)
         sinks = {
-            step.id: self._sink(step.id, step.payload, context) for step in vertex.steps if step.kind is StepKind.SINK
+            step.id: self._sink(step.id, step.payload, contexts[step.id])
+            for step in vertex.steps
+            if step.kind is StepKind.SINK
         }
         outputs: dict[tuple[str, str | None], list[Any]] = {}
         readers = Counter(
@@ -127,7 +131,7 @@ class TaskBuilder:
             shared = readers[writer.edge.upstream_step, writer.edge.tag] > 1
             emit = writer.emitter(self._index, vertex.parallelism, spec.max_parallelism, shared)
             outputs.setdefault((writer.edge.upstream_step, writer.edge.tag), []).append(emit)
-        chain = Chain(vertex, context, sinks, outputs, backend, self._system.monotonic)
+        chain = Chain(vertex, record, contexts, sinks, outputs, backend, self._system.monotonic)
         with _whole("keyed state"):
             self._restore_keyed_state(backend)
         with _whole("operator list and union state"):
@@ -141,7 +145,7 @@ class TaskBuilder:
                 chain.restore_broadcast(id, broadcast, self._deployment.allow_unclaimed)
         restored = RestoredInput(self._in_flight())
         reader = self._reader() if vertex.is_source else None
-        event_time = self._event_time(chain, context, backend, writers, channels, reader)
+        event_time = self._event_time(chain, backend, writers, channels, reader)
         with self._system.executor(2, "weir-snapshot") as snapshots:
             files = SnapshotFiles(
                 self._snapshot_storage,
@@ -169,12 +173,11 @@ class TaskBuilder:
             common = {
                 "name": vertex.subtask_name(self._deployment.subtask),
                 "chain": chain,
-                "context": context,
                 "writers": writers,
                 "sinks": sinks,
                 "checkpoints": checkpoints,
                 "event_time": event_time,
-                "batch": BatchInProgress(context, self._mailbox, backend),
+                "batch": BatchInProgress(record, self._mailbox, backend),
                 "restored": restored,
                 "entries": self._entries(chain),
                 "replay": self._deployment.replay,
@@ -207,7 +210,7 @@ class TaskBuilder:
         groups = range_of(self._index, self._vertex.parallelism, self._spec.max_parallelism)
         return HeapBackend(groups, self._spec.max_parallelism)
 
-    def _writers(self, context: Context) -> list[RecordWriter]:
+    def _writers(self, record: RecordInProgress) -> list[RecordWriter]:
         writers = []
         for edge in self._plan.outputs_of(self._vertex.index):
             downstream = self._plan.vertices[edge.downstream]
@@ -220,7 +223,7 @@ class TaskBuilder:
                 for target in targets
             ]
             names = [ChannelName(edge.name, self._index, target) for target in targets]
-            writers.append(RecordWriter(edge, channels, names, context, self._mailbox))
+            writers.append(RecordWriter(edge, channels, names, record, self._mailbox))
         return writers
 
     def _inputs(self) -> list[ChannelName]:
@@ -237,7 +240,6 @@ class TaskBuilder:
     def _event_time(
         self,
         chain: Chain,
-        context: Context,
         backend: HeapBackend | None,
         writers: list[RecordWriter],
         channels: list[ChannelName],
@@ -245,7 +247,6 @@ class TaskBuilder:
     ) -> EventTime:
         event_time = EventTime(
             chain=chain,
-            context=context,
             backend=backend,
             writers=writers,
             mailbox=self._mailbox,
@@ -281,12 +282,13 @@ class TaskBuilder:
     def _entries(self, chain: Chain) -> dict[EdgeName, Entry]:
         vertex = self._vertex
         entries = {
-            edge.name: Entry(chain.entry(edge.downstream_step, edge.input), edge.carries_keys, at_head=True)
+            edge.name: Entry(chain.entry(edge.downstream_step, edge.input), edge.carries_keys)
             for edge in self._plan.inputs_of(vertex.index)
         }
         for step in vertex.steps:
-            if step.link is not None:
-                entries[step.link] = Entry(chain.entry(step.id, 0), self._shapes[step.link].carries_keys, at_head=False)
+            if step.link is not None and step.chained_to is not None:
+                carries_keys, inside = self._shapes[step.link].carries_keys, chain.time.of[step.chained_to]
+                entries[step.link] = Entry(chain.entry(step.id, 0), carries_keys, inside)
         return entries
 
     def _barriers(self, channels: list[ChannelName]) -> BarrierHandler | BarrierTracker:

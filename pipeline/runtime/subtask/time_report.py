@@ -109,7 +109,7 @@ class TimeReport:
         """What to tell, and since when by the task's clock."""
         for domain in self._generated:
             yield from self._generator_waits(domain, now)
-        if self._timers or self._head.on_watermark:
+        if self._timers or self._head.listeners:
             yield from self._channel_waits(now)
 
     def _generator_waits(self, domain: TimeDomain, now: float) -> Iterable[tuple[str, float]]:

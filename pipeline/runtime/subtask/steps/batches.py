@@ -1,4 +1,4 @@
-"""A `map_batches` step in a subtask: records gathered into Arrow batches, and what comes back taken apart."""
+"""`map_batches`: records gathered into Arrow batches, and what comes back taken apart."""
 
 from __future__ import annotations
 
@@ -11,9 +11,19 @@ from formats.arrow_rows import rows
 from formats.columns import Build
 from formats.inferred_columns import infer
 from formats.python_columns import PythonColumns
-from pipeline.runtime.subtask.context import Context
-from pipeline.runtime.subtask.record_batches import PushBatch, Timestamps
+from pipeline.graph import BatchFunction
+from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.runtime.subtask.slices import SliceSize
+from pipeline.runtime.subtask.steps.compiled import CompiledStep, Push, PushBatch, Site, Timestamps
+
+
+def compile_map_batches(site: Site) -> CompiledStep:
+    function = site.step.payload
+    schema = function.schema if isinstance(function, BatchFunction) else None
+    driver = BatchDriver(
+        site.step.id, function, site.downstream, site.record, site.clock, site.downstream_batch, schema
+    )
+    return CompiledStep(driver.push, runs=driver, push_batch=driver.push_batch, flush=driver.flush)
 
 
 class BatchDriver:
@@ -24,8 +34,8 @@ class BatchDriver:
         self,
         step: str,
         function: Callable[[Any], Any],
-        downstream: Callable[[Any], None],
-        context: Context,
+        downstream: Push,
+        record: RecordInProgress,
         clock: Callable[[], float],
         downstream_batch: PushBatch | None = None,
         schema: pa.Schema | None = None,
@@ -39,7 +49,7 @@ class BatchDriver:
         self._function = function
         self._downstream = downstream
         self._downstream_batch = downstream_batch
-        self._context = context
+        self._record = record
         self._clock = clock
         self._slice = SliceSize()
         self._schema = schema
@@ -52,7 +62,7 @@ class BatchDriver:
 
     def push(self, value: Any) -> None:
         self._values.append(value)
-        self._timestamps.append(self._context.timestamp)
+        self._timestamps.append(self._record.timestamp)
         if len(self._values) >= self._slice.rows:
             self.flush()
 
@@ -85,22 +95,22 @@ class BatchDriver:
         if timestamps is not None and len(result) != given:
             latest = max((at for at in timestamps if at is not None), default=None)
             timestamps = [latest] * len(result)
-        # A row is no longer the record in progress, so what the context says of that doesn't hold for it.
-        context = self._context
-        kept = context.timestamp, context.key_bytes, context.source_rows, context.side_outputs
-        context.key_bytes, context.source_rows, context.side_outputs = None, None, {}
+        # A row is no longer the record that came: it has no key, and the source knows nothing of it.
+        record = self._record
+        kept = record.timestamp, record.key_bytes, record.source_rows
+        record.key_bytes, record.source_rows = None, None
         try:
             if self._downstream_batch is not None:
                 self._emit_batches(result, timestamps, self._downstream_batch)
             else:
                 self._emit_rows(self._rows(result), timestamps)
         finally:
-            context.timestamp, context.key_bytes, context.source_rows, context.side_outputs = kept
+            record.timestamp, record.key_bytes, record.source_rows = kept
 
     def _emit_rows(self, rows: list[Any], timestamps: Timestamps) -> None:
-        context, downstream = self._context, self._downstream
+        record, downstream = self._record, self._downstream
         for row, timestamp in zip(rows, timestamps or [None] * len(rows), strict=True):
-            context.timestamp = timestamp
+            record.timestamp = timestamp
             downstream(row)
 
     def _rows(self, result: Any) -> list[Any]:

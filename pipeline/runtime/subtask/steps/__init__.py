@@ -1,0 +1,1 @@
+"""Each kind of step as it runs in a subtask. `table.py` knows them all."""

@@ -1,0 +1,68 @@
+"""What is known of a step before it is compiled, and what the chain gets of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from checkpoint.state import BroadcastStates, HeapBackend, OperatorLists
+from pipeline.graph import PlannedStep
+from pipeline.operators import Operator
+from pipeline.runtime.subtask.context import Context
+from pipeline.runtime.subtask.record_in_progress import RecordInProgress
+from pipeline.runtime.subtask.sink_driver import SinkDriver
+from pipeline.runtime.subtask.time_domain import TimeDomain
+
+Push: TypeAlias = Callable[[Any], None]
+"""Takes a record through a step and all that is behind it."""
+Timestamps: TypeAlias = list[int | None] | None
+"""One a row; `None` = none has any."""
+PushBatch: TypeAlias = Callable[[pa.RecordBatch, Timestamps], None]
+"""As `Push`, for a batch. `RecordInProgress.row` is the source's record that its first row is, if it is one."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A step and its place in the chain, for its compiler."""
+
+    step: PlannedStep
+    record: RecordInProgress
+    context: Context
+    """For the step's user code."""
+    domain: TimeDomain
+    """The one that the step emits into."""
+    downstream: Push
+    downstream_batch: PushBatch | None
+    """Takes what `downstream` would as a whole; `None` if no step behind does."""
+    sides: Mapping[str, Push]
+    """Side outputs that somebody reads, by tag."""
+    backend: HeapBackend | None
+    """Keyed state, if the step is the head and a keyed operator."""
+    sink: SinkDriver | None
+    """Of a sink step."""
+    clock: Callable[[], float]
+    """In seconds; measures what functions take."""
+
+
+@dataclass(frozen=True)
+class CompiledStep:
+    push: Push
+    """For the records of its main input."""
+    runs: Any = None
+    """What `step_of` knows the step's frames by: the user's function or operator, or what drives it."""
+    push_connected: Push | None = None
+    """For those of its second input; `None` if it has none."""
+    push_batch: PushBatch | None = None
+    """For record batches; `None` if it takes none."""
+    on_timer: Push | None = None
+    """Takes the time of a timer of the current key."""
+    on_watermark: Push | None = None
+    """Takes a watermark, if the step wants to know."""
+    flush: Callable[[], None] | None = None
+    """Hands over what the step holds back."""
+    operator: Operator | None = None
+    broadcast: BroadcastStates | None = None
+    lists: OperatorLists | None = None

@@ -1,0 +1,45 @@
+"""`map`, `filter` and `flat_map`. In each `push` the user's code is called by the name `function` (see `blame`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline.runtime.subtask.steps.compiled import CompiledStep, Site
+from pipeline.runtime.subtask.steps.outputs import NO_OUTPUTS, NotRecords, check_outputs
+
+
+def compile_map(site: Site) -> CompiledStep:
+    function, downstream = site.step.payload, site.downstream
+
+    def push(value: Any) -> None:
+        downstream(function(value))
+
+    return CompiledStep(push, runs=function)
+
+
+def compile_filter(site: Site) -> CompiledStep:
+    function, downstream = site.step.payload, site.downstream
+
+    def push(value: Any) -> None:
+        if function(value):
+            downstream(value)
+
+    return CompiledStep(push, runs=function)
+
+
+def compile_flat_map(site: Site) -> CompiledStep:
+    function, downstream = site.step.payload, site.downstream
+
+    def push(value: Any) -> None:
+        outputs = function(value)
+        if outputs is not None:
+            if type(outputs) in NO_OUTPUTS:
+                raise NotRecords("flat_map", outputs)
+            try:
+                for output in outputs:
+                    downstream(output)
+            except TypeError:
+                check_outputs("flat_map", outputs)
+                raise
+
+    return CompiledStep(push, runs=function)
