@@ -1,4 +1,4 @@
-"""What a start would do, without doing anything: no process, no Spark, nothing claimed or written."""
+"""What a start would do, without doing anything: no process, no Spark, no ownership taken, nothing written."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def _warnings(pipeline: Pipeline, plan: Plan) -> Iterator[str]:
 
 
 def _owner(options: JobOptions) -> str | None:
-    """That the job runs now, by its newest claim; `None` if it doesn't."""
+    """That the job runs now, by its newest owner; `None` if it doesn't."""
     try:
         if options.checkpoints is not None:
             refuse_living_owner(CheckpointStorage(options.checkpoints.uri, options.name), options.name)

@@ -1,1 +1,1 @@
-"""What a checkpoint is made of and where it lies: files with checksums, `_metadata`, claims of owners, restore."""
+"""What a checkpoint is made of and where it lies: files with checksums, `_metadata`, owners, restore."""

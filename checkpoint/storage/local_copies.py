@@ -1,6 +1,6 @@
 """Task-local recovery: second copies of a subtask's files in a folder of its executor's own.
 
-    <root>/weir-local/<job>/chk-<n>-<epoch>/…      named as in the job's folder (see `checkpoint.storage.naming`)
+    <root>/weir-local/<job>/chk-<n>-<attempt>/…      named as in the job's folder (see `checkpoint.storage.naming`)
 
 A copy saves a restore the way to the checkpoint storage; no checkpoint depends on one. It gets its name only once the
 file itself is durable, it is used only if it has the size and checksum of the file, and an error in writing it is
@@ -36,7 +36,7 @@ _FOLDER: Final = "weir-local"
 _PIECE: Final = 1 << 20
 
 Copy = tuple[int, int, str]
-"""Checkpoint id, owner epoch, and the subtask (`naming.subtask_name`) whose files are copied."""
+"""Checkpoint id, owner attempt, and the subtask (`naming.subtask_name`) whose files are copied."""
 
 
 def copy_of(path: str) -> Copy | None:
@@ -45,7 +45,7 @@ def copy_of(path: str) -> Copy | None:
     ref = CheckpointRef.parse(folder)
     if ref is None or name.startswith(TEMPORARY):
         return None
-    return ref.id, ref.epoch, name.rpartition("-")[0]
+    return ref.id, ref.attempt, name.rpartition("-")[0]
 
 
 def local_root(environ: Mapping[str, str]) -> str:
@@ -159,10 +159,10 @@ class LocalCopies:
         """A checkpoint is complete: nobody needs older copies, or what earlier owners left. Not for the task thread.
 
         Args:
-            ref: `epoch` is of the caller's owner.
+            ref: `attempt` is of the caller's owner.
         """
         for other in self._refs():
-            if (other.epoch, other.id) < (ref.epoch, ref.id):
+            if (other.attempt, other.id) < (ref.attempt, ref.id):
                 self._delete(os.path.join(self.folder, other.path))
 
     def aborted(self, ref: CheckpointRef) -> None:

@@ -15,9 +15,9 @@ from checkpoint.codec import decode, encode
 from checkpoint.elements import EdgeName
 from checkpoint.in_flight.edges import SnapshotEdge, rows_from_wire, rows_to_wire
 from checkpoint.kinds import CheckpointKind
+from checkpoint.storage import checksummed_json
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.naming import CheckpointRef
-from checkpoint.storage.sealed import BrokenSeal, seal, unseal
 
 FORMAT: Final = 3
 """Version of the format of `_metadata`."""
@@ -152,7 +152,7 @@ class CheckpointMetadata:
     """A completed checkpoint."""
 
     id: int
-    epoch: int
+    attempt: int
     """Of the owner that took it."""
     kind: CheckpointKind
     pipeline: str
@@ -179,12 +179,12 @@ class CheckpointMetadata:
 
     @property
     def ref(self) -> CheckpointRef:
-        return CheckpointRef(self.id, self.epoch)
+        return CheckpointRef(self.id, self.attempt)
 
     @property
     def identity(self) -> str:
         """Tells it from every checkpoint of any job, wherever it lies."""
-        return f"{self.lineage}/{self.id}-{self.epoch}"
+        return f"{self.lineage}/{self.id}-{self.attempt}"
 
     @property
     def step_ids(self) -> frozenset[str]:
@@ -231,7 +231,7 @@ class CheckpointMetadata:
                 yield from subtask.all_files()
 
     def to_bytes(self) -> bytes:
-        """As `_metadata` holds it (see `checkpoint.storage.sealed`).
+        """As `_metadata` holds it (see `checkpoint.storage.checksummed_json`).
 
         Raises:
             TypeError: `options` has a value that JSON can't carry.
@@ -239,7 +239,7 @@ class CheckpointMetadata:
         wire = {
             "format": FORMAT,
             "id": self.id,
-            "epoch": self.epoch,
+            "epoch": self.attempt,
             "kind": self.kind.value,
             "pipeline": self.pipeline,
             "lineage": self.lineage,
@@ -260,7 +260,7 @@ class CheckpointMetadata:
                 for vertex_id, vertex in self.vertices.items()
             },
         }
-        return seal(wire)
+        return checksummed_json.dumps(wire)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> CheckpointMetadata:
@@ -270,8 +270,8 @@ class CheckpointMetadata:
             UnsupportedFormat: written by a version of Weir with another format.
         """
         try:
-            wire = unseal(data)
-        except BrokenSeal as error:
+            wire = checksummed_json.loads(data)
+        except checksummed_json.ChecksumMismatch as error:
             raise MetadataError(str(error)) from error
         if wire.get("format") != FORMAT:
             raise UnsupportedFormat(f"has format {wire.get('format')!r}; this version of Weir reads format {FORMAT}")
@@ -279,7 +279,7 @@ class CheckpointMetadata:
             parent = wire["lineage_parent"]
             return cls(
                 id=wire["id"],
-                epoch=wire["epoch"],
+                attempt=wire["epoch"],
                 kind=CheckpointKind(wire["kind"]),
                 pipeline=wire["pipeline"],
                 lineage=wire["lineage"],

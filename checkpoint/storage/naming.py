@@ -1,13 +1,13 @@
 """Names in a job's folder: what may be a file name, and what a file name says.
 
-    chk-<n>-<epoch>/_metadata                            one folder a checkpoint, complete once `_metadata` is there
-    chk-<n>-<epoch>/<step id>-<subtask>-<kind>.arrow     private files of a subtask
-    shared/<epoch>-<hint>-<unique>.arrow                 files that several checkpoints may refer to
-    owner-<epoch>-<uuid>[.restored]                      claims (see `checkpoint.storage.claims`)
-    savepoint-<n>-<epoch>[.stopped]                      where a savepoint went (see `checkpoint.storage.savepoints`)
+    chk-<n>-<attempt>/_metadata                            one folder a checkpoint, complete once `_metadata` is there
+    chk-<n>-<attempt>/<step id>-<subtask>-<kind>.arrow     private files of a subtask
+    shared/<attempt>-<hint>-<unique>.arrow                 files that several checkpoints may refer to
+    owner-<attempt>-<uuid>[.restored]                    who owns the job (see `checkpoint.storage.ownership`)
+    savepoint-<n>-<attempt>[.stopped]                      where a savepoint went (see `checkpoint.storage.savepoints`)
     probe-…                                              see `checkpoint.storage.probe`
 
-`epoch` is the owner epoch of the attempt that wrote the file. Nothing is written twice under one name.
+`attempt` is the number of the attempt that wrote the file. Nothing is written twice under one name.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class CheckpointRef:
     """A checkpoint's folder."""
 
     id: int
-    epoch: int
-    """Of the owner that took it: two drivers that run at once may both take a checkpoint `id`."""
+    attempt: int
+    """The attempt that took it: two drivers that run at once may both take a checkpoint `id`."""
 
     @property
     def path(self) -> str:
         """Relative to the job's folder."""
-        return f"chk-{self.id}-{self.epoch}"
+        return f"chk-{self.id}-{self.attempt}"
 
     @classmethod
     def parse(cls, name: str) -> CheckpointRef | None:
@@ -57,7 +57,7 @@ class CheckpointRef:
 
 def trace_path(ref: CheckpointRef) -> str:
     """The file in the job's folder that remembers a savepoint, whose own folder is anywhere."""
-    return f"savepoint-{ref.id}-{ref.epoch}"
+    return f"savepoint-{ref.id}-{ref.attempt}"
 
 
 def parse_trace(name: str) -> CheckpointRef | None:
@@ -106,12 +106,12 @@ def belongs_to(name: str, subtask: str) -> bool:
     return name.rpartition("-")[0] == subtask
 
 
-def shared_path(epoch: int, hint: str, extension: str = "arrow") -> str:
+def shared_path(attempt: int, hint: str, extension: str = "arrow") -> str:
     """A new name under `shared/`; `hint` is for human readers."""
-    return f"{SHARED}/{epoch}-{encode(hint)}-{uuid.uuid4().hex}.{extension}"
+    return f"{SHARED}/{attempt}-{encode(hint)}-{uuid.uuid4().hex}.{extension}"
 
 
-def shared_epoch(path: str) -> int | None:
-    """The owner epoch in the name of a file under `shared/`, finished or not; `None` for one that isn't Weir's."""
+def shared_attempt(path: str) -> int | None:
+    """The attempt number in the name of a file under `shared/`, finished or not; `None` for one that isn't Weir's."""
     match = _SHARED_FILE.fullmatch(path.removeprefix(f"{SHARED}/"))
     return int(match[1]) if match else None

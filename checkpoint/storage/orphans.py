@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from checkpoint.storage.claims import RECORD_SUFFIX, Claim, RestoreRecord
 from checkpoint.storage.filesystem import Entry
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.naming import (
@@ -22,9 +21,10 @@ from checkpoint.storage.naming import (
     TEMPORARY,
     CheckpointRef,
     parse_trace,
-    shared_epoch,
+    shared_attempt,
     trace_path,
 )
+from checkpoint.storage.ownership import RECORD_SUFFIX, Ownership, RestoreRecord
 from checkpoint.storage.shared_files import SharedFiles
 
 _TEMPORARY_HEAD: Final = len(TEMPORARY) + 33
@@ -45,7 +45,7 @@ class OrphanKind(StrEnum):
     TEMPORARY = "unfinished file"
     PROBE = "probe"
     TRACE = "savepoint trace"
-    CLAIM = "old claim"
+    OWNER = "old owner"
 
 
 class Spared(StrEnum):
@@ -61,7 +61,7 @@ class Orphan:
     path: str
     """Relative to the job's folder; of a checkpoint its folder."""
     kind: OrphanKind
-    epoch: int | None
+    attempt: int | None
     """Of the owner that it is of; `None`: its name doesn't say."""
     size: int
     """Bytes, of all that is in it."""
@@ -84,16 +84,16 @@ class Listing:
         return sorted(ref for ref, entries in self.checkpoints.items() if any(e.name == METADATA for e in entries))
 
     @property
-    def claims(self) -> list[Claim]:
+    def owners(self) -> list[Ownership]:
         """Oldest first."""
-        return sorted(claim for entry in self.root if (claim := Claim.parse(entry.name)))
+        return sorted(owner for entry in self.root if (owner := Ownership.parse(entry.name)))
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
     """What may go."""
 
-    epoch: int
+    attempt: int
     """Only what is left of owners before this one, which has recorded what it restored."""
     void: bool = False
     """Void checkpoints, too."""
@@ -114,7 +114,7 @@ def find(
 
     Args:
         record: of the newest owner that has one.
-        known: of every complete checkpoint that may refer to files of owners before `scope.epoch`, and can be read.
+        known: of every complete checkpoint that may refer to files of owners before `scope.attempt`, and can be read.
         unreadable: complete checkpoints of which it isn't known what they refer to. As long as one of them stays, no
             file that a checkpoint could refer to counts as an orphan.
     """
@@ -147,9 +147,9 @@ class _Finder:
     def _void(self, ref: CheckpointRef) -> bool:
         return self.record is not None and self.record.voids(ref)
 
-    def _orphan(self, path: str, kind: OrphanKind, epoch: int | None, size: int) -> Orphan:
-        older = self.scope.stopped if epoch is None else epoch < self.scope.epoch
-        return Orphan(path, kind, epoch, size, None if older else Spared.IN_USE)
+    def _orphan(self, path: str, kind: OrphanKind, attempt: int | None, size: int) -> Orphan:
+        older = self.scope.stopped if attempt is None else attempt < self.scope.attempt
+        return Orphan(path, kind, attempt, size, None if older else Spared.IN_USE)
 
     def _checkpoints(self, good: set[CheckpointRef], largest: int) -> Iterator[Orphan]:
         for ref, entries in sorted(self.listing.checkpoints.items()):
@@ -157,9 +157,9 @@ class _Finder:
             if ref in good:
                 continue
             if all(entry.name != METADATA for entry in entries):
-                yield self._orphan(ref.path, OrphanKind.INCOMPLETE, ref.epoch, size)
+                yield self._orphan(ref.path, OrphanKind.INCOMPLETE, ref.attempt, size)
                 continue
-            orphan = self._orphan(ref.path, OrphanKind.VOID, ref.epoch, size)
+            orphan = self._orphan(ref.path, OrphanKind.VOID, ref.attempt, size)
             if orphan.spared is None:
                 if not self.scope.void:
                     orphan = replace(orphan, spared=Spared.VOID)
@@ -177,14 +177,14 @@ class _Finder:
         for path in users.unused(sizes):
             name = path.removeprefix(f"{SHARED}/")
             kind = OrphanKind.TEMPORARY if name.startswith(TEMPORARY) else OrphanKind.SHARED
-            yield self._orphan(path, kind, shared_epoch(path), sizes[path])
+            yield self._orphan(path, kind, shared_attempt(path), sizes[path])
         referred = {handle.path for metadata in staying.values() for handle in metadata.all_files()}
         for ref in staying:
             for entry in self.listing.checkpoints.get(ref, ()):
                 path = f"{ref.path}/{entry.name}"
                 if entry.name != METADATA and path not in referred:
                     kind = OrphanKind.TEMPORARY if entry.name.startswith(TEMPORARY) else OrphanKind.PRIVATE
-                    yield self._orphan(path, kind, ref.epoch, entry.size or 0)
+                    yield self._orphan(path, kind, ref.attempt, entry.size or 0)
 
     def _small_files(self, largest: int) -> Iterator[Orphan]:
         # What belongs to another file goes before it: alone it would never be found again.
@@ -195,20 +195,20 @@ class _Finder:
             if size is None:
                 continue
             if name.startswith(TEMPORARY):
-                yield self._orphan(name, OrphanKind.TEMPORARY, _epoch_of(name[_TEMPORARY_HEAD:]), size)
+                yield self._orphan(name, OrphanKind.TEMPORARY, _attempt_of(name[_TEMPORARY_HEAD:]), size)
             elif name.startswith(PROBE):
                 yield self._orphan(name, OrphanKind.PROBE, None, size)
             elif trace := parse_trace(name.removesuffix(STOPPED_SUFFIX)):
                 if self._in_place_of_a_checkpoint(trace):
                     continue
-                orphan = self._orphan(name, OrphanKind.TRACE, trace.epoch, size)
+                orphan = self._orphan(name, OrphanKind.TRACE, trace.attempt, size)
                 if orphan.spared is None and trace.id > largest:
                     orphan = replace(orphan, spared=Spared.LARGEST_ID)
                 yield orphan
             elif self.record is not None:
-                claim = Claim.parse(name.removesuffix(RECORD_SUFFIX))
-                if claim is not None and claim.epoch < self.record.epoch:
-                    yield self._orphan(name, OrphanKind.CLAIM, claim.epoch, size)
+                owner = Ownership.parse(name.removesuffix(RECORD_SUFFIX))
+                if owner is not None and owner.attempt < self.record.attempt:
+                    yield self._orphan(name, OrphanKind.OWNER, owner.attempt, size)
 
     def _in_place_of_a_checkpoint(self, trace: CheckpointRef) -> bool:
         """Whether a run has ended with this savepoint, and a start may go on from it."""
@@ -216,7 +216,7 @@ class _Finder:
         return not self._void(trace) and any(entry.name == stopped for entry in self.listing.root)
 
 
-def _epoch_of(name: str) -> int | None:
-    """The owner epoch that the name of a small file says."""
-    owner = Claim.parse(name.removesuffix(RECORD_SUFFIX)) or parse_trace(name.removesuffix(STOPPED_SUFFIX))
-    return owner.epoch if owner else None
+def _attempt_of(name: str) -> int | None:
+    """The attempt number that the name of a small file says."""
+    owner = Ownership.parse(name.removesuffix(RECORD_SUFFIX)) or parse_trace(name.removesuffix(STOPPED_SUFFIX))
+    return owner.attempt if owner else None

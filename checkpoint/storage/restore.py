@@ -15,9 +15,9 @@ from checkpoint.committables import SinkState
 from checkpoint.elements import EdgeName
 from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import savepoints
-from checkpoint.storage.claims import RestoreRecord
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.naming import METADATA, CheckpointRef
+from checkpoint.storage.ownership import RestoreRecord
 from checkpoint.storage.storage import CheckpointStorage, DamagedFile, StorageError
 
 logger = logging.getLogger(f"weir.{__name__}")
@@ -47,7 +47,7 @@ class RestorePoint:
         return self.metadata.pipeline == pipeline if claim is None else claim
 
     def ref_in(self, storage: CheckpointStorage) -> CheckpointRef | None:
-        """`ref` if the checkpoint lies in `storage` (for `owners.record_restored`)."""
+        """`ref` if the checkpoint lies in `storage` (for `fencing.record_restored`)."""
         return self.ref if self.storage.same_folder(storage) else None
 
 
@@ -158,7 +158,7 @@ class NotACheckpoint(StorageError):
 
 
 def from_uri(uri: str, ignore_in_flight: int | None = None) -> RestorePoint:
-    """The savepoint in a folder, or the checkpoint whose folder (`…/chk-<n>-<epoch>`) it is, void or not.
+    """The savepoint in a folder, or the checkpoint whose folder (`…/chk-<n>-<attempt>`) it is, void or not.
 
     Args:
         uri: a URI or an absolute path.
@@ -200,7 +200,7 @@ def _hint(folder: CheckpointStorage) -> str:
     there = ", ".join(ref.path for ref in folder.complete())
     if there:
         return f"give the URI of one of the folders in it, {there}"
-    return "give the URI of a savepoint's folder, or of a job's folder chk-<number>-<epoch>"
+    return "give the URI of a savepoint's folder, or of a job's folder chk-<number>-<attempt>"
 
 
 def _checkpoint(storage: CheckpointStorage, ref: CheckpointRef) -> RestorePoint:

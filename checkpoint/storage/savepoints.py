@@ -2,7 +2,7 @@
 
     <folder>/claim-<uuid>              while it is being taken: nobody else may use the folder
     <folder>/_metadata                 the savepoint is complete once it is there
-    <folder>/chk-<n>-<epoch>/…         its files: state, channel state, and copies of what sinks had staged
+    <folder>/chk-<n>-<attempt>/…         its files: state, channel state, and copies of what sinks had staged
 
 All handles are relative to the folder, so it needs nothing else and can be moved and renamed.
 
@@ -17,27 +17,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from checkpoint.storage.claims import RestoreRecord
+from checkpoint.storage import checksummed_json
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.naming import METADATA, STOPPED_SUFFIX, CheckpointRef, trace_path
-from checkpoint.storage.sealed import BrokenSeal, seal, unseal
+from checkpoint.storage.ownership import RestoreRecord
 from checkpoint.storage.storage import CheckpointStorage, DamagedFile, StorageError
 
-_CLAIM: Final = "claim-"
+_RESERVATION: Final = "claim-"
 
 
 @dataclass(frozen=True, slots=True)
 class SavepointFolder:
     """A folder that is kept for one savepoint.
 
-    † Its claim goes only when nothing that is still under way can write or delete there for it: whoever takes a
+    Its reservation goes only when nothing that is still under way can write or delete there for it: whoever takes a
     savepoint in the folder after that would have it overwritten, or deleted, in its place.
     """
 
     storage: CheckpointStorage
-    claim: str
-    """Name of the file that says so."""
+    reservation: str
+    """Name of the file that keeps the folder for this savepoint."""
 
     @property
     def uri(self) -> str:
@@ -45,11 +45,11 @@ class SavepointFolder:
 
     def release(self) -> None:
         """Whoever wants to may take a savepoint in the folder, unless there is one."""
-        self.storage.remove([self.claim])
+        self.storage.remove([self.reservation])
 
     def hold(self) -> None:
-        """Claim it (again)."""
-        self.storage.put(self.claim, b"a savepoint is being taken here")
+        """Reserve it (again)."""
+        self.storage.put(self.reservation, b"a savepoint is being taken here")
 
     def check(self) -> None:
         """
@@ -57,14 +57,14 @@ class SavepointFolder:
             StorageError: the folder is not this savepoint's any more, or is complete.
         """
         names = self.storage.names()
-        if METADATA in names or self.claim not in names:
+        if METADATA in names or self.reservation not in names:
             raise StorageError(
                 f"{self.storage.location} was changed while a savepoint was being taken in it: name another folder"
             )
 
 
 def prepare(uri: str) -> SavepointFolder:
-    """The folder for a new savepoint, checked and claimed.
+    """The folder for a new savepoint, checked and reserved.
 
     Raises:
         StorageError: it can't be written to, or holds something else.
@@ -75,7 +75,7 @@ def prepare(uri: str) -> SavepointFolder:
         raise StorageError(f"{target.location} holds a savepoint (or checkpoint) already: name another folder")
     # What an earlier savepoint that failed has left is in nobody's way.
     others = sorted(name for name in names if CheckpointRef.parse(name) is None)
-    if any(name.startswith(_CLAIM) for name in others):
+    if any(name.startswith(_RESERVATION) for name in others):
         raise StorageError(
             f"a savepoint is being taken in {target.location}, or its driver died meanwhile: name another folder, or "
             "delete this one"
@@ -86,10 +86,10 @@ def prepare(uri: str) -> SavepointFolder:
             f"{' and more' if len(others) > 3 else ''}: name a new folder, such as {target.location}/savepoint-1"
         )
     target.make_folder()
-    folder = SavepointFolder(target, f"{_CLAIM}{uuid.uuid4().hex}")
+    folder = SavepointFolder(target, f"{_RESERVATION}{uuid.uuid4().hex}")
     folder.hold()
     names = target.names()
-    if METADATA in names or any(name.startswith(_CLAIM) and name != folder.claim for name in names):
+    if METADATA in names or any(name.startswith(_RESERVATION) and name != folder.reservation for name in names):
         folder.release()
         raise StorageError(f"another savepoint is being taken in {target.location}: name another folder")
     return folder
@@ -106,14 +106,17 @@ def write(
 
     Args:
         stop: it is the job's last, from which the next start goes on.
-        check_owner: raises if somebody else has claimed the job.
+        check_owner: raises if somebody else owns the job by now.
 
     Raises:
         StorageError: it isn't complete.
     """
     target = folder.storage
     # The trace comes first: a newer owner that has not seen it, and may give the id again, is seen by the check.
-    job.put(trace_path(metadata.ref), seal({"uri": target.uri, "id": metadata.id, "epoch": metadata.epoch}))
+    job.put(
+        trace_path(metadata.ref),
+        checksummed_json.dumps({"uri": target.uri, "id": metadata.id, "epoch": metadata.attempt}),
+    )
     check_owner()
     # Subtasks may have written to a folder that this host doesn't see.
     target.verify_sizes(metadata.all_files())
@@ -121,7 +124,7 @@ def write(
     target.put(METADATA, metadata.to_bytes())
     if stop:
         said = {"uri": target.uri, "identity": metadata.identity}
-        job.put(trace_path(metadata.ref) + STOPPED_SUFFIX, seal(said))
+        job.put(trace_path(metadata.ref) + STOPPED_SUFFIX, checksummed_json.dumps(said))
     folder.release()
 
 
@@ -166,9 +169,9 @@ def stops(job: CheckpointStorage, record: RestoreRecord | None) -> list[Stop]:
         if data is None:
             continue
         try:
-            said = unseal(data)
+            said = checksummed_json.loads(data)
             found.append(Stop(ref, said["uri"], said["identity"]))
-        except (BrokenSeal, KeyError) as error:
+        except (checksummed_json.ChecksumMismatch, KeyError) as error:
             raise DamagedFile(f"{job.location}/{path} is damaged: {error}") from error
     return sorted(found)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata
-from checkpoint.storage.naming import shared_epoch
+from checkpoint.storage.naming import shared_attempt
 
 
 class SharedFiles:
@@ -67,7 +67,7 @@ class SharedFiles:
         Only those of older owners are orphans (see `checkpoint.storage.orphans`): another's name may be in an
         acknowledgement that is on its way.
         """
-        return [path for path in paths if path not in self._users and shared_epoch(path) is not None]
+        return [path for path in paths if path not in self._users and shared_attempt(path) is not None]
 
     def _forget(self, checkpoint_id: int) -> list[FileHandle]:
         unused = []

@@ -1,6 +1,6 @@
 """What a start has settled for sources that no checkpoint knows yet: where they begin and end.
 
-It is part of the owner's record (`checkpoint.storage.claims`), so it is durable before the first record is read. A
+It is part of the owner's record (`checkpoint.storage.ownership`), so it is durable before the first record is read. A
 start that finds no checkpoint with the source goes on from there: what the earlier run has read and not delivered would
 be passed over otherwise.
 """

@@ -11,10 +11,10 @@ from checkpoint.storage.storage import CheckpointStorage, StagedFile
 
 @dataclass(frozen=True, slots=True)
 class SharedStaging:
-    """New files under `shared/`, named by the owner epoch of this attempt."""
+    """New files under `shared/`, named by the owner attempt of this attempt."""
 
     storage: CheckpointStorage
-    epoch: int
+    attempt: int
 
     def create(self, hint: str) -> StagedFile:
         """A new file; `hint` becomes part of its name.
@@ -22,7 +22,7 @@ class SharedStaging:
         Raises:
             StorageError: it can't be created.
         """
-        return self.storage.create(shared_path(self.epoch, hint))
+        return self.storage.create(shared_path(self.attempt, hint))
 
     def read(self, handle: FileHandle) -> bytes:
         """The content, verified.

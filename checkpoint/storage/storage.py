@@ -15,7 +15,6 @@ import xxhash
 
 from checkpoint import failpoints
 from checkpoint.errors import PermanentFailure
-from checkpoint.storage.claims import Claim, RestoreRecord
 from checkpoint.storage.filesystem import Data, Entry, discard_after_failure
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.local_files import LocalFiles
@@ -29,6 +28,7 @@ from checkpoint.storage.metadata import (
 )
 from checkpoint.storage.naming import METADATA, PROBE, SHARED, CheckpointRef, belongs_to, encode, parse_trace
 from checkpoint.storage.opening import open_files
+from checkpoint.storage.ownership import Ownership, RestoreRecord
 
 INLINE_STATE_LIMIT: Final = 16 * 1024
 """Bytes of packed state of one step and subtask that stay inline in `_metadata`."""
@@ -288,9 +288,9 @@ class CheckpointStorage:
         with self._explained("delete", handle.path):
             self._delete([handle.path])
 
-    def delete_private(self, checkpoint_id: int, epoch: int, subtask: str) -> None:
+    def delete_private(self, checkpoint_id: int, attempt: int, subtask: str) -> None:
         """Delete what a subtask (`naming.subtask_name`) wrote for a checkpoint, nothing under `shared/`."""
-        folder = CheckpointRef(checkpoint_id, epoch).path
+        folder = CheckpointRef(checkpoint_id, attempt).path
         with self._explained("delete files in", folder):
             names = [entry.name for entry in self._files.entries(self._absolute(folder))]
             self._delete(f"{folder}/{name}" for name in names if belongs_to(name, subtask))
@@ -337,15 +337,15 @@ class CheckpointStorage:
 
     # -- checkpoints ------------------------------------------------------------------------------------------
 
-    def write_metadata(self, checkpoint_id: int, epoch: int, metadata: CheckpointMetadata) -> CheckpointRef:
+    def write_metadata(self, checkpoint_id: int, attempt: int, metadata: CheckpointMetadata) -> CheckpointRef:
         """Complete a checkpoint: durable, and found by `list_checkpoints`, once this returns.
 
-        The caller makes sure first that it still owns the job (`owners.check`).
+        The caller makes sure first that it still owns the job (`fencing.check`).
 
         Raises:
             StorageError: it could not be written; the checkpoint isn't complete.
         """
-        ref = CheckpointRef(checkpoint_id, epoch)
+        ref = CheckpointRef(checkpoint_id, attempt)
         if metadata.ref != ref:
             raise ValueError(f"metadata of {metadata.ref.path} given for {ref.path}")
         path = f"{ref.path}/{METADATA}"
@@ -356,21 +356,21 @@ class CheckpointStorage:
         return ref
 
     def list_checkpoints(self) -> list[CheckpointRef]:
-        """Complete checkpoints that aren't void (see `checkpoint.storage.claims`), oldest first.
+        """Complete checkpoints that aren't void (see `checkpoint.storage.ownership`), oldest first.
 
         Raises:
-            DamagedFile: a claim's record is.
+            DamagedFile: an owner's record is.
         """
         record = self.restore_record()
         return [ref for ref in self.complete() if record is None or not record.voids(ref)]
 
-    def list_leftovers(self, epoch: int) -> list[CheckpointRef]:
-        """Folders of owners before `epoch` that hold no good checkpoint: never completed, half deleted or void.
+    def list_leftovers(self, attempt: int) -> list[CheckpointRef]:
+        """Folders of owners before `attempt` that hold no good checkpoint: never completed, half deleted or void.
 
         An owner may delete them (`delete_checkpoint`) once it has recorded what it restored.
         """
         good = set(self.list_checkpoints())
-        return [ref for ref in self.folders() if ref.epoch < epoch and ref not in good]
+        return [ref for ref in self.folders() if ref.attempt < attempt and ref not in good]
 
     def load(self, ref: CheckpointRef) -> CheckpointMetadata:
         """
@@ -404,7 +404,7 @@ class CheckpointStorage:
         """Delete its folder, `_metadata` first, so that what is half deleted is never taken for a checkpoint.
 
         Also for one that isn't complete, or is gone. Files under `shared/` are not touched. The caller makes sure first
-        that it still owns the job (`owners.check`).
+        that it still owns the job (`fencing.check`).
         """
         with self._explained("delete", ref.path):
             self._delete([f"{ref.path}/{METADATA}"])
@@ -432,9 +432,9 @@ class CheckpointStorage:
 
     # -- small files of owners and probes ---------------------------------------------------------------------
 
-    def claims(self) -> list[Claim]:
-        """All claims in the folder, oldest epoch first."""
-        return sorted(claim for name in self.names() if (claim := Claim.parse(name)))
+    def owners(self) -> list[Ownership]:
+        """All owners that the folder has files of, oldest attempt first."""
+        return sorted(owner for name in self.names() if (owner := Ownership.parse(name)))
 
     def restore_record(self) -> RestoreRecord | None:
         """What the newest owner with a record restored and builds on; `None` if no owner has recorded it.
@@ -444,8 +444,8 @@ class CheckpointStorage:
         """
         for _ in range(10):
             names = self.names()
-            claims = sorted((claim for name in names if (claim := Claim.parse(name))), reverse=True)
-            path = next((claim.record_path for claim in claims if claim.record_path in names), None)
+            owners = sorted((owner for name in names if (owner := Ownership.parse(name))), reverse=True)
+            path = next((owner.record_path for owner in owners if owner.record_path in names), None)
             if path is None:
                 return None
             with self._explained("read", path):

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from checkpoint.storage import owners
-from checkpoint.storage.claims import Claim, RestoreRecord, next_epoch
+from checkpoint.storage import fencing
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.naming import SHARED, CheckpointRef
 from checkpoint.storage.orphans import Listing, Orphan, Scope, find
+from checkpoint.storage.ownership import Ownership, RestoreRecord, next_attempt
 from checkpoint.storage.storage import CheckpointStorage, StorageError
 
 logger = logging.getLogger(f"weir.{__name__}")
@@ -26,8 +26,8 @@ class Survey:
     listing: Listing
     record: RestoreRecord | None
     """Of the newest owner that has one."""
-    newest: Claim | None
-    """The claim of the newest owner, which may not have a record yet."""
+    newest: Ownership | None
+    """The newest owner, which may not have a record yet."""
     known: Mapping[CheckpointRef, CheckpointMetadata]
     """Of every complete checkpoint that can be read, and perhaps of some deleted since."""
     unreadable: Mapping[CheckpointRef, str]
@@ -39,13 +39,13 @@ class Survey:
         return [ref for ref in self.listing.complete if self.void_by(ref) is None]
 
     def void_by(self, ref: CheckpointRef) -> int | None:
-        """The epoch of the owner by whose record the checkpoint is void; `None` if it isn't."""
-        return self.record.epoch if self.record is not None and self.record.voids(ref) else None
+        """The attempt of the owner by whose record the checkpoint is void; `None` if it isn't."""
+        return self.record.attempt if self.record is not None and self.record.voids(ref) else None
 
     @property
     def starting(self) -> bool:
-        """Whether an owner has claimed the job and not recorded what it restores."""
-        return self.newest is not None and (self.record is None or self.record.epoch < self.newest.epoch)
+        """Whether an owner has taken ownership and not recorded what it restores."""
+        return self.newest is not None and (self.record is None or self.record.attempt < self.newest.attempt)
 
     def orphans(self, void: bool = False) -> list[Orphan]:
         """What belongs to nobody; what isn't `spared` may be deleted while the job runs.
@@ -53,13 +53,13 @@ class Survey:
         Args:
             void: void checkpoints may go, too.
         """
-        scope = Scope(self.record.epoch if self.record else 0, void, starting=self.starting)
+        scope = Scope(self.record.attempt if self.record else 0, void, starting=self.starting)
         return find(self.listing, self.record, self.known, {*self.unreadable, *self._unseen}, scope)
 
     def orphans_when_stopped(self, void: bool = False) -> list[Orphan]:
         """What belongs to nobody if the job doesn't run; what isn't `spared` may then be deleted by an owner that has
-        claimed the job."""
-        scope = Scope(next_epoch(self.listing.claims, self.listing.checkpoints), void, stopped=True)
+        taken ownership."""
+        scope = Scope(next_attempt(self.listing.owners, self.listing.checkpoints), void, stopped=True)
         return find(self.listing, self.record, self.known, set(self.unreadable), scope)
 
     @property
@@ -67,8 +67,8 @@ class Survey:
         """The checkpoint that the newest owner restored, unless it, or one completed since, has been read."""
         if self.record is None or self.record.restored is None:
             return []
-        first, epoch = self.record.restored, self.record.epoch
-        return [] if any(ref == first or ref.epoch >= epoch for ref in self.known) else [first]
+        first, attempt = self.record.restored, self.record.attempt
+        return [] if any(ref == first or ref.attempt >= attempt for ref in self.known) else [first]
 
 
 def survey(storage: CheckpointStorage) -> Survey:
@@ -86,8 +86,8 @@ def survey(storage: CheckpointStorage) -> Survey:
     for _ in range(_LOOKS):
         listing = list_folder(storage)
         record = storage.restore_record()
-        newest = max(listing.claims, default=None)
-        if record is not None and (newest is None or newest.epoch < record.epoch):
+        newest = max(listing.owners, default=None)
+        if record is not None and (newest is None or newest.attempt < record.attempt):
             continue  # an owner has come since
         unreadable = load(storage, listing.complete, known)
         there = set(storage.complete())
@@ -117,7 +117,7 @@ def load(
     return unreadable
 
 
-def sweep(storage: CheckpointStorage, owner: Claim, orphans: Iterable[Orphan]) -> Iterator[Orphan]:
+def sweep(storage: CheckpointStorage, owner: Ownership, orphans: Iterable[Orphan]) -> Iterator[Orphan]:
     """Delete those that aren't spared, one by one; yields each that is gone.
 
     Args:
@@ -129,7 +129,7 @@ def sweep(storage: CheckpointStorage, owner: Claim, orphans: Iterable[Orphan]) -
     """
     for orphan in orphans:
         if orphan.spared is None:
-            owners.check(storage, owner)
+            fencing.check(storage, owner)
             delete(storage, orphan)
             yield orphan
 
@@ -150,7 +150,7 @@ def collect(
     Safe while the job runs, and at every moment at which it is broken off.
 
     Args:
-        stopped: the job doesn't run, so what its last owner left goes, too. The job is claimed first, so that a driver
+        stopped: the job doesn't run, so what its last owner left goes, too. Ownership is taken first, so that a driver
             that runs after all is fenced, and stops.
         void: complete checkpoints that were given up for an older restore go, too.
         dry_run: change nothing; yields what would go as if it were gone.
@@ -162,8 +162,8 @@ def collect(
     """
     owner = None
     if stopped and not dry_run:
-        owner = owners.claim(storage)
-        owners.record_nothing_given_up(storage, owner)
+        owner = fencing.take_ownership(storage)
+        fencing.record_nothing_given_up(storage, owner)
     seen = survey(storage)
     for ref, problem in seen.unreadable.items():
         logger.warning(

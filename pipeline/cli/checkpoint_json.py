@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -14,6 +14,9 @@ from checkpoint.elements import EdgeName
 from checkpoint.storage.inspection.checkpoints import Details
 from checkpoint.storage.naming import CheckpointRef
 from sources.positions import positions
+
+_NAMES: Final = {"attempt": "epoch"}
+"""Names that the JSON had first, for scripts that read it."""
 
 
 def dump(value: Any) -> str:
@@ -31,7 +34,7 @@ def _plain(value: Any) -> Any:
     """As JSON can carry it. Checkpoints are named by their folders, times come as UTC, too."""
     match value:
         case CheckpointRef():
-            return {"id": value.id, "epoch": value.epoch, "folder": value.path}
+            return {"id": value.id, "epoch": value.attempt, "folder": value.path}
         case EdgeName():
             return value._asdict()
         case Enum():
@@ -43,7 +46,7 @@ def _plain(value: Any) -> Any:
         case bytes():
             return value.hex()
     if dataclasses.is_dataclass(value):
-        plain = {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        plain = {_NAMES.get(one.name, one.name): _plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
         if "trigger_time" in plain:
             plain["triggered"] = datetime.fromtimestamp(plain["trigger_time"], UTC).isoformat(timespec="milliseconds")
         return plain

@@ -51,7 +51,7 @@ def print_list(jobs: Sequence[Job], others: Sequence[Summary]) -> None:
             say(console, f"  source {source!r}: begun by the start of {time_of(at)} UTC, and in no checkpoint yet")
         if job.owner is not None:
             starting = "" if job.owner.recorded else "; it is starting, or has failed to"
-            say(console, f"  newest owner: {job.owner.epoch}, {job.owner.description}{starting}")
+            say(console, f"  newest owner: {job.owner.attempt}, {job.owner.description}{starting}")
         say(console, "")
     if others:
         console.print(_summaries(others))
@@ -96,7 +96,7 @@ def print_details(details: Details) -> None:
     parent = details.lineage_parent
     lineage = details.lineage + (f", branched off {parent[0]} at checkpoint {parent[1]}" if parent else "")
     for name, value in (
-        ("checkpoint", f"{one.ref.id} of owner {one.ref.epoch} ({', '.join([one.kind.value, *notes])})"),
+        ("checkpoint", f"{one.ref.id} of owner {one.ref.attempt} ({', '.join([one.kind.value, *notes])})"),
         ("pipeline", f"{one.pipeline}, written by Weir {details.weir_version}"),
         ("triggered", f"{time_of(one.trigger_time)} UTC, took {one.duration:.3f} s"),
         ("size", f"{human_size(one.size)} in {one.files} files; only it refers to {human_size(one.own_size)}"),

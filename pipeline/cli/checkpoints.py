@@ -22,13 +22,13 @@ def checkpoints() -> None:
     """What is in checkpoint folders.
 
     URI (or an absolute path) names a job's folder, which is CheckpointConfig's URI followed by the pipeline's name, or
-    the folder above it, or one checkpoint's folder chk-<number>-<epoch>, or a savepoint.
+    the folder above it, or one checkpoint's folder chk-<number>-<attempt>, or a savepoint.
     """
 
 
 @contextmanager
 def _explaining() -> Iterator[None]:
-    from checkpoint.storage.owners import Fenced
+    from checkpoint.storage.fencing import Fenced
     from checkpoint.storage.storage import StorageError
 
     log_to_stderr("WARNING")
@@ -153,10 +153,10 @@ def gc(uri: str, dry_run: bool, stopped: bool, void: bool, as_json: bool) -> Non
 
 
 def _collect(job: CheckpointStorage, found: list[Orphan], dry_run: bool, stopped: bool, void: bool) -> None:
-    from checkpoint.storage.owners import Fenced
+    from checkpoint.storage.fencing import Fenced
     from checkpoint.storage.sweep import collect
 
-    if stopped and not job.claims():
+    if stopped and not job.owners():
         raise click.ClickException(
             f"{job.location}: no job has ever run in this folder, so there is none to be stopped"
         )
@@ -164,7 +164,7 @@ def _collect(job: CheckpointStorage, found: list[Orphan], dry_run: bool, stopped
         found.extend(collect(job, stopped=stopped, void=void, dry_run=dry_run))
     except Fenced as error:
         raise click.ClickException(
-            f"a new owner has claimed the job meanwhile, so gc has stopped; run it again. {error}"
+            f"the job has a new owner meanwhile, so gc has stopped; run it again. {error}"
         ) from error
 
 

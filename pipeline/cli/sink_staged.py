@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from checkpoint.committables import Committable, SegmentName, SinkState
-from checkpoint.storage import owners
+from checkpoint.storage import fencing
 from checkpoint.storage.restore import RestorePoint, newest, sink_state
 from checkpoint.storage.staging import SharedStaging
 from checkpoint.storage.storage import CheckpointStorage
@@ -75,20 +75,20 @@ class Staged:
         """Claims the job, so that whoever else runs it is fenced, then as `sinks.kafka.skip.skip`.
 
         Raises:
-            StorageError: the job can't be claimed.
+            StorageError: ownership can't be taken.
         """
-        claim = owners.claim(self.storage)
-        owners.record_nothing_given_up(self.storage, claim)
+        ownership = fencing.take_ownership(self.storage)
+        fencing.record_nothing_given_up(self.storage, ownership)
         committers = {
-            each: self._committer(each, claim.epoch, lambda: owners.check(self.storage, claim))
+            each: self._committer(each, ownership.attempt, lambda: fencing.check(self.storage, ownership))
             for each in sorted({writer, *(each for _, each in self.upto(writer, name))})
         }
-        return skip(committers, self.held.pending, writer, name, rows, save, self._staging(claim.epoch))
+        return skip(committers, self.held.pending, writer, name, rows, save, self._staging(ownership.attempt))
 
-    def _staging(self, epoch: int) -> SharedStaging:
-        return SharedStaging(self.point.storage, epoch)
+    def _staging(self, attempt: int) -> SharedStaging:
+        return SharedStaging(self.point.storage, attempt)
 
-    def _committer(self, writer: int, epoch: int, check_owner: Callable[[], None]) -> KafkaCommitter:
+    def _committer(self, writer: int, attempt: int, check_owner: Callable[[], None]) -> KafkaCommitter:
         metadata = self.point.metadata
         context = CommitterContext(
             pipeline=self.pipeline,
@@ -99,7 +99,7 @@ class Staged:
             restored_state=self.held.committers.get(writer),
             rewind=False,
             ignore_earlier_output=False,
-            staging=self._staging(epoch),
+            staging=self._staging(attempt),
             metrics=_NoMetrics(),
             check_owner=check_owner,
         )

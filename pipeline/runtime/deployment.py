@@ -51,9 +51,9 @@ class JobSpec:
     savepoint_alignment_timeout: float | None
     exactly_once: bool
     """Channels wait for each other's barriers."""
-    owner_epoch: int
-    claim: Any
-    """Wire form of this attempt's `checkpoint.storage.owners.Claim`."""
+    attempt: int
+    ownership: Any
+    """Wire form of this attempt's `checkpoint.storage.fencing.Ownership`."""
     versions: dict[str, str]
     """Versions of Python and Weir on the driver, which workers must have, too."""
     probe: list[Any] | None

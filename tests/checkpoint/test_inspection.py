@@ -84,7 +84,7 @@ def test_a_folder_without_checkpoints_says_what_to_give(tmp_path: Path, make: bo
 
 def write_savepoint(job: JobFolder, folder: Path, id: int, stop: bool = False) -> str:
     target = savepoints.prepare(folder.as_uri())
-    ref = CheckpointRef(id, job.claim.epoch)
+    ref = CheckpointRef(id, job.ownership.attempt)
     file = target.storage.write_file(private_path(ref, "totals-0", "state"), b"state")
     metadata = metadata_of(ref, {"totals": OperatorSnapshot(keyed_state=(file,))}, kind=CheckpointKind.SAVEPOINT)
     savepoints.write(job.storage, target, metadata, stop=stop, check_owner=lambda: None)
@@ -112,7 +112,7 @@ def test_a_job_is_described_by_its_checkpoints_its_owner_and_its_savepoints(job:
         (4, gone, False, False),
     ]
     assert found.owner is not None
-    assert (found.owner.epoch, found.owner.recorded) == (1, True)
+    assert (found.owner.attempt, found.owner.recorded) == (1, True)
     assert "process" in found.owner.description
 
 
@@ -133,7 +133,7 @@ def test_void_and_unreadable_checkpoints_are_listed_as_what_they_are(job: JobFol
     third = job.complete(3)
     alter(folder / third.path / "_metadata")
     one, two, three = describe_job(job.storage).checkpoints
-    assert (one.void_by, two.ref, two.void_by) == (None, void, owner.epoch)
+    assert (one.void_by, two.ref, two.void_by) == (None, void, owner.attempt)
     assert isinstance(three, Unreadable)
     assert "_metadata is damaged" in three.problem
 
@@ -143,7 +143,7 @@ def test_void_and_unreadable_checkpoints_are_listed_as_what_they_are(job: JobFol
 
 def captured(job: JobFolder, id: int) -> Any:
     """Channel state of three rows on `EDGE`, and a checkpoint that holds them and state of every kind."""
-    ref = CheckpointRef(id, job.claim.epoch)
+    ref = CheckpointRef(id, job.ownership.attempt)
     rows = data([1, 2, 3])
     state = CapturedState(inputs={ChannelName(EDGE, 0, 0): [rows]})
     handle = channel_state.save(
@@ -156,7 +156,7 @@ def captured(job: JobFolder, id: int) -> Any:
     metadata = metadata_of(
         ref, operators, channel_state=(handle,), rows={EDGE: 3}, lineage_parent=("l0", 7), draining=True
     )
-    job.storage.write_metadata(id, ref.epoch, metadata)
+    job.storage.write_metadata(id, ref.attempt, metadata)
     return ref, rows.size, handle
 
 

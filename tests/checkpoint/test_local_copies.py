@@ -35,8 +35,8 @@ class Setting:
         """Sizes of what was read from copies."""
         self.storage = StorageWithCopies(self.primary, self.copies, self.local.append)
 
-    def write(self, id: int = 5, epoch: int = 2, subtask: int = 1, content: bytes = CONTENT) -> FileHandle:
-        path = private_path(CheckpointRef(id, epoch), subtask_name("totals", subtask), "state")
+    def write(self, id: int = 5, attempt: int = 2, subtask: int = 1, content: bytes = CONTENT) -> FileHandle:
+        path = private_path(CheckpointRef(id, attempt), subtask_name("totals", subtask), "state")
         return self.storage.write_file(path, content)
 
     def primary_file(self, handle: FileHandle) -> Path:
@@ -238,8 +238,8 @@ def test_what_there_are_copies_of_is_known(setting: Setting) -> None:
 
 
 def test_a_complete_checkpoint_ends_older_ones_and_what_earlier_owners_left(setting: Setting) -> None:
-    for id, epoch in ((3, 1), (9, 1), (4, 2), (5, 2), (6, 2), (4, 3)):
-        setting.write(id, epoch)
+    for id, attempt in ((3, 1), (9, 1), (4, 2), (5, 2), (6, 2), (4, 3)):
+        setting.write(id, attempt)
     setting.copies.completed(CheckpointRef(5, 2))
     assert setting.copies.held() == [(4, 3, "totals-1"), (5, 2, "totals-1"), (6, 2, "totals-1")]
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from checkpoint.elements import EdgeName
 from checkpoint.in_flight.edges import EdgeShape, SnapshotEdge
 from checkpoint.kinds import CheckpointKind
+from checkpoint.storage import checksummed_json
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import (
     CheckpointMetadata,
@@ -22,7 +23,6 @@ from checkpoint.storage.metadata import (
     VertexSnapshot,
     pack_state,
 )
-from checkpoint.storage.sealed import seal, unseal
 
 
 def handle(path: str, size: int = 1) -> FileHandle:
@@ -39,7 +39,7 @@ def metadata(**changes: Any) -> CheckpointMetadata:
     )
     values: dict[str, Any] = {
         "id": 5,
-        "epoch": 2,
+        "attempt": 2,
         "kind": CheckpointKind.CHECKPOINT,
         "pipeline": "orders",
         "lineage": "b3b2",
@@ -165,14 +165,14 @@ def test_any_altered_byte_is_noticed(place: int, difference: int) -> None:
 
 
 def test_another_format_is_not_called_damaged() -> None:
-    document = unseal(_GOOD)
+    document = checksummed_json.loads(_GOOD)
     del document["checksum"]
     with pytest.raises(UnsupportedFormat, match="format 1; this version of Weir reads format 3"):
-        CheckpointMetadata.from_bytes(seal(document | {"format": 1}))
+        CheckpointMetadata.from_bytes(checksummed_json.dumps(document | {"format": 1}))
 
 
 def test_metadata_without_a_member_is_malformed() -> None:
-    document = unseal(_GOOD)
+    document = checksummed_json.loads(_GOOD)
     del document["checksum"], document["lineage"]
     with pytest.raises(MetadataError, match=r"malformed.*lineage"):
-        CheckpointMetadata.from_bytes(seal(document))
+        CheckpointMetadata.from_bytes(checksummed_json.dumps(document))

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from s3_server import Bucket, StoredFolder
 
 from checkpoint.kinds import CheckpointKind
-from checkpoint.storage.claims import RestoreRecord
+from checkpoint.storage.fencing import Fenced, Ownership, check, record_restored, take_ownership, taking_ownership
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.naming import CheckpointRef
-from checkpoint.storage.owners import Claim, Fenced, check, claim, claiming, record_restored
+from checkpoint.storage.ownership import RestoreRecord
 from checkpoint.storage.restore import newest
 from checkpoint.storage.storage import CheckpointStorage, DamagedFile
 
@@ -46,10 +46,10 @@ def prepared(root: Path | str) -> CheckpointStorage:
     return storage
 
 
-def complete(storage: CheckpointStorage, checkpoint_id: int, epoch: int) -> CheckpointRef:
+def complete(storage: CheckpointStorage, checkpoint_id: int, attempt: int) -> CheckpointRef:
     metadata = CheckpointMetadata(
         id=checkpoint_id,
-        epoch=epoch,
+        attempt=attempt,
         kind=CheckpointKind.CHECKPOINT,
         pipeline="orders",
         lineage="l",
@@ -61,113 +61,113 @@ def complete(storage: CheckpointStorage, checkpoint_id: int, epoch: int) -> Chec
         options={},
         vertices={},
     )
-    return storage.write_metadata(checkpoint_id, epoch, metadata)
+    return storage.write_metadata(checkpoint_id, attempt, metadata)
 
 
-def own(storage: CheckpointStorage, restored: CheckpointRef | None = None) -> Claim:
-    """Claim the job and record what was restored."""
-    mine = claim(storage)
+def own(storage: CheckpointStorage, restored: CheckpointRef | None = None) -> Ownership:
+    """Ownership the job and record what was restored."""
+    mine = take_ownership(storage)
     record_restored(storage, mine, restored)
     return mine
 
 
-# -- claims ---------------------------------------------------------------------------------------------------
+# -- ownership ------------------------------------------------------------------------------------------------
 
 
-def test_each_claim_takes_the_next_epoch_and_fences_the_one_before(storage: CheckpointStorage) -> None:
-    first = claim(storage)
+def test_each_owner_takes_the_next_attempt_number_and_fences_the_one_before(storage: CheckpointStorage) -> None:
+    first = take_ownership(storage)
     check(storage, first)
-    second = claim(storage)
+    second = take_ownership(storage)
     check(storage, second)
-    assert (first.epoch, second.epoch) == (1, 2)
+    assert (first.attempt, second.attempt) == (1, 2)
     with pytest.raises(Fenced, match=rf"newer owner, owner-2-{second.uuid} \(host .*, process \d+, since .* UTC\)"):
         check(storage, first)
 
 
-def test_a_claim_travels_to_workers_and_is_checked_there(storage: CheckpointStorage) -> None:
-    mine = Claim.from_wire(claim(storage).to_wire())
+def test_ownership_travels_to_workers_and_is_checked_there(storage: CheckpointStorage) -> None:
+    mine = Ownership.from_wire(take_ownership(storage).to_wire())
     there = CheckpointStorage(storage.uri, storage.pipeline)
     check(there, mine)
-    claim(storage)
+    take_ownership(storage)
     with pytest.raises(Fenced):
         check(there, mine)
 
 
-def test_a_claim_that_is_gone_with_its_folder_fences(storage: CheckpointStorage) -> None:
-    mine = claim(storage)
+def test_an_owner_file_that_is_gone_with_its_folder_fences(storage: CheckpointStorage) -> None:
+    mine = take_ownership(storage)
     storage.remove([mine.path])
-    with pytest.raises(Fenced, match=r"no longer has this owner's claim.*folder deleted"):
+    with pytest.raises(Fenced, match=r"no longer has this owner's file.*folder deleted"):
         check(storage, mine)
 
 
-def test_epochs_go_on_above_checkpoints_whose_owners_claims_are_gone(storage: CheckpointStorage) -> None:
-    complete(storage, 3, epoch=7)
-    assert claim(storage).epoch == 8
+def test_attempt_numbers_go_on_above_checkpoints_whose_owner_files_are_gone(storage: CheckpointStorage) -> None:
+    complete(storage, 3, attempt=7)
+    assert take_ownership(storage).attempt == 8
 
 
-def test_who_lists_an_equal_epoch_claims_anew_after_a_pause(storage: CheckpointStorage) -> None:
-    slow = claiming(storage, lambda: 0.0, random.Random(1))
+def test_who_lists_an_equal_number_takes_another_one_after_a_pause(storage: CheckpointStorage) -> None:
+    slow = taking_ownership(storage, lambda: 0.0, random.Random(1))
     next(slow)  # has listed: nobody is there
-    quick = claim(storage)
-    next(slow)  # writes epoch 1, too
-    assert [owner.epoch for owner in storage.claims()] == [1, 1]
+    quick = take_ownership(storage)
+    next(slow)  # writes attempt 1, too
+    assert [owner.attempt for owner in storage.owners()] == [1, 1]
     assert 0.0 < next(slow) <= 0.05
     check(storage, quick)
-    assert finished(slow).epoch == 2
+    assert finished(slow).attempt == 2
     with pytest.raises(Fenced):
         check(storage, quick)
 
 
 def test_pauses_are_waited_for(storage: CheckpointStorage) -> None:
     class Rival(random.Random):
-        """Someone else's claim comes between this one's listing and its write, once."""
+        """Someone else's file comes between this one's listing and its write, once."""
 
         def getrandbits(self, k: int) -> int:
-            if not storage.claims():
-                storage.put(Claim(1, "f" * 32).path, b"{}")
+            if not storage.owners():
+                storage.put(Ownership(1, "f" * 32).path, b"{}")
             return super().getrandbits(k)
 
     pauses: list[float] = []
-    assert claim(storage, sleep=pauses.append, rng=Rival(1)).epoch == 2
+    assert take_ownership(storage, sleep=pauses.append, rng=Rival(1)).attempt == 2
     assert len(pauses) == 1
 
 
-def finished(steps: Generator[float, None, Claim]) -> Claim:
+def finished(steps: Generator[float, None, Ownership]) -> Ownership:
     while True:
         try:
             next(steps)
         except StopIteration as stop:
-            owned: Claim = stop.value
+            owned: Ownership = stop.value
             return owned
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 2), max_size=30), st.integers(0, 2**32))
-def test_no_two_of_three_claimers_ever_own_one_epoch_and_the_last_one_has_the_job(order: list[int], seed: int) -> None:
+def test_no_two_of_three_drivers_ever_own_one_number_and_the_last_one_has_the_job(order: list[int], seed: int) -> None:
     with TemporaryDirectory() as root, patch.object(os, "fsync"):  # no power fails here, and it takes long
         storage = prepared(root)
-        claimers = {i: claiming(storage, lambda: 0.0, random.Random(seed + i)) for i in range(3)}
-        owned: list[Claim] = []
+        drivers = {i: taking_ownership(storage, lambda: 0.0, random.Random(seed + i)) for i in range(3)}
+        owned: list[Ownership] = []
 
         def step(i: int) -> None:
             try:
-                next(claimers[i])
+                next(drivers[i])
             except StopIteration as stop:
-                del claimers[i]
-                mine: Claim = stop.value
+                del drivers[i]
+                mine: Ownership = stop.value
                 for other in owned:
-                    if other.epoch < mine.epoch:
+                    if other.attempt < mine.attempt:
                         with pytest.raises(Fenced):
                             check(storage, other)
                 owned.append(mine)
 
         for i in order:
-            if i in claimers:
+            if i in drivers:
                 step(i)
-        for i in list(claimers):  # whoever isn't done finishes alone
-            while i in claimers:
+        for i in list(drivers):  # whoever isn't done finishes alone
+            while i in drivers:
                 step(i)
-        assert len({mine.epoch for mine in owned}) == 3
+        assert len({mine.attempt for mine in owned}) == 3
         check(storage, max(owned))
 
 
@@ -177,68 +177,68 @@ def test_no_two_of_three_claimers_ever_own_one_epoch_and_the_last_one_has_the_jo
 def test_later_checkpoints_of_older_owners_are_void(storage: CheckpointStorage) -> None:
     old = own(storage)
     for checkpoint_id in (1, 2, 3):
-        complete(storage, checkpoint_id, old.epoch)
-    new = own(storage, CheckpointRef(2, old.epoch))
-    complete(storage, 4, old.epoch)  # the old owner had made its last check before it was fenced
-    complete(storage, 4, new.epoch)
+        complete(storage, checkpoint_id, old.attempt)
+    new = own(storage, CheckpointRef(2, old.attempt))
+    complete(storage, 4, old.attempt)  # the old owner had made its last check before it was fenced
+    complete(storage, 4, new.attempt)
     assert [ref.path for ref in storage.list_checkpoints()] == ["chk-1-1", "chk-2-1", "chk-4-2"]
-    assert [ref.path for ref in storage.list_leftovers(new.epoch)] == ["chk-3-1", "chk-4-1"]
+    assert [ref.path for ref in storage.list_leftovers(new.attempt)] == ["chk-3-1", "chk-4-1"]
     assert storage.largest_id() == 4
 
 
 def test_void_stays_void_under_later_owners(storage: CheckpointStorage) -> None:
     first = own(storage)
-    complete(storage, 1, first.epoch)
-    complete(storage, 2, first.epoch)
-    second = own(storage, CheckpointRef(1, first.epoch))
-    kept = complete(storage, 3, second.epoch)
+    complete(storage, 1, first.attempt)
+    complete(storage, 2, first.attempt)
+    second = own(storage, CheckpointRef(1, first.attempt))
+    kept = complete(storage, 3, second.attempt)
     own(storage, kept)
     assert [ref.path for ref in storage.list_checkpoints()] == ["chk-1-1", "chk-3-2"]
 
 
 def test_a_start_from_nothing_voids_all_there_was(storage: CheckpointStorage) -> None:
-    complete(storage, 5, own(storage).epoch)
+    complete(storage, 5, own(storage).attempt)
     own(storage, None)
     assert storage.list_checkpoints() == []
 
 
 def test_a_void_checkpoint_named_by_the_user_counts_again_and_no_other(storage: CheckpointStorage) -> None:
     first = own(storage)
-    complete(storage, 1, first.epoch)
-    given_up = complete(storage, 2, first.epoch)
-    complete(storage, 3, own(storage, CheckpointRef(1, first.epoch)).epoch)
+    complete(storage, 1, first.attempt)
+    given_up = complete(storage, 2, first.attempt)
+    complete(storage, 3, own(storage, CheckpointRef(1, first.attempt)).attempt)
     own(storage, given_up)
     assert storage.list_checkpoints() == [given_up]
 
 
-def test_a_claim_without_record_voids_nothing(storage: CheckpointStorage) -> None:
+def test_an_owner_without_record_voids_nothing(storage: CheckpointStorage) -> None:
     old = own(storage)
-    claim(storage)  # crashed before it had restored
-    ref = complete(storage, 1, old.epoch)
+    take_ownership(storage)  # crashed before it had restored
+    ref = complete(storage, 1, old.attempt)
     assert storage.list_checkpoints() == [ref]
 
 
-def test_folders_without_any_claim_are_all_good(storage: CheckpointStorage) -> None:
+def test_folders_without_any_owner_are_all_good(storage: CheckpointStorage) -> None:
     ref = complete(storage, 1, 1)
     assert storage.list_checkpoints() == [ref]
 
 
 def test_a_fenced_owner_records_nothing(storage: CheckpointStorage) -> None:
-    old = claim(storage)
-    claim(storage)
+    old = take_ownership(storage)
+    take_ownership(storage)
     with pytest.raises(Fenced):
         record_restored(storage, old, None)
     assert storage.restore_record() is None
 
 
-def test_older_claims_are_deleted_once_a_record_says_what_they_did(
+def test_older_owner_files_are_deleted_once_a_record_says_what_they_did(
     storage: CheckpointStorage, folder: StoredFolder
 ) -> None:
     own(storage)
-    claim(storage)
+    take_ownership(storage)
     newest_owner = own(storage)
     assert folder.names() == [newest_owner.path, newest_owner.record_path]
-    assert claim(storage).epoch == 4
+    assert take_ownership(storage).attempt == 4
 
 
 def test_a_damaged_record_is_named(storage: CheckpointStorage, folder: StoredFolder) -> None:
@@ -258,17 +258,17 @@ def test_a_record_comes_back_as_it_was() -> None:
 
 
 def stalled_owner(
-    storage: CheckpointStorage, mine: Claim, retires: bool, committed: list[int]
+    storage: CheckpointStorage, mine: Ownership, retires: bool, committed: list[int]
 ) -> Generator[None, None, None]:
     """Takes checkpoint 2, retires checkpoint 1 or not, and commits, with a stall possible before each operation."""
     check(storage, mine)
     yield
-    complete(storage, 2, mine.epoch)
+    complete(storage, 2, mine.attempt)
     yield
     if retires:
         check(storage, mine)
         yield
-        storage.delete_checkpoint(CheckpointRef(1, mine.epoch))
+        storage.delete_checkpoint(CheckpointRef(1, mine.attempt))
         yield
     check(storage, mine)
     yield
@@ -276,7 +276,7 @@ def stalled_owner(
 
 
 def new_owner(storage: CheckpointStorage, restored: list[CheckpointRef | None]) -> Generator[None, None, None]:
-    steps = claiming(storage, lambda: 0.0, random.Random(7))
+    steps = taking_ownership(storage, lambda: 0.0, random.Random(7))
     mine = None
     while mine is None:
         try:
@@ -289,7 +289,7 @@ def new_owner(storage: CheckpointStorage, restored: list[CheckpointRef | None]) 
     record_restored(storage, mine, point.ref if point else None)
     restored.append(point.ref if point else None)
     yield
-    complete(storage, storage.largest_id() + 1, mine.epoch)
+    complete(storage, storage.largest_id() + 1, mine.attempt)
 
 
 @settings(max_examples=100, deadline=None)
@@ -298,7 +298,7 @@ def test_a_new_owner_never_loses_its_checkpoint_to_a_stalled_one(order: list[int
     with TemporaryDirectory() as root, patch.object(os, "fsync"):  # no power fails here, and it takes long
         storage = prepared(root)
         old = own(storage)
-        complete(storage, 1, old.epoch)
+        complete(storage, 1, old.attempt)
         committed: list[int] = []
         restored: list[CheckpointRef | None] = []
         running = [stalled_owner(storage, old, retires, committed), new_owner(storage, restored)]
@@ -316,7 +316,7 @@ def test_a_new_owner_never_loses_its_checkpoint_to_a_stalled_one(order: list[int
         assert restored[0] is not None, "the new owner found nothing to restore"
         good = storage.list_checkpoints()
         assert restored[0] in good, "what the new owner restored was deleted"
-        assert all(ref.epoch == 2 or ref <= restored[0] for ref in good), "a void checkpoint is listed"
-        assert good[-1].epoch == 2
+        assert all(ref.attempt == 2 or ref <= restored[0] for ref in good), "a void checkpoint is listed"
+        assert good[-1].attempt == 2
         if committed:
             assert restored[0].id == 2, "the new owner would put out again what the old one has committed"

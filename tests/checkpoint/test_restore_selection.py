@@ -8,12 +8,12 @@ import pytest
 
 from checkpoint.elements import EdgeName
 from checkpoint.kinds import CheckpointKind
-from checkpoint.storage.claims import Claim
+from checkpoint.storage import checksummed_json
+from checkpoint.storage.fencing import record_restored
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.naming import CheckpointRef
-from checkpoint.storage.owners import record_restored
+from checkpoint.storage.ownership import Ownership
 from checkpoint.storage.restore import from_uri, newest
-from checkpoint.storage.sealed import seal, unseal
 from checkpoint.storage.storage import CheckpointStorage, DamagedFile, StorageError
 
 
@@ -29,14 +29,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "weir" / "late%20orders"
 
 
-def complete(storage: CheckpointStorage, checkpoint_id: int, epoch: int = 1) -> CheckpointRef:
+def complete(storage: CheckpointStorage, checkpoint_id: int, attempt: int = 1) -> CheckpointRef:
     """Triggered `checkpoint_id` minutes after noon, with one private and one shared file."""
-    private = storage.write_file(f"chk-{checkpoint_id}-{epoch}/totals-0-state.arrow", b"state")
-    shared = storage.write_file(f"shared/{epoch}-out-0-{checkpoint_id}.arrow", b"segment")
+    private = storage.write_file(f"chk-{checkpoint_id}-{attempt}/totals-0-state.arrow", b"state")
+    shared = storage.write_file(f"shared/{attempt}-out-0-{checkpoint_id}.arrow", b"segment")
     subtask = SubtaskSnapshot({"totals": OperatorSnapshot(keyed_state=(private,), files=(shared,))})
     metadata = CheckpointMetadata(
         id=checkpoint_id,
-        epoch=epoch,
+        attempt=attempt,
         kind=CheckpointKind.CHECKPOINT,
         pipeline="late orders",
         lineage="l",
@@ -48,7 +48,7 @@ def complete(storage: CheckpointStorage, checkpoint_id: int, epoch: int = 1) -> 
         options={},
         vertices={"totals": VertexSnapshot((subtask,))},
     )
-    return storage.write_metadata(checkpoint_id, epoch, metadata)
+    return storage.write_metadata(checkpoint_id, attempt, metadata)
 
 
 def test_without_a_checkpoint_there_is_nothing_to_restore(storage: CheckpointStorage) -> None:
@@ -68,9 +68,9 @@ def test_the_newest_checkpoint_is_restored(storage: CheckpointStorage) -> None:
 def test_a_void_checkpoint_is_not_restored(storage: CheckpointStorage) -> None:
     complete(storage, 1)
     complete(storage, 2)
-    claim = Claim(2, "0" * 32)
-    storage.put(claim.path, b"{}")
-    record_restored(storage, claim, CheckpointRef(1, 1))
+    ownership = Ownership(2, "0" * 32)
+    storage.put(ownership.path, b"{}")
+    record_restored(storage, ownership, CheckpointRef(1, 1))
     point = newest(storage)
     assert point is not None
     assert point.ref == CheckpointRef(1, 1)
@@ -142,9 +142,9 @@ def test_another_format_never_goes_back_silently(storage: CheckpointStorage, fol
     complete(storage, 1)
     complete(storage, 2)
     file = folder / "chk-2-1/_metadata"
-    document = unseal(file.read_bytes())
+    document = checksummed_json.loads(file.read_bytes())
     del document["checksum"]
-    file.write_bytes(seal(document | {"format": 99}))
+    file.write_bytes(checksummed_json.dumps(document | {"format": 99}))
     with pytest.raises(StorageError, match="has format 99; this version of Weir reads format 3") as caught:
         newest(storage, "previous")
     assert not isinstance(caught.value, DamagedFile)
@@ -154,9 +154,9 @@ def test_a_job_whose_checkpoints_are_gone_starts_from_nothing_with_a_warning(
     storage: CheckpointStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
     ref = complete(storage, 1)
-    claim = Claim(2, "0" * 32)
-    storage.put(claim.path, b"{}")
-    record_restored(storage, claim, ref)
+    ownership = Ownership(2, "0" * 32)
+    storage.put(ownership.path, b"{}")
+    record_restored(storage, ownership, ref)
     storage.delete_checkpoint(ref)
     assert newest(storage) is None
     assert "no checkpoint is left, though an earlier run restored chk-1-1" in caplog.text
@@ -184,9 +184,9 @@ def test_another_jobs_checkpoint_is_restored_from_its_own_folder(storage: Checkp
 
 def test_a_void_checkpoint_is_restored_if_the_user_names_it(storage: CheckpointStorage, folder: Path) -> None:
     ref = complete(storage, 1)
-    claim = Claim(2, "0" * 32)
-    storage.put(claim.path, b"{}")
-    record_restored(storage, claim, None)
+    ownership = Ownership(2, "0" * 32)
+    storage.put(ownership.path, b"{}")
+    record_restored(storage, ownership, None)
     assert newest(storage) is None
     assert from_uri(f"{folder}/chk-1-1").ref == ref
 

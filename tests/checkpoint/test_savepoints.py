@@ -11,11 +11,11 @@ import pytest
 from checkpoint.committables import Committable, SegmentName, SinkState
 from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import savepoints
-from checkpoint.storage.claims import Claim
+from checkpoint.storage.fencing import Fenced, check, record_restored
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.naming import CheckpointRef, trace_path
-from checkpoint.storage.owners import Fenced, check, record_restored
+from checkpoint.storage.ownership import Ownership
 from checkpoint.storage.restore import NotACheckpoint, from_uri, newest
 from checkpoint.storage.storage import CheckpointStorage, DamagedFile, StorageError
 from pipeline.testing import failpoints
@@ -29,14 +29,14 @@ def job(tmp_path: Path) -> CheckpointStorage:
 
 
 def metadata(
-    folder: CheckpointStorage, id: int, epoch: int = 1, kind: CheckpointKind = CheckpointKind.SAVEPOINT
+    folder: CheckpointStorage, id: int, attempt: int = 1, kind: CheckpointKind = CheckpointKind.SAVEPOINT
 ) -> CheckpointMetadata:
     """With one file in `folder`."""
-    state = folder.write_file(f"chk-{id}-{epoch}/totals-0-state.arrow", b"state")
+    state = folder.write_file(f"chk-{id}-{attempt}/totals-0-state.arrow", b"state")
     subtask = SubtaskSnapshot({"totals": OperatorSnapshot(keyed_state=(state,))})
     return CheckpointMetadata(
         id=id,
-        epoch=epoch,
+        attempt=attempt,
         kind=kind,
         pipeline="orders",
         lineage="l",
@@ -50,20 +50,20 @@ def metadata(
     )
 
 
-def checkpoint(job: CheckpointStorage, id: int, epoch: int = 1) -> CheckpointRef:
-    return job.write_metadata(id, epoch, metadata(job, id, epoch, CheckpointKind.CHECKPOINT))
+def checkpoint(job: CheckpointStorage, id: int, attempt: int = 1) -> CheckpointRef:
+    return job.write_metadata(id, attempt, metadata(job, id, attempt, CheckpointKind.CHECKPOINT))
 
 
-def savepoint(job: CheckpointStorage, folder: Path, id: int, epoch: int = 1, stop: bool = False) -> CheckpointStorage:
+def savepoint(job: CheckpointStorage, folder: Path, id: int, attempt: int = 1, stop: bool = False) -> CheckpointStorage:
     target = savepoints.prepare(str(folder))
-    savepoints.write(job, target, metadata(target.storage, id, epoch), stop, lambda: None)
+    savepoints.write(job, target, metadata(target.storage, id, attempt), stop, lambda: None)
     return target.storage
 
 
-def owner(job: CheckpointStorage, epoch: int) -> Claim:
-    claim = Claim(epoch, f"{epoch:032x}")
-    job.put(claim.path, b"{}")
-    return claim
+def owner(job: CheckpointStorage, attempt: int) -> Ownership:
+    mine = Ownership(attempt, f"{attempt:032x}")
+    job.put(mine.path, b"{}")
+    return mine
 
 
 def test_a_savepoint_is_restored_from_wherever_it_was_moved_to(job: CheckpointStorage, tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_job_that_was_stopped_with_a_savepoint_goes_on_from_it(job: Checkpoint
 def test_it_goes_on_from_its_own_checkpoint_once_there_is_one(job: CheckpointStorage, tmp_path: Path) -> None:
     savepoint(job, tmp_path / "a", 3, stop=True)
     record_restored(job, owner(job, 2), None, origin=str(tmp_path / "a"))
-    ref = checkpoint(job, 4, epoch=2)
+    ref = checkpoint(job, 4, attempt=2)
     point = newest(job)
     assert point is not None
     assert point.ref == ref
@@ -201,7 +201,7 @@ def test_a_checkpoint_that_was_restored_without_claiming_its_output_is_so_again(
     point = newest(job)
     assert point is not None
     assert (point.ref, point.claimed) == (ref, False)
-    newer = checkpoint(job, 2, epoch=2)
+    newer = checkpoint(job, 2, attempt=2)
     point = newest(job)
     assert point is not None
     assert (point.ref, point.claimed) == (newer, None)
@@ -246,7 +246,7 @@ def test_one_whose_folder_was_given_to_another_is_not_completed_there(job: Check
     """† It would take the other's place."""
     first = savepoints.prepare(str(tmp_path / "a"))
     taken = metadata(first.storage, 3)
-    (tmp_path / "a" / first.claim).unlink()  # somebody tidied up
+    (tmp_path / "a" / first.reservation).unlink()  # somebody tidied up
     second = savepoint(job, tmp_path / "a", 4)
     with pytest.raises(StorageError, match="name another folder"):
         savepoints.write(job, first, taken, stop=False, check_owner=lambda: None)

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.storage.claims import Claim, RestoreRecord, carried_record
+from checkpoint.storage import checksummed_json
 from checkpoint.storage.naming import CheckpointRef
-from checkpoint.storage.sealed import seal, unseal
+from checkpoint.storage.ownership import Ownership, RestoreRecord, carried_record
 from checkpoint.storage.source_starts import SourceStart, canonical, hashed
 
 SALT = "0f" * 16
@@ -33,21 +33,23 @@ STARTS = st.builds(
 
 
 @given(st.dictionaries(st.text(), STARTS, max_size=3), st.integers(1, 9))
-def test_an_owners_record_holds_where_sources_begin(starts: dict[str, SourceStart], epoch: int) -> None:
-    record = RestoreRecord(epoch, None, frozenset(), starts=starts)
+def test_an_owners_record_holds_where_sources_begin(starts: dict[str, SourceStart], attempt: int) -> None:
+    record = RestoreRecord(attempt, None, frozenset(), starts=starts)
     assert RestoreRecord.from_bytes(record.to_bytes()) == record
-    carried = carried_record(Claim(epoch + 1, "0" * 32), record, [CheckpointRef(1, epoch)], [])
+    carried = carried_record(Ownership(attempt + 1, "0" * 32), record, [CheckpointRef(1, attempt)], [])
     assert carried.starts == starts  # who only cleans the folder gives nothing up
 
 
 def test_records_of_older_versions_hold_none_and_damaged_ones_are_told() -> None:
-    document = unseal(RestoreRecord(1, None, frozenset(), starts={"in": SourceStart("A", {}, SALT, 1.0)}).to_bytes())
+    document = checksummed_json.loads(
+        RestoreRecord(1, None, frozenset(), starts={"in": SourceStart("A", {}, SALT, 1.0)}).to_bytes()
+    )
     del document["checksum"]
     for start in ({}, None, {**document["starts"]["in"], "resolution": "AAAA"}):
         with pytest.raises(ValueError, match=r"damaged|not a record"):
-            RestoreRecord.from_bytes(seal({**document, "starts": {"in": start}}))
+            RestoreRecord.from_bytes(checksummed_json.dumps({**document, "starts": {"in": start}}))
     del document["starts"]
-    assert RestoreRecord.from_bytes(seal(document)).starts == {}
+    assert RestoreRecord.from_bytes(checksummed_json.dumps(document)).starts == {}
 
 
 def test_what_has_changed_is_named_and_no_setting_can_be_read() -> None:

@@ -28,7 +28,7 @@ from checkpoint.storage.naming import (
     belongs_to,
     encode,
     private_path,
-    shared_epoch,
+    shared_attempt,
     shared_path,
     subtask_name,
 )
@@ -63,11 +63,11 @@ def folder(root: Root, storage: CheckpointStorage) -> StoredFolder:
     return StoredFolder(root, "orders")
 
 
-def complete(storage: CheckpointStorage, checkpoint_id: int, epoch: int = 1, *files: FileHandle) -> CheckpointRef:
+def complete(storage: CheckpointStorage, checkpoint_id: int, attempt: int = 1, *files: FileHandle) -> CheckpointRef:
     subtask = SubtaskSnapshot({"totals": OperatorSnapshot(keyed_state=files)})
     metadata = CheckpointMetadata(
         id=checkpoint_id,
-        epoch=epoch,
+        attempt=attempt,
         kind=CheckpointKind.CHECKPOINT,
         pipeline="orders",
         lineage="l",
@@ -79,7 +79,7 @@ def complete(storage: CheckpointStorage, checkpoint_id: int, epoch: int = 1, *fi
         options={},
         vertices={"totals": VertexSnapshot((subtask,))},
     )
-    return storage.write_metadata(checkpoint_id, epoch, metadata)
+    return storage.write_metadata(checkpoint_id, attempt, metadata)
 
 
 # -- files ----------------------------------------------------------------------------------------------------
@@ -161,13 +161,13 @@ def test_a_missing_file_is_named(storage: CheckpointStorage) -> None:
         storage.verify_sizes([handle])
 
 
-def test_staged_files_of_a_sink_lie_under_shared_with_the_owner_epoch(storage: CheckpointStorage) -> None:
-    staging = SharedStaging(storage, epoch=3)
+def test_staged_files_of_a_sink_lie_under_shared_with_the_attempt_number(storage: CheckpointStorage) -> None:
+    staging = SharedStaging(storage, attempt=3)
     staged, other = staging.create("out-0"), staging.create("out-0")
     staged.write(b"abc")
     handle = staged.close()
     assert handle.shared
-    assert shared_epoch(handle.path) == 3
+    assert shared_attempt(handle.path) == 3
     assert handle.path != other.close().path
     assert staging.read(handle) == b"abc"
 
@@ -272,7 +272,7 @@ def test_leftovers_are_what_older_owners_did_not_complete(storage: CheckpointSto
     complete(storage, 4)
     storage.write_file("chk-5-1/totals-0-state.arrow", b"x")
     storage.write_file("chk-6-2/totals-0-state.arrow", b"x")
-    assert storage.list_leftovers(epoch=2) == [CheckpointRef(5, 1)]
+    assert storage.list_leftovers(attempt=2) == [CheckpointRef(5, 1)]
 
 
 def test_a_workers_copy_of_the_storage_sees_the_same_folder(storage: CheckpointStorage) -> None:
@@ -330,7 +330,7 @@ def test_a_crash_while_a_checkpoint_is_deleted_never_leaves_half_of_one(tmp_path
         crash(root, "unlink", call, script)
         storage = CheckpointStorage(str(root), "orders")
         assert storage.list_checkpoints() == []
-        assert storage.list_leftovers(epoch=2) == [CheckpointRef(1, 1)]
+        assert storage.list_leftovers(attempt=2) == [CheckpointRef(1, 1)]
         storage.delete_checkpoint(CheckpointRef(1, 1))
         assert storage.folders() == []
 

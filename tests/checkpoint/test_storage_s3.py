@@ -40,7 +40,7 @@ def test_credentials_that_do_not_count_are_an_error_at_every_step(s3: S3Server, 
     storage = prepared(bucket)
     handle = storage.write_file("chk-1-1/a", b"x")
     with s3.checking_credentials():
-        for step in (storage.prepare, storage.claims, storage.complete, lambda: storage.read_file(handle)):
+        for step in (storage.prepare, storage.owners, storage.complete, lambda: storage.read_file(handle)):
             with pytest.raises(
                 StorageError, match=r"ACCESS_DENIED|INVALID_ACCESS_KEY_ID|ACCESS DENIED|HTTP status 403"
             ):
@@ -62,7 +62,7 @@ def test_a_server_that_does_not_answer_is_waited_for_within_bounds(monkeypatch: 
         endpoint = f"127.0.0.1:{silent.getsockname()[1]}"
         storage = CheckpointStorage(f"s3://bucket/weir?endpoint_override={endpoint}&scheme=http&region=r", "orders")
         with pytest.raises(StorageError, match=r"cannot list s3://bucket/weir/orders: .*in the last|last 1 seconds"):
-            storage.claims()
+            storage.owners()
 
 
 def test_an_option_that_is_not_known_is_refused(s3: S3Server) -> None:

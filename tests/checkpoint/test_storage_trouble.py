@@ -27,7 +27,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 def complete(storage: CheckpointStorage, checkpoint_id: int) -> CheckpointRef:
     metadata = CheckpointMetadata(
         id=checkpoint_id,
-        epoch=1,
+        attempt=1,
         kind=CheckpointKind.CHECKPOINT,
         pipeline="orders",
         lineage="l",
@@ -114,7 +114,7 @@ STEPS: dict[str, Callable[[CheckpointStorage], object]] = {
     "storage.close": lambda storage: storage.write_file("chk-1-1/a", b"abc"),
     "storage.put": lambda storage: storage.put("owner", b"abc"),
     "storage.read": lambda storage: storage.get("owner"),
-    "storage.list": lambda storage: storage.claims(),
+    "storage.list": lambda storage: storage.owners(),
     "storage.delete": lambda storage: storage.delete_checkpoint(CheckpointRef(1, 1)),
 }
 

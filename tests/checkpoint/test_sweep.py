@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from pyarrow import fs
 
 from checkpoint.kinds import CheckpointKind
-from checkpoint.storage import owners, savepoints
+from checkpoint.storage import fencing, savepoints
 from checkpoint.storage import storage as storage_module
 from checkpoint.storage import sweep as sweep_module
 from checkpoint.storage.arrow_files import ArrowFiles
+from checkpoint.storage.fencing import Fenced
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.orphans import OrphanKind, Spared
-from checkpoint.storage.owners import Fenced
 from checkpoint.storage.restore import newest
 from checkpoint.storage.storage import CheckpointStorage
 from checkpoint.storage.sweep import collect, survey
@@ -81,12 +81,12 @@ def test_what_older_owners_left_goes_and_nothing_else(job: JobFolder, folder: Pa
     used = job.segment()
     new = job.complete(3, used)
     found = survey(job.storage).orphans()
-    assert {(orphan.kind, orphan.epoch) for orphan in found} == {(OrphanKind.INCOMPLETE, 1), (OrphanKind.SHARED, 1)}
+    assert {(orphan.kind, orphan.attempt) for orphan in found} == {(OrphanKind.INCOMPLETE, 1), (OrphanKind.SHARED, 1)}
     deleted = gone(job)
     assert deleted == {orphan.path for orphan in found}
     assert "chk-2-1" in deleted
     left = files(folder)
-    assert len(before - left) == 2 + 2  # and the claim with its record, deleted by the next owner
+    assert len(before - left) == 2 + 2  # and the owner file with its record, deleted by the next owner
     assert restored(job) == f"{job.storage.location}/{new.path}"
     job.storage.verify_sizes(job.storage.load(new).all_files())
     job.storage.verify_sizes(job.storage.load(good).all_files())
@@ -104,7 +104,7 @@ def test_what_the_newest_owner_wrote_stays_while_it_may_run(job: JobFolder, fold
 def test_a_start_that_has_not_recorded_what_it_restores_fences_nobody_off(job: JobFolder, folder: Path) -> None:
     """† The owner before it may be stalled in front of its `_metadata`, which is good until the record is there."""
     crash_after(job, 1)
-    owners.claim(job.storage)
+    fencing.take_ownership(job.storage)
     before = files(folder)
     assert gone(job) == set()
     assert files(folder) == before
@@ -122,17 +122,17 @@ def test_of_a_job_that_is_stopped_the_rest_of_the_last_run_goes(job: JobFolder, 
 
 def test_a_driver_that_runs_after_all_is_fenced(job: JobFolder) -> None:
     crash_after(job, 1)
-    mine = job.claim
+    mine = job.ownership
     gone(job, stopped=True)
     with pytest.raises(Fenced, match="has a newer owner"):
-        owners.check(job.storage, mine)
+        fencing.check(job.storage, mine)
 
 
 def test_what_a_stalled_owner_completes_after_that_is_void(job: JobFolder) -> None:
-    """† It had looked at its claim just before, and its files may be deleted. No output follows from it."""
+    """† It had looked at its owner file just before, and its files may be deleted. No output follows from it."""
     good = job.complete(1)
     stalled = JobFolder.__new__(JobFolder)
-    stalled.storage, stalled.claim = job.storage, job.claim
+    stalled.storage, stalled.ownership = job.storage, job.ownership
     gone(job, stopped=True)
     late = stalled.complete(2)
     assert survey(job.storage).void_by(late) is not None
@@ -163,20 +163,20 @@ def test_a_job_that_was_stopped_with_a_savepoint_still_goes_on_from_it(job: JobF
 
 
 def savepoint_metadata(job: JobFolder, id: int) -> CheckpointMetadata:
-    return metadata_of(CheckpointRef(id, job.claim.epoch), {}, kind=CheckpointKind.SAVEPOINT)
+    return metadata_of(CheckpointRef(id, job.ownership.attempt), {}, kind=CheckpointKind.SAVEPOINT)
 
 
 def test_a_job_that_was_started_from_elsewhere_still_is(job: JobFolder, tmp_path: Path) -> None:
     target = savepoints.prepare((tmp_path / "sp").as_uri())
     savepoints.write(job.storage, target, savepoint_metadata(job, 2), stop=False, check_owner=lambda: None)
     identity = savepoint_metadata(job, 2).identity
-    job.claim = owners.claim(job.storage)
-    owners.record_restored(job.storage, job.claim, None, target.uri, identity, claimed=False)
+    job.ownership = fencing.take_ownership(job.storage)
+    fencing.record_restored(job.storage, job.ownership, None, target.uri, identity, claimed=False)
     job.begin(3)
     assert gone(job, stopped=True) == {"chk-3-2"}
     record = job.storage.restore_record()
     assert record is not None
-    assert (record.epoch, record.origin, record.claimed) == (3, target.uri, False)
+    assert (record.attempt, record.origin, record.claimed) == (3, target.uri, False)
     assert restored(job) == target.uri
 
 
@@ -213,7 +213,7 @@ def test_the_largest_id_is_never_forgotten(job: JobFolder) -> None:
 def test_while_a_start_may_be_restoring_one_void_checkpoints_stay(job: JobFolder) -> None:
     _, void = give_up_newest(job)
     job.complete(3)
-    owners.claim(job.storage)
+    fencing.take_ownership(job.storage)
     assert kept(job, void=True)[void.path] is Spared.IN_USE
 
 

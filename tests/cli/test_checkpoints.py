@@ -11,7 +11,7 @@ from checkpoint_folders import JobFolder, metadata_of
 from click.testing import CliRunner, Result
 
 from checkpoint.kinds import CheckpointKind
-from checkpoint.storage import owners, savepoints
+from checkpoint.storage import fencing, savepoints
 from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.cli import main
@@ -44,7 +44,7 @@ def damage(job: JobFolder, ref: CheckpointRef) -> Path:
 
 def write_savepoint(job: JobFolder, folder: Path, id: int) -> str:
     target = savepoints.prepare(folder.as_uri())
-    metadata = metadata_of(CheckpointRef(id, job.claim.epoch), {}, kind=CheckpointKind.SAVEPOINT)
+    metadata = metadata_of(CheckpointRef(id, job.ownership.attempt), {}, kind=CheckpointKind.SAVEPOINT)
     savepoints.write(job.storage, target, metadata, stop=False, check_owner=lambda: None)
     return target.storage.uri_of()
 
@@ -225,15 +225,15 @@ def test_a_dry_run_deletes_nothing(job: JobFolder) -> None:
     assert found["dry_run"] is True
     assert [orphan["path"] for orphan in found["jobs"][0]["deleted"]] == ["chk-1-1"]
     assert job.storage.folders() == [CheckpointRef(1, 1)]
-    assert job.storage.claims() == [job.claim]
+    assert job.storage.owners() == [job.ownership]
 
 
 def test_gc_of_a_stopped_job_claims_it_and_deletes_what_its_last_run_left(job: JobFolder) -> None:
     job.begin(1)
     assert "deleted: 1 files or folders" in weir("gc", job.storage.uri_of(), "--stopped").output
     assert job.storage.folders() == []
-    with pytest.raises(owners.Fenced):
-        owners.check(job.storage, job.claim)
+    with pytest.raises(fencing.Fenced):
+        fencing.check(job.storage, job.ownership)
 
 
 def test_void_checkpoints_go_only_when_that_is_asked_for(job: JobFolder) -> None:

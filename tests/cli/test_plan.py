@@ -16,7 +16,7 @@ from checkpoint.elements import EdgeName
 from checkpoint.kinds import CheckpointKind
 from checkpoint.state.operator_lists import KINDS
 from checkpoint.state.snapshot import write_snapshot
-from checkpoint.storage import owners
+from checkpoint.storage import fencing
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.storage import CheckpointStorage
@@ -102,7 +102,7 @@ def checkpointed(
     made = CheckpointMetadata(
         **{
             "id": 7,
-            "epoch": 1,
+            "attempt": 1,
             "kind": CheckpointKind.CHECKPOINT,
             "pipeline": p.name,
             "lineage": "x",
@@ -119,7 +119,7 @@ def checkpointed(
             **metadata,
         }
     )
-    storage.write_metadata(made.id, made.epoch, made)
+    storage.write_metadata(made.id, made.attempt, made)
     return made
 
 
@@ -361,7 +361,7 @@ def test_a_job_that_runs_is_told_by_its_claim(script: Path) -> None:
     storage = CheckpointStorage((script.parent / "checkpoints").as_uri(), "job")
     storage.prepare()
     with socket.create_server(("127.0.0.1", 0)) as listens:
-        owners.claim(storage, address=f"127.0.0.1:{listens.getsockname()[1]}")
+        fencing.take_ownership(storage, address=f"127.0.0.1:{listens.getsockname()[1]}")
         found = planned(script)
         assert found["runs"]
         assert any("job 'job' runs already" in text for text in found["warnings"])

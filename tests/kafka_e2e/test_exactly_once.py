@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 from deadlines import eventually
 from kafka_job import EXACT, RATE, Findings, Stage, staged_ids
 
-from checkpoint.storage import owners
+from checkpoint.storage import fencing
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline import BufferConfig, JobFailed, RestartStrategy
 from pipeline.handle import JobHandle
@@ -113,13 +113,13 @@ def test_a_driver_whose_job_was_taken_over_does_not_take_it_back_at_its_restart(
     handle = stage.pipeline(source=stage.source(end=None), interval=3600).start(spark=spark)
     try:
         eventually(lambda: handle.metrics()["totals"].get("recordsIn", 0) > 0)
-        later = owners.claim(storage_of(stage))
+        later = fencing.take_ownership(storage_of(stage))
         os.kill(next(iter(handle.processes().values())), signal.SIGKILL)
         with pytest.raises(JobFailed, match=r"Fenced.*newer owner"):
             handle.wait(30)
     finally:
         handle.cancel()
-    assert storage_of(stage).claims()[-1] == later
+    assert storage_of(stage).owners()[-1] == later
 
 
 # -- the broker is gone for a while ----------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ import topology_driver
 from deadlines import eventually
 from topology import EXACT, Shape, validate
 
-from checkpoint.storage.sealed import unseal
+from checkpoint.storage import checksummed_json
 from checkpoint.storage.storage import CheckpointStorage
 
 Name = Callable[[str], str]
@@ -68,10 +68,10 @@ class Job:
         self.await_completed(1)
 
     def owner(self) -> int | None:
-        """Process id of the driver that has the newest claim."""
-        claims = self.storage.claims()
+        """Process id of the driver that is the newest owner."""
+        claims = self.storage.owners()
         content = self.storage.get(claims[-1].path) if claims else None
-        return int(unseal(content)["pid"]) if content else None
+        return int(checksummed_json.loads(content)["pid"]) if content else None
 
     def await_left(self, label: str) -> None:
         """Until everything that the driver started has ended by itself."""
@@ -179,7 +179,7 @@ STEPS: tuple[tuple[Shape, str, int, int], ...] = (
     ("pipeline", "coordinator.after_metadata", 1, 1),
     ("union", "coordinator.after_metadata", 7, 2),
     ("broadcast", "coordinator.before_metadata", 5, 3),
-    # A driver puts its claim, the record of what it restored, and what workers must see.
+    # A driver puts its owner file, the record of what it restored, and what workers must see.
     ("pipeline", "storage.put", 1, 2),
     ("pipeline", "storage.put", 2, 1),
     ("pipeline", "storage.put", 3, 3),
@@ -227,7 +227,7 @@ def test_of_two_drivers_started_at_once_after_a_crash_one_finishes_the_job(
     assert said[winner] == {"status": "finished", "restarts": 0, "failure": None}
     # Where the machine is slow, the one may have run to the end before the other claimed the job.
     if said[loser]["status"] != "finished":
-        # Refused, or ended by the other's claim if both came at the same moment.
+        # Refused, or ended by the other's ownership if both came at the same moment.
         assert re.search(rf"process {job.drivers[winner].pid}\b", said[loser]["failure"])
     job.assert_exact()
 

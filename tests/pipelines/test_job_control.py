@@ -31,7 +31,7 @@ from small_job import (
     storage_of,
 )
 
-from checkpoint.storage import owners
+from checkpoint.storage import fencing
 from checkpoint.storage.naming import CheckpointRef
 from pipeline import JobCancelled, JobFailed, Operator, Pipeline, RestartStrategy
 from pipeline.runtime.driver import job_master
@@ -273,9 +273,11 @@ def test_a_driver_that_has_come_while_spark_started_is_not_ended_unasked(
     p = small_job(unique_name("job"), tmp_path, paused_source(tmp_path), TestingSink())
     with socket.create_server(("127.0.0.1", 0)) as listens:
         address = f"127.0.0.1:{listens.getsockname()[1]}"
-        monkeypatch.setattr(job_master, "require_slots", lambda *_: owners.claim(storage_of(p), address=address))
+        monkeypatch.setattr(
+            job_master, "require_slots", lambda *_: fencing.take_ownership(storage_of(p), address=address)
+        )
         assert "runs already" in failure_of(p, spark)
-    assert len(storage_of(p).claims()) == 1  # the other one's
+    assert len(storage_of(p).owners()) == 1  # the other one's
 
 
 def test_a_second_job_of_the_same_name_takes_over_if_it_says_so_and_the_first_one_stops(

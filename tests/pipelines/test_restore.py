@@ -85,7 +85,7 @@ def test_a_job_that_has_finished_has_nothing_left_to_do(stage: Stage, spark: Any
 @pytest.mark.parametrize(
     ("uri", "message"),
     [
-        ("file:///nowhere", "give the URI of a savepoint's folder, or of a job's folder chk-<number>-<epoch>"),
+        ("file:///nowhere", "give the URI of a savepoint's folder, or of a job's folder chk-<number>-<attempt>"),
         ("{folder}/chk-99-1", "is no complete checkpoint. Complete ones in"),
         ("{other}", "is no savepoint and no checkpoint: give the URI of one of the folders in it, chk-1-1"),
     ],

@@ -61,10 +61,10 @@ def test_a_job_survives_a_killed_worker_and_a_restart_at_another_parallelism(
 
         # Nothing is left but what is retained, and what its owner has of its own.
         storage = storage_of(again)
-        (claim,) = storage.claims()
+        (ownership,) = storage.owners()
         kept = checkpoints_of(again)
         files = {file.path for ref in kept for file in storage.load(ref).all_files()}
-        wanted = files | {f"{ref.path}/_metadata" for ref in kept} | {claim.path, claim.record_path}
+        wanted = files | {f"{ref.path}/_metadata" for ref in kept} | {ownership.path, ownership.record_path}
         eventually(lambda: set(StoredFolder(bucket, name).names()) == wanted, WAIT)
         assert bucket.uploads() == []
         source.release()

@@ -151,7 +151,7 @@ def test_more_failures_than_are_tolerated_end_the_job_with_file_and_reason(
 def test_a_restart_waits_for_room_as_the_strategy_says(
     unique_name: Name, spark: Any, disk: SmallDisk, source: TestingSource, sink: TestingSink
 ) -> None:
-    """The claim of the next attempt finds no room either; that counts as a failure like others."""
+    """The owner file of the next attempt finds no room either; that counts as a failure like others."""
     restart = RestartStrategy.fixed_delay(attempts=1000, delay=0.05)
     p = small_job(unique_name("job"), disk.folder, source, sink, interval=NEVER, restart=restart)
     with running(p, spark) as handle:
@@ -226,7 +226,7 @@ def test_a_job_whose_folder_is_deleted_stops_and_commits_nothing_more(
         failed_checkpoint(handle)
         with pytest.raises(JobFailed) as caught:
             handle.wait(WAIT)
-    assert "no longer has this owner's claim" in str(caught.value)
+    assert "no longer has this owner's file" in str(caught.value)
     assert "was the folder deleted or exchanged while the job ran? The job stops; start it again" in str(caught.value)
     assert handle.restarts == 0
     assert sink.records == []

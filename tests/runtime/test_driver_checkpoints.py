@@ -14,7 +14,7 @@ from manual_system import ManualSystem
 from checkpoint.coordination import coordinator_events as events
 from checkpoint.coordination.coordinator_events import FailureReason
 from checkpoint.kinds import CheckpointKind
-from checkpoint.storage import owners, savepoints
+from checkpoint.storage import fencing, savepoints
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import OperatorSnapshot, SubtaskSnapshot
 from checkpoint.storage.naming import CheckpointRef, private_path, subtask_name
@@ -120,7 +120,7 @@ class Driver:
         return self.storage.write_file(f"shared/1-{name}.arrow", b"staged")
 
     def private_file(self, id: int, subtask: int = 0) -> FileHandle:
-        path = private_path(CheckpointRef(id, self.context.claim.epoch), subtask_name("out", subtask), "state")
+        path = private_path(CheckpointRef(id, self.context.ownership.attempt), subtask_name("out", subtask), "state")
         return self.storage.write_file(path, b"state")
 
     def left(self) -> list[str]:
@@ -338,7 +338,7 @@ def test_an_attempt_that_has_lost_its_job_writes_and_deletes_nothing(driver: Dri
     driver.request()
     driver.acknowledge(2)
     driver.writers.run()
-    owners.claim(driver.storage)
+    fencing.take_ownership(driver.storage)
     driver.hear()  # the first one would be deleted now
     driver.request()
     driver.acknowledge(3)

@@ -101,7 +101,7 @@ class Checkpointed:
         }
         return CheckpointMetadata(
             id=5,
-            epoch=1,
+            attempt=1,
             kind=CheckpointKind.CHECKPOINT,
             pipeline="job",
             lineage="x",

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from deadlines import eventually
 
-from checkpoint.storage import owners
+from checkpoint.storage import fencing
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.errors import PipelineError
 from pipeline.runtime.driver import owner_liveness
@@ -77,7 +77,7 @@ def test_a_job_without_an_owner_can_be_started(storage: CheckpointStorage) -> No
 def test_a_living_owner_is_not_ended_unasked(
     storage: CheckpointStorage, server: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    owners.claim(storage, address=server.address)
+    fencing.take_ownership(storage, address=server.address)
     with pytest.raises(PipelineError, match=r"job 'job' runs already, in process .* --take-over, or start\(take_over"):
         refuse_living_owner(storage, "job")
     assert not caplog.records  # it isn't told of a stranger
@@ -88,7 +88,7 @@ def test_a_living_owner_is_not_ended_unasked(
 def test_an_owner_that_can_not_be_asked_counts_as_long_as_its_process_listens(
     storage: CheckpointStorage, server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    owners.claim(storage, address=server.address)
+    fencing.take_ownership(storage, address=server.address)
     monkeypatch.setenv("WEIR_STATE_DIR", str(tmp_path / "another user's"))
     with pytest.raises(PipelineError, match="runs already"):
         refuse_living_owner(storage, "job")
@@ -96,13 +96,13 @@ def test_an_owner_that_can_not_be_asked_counts_as_long_as_its_process_listens(
 
 def test_after_a_crash_nothing_is_needed(storage: CheckpointStorage) -> None:
     code = (
-        "import os, sys\nfrom checkpoint.storage import owners\n"
+        "import os, sys\nfrom checkpoint.storage import fencing\n"
         "from checkpoint.storage.storage import CheckpointStorage\n"
-        "owners.claim(CheckpointStorage(sys.argv[1], 'job'), address='127.0.0.1:1')\nos.kill(os.getpid(), 9)"
+        "fencing.take_ownership(CheckpointStorage(sys.argv[1], 'job'), address='127.0.0.1:1')\nos.kill(os.getpid(), 9)"
     )
     uri = storage.uri
     assert subprocess.run([sys.executable, "-c", code, uri], timeout=60).returncode == -9
-    assert len(storage.claims()) == 1
+    assert len(storage.owners()) == 1
     refuse_living_owner(storage, "job")
 
 
@@ -110,20 +110,20 @@ def test_an_owner_whose_process_number_another_process_has_is_gone(
     storage: CheckpointStorage,
 ) -> None:
     """As after a container's restart, where the driver always is process 1."""
-    owners.claim(storage, clock=lambda: time.time() - 10**6)
+    fencing.take_ownership(storage, clock=lambda: time.time() - 10**6)
     refuse_living_owner(storage, "job")
 
 
 def test_an_owner_that_nobody_has_waited_for_is_gone(storage: CheckpointStorage) -> None:
     code = (
-        "import sys\nfrom checkpoint.storage import owners\n"
+        "import sys\nfrom checkpoint.storage import fencing\n"
         "from checkpoint.storage.storage import CheckpointStorage\n"
-        "owners.claim(CheckpointStorage(sys.argv[1], 'job'))"
+        "fencing.take_ownership(CheckpointStorage(sys.argv[1], 'job'))"
     )
     owner = subprocess.Popen([sys.executable, "-c", code, storage.uri])
     try:
         eventually(lambda: psutil.Process(owner.pid).status() == psutil.STATUS_ZOMBIE, 60)
-        assert len(storage.claims()) == 1
+        assert len(storage.owners()) == 1
         refuse_living_owner(storage, "job")
     finally:
         owner.wait()
@@ -132,7 +132,7 @@ def test_an_owner_that_nobody_has_waited_for_is_gone(storage: CheckpointStorage)
 def test_of_an_owner_on_another_host_it_is_said_that_it_can_not_be_told(
     storage: CheckpointStorage, server: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    owners.claim(storage, address=server.address)
+    fencing.take_ownership(storage, address=server.address)
     here = socket.gethostname()
     monkeypatch.setattr(owner_liveness.socket, "gethostname", lambda: "elsewhere")
     with caplog.at_level(logging.WARNING):

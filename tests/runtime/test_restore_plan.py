@@ -51,7 +51,7 @@ def metadata(*subtasks: Mapping[str, OperatorSnapshot], max_parallelism: int = G
     """A checkpoint of one vertex, with what each subtask's steps had."""
     return CheckpointMetadata(
         id=5,
-        epoch=1,
+        attempt=1,
         kind=CheckpointKind.CHECKPOINT,
         pipeline="job",
         lineage="x",

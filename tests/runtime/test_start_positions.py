@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoint.kinds import CheckpointKind
-from checkpoint.storage import owners
-from checkpoint.storage.claims import RestoreRecord
+from checkpoint.storage import fencing
 from checkpoint.storage.metadata import CheckpointMetadata
+from checkpoint.storage.ownership import RestoreRecord
 from checkpoint.storage.storage import CheckpointStorage, StorageError
 from pipeline import Pipeline, PipelineError
 from pipeline.graph import StepKind
@@ -166,12 +166,12 @@ class Start:
         self.positions.plan_for(None, recorded)
 
     def run(self, number: int = 0) -> dict[str, Any]:
-        """Claim and record; returns the sources as subtasks get them."""
-        claim = owners.claim(self.storage, rng=random.Random())
+        """Take ownership and record; returns the sources as subtasks get them."""
+        ownership = fencing.take_ownership(self.storage, rng=random.Random())
         recorded, _ = recorded_starts(self.storage, None, "latest" if number else self.restore)
         self.positions.plan_for(None, recorded)
         plan = self.positions._plan
-        owners.record_restored(self.storage, claim, None, starts=self.positions.starts)
+        fencing.record_restored(self.storage, ownership, None, starts=self.positions.starts)
         return {v.head.id: v.head.payload for v in plan.vertices if v.head.kind is StepKind.SOURCE}
 
 
@@ -253,7 +253,7 @@ def test_what_cannot_be_recorded_is_said_at_both_starts(storage: CheckpointStora
 
 
 def test_a_driver_that_has_settled_it_meanwhile_is_followed(storage: CheckpointStorage) -> None:
-    late = Start(storage, a=Log())  # has looked, and not claimed yet
+    late = Start(storage, a=Log())  # has looked, and not taken ownership yet
     begun = Start(storage, a=Log()).run()
     assert late.run()["a"].begin == begun["a"].begin
     assert len(late.said) == 1

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException
 from kafka_sink_helpers import Job, commit_in_process, name, records
 
 from checkpoint import failpoints
-from checkpoint.storage.owners import Fenced
+from checkpoint.storage.fencing import Fenced
 from pipeline.testing.kafka import KafkaBroker
 from sinks import Lineage
 from sinks.kafka.errors import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from checkpoint.coordination.coordinator_options import CoordinatorOptions
-from checkpoint.storage import owners
+from checkpoint.storage import fencing
 from checkpoint.storage.shared_files import SharedFiles
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline import BufferConfig
@@ -22,15 +22,15 @@ JOB = "job"
 
 
 def attempt_context(plan: Plan, folder: str, **options: Any) -> AttemptContext:
-    """Of a job's first attempt, which has claimed `folder`.
+    """Of a job's first attempt, which owns `folder`.
 
     Args:
         options: of `CoordinatorOptions`; without an interval unless it is given.
     """
     storage = CheckpointStorage(folder, JOB)
     storage.prepare()
-    claim = owners.claim(storage)
-    owners.record_restored(storage, claim, None)
+    ownership = fencing.take_ownership(storage)
+    fencing.record_restored(storage, ownership, None)
     coordinator = CoordinatorOptions(**{"interval": None, **options})
     spec = JobSpec(
         pipeline=JOB,
@@ -48,8 +48,8 @@ def attempt_context(plan: Plan, folder: str, **options: Any) -> AttemptContext:
         alignment_timeout=0.0,
         savepoint_alignment_timeout=None,
         exactly_once=True,
-        owner_epoch=claim.epoch,
-        claim=claim.to_wire(),
+        attempt=ownership.attempt,
+        ownership=ownership.to_wire(),
         versions=versions(),
         probe=None,
         failpoints=[],
@@ -61,7 +61,7 @@ def attempt_context(plan: Plan, folder: str, **options: Any) -> AttemptContext:
         plan=plan,
         spark=None,
         storage=storage,
-        claim=claim,
+        ownership=ownership,
         options=coordinator,
         restored=None,
         restored_storage=storage,
@@ -74,7 +74,7 @@ def attempt_context(plan: Plan, folder: str, **options: Any) -> AttemptContext:
         probe=None,
         retained=(),
         shared=SharedFiles(),
-        cleanup=Cleanup(storage, claim, ()),
+        cleanup=Cleanup(storage, ownership, ()),
         first_id=1,
         history=CheckpointHistory(),
         host="127.0.0.1",

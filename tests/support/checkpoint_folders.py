@@ -9,11 +9,11 @@ from typing import Any
 from checkpoint.committables import Committable, SegmentName
 from checkpoint.elements import EdgeName
 from checkpoint.kinds import CheckpointKind
-from checkpoint.storage import owners
-from checkpoint.storage.claims import Claim
+from checkpoint.storage import fencing
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.naming import CheckpointRef, private_path, shared_path
+from checkpoint.storage.ownership import Ownership
 from checkpoint.storage.storage import CheckpointStorage
 
 TRIGGERED = 1_700_000_000.0
@@ -25,25 +25,25 @@ class JobFolder:
     """A job's folder and what its owners do in it."""
 
     storage: CheckpointStorage
-    claim: Claim = field(init=False)
+    ownership: Ownership = field(init=False)
     """The newest owner's."""
 
     def __post_init__(self) -> None:
         self.storage.prepare()
         self.start(None)
 
-    def start(self, restored: CheckpointRef | None) -> Claim:
+    def start(self, restored: CheckpointRef | None) -> Ownership:
         """A new owner restores a checkpoint, or begins with nothing."""
-        self.claim = owners.claim(self.storage)
-        owners.record_restored(self.storage, self.claim, restored)
-        return self.claim
+        self.ownership = fencing.take_ownership(self.storage)
+        fencing.record_restored(self.storage, self.ownership, restored)
+        return self.ownership
 
     def segment(self, content: bytes = b"segment") -> FileHandle:
-        return self.storage.write_file(shared_path(self.claim.epoch, "out"), content)
+        return self.storage.write_file(shared_path(self.ownership.attempt, "out"), content)
 
     def begin(self, id: int) -> FileHandle:
         """A checkpoint of which a subtask has written its state."""
-        path = private_path(CheckpointRef(id, self.claim.epoch), "totals-0", "state")
+        path = private_path(CheckpointRef(id, self.ownership.attempt), "totals-0", "state")
         return self.storage.write_file(path, b"state of %d" % id)
 
     def complete(
@@ -60,8 +60,8 @@ class JobFolder:
             "totals": OperatorSnapshot(keyed_state=(keyed,)),
             "out": OperatorSnapshot({"sink": {"pending": [[0, pending]], "committers": []}}, files=staged),
         }
-        metadata = metadata_of(CheckpointRef(id, self.claim.epoch), operators, kind=kind)
-        return self.storage.write_metadata(id, self.claim.epoch, metadata)
+        metadata = metadata_of(CheckpointRef(id, self.ownership.attempt), operators, kind=kind)
+        return self.storage.write_metadata(id, self.ownership.attempt, metadata)
 
 
 def metadata_of(
@@ -87,4 +87,4 @@ def metadata_of(
         "vertices": {"totals": VertexSnapshot((subtask,))},
         **fields,
     }
-    return CheckpointMetadata(id=ref.id, epoch=ref.epoch, **values)
+    return CheckpointMetadata(id=ref.id, attempt=ref.attempt, **values)

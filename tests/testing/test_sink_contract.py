@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from checkpoint.storage.owners import Fenced
+from checkpoint.storage.fencing import Fenced
 from pipeline.testing import ContractBroken, SinkUnderTest, TestingSink, check_sink_contract
 from sinks import (
     Committable,

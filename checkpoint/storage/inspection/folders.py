@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from checkpoint.kinds import CheckpointKind
-from checkpoint.storage import owners, restore, savepoints
-from checkpoint.storage.claims import Claim
+from checkpoint.storage import checksummed_json, fencing, restore, savepoints
 from checkpoint.storage.filesystem import Entry
 from checkpoint.storage.inspection.checkpoints import Details, Summary, Unreadable, details, summary
 from checkpoint.storage.naming import METADATA, SHARED, CheckpointRef, parse_trace, trace_path
-from checkpoint.storage.sealed import BrokenSeal, unseal
+from checkpoint.storage.ownership import Ownership
 from checkpoint.storage.storage import CheckpointStorage, DamagedFile, StorageError
 from checkpoint.storage.sweep import Survey, survey
 
@@ -53,22 +52,22 @@ def look_at(uri: str) -> Folder:
         what = "holds no checkpoints" if names else "does not exist, or is empty"
         raise restore.NotACheckpoint(
             f"{folder.location} {what}: give the URI of a job's folder (CheckpointConfig's URI and the pipeline's "
-            "name), of the folder above it, or of a folder chk-<number>-<epoch> or a savepoint"
+            "name), of the folder above it, or of a folder chk-<number>-<attempt> or a savepoint"
         )
     return Folder(tuple(jobs), savepoints=tuple(kept))
 
 
 def _is_job(names: set[str]) -> bool:
-    return SHARED in names or any(Claim.parse(n) or CheckpointRef.parse(n) or parse_trace(n) for n in names)
+    return SHARED in names or any(Ownership.parse(n) or CheckpointRef.parse(n) or parse_trace(n) for n in names)
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
     """The newest owner of a job."""
 
-    epoch: int
+    attempt: int
     description: str
-    """Host, process and time of its claim, as far as its file says."""
+    """Host, process and time, as far as its file says."""
     recorded: bool
     """It has recorded what it restored, so its subtasks may have started."""
 
@@ -91,7 +90,7 @@ class Job:
     uri: str
     location: str
     owner: Owner | None
-    """`None`: nobody ever claimed it."""
+    """`None`: nobody ever owned it."""
     checkpoints: tuple[Summary | Unreadable, ...]
     """Complete ones, void ones too, oldest first."""
     incomplete: tuple[CheckpointRef, ...]
@@ -135,7 +134,7 @@ def _starts(seen: Survey) -> dict[str, float]:
 def _owner(storage: CheckpointStorage, seen: Survey) -> Owner | None:
     if seen.newest is None:
         return None
-    return Owner(seen.newest.epoch, owners.who(storage, seen.newest).strip(" ()"), not seen.starting)
+    return Owner(seen.newest.attempt, fencing.who(storage, seen.newest).strip(" ()"), not seen.starting)
 
 
 def _traces(storage: CheckpointStorage, seen: Survey) -> Iterator[SavepointTrace]:
@@ -147,8 +146,8 @@ def _traces(storage: CheckpointStorage, seen: Survey) -> Iterator[SavepointTrace
 
 def _uri_in(trace: bytes | None) -> str | None:
     try:
-        return None if trace is None else unseal(trace)["uri"]
-    except (BrokenSeal, KeyError):
+        return None if trace is None else checksummed_json.loads(trace)["uri"]
+    except (checksummed_json.ChecksumMismatch, KeyError):
         return None
 
 

@@ -65,7 +65,7 @@ def verify_job(storage: CheckpointStorage, quick: bool = False) -> Verification:
     verified = [one for ref in seen.listing.complete if (one := _checkpoint(storage, seen, ref, check)) is not None]
     orphans = tuple(seen.orphans())
     return Verification(
-        storage.uri_of(), tuple(verified), orphans, seen.newest.epoch if seen.newest else None, bool(seen.unreadable)
+        storage.uri_of(), tuple(verified), orphans, seen.newest.attempt if seen.newest else None, bool(seen.unreadable)
     )
 
 
@@ -101,7 +101,7 @@ def verify_single(uri: str, quick: bool = False) -> Verified:
     if point.metadata.kind is not CheckpointKind.SAVEPOINT:
         path = f"{point.ref.path}/{METADATA}"
         record = point.storage.restore_record()
-        void_by = record.epoch if record is not None and record.voids(point.ref) else None
+        void_by = record.attempt if record is not None and record.voids(point.ref) else None
     files, size, problems = _Check(point.storage, quick).files_of(point.metadata, path)
     return Verified(point.ref, uri, files, size, problems, void_by)
 

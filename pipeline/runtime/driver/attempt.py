@@ -1,4 +1,4 @@
-"""One attempt to run the job: the driver's side, from the claim to the last subtask's leave.
+"""One attempt to run the job: the driver's side, from taking ownership to the last subtask's leave.
 
 All state is that of one thread, which takes what happens from a queue; sockets, Spark and storage work beside it and
 put their results there.
@@ -138,7 +138,7 @@ class Attempt:
             self._plan.subtasks,
             functools.partial(run_subtask, Contact(self._server.address, self._limits.vanished)),
             self._secret,
-            f"Weir: {c.spec.pipeline}, attempt {c.claim.epoch}, from {self._from}",
+            f"Weir: {c.spec.pipeline}, attempt {c.ownership.attempt}, from {self._from}",
             lambda error: self._inbox.put(("spark", error)),
         )
         job.start()

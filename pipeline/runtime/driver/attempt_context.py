@@ -9,9 +9,9 @@ from typing import Any
 
 from checkpoint.coordination.coordinator_options import CoordinatorOptions
 from checkpoint.kinds import CheckpointKind
-from checkpoint.storage.claims import Claim
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.naming import CheckpointRef
+from checkpoint.storage.ownership import Ownership
 from checkpoint.storage.probe import Probe
 from checkpoint.storage.savepoints import SavepointFolder
 from checkpoint.storage.shared_files import SharedFiles
@@ -32,7 +32,7 @@ class AttemptContext:
     plan: Plan
     spark: Any
     storage: CheckpointStorage
-    claim: Claim
+    ownership: Ownership
     options: CoordinatorOptions
     restored: CheckpointMetadata | None
     restored_storage: CheckpointStorage

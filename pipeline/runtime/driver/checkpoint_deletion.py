@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from checkpoint.storage import owners, savepoints
+from checkpoint.storage import fencing, savepoints
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.naming import CheckpointRef, subtask_name
 from checkpoint.storage.savepoints import SavepointFolder
@@ -59,7 +59,7 @@ class CheckpointDeletion:
             unused: the shared files that only this checkpoint refers to.
         """
         c, folder = self._c, self._folders.get(id)
-        ref = self._refs.pop(id, CheckpointRef(id, c.claim.epoch))
+        ref = self._refs.pop(id, CheckpointRef(id, c.ownership.attempt))
         shared = list(unused)
         if self._copying:
             self._spared += shared
@@ -67,13 +67,13 @@ class CheckpointDeletion:
 
         def delete() -> None:
             try:
-                owners.check(c.storage, c.claim)
+                fencing.check(c.storage, c.ownership)
                 if folder is not None:
                     savepoints.discard(c.storage, folder, ref)
                 else:
                     c.storage.delete_checkpoint(ref)
                 self._delete_shared(shared)
-            except owners.Fenced as error:
+            except fencing.Fenced as error:
                 self._inbox.put(("fenced", str(error)))
             except Exception:
                 _LOG.exception("checkpoint %d could not be deleted; what is left of it is for gc", id)
@@ -92,9 +92,9 @@ class CheckpointDeletion:
         ]
 
         def delete() -> None:
-            owners.check(c.storage, c.claim)
+            fencing.check(c.storage, c.ownership)
             for name in names:
-                storage.delete_private(id, c.claim.epoch, name)
+                storage.delete_private(id, c.ownership.attempt, name)
 
         if names:
             self._submit(f"files of checkpoint {id}", delete)
@@ -107,7 +107,7 @@ class CheckpointDeletion:
         def guarded() -> None:
             try:
                 delete()
-            except owners.Fenced as error:
+            except fencing.Fenced as error:
                 self._inbox.put(("fenced", str(error)))
             except Exception as error:
                 _LOG.warning("%s could not all be deleted, the rest is for gc: %s", what, error)
@@ -116,5 +116,5 @@ class CheckpointDeletion:
 
     def _delete_shared(self, files: Iterable[FileHandle]) -> None:
         for handle in files:
-            owners.check(self._c.storage, self._c.claim)
+            fencing.check(self._c.storage, self._c.ownership)
             self._c.storage.delete_file(handle)

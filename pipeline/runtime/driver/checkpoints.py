@@ -20,7 +20,7 @@ from checkpoint.coordination import coordinator_events as events
 from checkpoint.coordination.coordinator import CheckpointCoordinator
 from checkpoint.coordination.coordinator_events import FailureReason
 from checkpoint.kinds import CheckpointKind
-from checkpoint.storage import owners, savepoints
+from checkpoint.storage import fencing, savepoints
 from checkpoint.storage.metadata import CheckpointMetadata, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.savepoints import SavepointFolder
 from pipeline.runtime.driver import expired_checkpoints
@@ -330,7 +330,7 @@ class DriverCheckpoints:
         lineage, parent = c.lineage
         return CheckpointMetadata(
             id=one.id,
-            epoch=c.claim.epoch,
+            attempt=c.ownership.attempt,
             kind=one.kind,
             pipeline=c.spec.pipeline,
             lineage=lineage,
@@ -354,14 +354,14 @@ class DriverCheckpoints:
         c = self._c
         try:
             failpoints.hit("coordinator.before_metadata")
-            check = functools.partial(owners.check, c.storage, c.claim)
+            check = functools.partial(fencing.check, c.storage, c.ownership)
             if one.folder is not None:
                 savepoints.write(c.storage, one.folder, metadata, one.options.stop, check)
             else:
                 check()
-                c.storage.write_metadata(one.id, c.claim.epoch, metadata)
+                c.storage.write_metadata(one.id, c.ownership.attempt, metadata)
             failpoints.hit("coordinator.after_metadata")
-        except owners.Fenced as error:
+        except fencing.Fenced as error:
             self._inbox.put(("fenced", str(error)))
         except Exception as error:
             self._inbox.put(("finalised", one.id, f"{type(error).__name__}: {error}"))

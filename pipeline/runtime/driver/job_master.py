@@ -17,7 +17,7 @@ from checkpoint import failpoints
 from checkpoint.config import SAVEPOINT_ALIGNMENT, CheckpointConfig
 from checkpoint.coordination.coordinator_options import CoordinatorOptions
 from checkpoint.errors import PermanentFailure
-from checkpoint.storage import owners
+from checkpoint.storage import fencing
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.probe import write_probe
@@ -100,7 +100,7 @@ class JobMaster:
         self._stopped = False
         """The job's last checkpoint is complete, since a user wanted it to stop: what is left is to commit it."""
         self._cancelled = threading.Event()
-        self._claim: owners.Claim | None = None
+        self._ownership: fencing.Ownership | None = None
         self._restored: RestorePoint | None = None
         """By the newest attempt."""
         self._damaged: dict[CheckpointRef, str] = {}
@@ -352,14 +352,14 @@ class JobMaster:
             check_session(spark)
             if number:
                 await_slots(spark, o.plan, self._cancelled)
-            if self._claim is not None:
-                # A driver whose job was taken over meanwhile must not take it back, as a restart's claim would.
-                owners.check(storage, self._claim)
+            if self._ownership is not None:
+                # A driver whose job was taken over meanwhile must not take it back, as a restart would.
+                fencing.check(storage, self._ownership)
             elif number:
                 self._check_restore(storage, positions, restarted=True)
-            if self._claim is None and not o.take_over:
+            if self._ownership is None and not o.take_over:
                 refuse_living_owner(storage, o.name)  # one that has come while Spark started
-            claim = self._claim = owners.claim(storage, address=self.address)
+            ownership = self._ownership = fencing.take_ownership(storage, address=self.address)
             point = restore_point(o, storage, number > 0, self._damaged)
             recorded, _ = recorded_starts(storage, point, "latest" if number else o.restore)
             plan = positions.plan_for(point.metadata if point else None, recorded)
@@ -369,7 +369,7 @@ class JobMaster:
             own = point.ref_in(storage) if point else None
             origin = point.uri if point and own is None else None
             identity = point.metadata.identity if point else None
-            owners.record_restored(storage, claim, own, origin, identity, claimed, positions.starts)
+            fencing.record_restored(storage, ownership, own, origin, identity, claimed, positions.starts)
             retained = tuple(storage.list_checkpoints())
             loaded, unreadable = _load(storage, retained)
             probe = write_probe(storage) if self._may_be_local(storage) else None
@@ -399,8 +399,8 @@ class JobMaster:
                 alignment_timeout=config.alignment_timeout_s if config else None,
                 savepoint_alignment_timeout=config.savepoint_alignment_timeout_s if config else SAVEPOINT_ALIGNMENT,
                 exactly_once=config is None or config.mode == "exactly_once",
-                owner_epoch=claim.epoch,
-                claim=claim.to_wire(),
+                attempt=ownership.attempt,
+                ownership=ownership.to_wire(),
                 versions=versions(),
                 probe=probe.to_wire() if probe else None,
                 failpoints=failpoints.active(),
@@ -410,7 +410,7 @@ class JobMaster:
             plan=o.plan,
             spark=spark,
             storage=storage,
-            claim=claim,
+            ownership=ownership,
             options=options,
             restored=metadata,
             restored_storage=point.storage if point else storage,
@@ -423,7 +423,7 @@ class JobMaster:
             probe=probe,
             retained=retained,
             shared=SharedFiles.of(loaded),
-            cleanup=Cleanup(storage, claim, loaded, unreadable),
+            cleanup=Cleanup(storage, ownership, loaded, unreadable),
             first_id=1 + max(storage.largest_id(), metadata.id if metadata else 0, self.history.largest_id),
             history=self.history,
             host=_driver_host(spark),
@@ -492,7 +492,7 @@ class JobMaster:
 
     def _forget_checkpoints(self, storage: CheckpointStorage) -> None:
         """`retain_on_cancel=False`: a cancelled job leaves nothing to restore."""
-        if self._claim is None:
+        if self._ownership is None:
             return  # cancelled before it owned them
         try:
             refs = storage.list_checkpoints()
@@ -510,15 +510,15 @@ class JobMaster:
                 return
             shared = SharedFiles.of(loaded)
             for ref in refs:
-                owners.check(storage, self._claim)
+                fencing.check(storage, self._ownership)
                 storage.delete_checkpoint(ref)
                 for handle in shared.discard(ref.id):
                     storage.delete_file(handle)
             if (record := storage.restore_record()) is not None and record.starts:
                 # Where its sources had begun is forgotten, too.
-                owners.check(storage, self._claim)
-                owners.record_restored(storage, owners.claim(storage), None)
-        except (StorageError, owners.Fenced):
+                fencing.check(storage, self._ownership)
+                fencing.record_restored(storage, fencing.take_ownership(storage), None)
+        except (StorageError, fencing.Fenced):
             _LOG.exception("the checkpoints of cancelled job %s could not all be deleted", self._o.name)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import psutil
 
-from checkpoint.storage import owners
+from checkpoint.storage import fencing
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.errors import PipelineError
 from pipeline.runtime.driver.operations import NotReached, RequestFailed, ask
@@ -23,7 +23,7 @@ _LOG = logging.getLogger(f"weir.{__name__}")
 _PATIENCE: Final = 3.0
 """Seconds."""
 _CLOCK_STEP: Final = 5.0
-"""Seconds that the host's clock may have been set since the owner's claim, and its process still is the owner's."""
+"""Seconds that the host's clock may have been set since it took ownership, and its process still is the owner's."""
 _OVER: Final = ("finished", "failed", "cancelled")
 
 
@@ -50,12 +50,12 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Owner:
-    """What the newest claim says of its driver."""
+    """What the newest owner file says of its driver."""
 
     host: str
     pid: int
     time: float
-    """Of the claim, in seconds since 1970."""
+    """When it took ownership, in seconds since 1970."""
     address: str
     """Empty if it can't be asked."""
 
@@ -64,7 +64,7 @@ def judge(same_host: bool, process_there: bool, answer: Answer) -> Verdict:
     """
     Args:
         same_host: the owner's host has the name of this one (containers may share a name and not their processes).
-        process_there: a process with the owner's number, which is not younger than the claim, runs here.
+        process_there: a process with the owner's number, which is not younger than the ownership, runs here.
     """
     if not same_host:
         return Verdict.UNKNOWN
@@ -85,9 +85,9 @@ def refuse_living_owner(storage: CheckpointStorage, name: str) -> None:
         PipelineError: another driver runs the job; says which one, and what to do.
         StorageError: the folder can't be read.
     """
-    claim = max(storage.claims(), default=None)
-    owner = None if claim is None else _owner(storage, claim)
-    if claim is None or owner is None:
+    newest = max(storage.owners(), default=None)
+    owner = None if newest is None else _owner(storage, newest)
+    if newest is None or owner is None:
         return
     same_host = owner.host == socket.gethostname()
     verdict = judge(same_host, same_host and _process_there(owner), _ask(owner) if same_host else Answer.UNKNOWN)
@@ -106,9 +106,9 @@ def refuse_living_owner(storage: CheckpointStorage, name: str) -> None:
         )
 
 
-def _owner(storage: CheckpointStorage, claim: owners.Claim) -> Owner | None:
-    """`None` if the claim is gone or says nothing."""
-    said: dict[str, Any] = owners.description(storage, claim)
+def _owner(storage: CheckpointStorage, ownership: fencing.Ownership) -> Owner | None:
+    """`None` if the owner file is gone or says nothing."""
+    said: dict[str, Any] = fencing.description(storage, ownership)
     try:
         return Owner(said["host"], said["pid"], said["time"], said.get("address", ""))
     except KeyError:

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from checkpoint.codec import DecodingError, EncodingError, decode, encode
-from checkpoint.storage.claims import RestoreRecord
 from checkpoint.storage.metadata import CheckpointMetadata
+from checkpoint.storage.ownership import RestoreRecord
 from checkpoint.storage.restore import RestorePoint
 from checkpoint.storage.source_starts import SourceStart, hashed
 from checkpoint.storage.storage import CheckpointStorage

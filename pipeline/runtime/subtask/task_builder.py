@@ -20,10 +20,10 @@ from checkpoint.in_flight.restored_input import RestoredInput
 from checkpoint.key_groups import range_of
 from checkpoint.state import HeapBackend
 from checkpoint.state.files import load_keyed_state
-from checkpoint.storage import owners, savepoints
-from checkpoint.storage.claims import Claim
+from checkpoint.storage import fencing, savepoints
 from checkpoint.storage.local_copies import LocalCopies, StorageWithCopies
 from checkpoint.storage.naming import shared_path
+from checkpoint.storage.ownership import Ownership
 from checkpoint.storage.staging import SharedStaging
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.event_time_inputs import TimedInputs
@@ -104,7 +104,7 @@ class TaskBuilder:
         restored = CheckpointStorage(*deployment.restored_from)
         self._restored_storage = self._snapshot_storage if restored.same_folder(self._storage) else restored
         """Where what is restored lies: the job's own folder, a savepoint's or another job's."""
-        self._claim = Claim.from_wire(spec.claim)
+        self._ownership = Ownership.from_wire(spec.ownership)
         self._shapes = edge_shapes(self._plan)
 
     def run(self) -> None:
@@ -149,7 +149,7 @@ class TaskBuilder:
         with self._system.executor(2, "weir-snapshot") as snapshots:
             files = SnapshotFiles(
                 self._snapshot_storage,
-                self._claim.epoch,
+                self._ownership.attempt,
                 vertex.head.id,
                 self._index,
                 lambda edge: self._shapes[edge].carries_keys,
@@ -351,14 +351,16 @@ class TaskBuilder:
         if source.same_folder(self._storage):
             return held
         copies = {
-            file: savepoints.copy_file(source, file, self._storage, shared_path(self._claim.epoch, f"{id}-restored"))
+            file: savepoints.copy_file(
+                source, file, self._storage, shared_path(self._ownership.attempt, f"{id}-restored")
+            )
             for file in held.files
         }
         return held.with_files(copies)
 
     def _sink(self, id: str, sink: Any, context: Context) -> SinkDriver:
         spec, deployment = self._spec, self._deployment
-        staging = SharedStaging(self._storage, self._claim.epoch)
+        staging = SharedStaging(self._storage, self._ownership.attempt)
         restored = self._with_own_files(id, deployment.restore.sinks.get(id, SinkState()))
         lineage, parent = deployment.lineage
 
@@ -375,7 +377,7 @@ class TaskBuilder:
                     deployment.ignore_earlier_output,
                     staging,
                     self._metrics,
-                    lambda: owners.check(self._storage, self._claim),
+                    lambda: fencing.check(self._storage, self._ownership),
                     deployment.fork,
                     self._metrics.waiting,
                 )

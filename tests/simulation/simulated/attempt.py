@@ -57,15 +57,15 @@ class Attempt:
             ordinary = [ref for ref in good if storage.checkpoints[ref].kind is not CheckpointKind.SAVEPOINT]
             good = [ref for ref in good if ref in ordinary or ref == built_on]
         ref = good[-1] if good else None
-        self.claim = storage.claim()
-        storage.restore(self.claim, ref)
+        self.ownership = storage.take_ownership()
+        storage.restore(self.ownership, ref)
         checkpoint = storage.checkpoints[ref] if ref is not None else None
         self.restored_id = ref.id if ref is not None else 0
         self.same_parallelisms = checkpoint is not None and checkpoint.parallelism == parallelism
         self.drains = checkpoint is not None and needs_drain(graph, checkpoint, parallelism)
         if "sources_do_not_wait_for_the_drain" in options.faults:
             self.drains = False
-        scheduler.log("attempt", self.claim.epoch, "restores", ref, parallelism, "drains" if self.drains else "")
+        scheduler.log("attempt", self.ownership.attempt, "restores", ref, parallelism, "drains" if self.drains else "")
 
         restoring = Restoring(graph, checkpoint, parallelism, options)
         self.subtasks: list[Subtask] = []

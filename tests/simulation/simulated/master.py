@@ -259,7 +259,7 @@ class Master:
                 if "aborted_segments_deleted" in self._attempt.options.faults:
                     self._delete_segments(acked)
             case events.DeleteCheckpoint(n):
-                ref = self._refs.get(n, CheckpointRef(n, self._attempt.claim.epoch))
+                ref = self._refs.get(n, CheckpointRef(n, self._attempt.ownership.attempt))
                 self._deletions.append((ref, self.shared.discard(n)))
             case events.FailJob(message):
                 raise JobFailed(message)
@@ -296,7 +296,7 @@ class Master:
         states: dict[str, list[SubtaskState]] = {}
         for subtask in attempt.subtasks:
             states.setdefault(subtask.step.id, []).append(self._acks[n][subtask.number])
-        ref = CheckpointRef(n, attempt.claim.epoch)
+        ref = CheckpointRef(n, attempt.ownership.attempt)
         checkpoint = Checkpoint(ref, kind, attempt.parallelism, self._draining[n], states)
         self._refs[n] = ref
 

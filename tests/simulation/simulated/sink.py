@@ -58,7 +58,7 @@ class Sink(Operator):
         found = []
         for index, start in enumerate(range(0, len(rows), _SEGMENT_ROWS)):
             self._files += 1
-            path = f"shared/{self.attempt.claim.epoch}-{self.name}-{self._files}.arrow"
+            path = f"shared/{self.attempt.ownership.attempt}-{self.name}-{self._files}.arrow"
             self.attempt.storage.segments[path] = rows[start : start + _SEGMENT_ROWS]
             found.append(Committable(SegmentName(n, index), None, (FileHandle(path, 1, path),)))
         return found

@@ -10,9 +10,9 @@ from typing import Any
 from checkpoint.committables import Committable
 from checkpoint.in_flight.captured import CapturedState
 from checkpoint.kinds import CheckpointKind
-from checkpoint.storage.claims import Claim, RestoreRecord, restore_record
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.naming import CheckpointRef
+from checkpoint.storage.ownership import Ownership, RestoreRecord, restore_record
 from simulated.graph import Row
 from simulated.scheduler import Scheduler
 from sinks.kafka.marker import Marker
@@ -63,7 +63,7 @@ class Storage:
         self.checkpoints: dict[CheckpointRef, Checkpoint] = {}
         """Those whose metadata is durable."""
         self.segments: dict[str, list[Row]] = {}
-        self.epoch = 0
+        self.attempt = 0
         """Of the newest owner."""
         self.record: RestoreRecord | None = None
         self._scheduler = scheduler
@@ -72,16 +72,16 @@ class Storage:
 
     # -- owners ---------------------------------------------------------------------------------------------------
 
-    def claim(self) -> Claim:
-        self.epoch += 1
-        return Claim(self.epoch, f"{self.epoch:032x}")
+    def take_ownership(self) -> Ownership:
+        self.attempt += 1
+        return Ownership(self.attempt, f"{self.attempt:032x}")
 
     def good(self) -> list[CheckpointRef]:
         """Durable and not void, oldest first."""
         return sorted(ref for ref in self.checkpoints if self.record is None or not self.record.voids(ref))
 
-    def restore(self, claim: Claim, ref: CheckpointRef | None) -> None:
-        self.record = restore_record(claim, ref, self.good())
+    def restore(self, ownership: Ownership, ref: CheckpointRef | None) -> None:
+        self.record = restore_record(ownership, ref, self.good())
 
     def newest_id(self, restored: int) -> int:
         """The largest id found under the root."""

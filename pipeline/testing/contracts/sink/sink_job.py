@@ -12,8 +12,8 @@ from typing import Any
 from checkpoint.codec import decode
 from checkpoint.committables import Committable, SegmentName, SinkState
 from checkpoint.committing import CommitLog, CommitOrder
+from checkpoint.storage.fencing import Fenced
 from checkpoint.storage.handles import FileHandle
-from checkpoint.storage.owners import Fenced
 from checkpoint.storage.staging import SharedStaging
 from checkpoint.storage.storage import CheckpointStorage, StagedFile
 from pipeline.testing.contracts.common import ContractBroken, NoMetrics, pickled_copy, wire

@@ -1,13 +1,13 @@
-"""What a job's owners leave in its folder, and what follows from it (pure; `checkpoint.storage.owners` writes it).
+"""What a job's owners leave in its folder, and what follows from it (pure; `checkpoint.storage.fencing` writes it).
 
-Every attempt *claims* the job: `owner-<epoch>-<uuid>`. Before it starts a subtask it also records, in
-`owner-<epoch>-<uuid>.restored`, which older checkpoint it restored and which ones it builds on: that one and those
+Every attempt takes ownership of the job by a file `owner-<attempt>-<uuid>`. Before it starts a subtask it also records,
+in `owner-<attempt>-<uuid>.restored`, which older checkpoint it restored and which ones it builds on: that one and those
 listed before it. All other checkpoints of older owners are *void*: an owner that was stalled, or one that was given up
-for an older restore, wrote them, and no output follows from them. And it says where the sources begin that the restored
-checkpoint doesn't know (`checkpoint.storage.source_starts`).
+for an older restore, wrote them, and no output follows from them. The record also says where the sources begin that the
+restored checkpoint doesn't know (`checkpoint.storage.source_starts`).
 
-The newest record says all of it, so older claims are only history once a newer one has its record.
-Two files and not one that is rewritten: no storage then needs an atomic overwrite.
+The newest record says all of it, so older owner files are only history once a newer owner has its record.
+There are two files and not one that is rewritten: so no storage needs an atomic overwrite.
 """
 
 from __future__ import annotations
@@ -17,42 +17,42 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from checkpoint.storage import checksummed_json
 from checkpoint.storage.naming import CheckpointRef
-from checkpoint.storage.sealed import seal, unseal
 from checkpoint.storage.source_starts import SourceStart
 
-_CLAIM: Final = re.compile(r"owner-([1-9]\d*)-([0-9a-f]{32})")
+_OWNER: Final = re.compile(r"owner-([1-9]\d*)-([0-9a-f]{32})")
 RECORD_SUFFIX: Final = ".restored"
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Claim:
-    """An attempt's claim on the job. The highest epoch owns it."""
+class Ownership:
+    """One attempt's ownership of the job. The highest attempt number owns it."""
 
-    epoch: int
+    attempt: int
     uuid: str
     """32 hexadecimal digits."""
 
     @property
     def path(self) -> str:
         """Relative to the job's folder."""
-        return f"owner-{self.epoch}-{self.uuid}"
+        return f"owner-{self.attempt}-{self.uuid}"
 
     @property
     def record_path(self) -> str:
         return self.path + RECORD_SUFFIX
 
     def to_wire(self) -> list[Any]:
-        return [self.epoch, self.uuid]
+        return [self.attempt, self.uuid]
 
     @classmethod
-    def from_wire(cls, wire: list[Any]) -> Claim:
+    def from_wire(cls, wire: list[Any]) -> Ownership:
         return cls(*wire)
 
     @classmethod
-    def parse(cls, name: str) -> Claim | None:
-        """The claim that a file of this name is, `None` if it isn't one (records aren't)."""
-        match = _CLAIM.fullmatch(name)
+    def parse(cls, name: str) -> Ownership | None:
+        """The ownership that a file of this name stands for; `None` if it is no owner file. Records aren't."""
+        match = _OWNER.fullmatch(name)
         return cls(int(match[1]), match[2]) if match else None
 
 
@@ -60,7 +60,7 @@ class Claim:
 class RestoreRecord:
     """What an owner restored and builds on."""
 
-    epoch: int
+    attempt: int
     """The owner's."""
     restored: CheckpointRef | None
     """`None`: it started from nothing, or from `origin`."""
@@ -78,19 +78,19 @@ class RestoreRecord:
 
     def voids(self, ref: CheckpointRef) -> bool:
         """Whether no output may follow from the checkpoint any more."""
-        return ref.epoch < self.epoch and ref not in self.kept
+        return ref.attempt < self.attempt and ref not in self.kept
 
     def to_bytes(self) -> bytes:
         wire = {
-            "epoch": self.epoch,
-            "restored": None if self.restored is None else [self.restored.id, self.restored.epoch],
-            "kept": sorted([ref.id, ref.epoch] for ref in self.kept),
+            "epoch": self.attempt,
+            "restored": None if self.restored is None else [self.restored.id, self.restored.attempt],
+            "kept": sorted([ref.id, ref.attempt] for ref in self.kept),
             "origin": self.origin,
             "identity": self.identity,
             "claimed": self.claimed,
             "starts": {id: start.to_wire() for id, start in self.starts.items()},
         }
-        return seal(wire)
+        return checksummed_json.dumps(wire)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RestoreRecord:
@@ -99,7 +99,7 @@ class RestoreRecord:
             ValueError: it isn't one.
         """
         try:
-            wire = unseal(data)
+            wire = checksummed_json.loads(data)
             restored = None if wire["restored"] is None else CheckpointRef(*wire["restored"])
             kept = frozenset(CheckpointRef(*ref) for ref in wire["kept"])
             starts = {id: SourceStart.from_wire(start) for id, start in wire.get("starts", {}).items()}
@@ -109,7 +109,7 @@ class RestoreRecord:
 
 
 def restore_record(
-    claim: Claim,
+    mine: Ownership,
     restored: CheckpointRef | None,
     good: Iterable[CheckpointRef],
     origin: str | None = None,
@@ -117,7 +117,7 @@ def restore_record(
     claimed: bool = True,
     starts: Mapping[str, SourceStart] | None = None,
 ) -> RestoreRecord:
-    """The record of `claim`.
+    """The record of `mine`.
 
     Args:
         restored: the checkpoint in this job's folder that it restored.
@@ -134,16 +134,16 @@ def restore_record(
         kept = frozenset(ref for ref in good if ref <= restored)
     else:  # a void one, named by the user: the good ones aren't its ancestors
         kept = frozenset({restored})
-    return RestoreRecord(claim.epoch, restored, kept, origin, identity, claimed, starts or {})
+    return RestoreRecord(mine.attempt, restored, kept, origin, identity, claimed, starts or {})
 
 
 def carried_record(
-    claim: Claim,
+    mine: Ownership,
     before: RestoreRecord | None,
     good: Collection[CheckpointRef],
     stops: Iterable[CheckpointRef],
 ) -> RestoreRecord:
-    """The record of a claim that gives nothing up: what `before` left good stays good.
+    """The record of an owner that gives nothing up: what `before` left good stays good.
 
     Args:
         before: the newest record.
@@ -153,23 +153,23 @@ def carried_record(
     restored = max(good) if good else before.restored if before else None
     kept = frozenset([*good, *stops])
     if before is None:
-        return RestoreRecord(claim.epoch, restored, kept)
-    return RestoreRecord(claim.epoch, restored, kept, before.origin, before.identity, before.claimed, before.starts)
+        return RestoreRecord(mine.attempt, restored, kept)
+    return RestoreRecord(mine.attempt, restored, kept, before.origin, before.identity, before.claimed, before.starts)
 
 
-def next_epoch(claims: Iterable[Claim], checkpoints: Iterable[CheckpointRef]) -> int:
-    """One above every epoch seen: in claims, and in folders of owners whose claims are gone."""
-    return 1 + max([claim.epoch for claim in claims] + [ref.epoch for ref in checkpoints], default=0)
+def next_attempt(owners: Iterable[Ownership], checkpoints: Iterable[CheckpointRef]) -> int:
+    """One above every attempt number seen: in owner files, and in checkpoint folders of owners whose files are gone."""
+    return 1 + max([owner.attempt for owner in owners] + [ref.attempt for ref in checkpoints], default=0)
 
 
-def rivals(mine: Claim, claims: Collection[Claim]) -> list[Claim]:
-    """Claims of others that keep a new claim from owning the job: of the same or a higher epoch."""
-    return sorted(claim for claim in claims if claim != mine and claim.epoch >= mine.epoch)
+def rivals(mine: Ownership, owners: Collection[Ownership]) -> list[Ownership]:
+    """Others that keep a new owner from owning the job: those of the same or a higher attempt number."""
+    return sorted(owner for owner in owners if owner != mine and owner.attempt >= mine.attempt)
 
 
-def newer(mine: Claim, claims: Collection[Claim]) -> Claim | None:
-    """The claim that has taken the job over from `mine`, if any.
+def newer(mine: Ownership, owners: Collection[Ownership]) -> Ownership | None:
+    """The owner that has taken the job over from `mine`, if any.
 
-    One of the same epoch has not: whoever wrote second saw the other and claims anew.
+    One of the same number has not: whoever wrote second saw the other and takes another number.
     """
-    return max((claim for claim in claims if claim.epoch > mine.epoch), default=None)
+    return max((owner for owner in owners if owner.attempt > mine.attempt), default=None)

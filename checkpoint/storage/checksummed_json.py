@@ -13,11 +13,11 @@ _HEAD: Final = b'{"checksum":"%s",'
 _HEAD_PATTERN: Final = re.compile(rb'\{"checksum":"([0-9a-f]{32})",')
 
 
-class BrokenSeal(ValueError):
+class ChecksumMismatch(ValueError):
     """The document is truncated or altered."""
 
 
-def seal(document: dict[str, Any]) -> bytes:
+def dumps(document: dict[str, Any]) -> bytes:
     """`document` as one JSON object whose first member, `checksum`, is the xxh3_128 of all bytes that follow it.
 
     Bytes values become base64. `document` must have a member and none called `checksum`.
@@ -29,18 +29,20 @@ def seal(document: dict[str, Any]) -> bytes:
     return _HEAD % xxhash.xxh3_128(body).hexdigest().encode() + body
 
 
-def unseal(data: bytes) -> dict[str, Any]:
+def loads(data: bytes) -> dict[str, Any]:
     """The document with its checksum verified.
 
     Raises:
-        BrokenSeal: says what is wrong.
+        ChecksumMismatch: says what is wrong.
     """
     head = _HEAD_PATTERN.match(data)
     if head is None:
-        raise BrokenSeal(f"truncated or altered: {len(data)} bytes that don't start with a checksum")
+        raise ChecksumMismatch(f"truncated or altered: {len(data)} bytes that don't start with a checksum")
     expected, actual = head[1].decode(), xxhash.xxh3_128(data[head.end() :]).hexdigest()
     if actual != expected:
-        raise BrokenSeal(f"truncated or altered: its checksum should be {expected} and is {actual} ({len(data)} bytes)")
+        raise ChecksumMismatch(
+            f"truncated or altered: its checksum should be {expected} and is {actual} ({len(data)} bytes)"
+        )
     document: dict[str, Any] = orjson.loads(data)
     return document
 
