@@ -18,7 +18,7 @@ _MOST_FUNCTIONS: Final = 200
 
 
 class TimedInputs:
-    """Of every edge of a plan, whether watermarks come over it."""
+    """Whether watermarks come over an edge, for every edge of a plan."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -145,7 +145,7 @@ def uses_event_time(operator: Operator) -> str | None:
 
 
 def _codes(cls: type) -> Iterator[types.CodeType]:
-    """Of the methods of a class, what is defined inside of them, and the functions that those call."""
+    """The code of the methods of a class, of what is defined inside them, and of the functions that they call."""
     framework = set(KeyedOperator.__mro__)
     to_do: list[Any] = [value for one in cls.__mro__ if one not in framework for value in vars(one).values()]
     seen: set[types.CodeType] = set()

@@ -63,7 +63,7 @@ class BatchFunction:
 
     function: Callable[[Any], Any]
     schema: pa.Schema
-    """Of the batches that are made of records."""
+    """The schema of the batches that are made of records."""
 
     def __call__(self, batch: Any) -> Any:
         return self.function(batch)

@@ -58,7 +58,7 @@ def loses_return(function: Callable[..., Any]) -> bool:
 
 
 def _returned(code: CodeType, counts_as_none: Callable[[list[dis.Instruction]], bool] | None = None) -> list[bool]:
-    """Of each return, whether what it returns is the constant `None`.
+    """Whether a return gives the constant `None`, for each return.
 
     Args:
         counts_as_none: given the instructions of a return statement, whether what it returns is no loss.

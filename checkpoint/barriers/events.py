@@ -18,7 +18,7 @@ class Barrier:
     age: float = 0.0
     """Seconds since the trigger, accumulated from monotonic durations of each host, so clock skew changes nothing."""
     target: str | None = None
-    """Of a savepoint: URI of the folder that it is written to."""
+    """URI of the folder that a savepoint is written to; `None` for other checkpoints."""
 
     @property
     def unaligned(self) -> bool:

@@ -50,7 +50,7 @@ class PhaseOptions:
     """Root folder of the checkpoint storage."""
     keys: int
     value_bytes: int
-    """Of an encoded value."""
+    """Size of an encoded value."""
     compression: Compression
 
 

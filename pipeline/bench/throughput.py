@@ -46,7 +46,7 @@ class Job:
     ratio: float
     """To the bare loop."""
     cpu_s_per_million: float
-    """Of all the job's processes, driver and JVM included, from the same moment on; without the broker."""
+    """CPU time of all the job's processes, driver and JVM included, from the same moment on; without the broker."""
     first_output_s: float
     """From the start, Spark's included, until a `read_committed` reader could have had something."""
     checkpoints: int

@@ -209,7 +209,7 @@ class NativeBroker:
 
     @property
     def pid(self) -> int | None:
-        """Of the JVM; `None` while it does not run."""
+        """Process id of the JVM; `None` while it does not run."""
         return self._pid if self.alive else None
 
     @property

@@ -21,7 +21,7 @@ from pipeline.cli.drawing import human_size, open_console, say, table_of, time_o
 from sources.positions import positions
 
 _ROWS: Final = 40
-"""Of a table of files; --json lists all."""
+"""How many rows a table of files has at most; --json lists all."""
 _STATE: Final = 200
 """Characters of a source's state that is not known here."""
 

@@ -56,7 +56,7 @@ class HangingTransaction:
 
 
 def open_transactions(servers: str, config: Path | None, prefix: str) -> list[OpenTransaction]:
-    """Of transactional ids that begin with `prefix`, the oldest first.
+    """The open transactions of transactional ids that begin with `prefix`, the oldest first.
 
     Args:
         config: properties file with settings of Kafka's Java admin client.
@@ -94,7 +94,7 @@ def _open(row: dict[str, str]) -> OpenTransaction:
 
 
 def hanging_transactions(servers: str, config: Path | None, topics: Sequence[str]) -> list[HangingTransaction]:
-    """Of the topics; else as `open_transactions`."""
+    """Transactions on the topics that nobody will end; otherwise like `open_transactions`."""
     return [
         HangingTransaction(
             row["Topic"],
@@ -128,7 +128,7 @@ def _run(servers: str, config: Path | None, what: str, *arguments: str) -> str:
 
 
 def _root_cause(said: str) -> str:
-    """Of a Java stack trace the message of its innermost exception; else the last line, which is the tool's message."""
+    """The message of the innermost exception of a Java stack trace; without a trace the last line, which is the tool's message."""
     *_, last = said.splitlines()
     last = last.removesuffix(_HINT)
     traces = list(_EXCEPTION.finditer(said))

@@ -36,7 +36,7 @@ class Staged:
 
     @property
     def uri(self) -> str:
-        """Of the checkpoint."""
+        """URI of the checkpoint."""
         return self.point.uri
 
     @property

@@ -42,7 +42,7 @@ class DemoFailed(RuntimeError):
 class DemoOptions:
     records: int = ALL_FLIGHTS
     servers: str | None = None
-    """Of a running broker; `None` = start one."""
+    """Addresses of a running broker; `None`: start one."""
     parallelism: int = 2
     interval: float = 1.0
     """Seconds between checkpoints."""

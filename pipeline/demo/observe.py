@@ -23,7 +23,7 @@ class Snapshot:
     records: int
     """In the input topic."""
     read: int
-    """Of them read by the source."""
+    """How many of them the source has read."""
     out: int
     """Output records that a `read_committed` reader has seen."""
     rate: float
@@ -109,7 +109,7 @@ def victim(processes: dict[str, int]) -> tuple[str, int] | None:
 
 
 def durations(checkpoints: list[CheckpointStats]) -> list[float]:
-    """Of those completed, in seconds."""
+    """Durations of the completed checkpoints, in seconds."""
     return [row.duration for row in checkpoints if row.status == "completed" and row.duration is not None]
 
 

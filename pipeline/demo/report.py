@@ -23,7 +23,7 @@ class Report:
     max_span_records: int
     """The most records between two barriers of one source subtask."""
     gate_closed_s: float
-    """Of the source subtask whose gate was closed longest."""
+    """How long the gate of the source subtask that was closed longest was closed."""
     restarts: int
     recovery_s: float | None
     """From the SIGKILL until a reader had new output; `None` if nothing was killed, or nothing was left to come."""

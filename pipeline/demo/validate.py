@@ -91,7 +91,7 @@ class Findings:
     """First outputs of a flight with other content than expected or behind a later flight of the carrier, and records
     that are no output of any flight."""
     examples: tuple[str, ...] = ()
-    """Of what is wrong, a few."""
+    """A few examples of what is wrong."""
 
     @property
     def ok(self) -> bool:

@@ -368,7 +368,7 @@ def test_equal_keys_have_one_encoding() -> None:
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Of one type, and equal as Python compares; any NaN as any other."""
+    """Whether two values have one type and are equal as Python compares; any NaN equals any other."""
     if type(a) is not type(b):
         return False
     if type(a) is tuple:

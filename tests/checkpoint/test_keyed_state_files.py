@@ -50,7 +50,7 @@ def storage(tmp_path: Path) -> Counting:
 
 @pytest.fixture
 def handle(storage: Counting) -> FileHandle:
-    """Of a file with ten keys in each key group."""
+    """The handle of a file with ten keys in each key group."""
     file = storage.create(PATH)
     groups = [(g, [("total", {encode_key(f"{g}-{i}"): [g, "x" * 100, i] for i in range(10)})]) for g in range(GROUPS)]
     write_snapshot(groups, file.write, "lz4", operator="Op", max_parallelism=GROUPS)

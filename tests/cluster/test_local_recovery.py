@@ -17,7 +17,7 @@ STATEFUL = ("count[0]", "count[1]")
 
 
 def _workers(cluster: SparkCluster, placement: dict[str, tuple[int, int]]) -> dict[str, Daemon]:
-    """Of the subtasks with state."""
+    """Daemons of the subtasks with state."""
     return {
         name: next(worker for worker in cluster.workers if placement[name][1] in worker.executors())
         for name in STATEFUL

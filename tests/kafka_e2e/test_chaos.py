@@ -159,7 +159,7 @@ class Chaos:
         self.feeder, self.output = Feeder(stage), Output(stage)
         self.driver: ChaosDriver | None = None
         self.settings: Settings | None = None
-        """Of the newest start, while the job runs."""
+        """Settings of the newest start, while the job runs."""
         self.starts = 0
         self.disturbances = 0
         """Since the newest start: what may have made it fail."""
@@ -200,7 +200,7 @@ class Chaos:
         return "latest"
 
     def status(self) -> Status | None:
-        """Of the newest start; `None` before it says something, and once it has ended."""
+        """Status of the newest start; `None` before it says something, and once it has ended."""
         assert self.driver is not None
         status = self.driver.status()
         if self.settings is None or status.number != self.settings.number:

@@ -34,9 +34,9 @@ class Rounds:
         self.driver: RoundsDriver | None = None
         self.starts = 0
         self.kills = 0
-        """Of workers, since the newest start."""
+        """How many workers were killed since the newest start."""
         self.settings: Settings | None = None
-        """Of the newest start, while the job runs."""
+        """Settings of the newest start, while the job runs."""
 
     def ensure_running(self, rng: random.Random) -> None:
         """Start a driver and the job, unless they run."""

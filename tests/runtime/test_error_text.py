@@ -121,7 +121,7 @@ def too_deep() -> BaseException:
 
 
 def java_error() -> BaseException:
-    """Of a Java side that is gone: its text is there, and asked for when it is too late."""
+    """An error of a Java side that is gone: its text is there, and asked for when it is too late."""
 
     def ask(command: str) -> str:
         raise Py4JNetworkError("no answer")

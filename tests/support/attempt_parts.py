@@ -22,7 +22,7 @@ JOB = "job"
 
 
 def attempt_context(plan: Plan, folder: str, **options: Any) -> AttemptContext:
-    """Of a job's first attempt, which owns `folder`.
+    """The context of a job's first attempt, which owns `folder`.
 
     Args:
         options: of `CoordinatorOptions`; without an interval unless it is given.

@@ -26,7 +26,7 @@ ASK_TIMEOUT = 180.0
 
 @dataclass
 class Settings:
-    """Of one start of the job."""
+    """What one start of the job is given."""
 
     number: int
     """Which start it is."""

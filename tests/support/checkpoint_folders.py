@@ -72,7 +72,7 @@ def metadata_of(
     rows: Mapping[EdgeName, int] | None = None,
     **fields: Any,
 ) -> CheckpointMetadata:
-    """Of a checkpoint of one vertex with one subtask."""
+    """Metadata of a checkpoint of one vertex with one subtask."""
     subtask = SubtaskSnapshot(operators, channel_state=channel_state, in_flight_rows=rows or {})
     values = {
         "kind": CheckpointKind.CHECKPOINT,

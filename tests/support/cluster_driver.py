@@ -52,7 +52,7 @@ class Session:
     checkpoint_options: dict[str, Any] = field(default_factory=dict)
     """More options of the jobs' `CheckpointConfig`."""
     env: dict[str, str] = field(default_factory=dict)
-    """Of the driver, from this session on."""
+    """The driver's variables, from this session on."""
     inspect_workers: int = 0
     """Look into so many Python workers, all at once, before and after each job."""
 

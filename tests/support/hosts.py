@@ -31,7 +31,7 @@ class Host:
 
     @property
     def prefix(self) -> Sequence[str]:
-        """Of a command that is to run on this host; it ends in an exec."""
+        """What comes in front of a command that is to run on this host; it ends in an exec."""
         return ("ip", "netns", "exec", self.namespace)
 
 

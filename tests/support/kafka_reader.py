@@ -12,7 +12,7 @@ from pipeline.testing.kafka import KafkaRecord
 
 
 class CommittedReader:
-    """Of one topic, from its beginning; a context manager."""
+    """Reads the committed records of one topic, from its beginning; a context manager."""
 
     def __init__(self, broker: KafkaBroker, topic: str) -> None:
         self.records: list[KafkaRecord] = []

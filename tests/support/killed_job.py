@@ -48,7 +48,7 @@ def record(id: int) -> dict[str, Any]:
 class KilledJob:
     sink: Sink
     folder: Path
-    """Of the checkpoints."""
+    """Folder of the checkpoints."""
     epochs: int
 
     @property

@@ -44,7 +44,7 @@ class ManualExecutor:
 class ManualSystem(System):
     def __init__(self) -> None:
         self.now = 1000.0
-        """Of the monotonic clock; the other one is a billion seconds ahead."""
+        """What the monotonic clock shows; the other one is a billion seconds ahead."""
         self.executors: dict[str, ManualExecutor] = {}
         """By name."""
 

@@ -48,7 +48,7 @@ class UntilTold(Schedule):
 
 @dataclass
 class Settings:
-    """Of one start of the job."""
+    """What one start of the job is given."""
 
     number: int
     """Which start it is; put into every record that its sinks write."""
@@ -65,12 +65,12 @@ class Status:
     """What a driver says of its job."""
 
     number: int = -1
-    """Of its newest start."""
+    """Number of its newest start."""
     restarts: int = 0
     running: bool = False
     """All subtasks run with their state restored."""
     pids: dict[str, int] = field(default_factory=dict)
-    """Of the current attempt, once it is deployed."""
+    """Process ids of the current attempt, once it is deployed."""
     ended: str | None = None
     failure: str | None = None
 

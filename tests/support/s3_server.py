@@ -76,7 +76,7 @@ class S3Server:
         )
 
     def uri(self, path: str) -> str:
-        """Of `<bucket>/<key>`."""
+        """URI of `<bucket>/<key>`."""
         return f"s3://{path}?endpoint_override={self.endpoint}&scheme=http&region={_REGION}"
 
     @contextmanager
@@ -113,7 +113,7 @@ class Bucket:
         return self.server.uri(f"{self.name}/weir")
 
     def objects(self) -> list[str]:
-        """Of all objects but those that only mark a folder, in order."""
+        """Names of all objects in order, without those that only mark a folder."""
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.name)
         keys = [each["Key"] for page in pages for each in page.get("Contents", ())]
         return [key for key in keys if not key.endswith("/")]
@@ -143,7 +143,7 @@ class StoredFolder:
         self.location = f"{'file' if self._bucket is None else 's3'}://{bucket}{self._folder}"
 
     def names(self) -> list[str]:
-        """Of all files, relative to the folder, in order."""
+        """Names of all files, relative to the folder, in order."""
         if self._bucket is not None:
             prefix = f"{self._folder}/"
             return sorted(key.removeprefix(prefix) for key in self._bucket.objects() if key.startswith(prefix))

@@ -73,7 +73,7 @@ class StruckJob:
     max_concurrent: int = 1
     delivery: str = "exactly_once"
     parallelism: int = 0
-    """Of the running attempt; 0 before the first start."""
+    """Parallelism of the running attempt; 0 before the first start."""
     _handle: JobHandle | None = None
     _traps: dict[str, _Trap] = field(default_factory=dict)
 

@@ -33,7 +33,7 @@ from sources import END, Source, SourceContext, SourceReader
 MAGIC = 0x77EB1DEA
 KEYS = 40
 SOURCES = ("first", "second", "third")
-"""Of the shapes that have several."""
+"""Sources of the shapes that have several."""
 
 Shape = Literal["pipeline", "multi-input", "union", "broadcast"]
 Record = dict[str, Any]

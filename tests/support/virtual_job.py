@@ -423,5 +423,5 @@ class Job:
         return (_at(self.processed_at, end) - _at(self.processed_at, start)) / (end - start)
 
     def durations(self, since: float = 0.0) -> list[float]:
-        """Of checkpoints triggered since then."""
+        """Durations of checkpoints triggered since then."""
         return [duration for n, duration in self.completed.items() if self.triggered[n] >= since]

@@ -19,7 +19,7 @@ class Compared:
     rounds: int
     records_per_s: float | None
     ratio: float | None
-    """Of records/s; `None` where no run of the group goes without a gate."""
+    """Records/s, divided by those of the run without a gate; `None` if the group has no such run."""
     ratio_least: float | None
     ratio_most: float | None
     duration: float | None
@@ -27,7 +27,7 @@ class Compared:
     shorter: float | None
     """How many times shorter than without a gate that is."""
     slowest: Return | None
-    """Of all returns to full speed the one that took longest; `None` where there was none."""
+    """The return to full speed that took longest; `None` if there was none."""
 
 
 def compare(runs: Sequence[Run]) -> tuple[Compared, ...]:

@@ -40,7 +40,7 @@ class Counters:
         return min((self._times[name][-1] for name in self._reporting), default=self._began)
 
     def total(self, at: float) -> int:
-        """Of all subtasks at `at`; what is reported last stands from then on."""
+        """The sum over all subtasks at `at`; a figure counts until the next one is reported."""
         return round(sum(_between(times, self._values[name], at) for name, times in self._times.items()))
 
 

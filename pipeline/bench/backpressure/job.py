@@ -25,7 +25,7 @@ from sources.source import End, SourceBatch, SourceContext, SourceReader
 SOURCE: Final = "records"
 OPERATOR: Final = "slow"
 _PARTITIONS: Final = 12
-"""Of the source: any number of subtasks up to four has as many of them each."""
+"""Partitions of the source. With up to four subtasks each has the same number of them."""
 _LOOK_EACH: Final = 64
 """Records between two looks at the load while it doesn't slow the operators down."""
 _STRIDE: Final = 7919

@@ -28,9 +28,9 @@ class Sample:
     in_flight_bytes: int
     """In all queues between them."""
     gate_closed_ms: float
-    """Of the source subtask whose gate was closed longest."""
+    """How long the gate of the source subtask that was closed longest was closed."""
     resident_bytes: int
-    """Of driver, JVM and workers."""
+    """Memory of driver, JVM and workers together."""
     window: int | None = None
     """Records, of the source subtask with the largest; `None`: none has one."""
 
@@ -74,7 +74,7 @@ class Summary:
     oldest_in_progress: float | None
     """How long the oldest of them had taken."""
     unaligned: int
-    """Of the completed ones, those whose barrier overtook data somewhere."""
+    """Completed checkpoints whose barrier overtook data somewhere."""
     duration: Spread
     start_delay: Spread
     """From the trigger to the last subtask's snapshot."""
@@ -108,13 +108,13 @@ class Cost:
     jvm_bytes: int
     worker_bytes: int
     total_bytes: int
-    """Of all processes at one time; pages shared between workers count for each."""
+    """Memory of all processes at one time; pages shared between workers count for each."""
     jvm_gc_ms: float
-    """Of the driver's JVM, while the run was watched."""
+    """Time of garbage collection in the driver's JVM, while the run was watched."""
     driver_gc_ms: float
-    """Of the driver's Python."""
+    """Time of garbage collection in the driver's Python."""
     workers_gc_ms: float
-    """Of all workers' Pythons together."""
+    """Time of garbage collection in all workers' Pythons together."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Run:
     round: int = 1
     """How often it had been run, with this one."""
     windows: tuple[Window, ...] = ()
-    """Of all source subtasks; those of gates without a window are left out."""
+    """Windows of all source subtasks that have one."""
     returns: tuple[Return, ...] = ()
     """In the order of time."""
 

@@ -24,7 +24,7 @@ BURST_RATE: Final = 60_000.0
 """Less than most machines give: a speed that can be told to be reached again."""
 TRICKLE_RATE: Final = 100.0
 VARYING_RATE: Final = 5_000.0
-"""Of sources whose operators are slow at times…"""
+"""Records/s of sources whose operators are slow at times…"""
 QUICK_DELAY: Final = 0.0002
 """…and what these sleep a record at other times: enough to do somewhat more than the source gives, and not many times
 as much, which would empty any queue at once."""

@@ -72,7 +72,7 @@ def test_timestamps_keys_and_key_groups_come_back() -> None:
 
 
 def test_the_old_subtask_that_had_a_row_is_known() -> None:
-    """Of restored data that is who captured it; its channels may be those of an older attempt."""
+    """For restored data that is the subtask that captured it; its channels may be those of an older attempt."""
     runs = list(decode(encode(SAMPLE, keyed, "none"), subtask=1))
     assert {(run.origin.part, run.origin.holder) for run in runs} == {
         (Part.RESTORED, 1),

@@ -65,7 +65,7 @@ class Setting:
     broadcast: frozenset[int]
     channels: int
     timeouts: list[float | None]
-    """Of each checkpoint."""
+    """Alignment timeout of each checkpoint."""
 
 
 @st.composite
