@@ -30,7 +30,10 @@ class StateOptions:
 
 @dataclass(frozen=True)
 class StateResult:
-    """What was measured for one size of state. Each phase has a process of its own; memory is resident, in bytes, Python's own included."""
+    """What was measured for one size of state.
+
+    Each phase has a process of its own; memory is resident, in bytes, Python's own included.
+    """
 
     mib: int
     """Encoded keys and values together."""

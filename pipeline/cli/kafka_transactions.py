@@ -128,7 +128,7 @@ def _run(servers: str, config: Path | None, what: str, *arguments: str) -> str:
 
 
 def _root_cause(said: str) -> str:
-    """The message of the innermost exception of a Java stack trace; without a trace the last line, which is the tool's message."""
+    """The message of a Java stack trace's innermost exception; without a trace the last line, the tool's message."""
     *_, last = said.splitlines()
     last = last.removesuffix(_HINT)
     traces = list(_EXCEPTION.finditer(said))
