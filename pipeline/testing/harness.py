@@ -9,16 +9,16 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
 from checkpoint.codec import copied, decode, encode, encode_key
 from checkpoint.elements import ChannelName, EdgeName
+from checkpoint.event_time.bounds import MAX_WATERMARK
 from checkpoint.key_groups import key_group
 from checkpoint.options import named_options, nearest
 from checkpoint.state import BroadcastState, HeapBackend, StateAccessError, descriptors_of, read_batches
 from checkpoint.state.operator_lists import shared_out
-from checkpoint.watermarks import MAX_WATERMARK
 from pipeline.graph import PlannedStep, StepKind, Vertex
 from pipeline.operators import KeyedOperator, Operator
 from pipeline.runtime.subtask.chain import Chain
 from pipeline.runtime.subtask.context import Context
-from pipeline.runtime.subtask.event_time import EventTime
+from pipeline.runtime.subtask.event_time.event_time import EventTime
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.streams import check_operator_itself

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoint.watermark_generator import NO_RECORD, WatermarkGenerator
-from checkpoint.watermarks import MAX_WATERMARK, WatermarkCombiner
+from checkpoint.event_time.bounds import MAX_WATERMARK, NO_RECORD
+from checkpoint.event_time.combiner import WatermarkCombiner
+from checkpoint.event_time.generator import WatermarkGenerator
 
 HOUR = 3_600_000
 EPOCH = 1_700_000_000

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from checkpoint.codec import encode_key
+from checkpoint.event_time.bounds import MAX_WATERMARK
 from checkpoint.key_groups import key_group, range_of
 from checkpoint.state import (
     DeclaresState,
@@ -26,7 +27,6 @@ from checkpoint.state import (
 )
 from checkpoint.state.groups import KeyGroupMap
 from checkpoint.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, Timer
-from checkpoint.watermarks import MAX_WATERMARK
 
 MAX = 16
 

@@ -8,9 +8,9 @@ from captures import channel, data
 
 from pipeline.runtime.subtask.batch_in_progress import BatchInProgress
 from pipeline.runtime.subtask.context import Context
+from pipeline.runtime.subtask.event_time.domains import TimeDomain
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
-from pipeline.runtime.subtask.time_domain import TimeDomain
 
 
 def test_between_steps_that_are_chained_now_records_are_older_than_the_watermark_in_front() -> None:

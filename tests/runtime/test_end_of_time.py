@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from checkpoint.event_time.bounds import MAX_WATERMARK
+from checkpoint.event_time.combiner import WatermarkCombiner
 from checkpoint.state.timers import AT_END
-from checkpoint.watermarks import MAX_WATERMARK, WatermarkCombiner
 from pipeline import KeyedOperator, ListState, ValueState
 from pipeline.testing import OperatorHarness
 

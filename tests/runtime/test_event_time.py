@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 
 from checkpoint.codec import encode_key
 from checkpoint.elements import ChannelName, EdgeName, IdleStatus, Watermark
+from checkpoint.event_time.bounds import MAX_WATERMARK
+from checkpoint.event_time.generator import PERIOD
 from checkpoint.key_groups import key_group
 from checkpoint.state import HeapBackend, StateAccessError, read_batches
-from checkpoint.watermark_generator import PERIOD
-from checkpoint.watermarks import MAX_WATERMARK
 from pipeline import KeyedOperator, ListState, Operator, Pipeline, WatermarkStrategy
 from pipeline.graph import PlannedEdge, Vertex
 from pipeline.runtime.subtask.chain import Chain
 from pipeline.runtime.subtask.context import Context
-from pipeline.runtime.subtask.event_time import EventTime
+from pipeline.runtime.subtask.event_time.domains import reads_by_split
+from pipeline.runtime.subtask.event_time.event_time import EventTime
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.runtime.subtask.steps.timestamps import BadTimestamp
-from pipeline.runtime.subtask.time_domain import reads_by_split
 from pipeline.streams import Stream
 from pipeline.testing import ManualClock, TestingSource
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoint.elements import IdleStatus, Watermark
-from checkpoint.watermarks import WatermarkCombiner
+from checkpoint.event_time.combiner import WatermarkCombiner
 from pipeline import Pipeline, WatermarkStrategy
 from pipeline.runtime.subtask.chain import Chain
 from pipeline.runtime.subtask.context import contexts_of
-from pipeline.runtime.subtask.event_time import EventTime
+from pipeline.runtime.subtask.event_time.event_time import EventTime
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.testing import ManualClock, TestingSource

@@ -9,11 +9,11 @@ import pytest
 
 from checkpoint.coordination.coordinator_events import Heartbeat
 from checkpoint.elements import RestoreBarrier, Watermark
+from checkpoint.event_time.generator import WatermarkGenerator
 from checkpoint.gate.gate_options import GateOptions
 from checkpoint.gate.source_gate import SourceGate
 from checkpoint.in_flight.restored_input import RestoredInput
 from checkpoint.kinds import CheckpointKind
-from checkpoint.watermark_generator import WatermarkGenerator
 from pipeline.runtime.subtask import mail
 from pipeline.runtime.subtask import source_task as source_task_module
 from pipeline.runtime.subtask.batch_in_progress import BatchInProgress

@@ -8,19 +8,20 @@ from typing import Any
 import pytest
 
 from checkpoint.elements import ChannelName, EdgeName
+from checkpoint.event_time.bounds import MAX_WATERMARK
+from checkpoint.event_time.combiner import WatermarkCombiner
+from checkpoint.event_time.generator import WatermarkGenerator
 from checkpoint.state import HeapBackend
-from checkpoint.watermark_generator import WatermarkGenerator
-from checkpoint.watermarks import MAX_WATERMARK, WatermarkCombiner
 from pipeline import WatermarkStrategy
 from pipeline.graph import PlannedStep, StepKind
 from pipeline.runtime.driver.event_time_status import event_time_of, sentence
 from pipeline.runtime.subtask.context import Context
+from pipeline.runtime.subtask.event_time.domains import TimeDomain
+from pipeline.runtime.subtask.event_time.report import TimeReport
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.runtime.subtask.steps.compiled import Site
 from pipeline.runtime.subtask.steps.timestamps import compile_assign_timestamps
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
-from pipeline.runtime.subtask.time_domain import TimeDomain
-from pipeline.runtime.subtask.time_report import TimeReport
 from pipeline.testing import ManualClock
 
 NOW = 1_700_000_000.0

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from checkpoint.watermarks import MAX_WATERMARK
+from checkpoint.event_time.bounds import MAX_WATERMARK
 
 _WORDS: Final = {
     "recordsLate": "records late",

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 from checkpoint.batch import Rows, from_frame, rows
 from checkpoint.elements import ChannelName, Data
 from checkpoint.state import HeapBackend
+from pipeline.runtime.subtask.event_time.domains import TimeDomain
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
-from pipeline.runtime.subtask.time_domain import TimeDomain
 
 Origin: TypeAlias = int | ChannelName
 """Index of the input channel that the batch was taken from; for restored data, the channel it was captured on."""

@@ -10,13 +10,13 @@ from typing import Any, TypeAlias
 from checkpoint.state import BroadcastStates, FrozenLists, HeapBackend, OperatorLists
 from pipeline.graph import PlannedStep, StepKind, Vertex
 from pipeline.runtime.subtask.context import Context
+from pipeline.runtime.subtask.event_time.domains import TimeDomains
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.runtime.subtask.sink_driver import SinkDriver
 from pipeline.runtime.subtask.steps.blame import step_of
 from pipeline.runtime.subtask.steps.compiled import CompiledStep, Push, PushBatch, Site
 from pipeline.runtime.subtask.steps.fan_out import fan_out, fan_out_batches, is_fresh
 from pipeline.runtime.subtask.steps.table import COMPILERS
-from pipeline.runtime.subtask.time_domain import TimeDomains
 
 Outputs: TypeAlias = Mapping[tuple[str, str | None], list[Push]]
 """Emitters of the outgoing edges by (step id, side output tag or None)."""

@@ -19,13 +19,13 @@ from checkpoint.kinds import CheckpointKind
 from pipeline.runtime.subtask import mail
 from pipeline.runtime.subtask.batch_in_progress import BatchInProgress
 from pipeline.runtime.subtask.chain import Chain
-from pipeline.runtime.subtask.event_time import EventTime
+from pipeline.runtime.subtask.event_time.domains import TimeDomain
+from pipeline.runtime.subtask.event_time.event_time import EventTime
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.record_writer import RecordWriter
 from pipeline.runtime.subtask.sink_driver import SinkDriver
 from pipeline.runtime.subtask.task_checkpoints import Acknowledger, TaskCheckpoints
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
-from pipeline.runtime.subtask.time_domain import TimeDomain
 
 _LOG = logging.getLogger(f"weir.{__name__}")
 _GAUGE_PERIOD = 0.25

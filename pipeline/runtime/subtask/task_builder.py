@@ -41,7 +41,8 @@ from pipeline.runtime.subtask.batch_in_progress import BatchInProgress
 from pipeline.runtime.subtask.chain import Chain
 from pipeline.runtime.subtask.context import Context, contexts_of
 from pipeline.runtime.subtask.driver_link import DriverLink
-from pipeline.runtime.subtask.event_time import EventTime
+from pipeline.runtime.subtask.event_time.domains import reads_by_split
+from pipeline.runtime.subtask.event_time.event_time import EventTime
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.operator_task import OperatorTask
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
@@ -52,7 +53,6 @@ from pipeline.runtime.subtask.source_task import SourceTask
 from pipeline.runtime.subtask.task import Entry, Task
 from pipeline.runtime.subtask.task_checkpoints import TaskCheckpoints
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
-from pipeline.runtime.subtask.time_domain import reads_by_split
 from pipeline.runtime.system import SYSTEM, System
 from sinks.sink import Committer, CommitterContext, Lineage, WriterContext
 from sources.source import SourceContext, SourceReader

@@ -21,7 +21,7 @@ from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import OperatorSnapshot, SubtaskSnapshot
 from pipeline.runtime import error_text
 from pipeline.runtime.subtask.chain import Chain
-from pipeline.runtime.subtask.event_time import EventTime
+from pipeline.runtime.subtask.event_time.event_time import EventTime
 from pipeline.runtime.subtask.pending_snapshot import PendingSnapshot
 from pipeline.runtime.subtask.record_writer import RecordWriter
 from pipeline.runtime.subtask.sink_driver import SinkDriver

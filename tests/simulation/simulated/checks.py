@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from itertools import pairwise
 
-from checkpoint.watermarks import MAX_WATERMARK
+from checkpoint.event_time.bounds import MAX_WATERMARK
 from pipeline.partitioners import Distribution
 from simulated.attempt import Attempt
 from simulated.graph import Graph, Row, Step

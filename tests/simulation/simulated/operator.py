@@ -21,10 +21,10 @@ from checkpoint.elements import (
     RestoreBarrier,
     Watermark,
 )
+from checkpoint.event_time.combiner import WatermarkCombiner
 from checkpoint.in_flight.captured import CapturedState
 from checkpoint.in_flight.replay import RestoreBarrierCounter
 from checkpoint.in_flight.restored_input import Entry, RestoredInput
-from checkpoint.watermarks import WatermarkCombiner
 from pipeline.partitioners import Distribution
 from simulated.channel import Channel
 from simulated.frames import records_of

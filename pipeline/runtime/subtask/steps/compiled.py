@@ -12,9 +12,9 @@ from checkpoint.state import BroadcastStates, HeapBackend, OperatorLists
 from pipeline.graph import PlannedStep
 from pipeline.operators import Operator
 from pipeline.runtime.subtask.context import Context
+from pipeline.runtime.subtask.event_time.domains import TimeDomain
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.runtime.subtask.sink_driver import SinkDriver
-from pipeline.runtime.subtask.time_domain import TimeDomain
 
 Push: TypeAlias = Callable[[Any], None]
 """Takes a record through a step and all that is behind it."""

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from checkpoint.errors import Explained
+from checkpoint.event_time.bounds import MAX_WATERMARK, NO_RECORD
 from checkpoint.shown import shown
-from checkpoint.watermark_generator import NO_RECORD
-from checkpoint.watermarks import MAX_WATERMARK
 from pipeline.runtime.subtask.steps.compiled import CompiledStep, Site
 from pipeline.watermarks import WatermarkStrategy
 

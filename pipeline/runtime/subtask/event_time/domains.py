@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from checkpoint.watermark_generator import WatermarkGenerator
+from checkpoint.event_time.generator import WatermarkGenerator
 from pipeline.graph import PlannedStep, StepKind, Vertex
 from pipeline.runtime.subtask.context import Context
 from pipeline.watermarks import WatermarkStrategy

@@ -7,12 +7,10 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final
 
-from checkpoint.watermarks import MAX_WATERMARK
+from checkpoint.event_time.bounds import MAX_WATERMARK, NO_RECORD
 
 PERIOD: Final = 0.2
 """Seconds between two watermarks."""
-NO_RECORD: Final = -(2**63)
-"""The largest timestamp of a split without records."""
 _FIRST_LOOK: Final = 1.0
 """Seconds of reading after a restore in which no split falls idle, however long it had been quiet: what has come in the
 meantime takes a moment to be fetched."""

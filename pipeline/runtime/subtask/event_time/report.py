@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from checkpoint.elements import ChannelName
+from checkpoint.event_time.bounds import MAX_WATERMARK
+from checkpoint.event_time.combiner import WatermarkCombiner
 from checkpoint.state.timers import Timers
 from checkpoint.waiting import Waiting
-from checkpoint.watermarks import MAX_WATERMARK, WatermarkCombiner
-from pipeline.runtime.subtask.time_domain import TimeDomain
+from pipeline.runtime.subtask.event_time.domains import TimeDomain
 
 _LOG = logging.getLogger(f"weir.{__name__}")
 HELD_BACK: Final = 10.0

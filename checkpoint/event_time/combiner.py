@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final
 
-MAX_WATERMARK: Final = 2**63 - 1
-"""The end of event time: every timer is due."""
+from checkpoint.event_time.bounds import MAX_WATERMARK
+
 _UNKNOWN: Final = -(2**63) - 1
 """Below every watermark."""
 
