@@ -1,8 +1,9 @@
-"""State: what operators declare, the heap backend that keeps what belongs to keys, and its snapshots.
+"""State: what operators declare, the backend that keeps what belongs to keys, and its snapshots.
 
-Files: `descriptors` (what users write as class attributes) → `handles` (what they get on an instance) → `groups`
-(the dicts, copied on write) → `heap` (backend) → `snapshot` (file format). What belongs to no key: `broadcast`, the
-same in all subtasks, and `operator_lists`, each subtask's own.
+Files: `descriptors` (what users write as class attributes) → `handles` (what they get on an instance) → `stores` (what
+a backend keeps for a state, as handles see it), `timers` → `keyed_backend` (what every backend has) → `heap` (the one
+there is, made by `make_backend`) → `snapshot_format`, `snapshot_writer`, `snapshot_reader`. What belongs to no key:
+`broadcast`, the same in all subtasks, and `operator_lists`, each subtask's own.
 """
 
 from checkpoint.state.broadcast import BroadcastHandle, BroadcastStates
@@ -23,19 +24,18 @@ from checkpoint.state.descriptors import (
 )
 from checkpoint.state.errors import StateAccessError, StateRestoreError
 from checkpoint.state.handles import AggregatingHandle, ListHandle, MapHandle, ReducingHandle, ValueHandle
-from checkpoint.state.heap import HeapBackend, HeapSnapshot
+from checkpoint.state.keyed_backend import Compression, KeyedBackend, KeyedSnapshot
+from checkpoint.state.make_backend import make_backend
 from checkpoint.state.operator_lists import FrozenLists, OperatorListHandle, OperatorLists
-from checkpoint.state.snapshot import (
-    SnapshotAbandoned,
+from checkpoint.state.snapshot_format import (
     SnapshotFooter,
     SnapshotFormatError,
     StateBatch,
     StateRow,
     UnknownSnapshotVersion,
-    read_batches,
-    read_footer,
-    read_snapshot,
 )
+from checkpoint.state.snapshot_reader import read_batches, read_footer, read_snapshot
+from checkpoint.state.snapshot_writer import SnapshotAbandoned
 
 __all__ = [
     "OF_SUBTASKS",
@@ -44,10 +44,11 @@ __all__ = [
     "BroadcastHandle",
     "BroadcastState",
     "BroadcastStates",
+    "Compression",
     "DeclaresState",
     "FrozenLists",
-    "HeapBackend",
-    "HeapSnapshot",
+    "KeyedBackend",
+    "KeyedSnapshot",
     "ListHandle",
     "ListState",
     "MapHandle",
@@ -71,6 +72,7 @@ __all__ = [
     "ValueState",
     "bind",
     "descriptors_of",
+    "make_backend",
     "read_batches",
     "read_footer",
     "read_snapshot",

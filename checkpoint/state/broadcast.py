@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from checkpoint.codec import EncodingError, decode, encode
 from checkpoint.shown import shown
 from checkpoint.state.errors import StateAccessError, StateRestoreError
-from checkpoint.state.groups import IMMUTABLE
 from checkpoint.state.misuse import attribute_of, refuse_methods, refuse_operators
+from checkpoint.state.private_copy import IMMUTABLE
 
 K = TypeVar("K")
 V = TypeVar("V")

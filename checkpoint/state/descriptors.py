@@ -9,17 +9,9 @@ from checkpoint.codec import EncodingError, check
 from checkpoint.options import named_options
 from checkpoint.state.broadcast import BroadcastHandle, BroadcastStates
 from checkpoint.state.errors import StateAccessError
-from checkpoint.state.handles import (
-    MISSING,
-    AggregatingHandle,
-    Handle,
-    ListHandle,
-    MapHandle,
-    Missing,
-    ReducingHandle,
-    ValueHandle,
-)
+from checkpoint.state.handles import AggregatingHandle, Handle, ListHandle, MapHandle, ReducingHandle, ValueHandle
 from checkpoint.state.operator_lists import LIST, UNION, OperatorListHandle, OperatorLists
+from checkpoint.state.stores import MISSING, Missing
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -69,6 +61,25 @@ class StateDescriptor(Generic[H]):
         )
 
 
+class Handles(Protocol):
+    """Where handles to states of keys come from: a keyed backend, which knows the state from then on. `operator`: the
+    name of its class, for messages."""
+
+    def value_handle(
+        self, descriptor: KeyedStateDescriptor[Any], operator: str, default: Any, factory: Callable[[], Any] | None
+    ) -> ValueHandle[Any]: ...
+    def list_handle(self, descriptor: KeyedStateDescriptor[Any], operator: str) -> ListHandle[Any]: ...
+    def map_handle(self, descriptor: KeyedStateDescriptor[Any], operator: str) -> MapHandle[Any, Any]: ...
+
+
+class KeyedStateDescriptor(StateDescriptor[H]):
+    """A declared state of keys."""
+
+    def make_handle(self, handles: Handles, operator: str) -> H:
+        """The handle to this state in a backend."""
+        raise NotImplementedError
+
+
 def _check_kept(value: Any, what: str) -> None:
     try:
         check(value)
@@ -90,7 +101,7 @@ def _is_changeable(value: Any) -> bool:
     return kind in (list, dict, set, bytearray) or (kind is tuple and any(map(_is_changeable, value)))
 
 
-class _WithDefault(StateDescriptor[H]):
+class _WithDefault(KeyedStateDescriptor[H]):
     def __init__(self, default: Any) -> None:
         super().__init__()
         self.default: Any = None
@@ -129,6 +140,9 @@ class ValueState(_WithDefault[ValueHandle[T]], Generic[T]):
     def __init__(self, default: Any = None) -> None:
         super().__init__(default)
 
+    def make_handle(self, handles: Handles, operator: str) -> ValueHandle[T]:
+        return handles.value_handle(self, operator, self.default, self.factory)
+
 
 @named_options
 class ReducingState(_WithDefault[ReducingHandle[T]], Generic[T]):
@@ -148,9 +162,12 @@ class ReducingState(_WithDefault[ReducingHandle[T]], Generic[T]):
             raise StateAccessError(f"ReducingState needs a function of two values, not {reduce_fn!r}")
         self.reduce_fn = reduce_fn
 
+    def make_handle(self, handles: Handles, operator: str) -> ReducingHandle[T]:
+        return ReducingHandle(handles.value_handle(self, operator, self.default, self.factory), self.reduce_fn)
+
 
 @named_options
-class AggregatingState(StateDescriptor[AggregatingHandle[V, R]], Generic[V, R]):
+class AggregatingState(KeyedStateDescriptor[AggregatingHandle[V, R]], Generic[V, R]):
     """One accumulator a key that values are added to: `self.average.add(x)`; `self.average.value` is its result.
 
         average = AggregatingState(
@@ -177,22 +194,32 @@ class AggregatingState(StateDescriptor[AggregatingHandle[V, R]], Generic[V, R]):
         self.add: Callable[[Any, Any], Any] = add
         self.result: Callable[[Any], Any] = result
 
+    def make_handle(self, handles: Handles, operator: str) -> AggregatingHandle[V, R]:
+        value = handles.value_handle(self, operator, MISSING, None)
+        return AggregatingHandle(value, self.create, self.add, self.result)
+
     def check(self) -> None:
         _check_factory(self.create, f"the accumulator of state {self.name!r}")
 
 
-class ListState(StateDescriptor[ListHandle[T]], Generic[T]):
+class ListState(KeyedStateDescriptor[ListHandle[T]], Generic[T]):
     """A list a key: `self.items.append(x)`."""
 
     kind = "list"
     content = list
 
+    def make_handle(self, handles: Handles, operator: str) -> ListHandle[T]:
+        return handles.list_handle(self, operator)
 
-class MapState(StateDescriptor[MapHandle[K, V]], Generic[K, V]):
+
+class MapState(KeyedStateDescriptor[MapHandle[K, V]], Generic[K, V]):
     """A dict a key: `self.seen[item] = 1`."""
 
     kind = "map"
     content = dict
+
+    def make_handle(self, handles: Handles, operator: str) -> MapHandle[K, V]:
+        return handles.map_handle(self, operator)
 
 
 class BroadcastState(StateDescriptor[BroadcastHandle[K, V]], Generic[K, V]):
@@ -253,13 +280,6 @@ def _refuse_states(self: object, name: str, value: Any) -> None:
     object.__setattr__(self, name, value)
 
 
-class StateBackend(Protocol):
-    """What `bind` needs of a backend."""
-
-    def handle(self, descriptor: StateDescriptor[Any], operator: str) -> Any:
-        """A handle to the state; the backend knows the state from then on."""
-
-
 _PLACED: Final = (Handle, BroadcastHandle, OperatorListHandle, Missing)
 """What an instance may have under the name of a state."""
 
@@ -277,7 +297,7 @@ def descriptors_of(cls: type) -> dict[str, StateDescriptor[Any]]:
 
 def bind(
     instance: object,
-    backend: StateBackend | None,
+    backend: Handles | None,
     broadcast: BroadcastStates | None = None,
     lists: OperatorLists | None = None,
 ) -> None:
@@ -306,7 +326,9 @@ def bind(
             if lists is None:
                 raise StateAccessError(f"{operator}.{name} is {descriptor.kind} state, which only operators have")
             vars(instance)[name] = lists.handle(name, descriptor.kind, operator)
+        elif not isinstance(descriptor, KeyedStateDescriptor):
+            raise StateAccessError(f"{operator}.{name}: there is no state of type {type(descriptor).__qualname__}")
         elif backend is None:
             raise StateAccessError(f"{operator}.{name} is state of keys; make {operator} a KeyedOperator")
         else:
-            vars(instance)[name] = backend.handle(descriptor, operator)
+            vars(instance)[name] = descriptor.make_handle(backend, operator)

@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from checkpoint.state.snapshot import (
-    SnapshotFormatError,
-    StateBatch,
-    UnknownSnapshotVersion,
-    read_batches,
-    read_footer,
-)
+from checkpoint.state.snapshot_format import SnapshotFormatError, StateBatch, UnknownSnapshotVersion
+from checkpoint.state.snapshot_reader import read_batches, read_footer
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.storage import CheckpointStorage, DamagedFile, UnknownFormat
 

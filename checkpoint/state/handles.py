@@ -11,28 +11,18 @@ changes in place is checked when the next checkpoint is written.
 from __future__ import annotations
 
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, MutableMapping, ValuesView
-from enum import Enum
-from typing import Any, ClassVar, Final, Generic, NoReturn, TypeVar, cast
+from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 
 from checkpoint.codec import SCALARS, EncodingError, decode_key, encode, is_plain
 from checkpoint.shown import shown
-from checkpoint.state.errors import StateAccessError
-from checkpoint.state.groups import IMMUTABLE, KeyContext, KeyGroupMap
 from checkpoint.state.misuse import refuse_as_value, refuse_methods, refuse_operators
+from checkpoint.state.private_copy import IMMUTABLE
+from checkpoint.state.stores import MISSING, ListStore, MapStore, StateStore, ValueStore
 
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
 R = TypeVar("R")
-
-
-class Missing(Enum):
-    """There is no value. (An enum, since its member stays itself when it is pickled.)"""
-
-    MISSING = "missing"
-
-
-MISSING: Final = Missing.MISSING
 
 
 _KEYS_OF_MAPS: Final = frozenset({bool, int, float, bytes, type(None)})
@@ -42,29 +32,17 @@ _CHECKED_EACH_TIME: Final = 256
 
 
 class Handle:
-    """A state of one operator instance, bound to the backend."""
+    """A state of one operator instance, bound to its store in the backend."""
 
-    __slots__ = ("_context", "_groups", "_name", "_passes")
+    __slots__ = ("_name", "_passes", "store")
 
     encoding_advice: ClassVar[str] = "it is a state; write what it holds, such as self.total.value"
 
-    def __init__(self, name: str, groups: list[KeyGroupMap], context: KeyContext) -> None:
-        self._name = name
-        self._groups = groups
-        self._context = context
+    def __init__(self, store: StateStore) -> None:
+        self._name = store.what
+        self.store = store
         self._passes = 0
         """So many times what was changed in place is put again without being checked."""
-
-    def _group(self) -> KeyGroupMap:
-        index = self._context.index
-        if index is None:
-            self._no_key()
-        return self._groups[index]
-
-    def _no_key(self) -> NoReturn:
-        raise StateAccessError(
-            f"{self._name} was used where there is no current key; keyed state exists only in process and on_timer"
-        )
 
     def _check(self, content: Any, what: str, again: bool = False, flat: list[Any] | None = None) -> None:
         """
@@ -86,13 +64,12 @@ class Handle:
             if again:
                 self._passes = size // _CHECKED_EACH_TIME
         except EncodingError as error:
-            raise EncodingError(
-                f"{self._name} can't keep {what} of key {shown(decode_key(self._context.key))}: {error}"
-            ) from None
+            key = shown(decode_key(self.store.key))
+            raise EncodingError(f"{self._name} can't keep {what} of key {key}: {error}") from None
 
     def clear(self) -> None:
         """Forget what the current key has."""
-        self._group().remove(self._context.key)
+        self.store.delete()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name}>"
@@ -101,58 +78,36 @@ class Handle:
 class ValueHandle(Handle, Generic[T]):
     """One value a key."""
 
-    __slots__ = ("_default", "_factory")
+    __slots__ = ("_default", "_factory", "_get", "_peek", "_put")
 
-    def __init__(
-        self,
-        name: str,
-        groups: list[KeyGroupMap],
-        context: KeyContext,
-        default: Any = None,
-        factory: Callable[[], Any] | None = None,
-    ) -> None:
-        super().__init__(name, groups, context)
+    def __init__(self, store: ValueStore, default: Any = None, factory: Callable[[], Any] | None = None) -> None:
+        super().__init__(store)
+        self._get = store.get
+        self._peek = store.peek
+        self._put = store.put
         self._default = default
         self._factory = factory
 
     @property
     def value(self) -> T:
         """The current key's value, or the default. A mutable default is kept once it was read."""
-        context = self._context
-        index = context.index
-        if index is None:
-            self._no_key()
-        group = self._groups[index]
-        try:
-            value: T = group.data[context.key]
-        except KeyError:
-            return cast(T, self._initial(group, context.key))
-        if group.private is None or type(value) in IMMUTABLE:
-            return value
-        return cast(T, group.own(context.key))
+        value: Any = self._get()
+        return self._initial() if value is MISSING else value  # type: ignore[no-any-return]
 
     @value.setter
     def value(self, value: T) -> None:
-        context = self._context
-        index = context.index
-        if index is None:
-            self._no_key()
-        group = self._groups[index]
         if type(value) not in SCALARS and not is_plain(value):
-            self._check(value, "the value", group.data.get(context.key, MISSING) is value)
-        if group.private is None:
-            group.data[context.key] = value
-        else:
-            group.put(context.key, value)
+            self._check(value, "the value", self._peek() is value)
+        self._put(value)
 
-    def _initial(self, group: KeyGroupMap, key: bytes) -> Any:
+    def _initial(self) -> Any:
         if self._factory is None:
             return self._default
         value = self._factory()
         if type(value) not in SCALARS:
             self._check(value, "the default")
         if type(value) not in IMMUTABLE:
-            group.put(key, value)  # else what the operator puts into it would be lost
+            self._put(value)  # else what the operator puts into it would be lost
         return value
 
 
@@ -161,18 +116,11 @@ class ReducingHandle(Handle, Generic[T]):
 
     __slots__ = ("_reduce", "_value")
 
-    def __init__(
-        self,
-        name: str,
-        groups: list[KeyGroupMap],
-        context: KeyContext,
-        reduce_fn: Callable[[Any, Any], Any],
-        default: Any = MISSING,
-        factory: Callable[[], Any] | None = None,
-    ) -> None:
-        super().__init__(name, groups, context)
+    def __init__(self, value: ValueHandle[Any], reduce_fn: Callable[[Any, Any], Any]) -> None:
+        """`value`: what was added so far; its default is `MISSING` if there is none."""
+        super().__init__(value.store)
         self._reduce = reduce_fn
-        self._value: ValueHandle[Any] = ValueHandle(name, groups, context, default, factory)
+        self._value = value
 
     @property
     def value(self) -> T | None:
@@ -193,18 +141,17 @@ class AggregatingHandle(Handle, Generic[V, R]):
 
     def __init__(
         self,
-        name: str,
-        groups: list[KeyGroupMap],
-        context: KeyContext,
+        value: ValueHandle[Any],
         create: Callable[[], Any],
         add: Callable[[Any, Any], Any],
         result: Callable[[Any], Any],
     ) -> None:
-        super().__init__(name, groups, context)
+        """`value`: the accumulator; its default is `MISSING`."""
+        super().__init__(value.store)
         self._create = create
         self._add = add
         self._result = result
-        self._value: ValueHandle[Any] = ValueHandle(name, groups, context, MISSING)
+        self._value = value
 
     @property
     def value(self) -> R | None:
@@ -235,47 +182,41 @@ for _class in (ValueHandle, ReducingHandle, AggregatingHandle):
 class ListHandle(Handle, Generic[T]):
     """A list a key."""
 
-    __slots__ = ()
+    __slots__ = ("_append", "_items", "_lists")
+
+    def __init__(self, store: ListStore) -> None:
+        super().__init__(store)
+        self._lists = store
+        self._append = store.append
+        self._items = store.items
 
     def get(self) -> list[T]:
         """The items, in a new list: adding to it doesn't add to the state, changing an item in place does change it."""
-        group, key = self._group(), self._context.key
-        if key not in group.data:
-            return []
-        return list(group.own(key))
+        return self._items()
 
     def append(self, item: T) -> None:
-        group, key = self._group(), self._context.key
+        """Add an item at the end."""
         if type(item) not in SCALARS and not is_plain(item):
             self._check([item], "the item")
-        if key in group.data:
-            group.own(key).append(item)
-        else:
-            group.put(key, [item])
+        self._append(item)
 
     def extend(self, items: Iterable[T]) -> None:
-        group, key = self._group(), self._context.key
+        """Add items at the end."""
         added = list(items)
         self._check(added, "items")
-        if key in group.data:
-            group.own(key).extend(added)
-        elif added:
-            group.put(key, added)
+        self._lists.extend(added)
 
     def update(self, items: Iterable[T]) -> None:
         """Replace all items."""
-        group, replaced = self._group(), list(items)
+        replaced = list(items)
         self._check(replaced, "items")
-        if replaced:
-            group.put(self._context.key, replaced)
-        else:
-            group.remove(self._context.key)
+        self._lists.replace(replaced)
 
     def __iter__(self) -> Iterator[T]:
         return iter(self.get())
 
     def __len__(self) -> int:
-        return len(self._group().data.get(self._context.key, ()))
+        return self._lists.count()
 
 
 refuse_operators(
@@ -297,66 +238,56 @@ refuse_operators(
 class MapHandle(Handle, MutableMapping[K, V]):
     """A dict a key. Its own keys compare as in any Python dict."""
 
-    __slots__ = ()
+    __slots__ = ("_dicts", "_get", "_peek", "_put")
 
-    def _entries(self) -> dict[K, V]:
-        """For reading only."""
-        return cast(dict[K, V], self._group().data.get(self._context.key, {}))
+    def __init__(self, store: MapStore) -> None:
+        super().__init__(store)
+        self._dicts = store
+        self._get = store.get
+        self._peek = store.peek
+        self._put = store.put
 
     def __getitem__(self, map_key: K) -> V:
-        group, key = self._group(), self._context.key
-        entries = group.data.get(key)
-        if entries is None:
+        value: Any = self._get(map_key)
+        if value is MISSING:
             raise KeyError(map_key)
-        value = entries[map_key]
-        if group.private is not None and type(value) not in IMMUTABLE:
-            value = group.own(key)[map_key]
         return cast(V, value)
 
     def __setitem__(self, map_key: K, value: V) -> None:
-        group, key = self._group(), self._context.key
         if not ((type(map_key) in SCALARS or is_plain(map_key)) and (type(value) in SCALARS or is_plain(value))):
             flat = [map_key, value] if type(map_key) in _KEYS_OF_MAPS else None
-            self._check({map_key: value}, "the entry", self._entries().get(map_key, MISSING) is value, flat)
-        if key in group.data:
-            group.own(key)[map_key] = value
-        else:
-            group.put(key, {map_key: value})
+            self._check({map_key: value}, "the entry", self._peek(map_key) is value, flat)
+        self._put(map_key, value)
 
     def __delitem__(self, map_key: K) -> None:
-        group, key = self._group(), self._context.key
-        entries = group.data.get(key)
-        if entries is None or map_key not in entries:
+        if not self._dicts.remove(map_key):
             raise KeyError(map_key)
-        if len(entries) == 1:
-            group.remove(key)
-        else:
-            del group.own(key)[map_key]
+
+    def get(self, map_key: K, /, default: Any = None) -> Any:
+        """The value of an entry, or the default, which is not kept."""
+        value = self._get(map_key)
+        return default if value is MISSING else value
 
     def __contains__(self, map_key: object) -> bool:
-        return map_key in self._entries()
+        return self._peek(map_key) is not MISSING
 
     def __len__(self) -> int:
-        return len(self._entries())
+        return self._dicts.count()
 
     def __iter__(self) -> Iterator[K]:
-        return iter(list(self._entries()))
-
-    def _copy(self) -> dict[K, V]:
-        group, key = self._group(), self._context.key
-        return dict(group.own(key)) if key in group.data else {}
+        return iter(self._dicts.keys())
 
     def keys(self) -> KeysView[K]:
         """The keys as they are now; the map may be changed while they are gone through."""
-        return dict(self._entries()).keys()
+        return self._dicts.keys().keys()
 
     def values(self) -> ValuesView[V]:
         """The values as they are now; the map may be changed while they are gone through."""
-        return self._copy().values()
+        return self._dicts.entries().values()
 
     def items(self) -> ItemsView[K, V]:
         """The entries as they are now; the map may be changed while they are gone through."""
-        return self._copy().items()
+        return self._dicts.entries().items()
 
 
 refuse_operators(MapHandle, {"ior": "{0}.update(…)", "or": "dict({0}) | …", "ror": "… | dict({0})"})

@@ -1,18 +1,18 @@
 """Timers of keys: part of keyed state, with an index by time beside it.
 
-What a checkpoint holds are rows as of any other state, with the time as namespace; they are kept in dicts of the
-backend and copied on write like those. The index is a heap that no snapshot sees. It isn't told when a timer is
-deleted, so its entries count only while the dicts have them; `restore` makes it anew.
+What a checkpoint holds are rows as of any other state, with the time as namespace; the backend keeps them in a
+`TimerStore`. The index is a heap that no snapshot sees. It isn't told when a timer is deleted, so its entries count
+only while the store has them; `restore` makes it anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 from checkpoint.state.errors import StateAccessError
-from checkpoint.state.groups import KeyContext, KeyGroupMap
+from checkpoint.state.stores import NO_KEY, CurrentKey, TimerStore
 
 EVENT_TIMERS: Final = "event timers"
 PROCESSING_TIMERS: Final = "processing timers"
@@ -42,15 +42,15 @@ class Timer(NamedTuple):
 class Timers:
     """The timers of one clock, event time or processing time; at most one a key and time.
 
-    An entry is one bytes object, shared by dict and index, that sorts by time: time, key group and key.
+    An entry is one bytes object, shared by store and index, that sorts by time: time, key group and key.
     """
 
-    def __init__(self, name: str, key_groups: range, context: KeyContext, make_map: Callable[[], KeyGroupMap]) -> None:
+    def __init__(self, name: str, first_group: int, current: CurrentKey, store: TimerStore) -> None:
+        """`first_group`: the first key group of the subtask."""
         self.name = name
-        self.maps = [make_map() for _ in key_groups]
-        """By key group, counted from the first of the subtask."""
-        self._first = key_groups.start
-        self._context = context
+        self._first = first_group
+        self._current = current
+        self._store = store
         self._index: list[bytes] = []
         self._live = 0
         self._sorted = True
@@ -85,23 +85,28 @@ class Timers:
         if self.over and type(at) is int and at > _HIGHEST:
             self.dropped += 1
             return
-        entry, group = self._entry(at)
-        if entry not in group.data:
-            if not self.ending:
-                if since is not None and at - since > self.reach:
-                    self.reach = at - since
-            elif self.within is None or not self.fires < at <= self.within:
-                key = self._context.key
-                if self._set_at_end.get(key, 0) >= AT_END:
-                    self.dropped += 1
-                    return
-                self._set_at_end[key] = self._set_at_end.get(key, 0) + 1
-            group.put(entry, None)
+        index, entry = self._entry(at)
+        if self.ending and not self._admits_at_end(index, entry, at):
+            return
+        if self._store.add(index, entry):
+            if since is not None and at - since > self.reach and not self.ending:
+                self.reach = at - since
             self._live += 1
             if self._sorted:
                 heappush(self._index, entry)
             else:
                 self._index.append(entry)
+
+    def _admits_at_end(self, index: int, entry: bytes, at: int) -> bool:
+        """Whether a timer that fires at the end of time may set this one."""
+        if (self.within is not None and self.fires < at <= self.within) or self._store.has(index, entry):
+            return True
+        key = self._current.key
+        if self._set_at_end.get(key, 0) >= AT_END:
+            self.dropped += 1
+            return False
+        self._set_at_end[key] = self._set_at_end.get(key, 0) + 1
+        return True
 
     def delete(self, at: int) -> None:
         """Take back the timer that `register(at)` set for the current key, if it has not fired.
@@ -109,12 +114,11 @@ class Timers:
         Raises:
             As `register`.
         """
-        entry, group = self._entry(at)
-        if entry in group.data:
-            group.remove(entry)
+        index, entry = self._entry(at)
+        if self._store.remove(index, entry):
             self._live -= 1
             if len(self._index) > 2 * self._live + _SLACK:
-                self._index = [each for one in self.maps for each in one.data]
+                self._index = list(self._store)
                 self._sorted = False
 
     def due(self, now: int) -> bool:
@@ -128,7 +132,7 @@ class Timers:
             return None
         heappop(self._index)
         group = int.from_bytes(entry[_TIME:_PREFIX], "big")
-        self.maps[group - self._first].remove(entry)
+        self._store.remove(group - self._first, entry)
         self._live -= 1
         return Timer(_time(entry), entry[_PREFIX:], group)
 
@@ -149,46 +153,43 @@ class Timers:
         Returns:
             A key, and what is wrong with its row, if anything is.
         """
-        map_, infix = self.maps[group - self._first], group.to_bytes(2, "big")
+        index, infix = group - self._first, group.to_bytes(2, "big")
         self._sorted = False
         for key, namespace, value in zip(keys, namespaces, values, strict=False):
             if namespace is None or len(namespace) != _TIME or value is not None:
                 return key, "is no timer"
             entry = namespace + infix + key
-            if entry in map_.data:
+            if not self._store.add(index, entry):
                 return key, "is in the checkpoint twice"
-            map_.put(entry, None)
             self._index.append(entry)
             self._live += 1
         return None
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _entry(self, at: int) -> tuple[bytes, KeyGroupMap]:
-        index = self._context.index
-        if index is None:
-            self._no_key()
+    def _entry(self, at: int) -> tuple[int, bytes]:
+        """Position of the current key's group, and the entry."""
+        index = self._current.index
+        if index == NO_KEY:
+            raise StateAccessError(
+                "a timer was used where there is no current key; timers belong to a key, and there is one only in "
+                "process and on_timer of a KeyedOperator"
+            )
         if type(at) is not int:
             raise TypeError(f"a timer takes a time as int, in milliseconds since the epoch, not {at!r}")
         if not _LOWEST <= at <= _HIGHEST:
             raise ValueError(f"a timer at {at} is outside of what 64 bits can hold; times are milliseconds")
         prefix = ((at - _LOWEST) << 16 | (self._first + index)).to_bytes(_PREFIX, "big")
-        return prefix + self._context.key, self.maps[index]
-
-    def _no_key(self) -> NoReturn:
-        raise StateAccessError(
-            "a timer was used where there is no current key; timers belong to a key, and there is one only in process "
-            "and on_timer of a KeyedOperator"
-        )
+        return index, prefix + self._current.key
 
     def _peek(self, bound: bytes | None) -> bytes | None:
         if not self._sorted:
             heapify(self._index)
             self._sorted = True
-        index, maps, first = self._index, self.maps, self._first
+        index, has, first = self._index, self._store.has, self._first
         while index and (bound is None or index[0] < bound):
             entry = index[0]
-            if entry in maps[int.from_bytes(entry[_TIME:_PREFIX], "big") - first].data:
+            if has(int.from_bytes(entry[_TIME:_PREFIX], "big") - first, entry):
                 return entry
             heappop(index)
         return None

@@ -19,7 +19,7 @@ from typing import IO, Any, Final, Literal
 
 from checkpoint.codec import encode_key
 from checkpoint.key_groups import key_group
-from checkpoint.state import DeclaresState, HeapBackend, HeapSnapshot, ValueState, bind
+from checkpoint.state import DeclaresState, KeyedSnapshot, ValueState, bind, make_backend
 from checkpoint.state.files import load_keyed_state
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.naming import CheckpointRef, private_path, subtask_name
@@ -81,7 +81,7 @@ class Subtask:
     """An operator with its backend."""
 
     def __init__(self) -> None:
-        self.backend = HeapBackend(range(KEY_GROUPS), KEY_GROUPS)
+        self.backend = make_backend(range(KEY_GROUPS), KEY_GROUPS)
         self._operator = Profiles()
         bind(self._operator, self.backend)
 
@@ -226,7 +226,7 @@ def snapshot(options: PhaseOptions) -> dict[str, Any]:
     }
 
 
-def _write(storage: CheckpointStorage, frozen: HeapSnapshot, compression: Compression) -> FileHandle:
+def _write(storage: CheckpointStorage, frozen: KeyedSnapshot, compression: Compression) -> FileHandle:
     file = storage.create(_PATH)
     try:
         frozen.write(file.write, compression)

@@ -12,7 +12,7 @@ from checkpoint.elements import ChannelName, EdgeName
 from checkpoint.event_time.bounds import MAX_WATERMARK
 from checkpoint.key_groups import key_group
 from checkpoint.options import named_options, nearest
-from checkpoint.state import BroadcastState, HeapBackend, StateAccessError, descriptors_of, read_batches
+from checkpoint.state import BroadcastState, KeyedBackend, StateAccessError, descriptors_of, make_backend, read_batches
 from checkpoint.state.operator_lists import shared_out
 from pipeline.graph import PlannedStep, StepKind, Vertex
 from pipeline.operators import KeyedOperator, Operator
@@ -47,7 +47,7 @@ class HarnessSnapshot:
     """What a checkpoint would hold of the operator."""
 
     keyed_state: bytes
-    """A state file (see `checkpoint.state.snapshot`), timers included; empty for an operator without keyed state."""
+    """A state file (see `checkpoint.state.snapshot_format`), timers included; empty if there is no keyed state."""
     operator_state: bytes
     """`Operator.snapshot`, as msgpack."""
     broadcast_state: bytes
@@ -132,10 +132,10 @@ class OperatorHarness:
         self.clock = clock or ManualClock()
         """Processing time."""
         self._record = RecordInProgress()
-        self._backend: HeapBackend | None = None
+        self._backend: KeyedBackend | None = None
         self._checkpoint = 0
         if isinstance(operator, KeyedOperator):
-            self._backend = HeapBackend(range(_MAX_PARALLELISM), _MAX_PARALLELISM)
+            self._backend = make_backend(range(_MAX_PARALLELISM), _MAX_PARALLELISM)
         self._broadcast = broadcast
         inputs = frozenset({} if broadcast is None else {int(broadcast == "process_connected")})
         step = PlannedStep(_STEP, StepKind.PROCESS, operator, None, None, connected=True, broadcast_inputs=inputs)

@@ -9,7 +9,7 @@ import pytest
 
 from checkpoint.codec import EncodingError, encode_key
 from checkpoint.key_groups import key_group
-from checkpoint.state import AggregatingState, DeclaresState, HeapBackend, StateAccessError, bind, read_batches
+from checkpoint.state import AggregatingState, DeclaresState, StateAccessError, bind, make_backend, read_batches
 
 MAX = 16
 
@@ -29,7 +29,7 @@ class Running:
 
     def __init__(self, cls: type = Average) -> None:
         self.op: Any = cls()
-        self.backend = HeapBackend(range(MAX), MAX)
+        self.backend = make_backend(range(MAX), MAX)
         bind(self.op, self.backend)
 
     def at(self, key: Any) -> Any:

@@ -15,8 +15,7 @@ from checkpoint.codec import EncodingError, decode_key, encode_key
 from checkpoint.key_groups import key_group, range_of
 from checkpoint.state import (
     DeclaresState,
-    HeapBackend,
-    HeapSnapshot,
+    KeyedSnapshot,
     ListState,
     MapState,
     ReducingState,
@@ -27,6 +26,7 @@ from checkpoint.state import (
     ValueState,
     bind,
     descriptors_of,
+    make_backend,
     read_batches,
     read_snapshot,
 )
@@ -48,7 +48,7 @@ class Running:
 
     def __init__(self, groups: range = range(MAX), cls: type = Everything) -> None:
         self.op: Any = cls()
-        self.backend = HeapBackend(groups, MAX)
+        self.backend = make_backend(groups, MAX)
         bind(self.op, self.backend)
 
     def at(self, key: Any) -> Any:
@@ -58,7 +58,7 @@ class Running:
         return self.op
 
 
-def written(snapshot: HeapSnapshot) -> bytes:
+def written(snapshot: KeyedSnapshot) -> bytes:
     pieces: list[bytes] = []
     snapshot.write(lambda piece: pieces.append(bytes(piece)))
     return b"".join(pieces)
@@ -215,7 +215,7 @@ def test_assigning_to_a_state_is_refused_since_the_state_would_be_lost() -> None
 
 
 def test_a_record_of_a_foreign_key_group_is_an_error() -> None:
-    backend = HeapBackend(range(4, 8), MAX)
+    backend = make_backend(range(4, 8), MAX)
     for group in (0, 3, 8, MAX):
         with pytest.raises(StateAccessError, match=r"owns 4\.\.7"):
             backend.set_current_key(b"k", group)
@@ -229,7 +229,7 @@ def test_declarations_that_would_lose_or_share_state_are_refused() -> None:
         members = ValueState(default=deque)
 
     with pytest.raises(EncodingError, match="the default of state 'members'"):
-        bind(Sets(), HeapBackend(range(MAX), MAX))
+        bind(Sets(), make_backend(range(MAX), MAX))
     shared = ValueState(default=0)
     shared.__set_name__(Sets, "a")
     with pytest.raises(StateAccessError, match="same state object"):
@@ -336,9 +336,9 @@ def test_every_snapshot_holds_the_state_as_it_was_at_its_barrier(steps: list[Any
     """Whatever is changed afterwards, also in place, with any number of snapshots in progress."""
     job = Running()
     model: Model = {}
-    pending: list[tuple[HeapSnapshot, set[tuple[str, bytes, str]]]] = []
+    pending: list[tuple[KeyedSnapshot, set[tuple[str, bytes, str]]]] = []
 
-    def check(snapshot: HeapSnapshot, expected: set[tuple[str, bytes, str]]) -> None:
+    def check(snapshot: KeyedSnapshot, expected: set[tuple[str, bytes, str]]) -> None:
         found = rows_of(written(snapshot))
         assert len(found) == len(set(found))
         assert set(found) == expected

@@ -11,9 +11,9 @@ import pytest
 
 from checkpoint.codec import encode_key
 from checkpoint.key_groups import range_of
-from checkpoint.state import read_footer, snapshot
+from checkpoint.state import read_footer, snapshot_reader
 from checkpoint.state.files import load_keyed_state
-from checkpoint.state.snapshot import write_snapshot
+from checkpoint.state.snapshot_writer import write_snapshot
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.storage import CheckpointStorage, DamagedFile, OpenedFile, StorageError
 
@@ -71,7 +71,7 @@ def values(storage: CheckpointStorage, handle: FileHandle, groups: range) -> lis
 def test_each_subtask_reads_the_bytes_of_its_key_groups_once_and_no_others(
     storage: Counting, handle: FileHandle, path: Path, parallelism: int, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshot, "_READ", at_once)
+    monkeypatch.setattr(snapshot_reader, "_READ", at_once)
     places = {group: range(offset, offset + size) for group, offset, size, *_ in read_footer(path.read_bytes()).groups}
     found: list[Any] = []
     for subtask in range(parallelism):
@@ -91,7 +91,7 @@ def test_small_key_groups_are_read_together_and_large_ones_alone(
     storage: Counting, handle: FileHandle, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = [range(offset, offset + size) for _, offset, size, *_ in read_footer(path.read_bytes()).groups]
-    monkeypatch.setattr(snapshot, "_READ", 3 * max(map(len, places)))
+    monkeypatch.setattr(snapshot_reader, "_READ", 3 * max(map(len, places)))
     assert len(values(storage, handle, range(GROUPS))) == 10 * GROUPS
     reads = [read for read in storage.reads if read.start < places[-1].stop]
     assert [(read.start, read.stop) for read in reads] == [

@@ -11,7 +11,7 @@ import pytest
 
 from checkpoint.codec import encode_key
 from checkpoint.key_groups import key_group
-from checkpoint.state import HeapBackend, StateBatch, StateRestoreError, ValueState, garbage, read_batches
+from checkpoint.state import StateBatch, StateRestoreError, ValueState, garbage, make_backend, read_batches
 
 GROUPS = 4
 KEYS = 40
@@ -27,7 +27,7 @@ def small_is_large(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 class Job:
     def __init__(self) -> None:
-        self.backend = HeapBackend(range(GROUPS), GROUPS)
+        self.backend = make_backend(range(GROUPS), GROUPS)
         descriptor: ValueState[Any] = ValueState()
         descriptor.name = "seen"
         self.handle = self.backend.handle(descriptor, "Op")

@@ -10,8 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoint.codec import decode, encode, encode_key
-from checkpoint.state import SnapshotFormatError, StateBatch, read_batches, read_footer, read_snapshot, snapshot
-from checkpoint.state.snapshot import FrozenGroup, write_snapshot
+from checkpoint.state import (
+    SnapshotFormatError,
+    StateBatch,
+    read_batches,
+    read_footer,
+    read_snapshot,
+    snapshot_reader,
+    snapshot_writer,
+)
+from checkpoint.state.snapshot_format import SCHEMA
+from checkpoint.state.snapshot_writer import FrozenGroup, write_snapshot
 
 KEYS = [encode_key(i) for i in range(3)]
 GROUPS: list[FrozenGroup] = [
@@ -79,8 +88,8 @@ def test_rows_come_back_whatever_the_batches(states: list[dict[str, set[int]]], 
 
     groups = [(g, [(name, content(name, ids)) for name, ids in one.items()]) for g, one in enumerate(states)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(snapshot, "_BATCH_ROWS", rows)
-        patch.setattr(snapshot, "_BATCH_BYTES", size)
+        patch.setattr(snapshot_writer, "_BATCH_ROWS", rows)
+        patch.setattr(snapshot_writer, "_BATCH_BYTES", size)
         data = written(groups)
     assert list(read_snapshot(data)) == [
         (g, name, entry[10:], entry[:8], None) if name == "event timers" else (g, name, entry, None, value)
@@ -95,9 +104,9 @@ def test_a_batch_that_mixes_states_row_by_row_is_read_too() -> None:
     """Not as it is written here, but as the format allows."""
     names = ["a", "b", "a"]
     columns = [[4] * 3, names, KEYS, [None] * 3, [encode(i) for i in range(3)]]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, snapshot._SCHEMA, strict=True)]
-    batch = pa.RecordBatch.from_arrays(arrays, schema=snapshot._SCHEMA)
-    found = list(snapshot._batches_in(memoryview(batch.serialize().to_pybytes())))
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    batch = pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    found = list(snapshot_reader._batches_in(memoryview(batch.serialize().to_pybytes())))
     assert [(one.state, one.keys, one.values) for one in found] == [
         ("a", [KEYS[0]], [0]), ("b", [KEYS[1]], [1]), ("a", [KEYS[2]], [2])
     ]  # fmt: skip

@@ -15,27 +15,28 @@ from checkpoint.event_time.bounds import MAX_WATERMARK
 from checkpoint.key_groups import key_group, range_of
 from checkpoint.state import (
     DeclaresState,
-    HeapBackend,
-    HeapSnapshot,
+    KeyedBackend,
+    KeyedSnapshot,
     StateAccessError,
     StateBatch,
     StateRestoreError,
     ValueState,
     bind,
+    make_backend,
     read_batches,
     read_snapshot,
 )
-from checkpoint.state.groups import KeyGroupMap
+from checkpoint.state.heap.maps import KeyGroupMap
 from checkpoint.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, Timer
 
 MAX = 16
 
 
-def backend(groups: range = range(MAX)) -> HeapBackend:
-    return HeapBackend(groups, MAX)
+def backend(groups: range = range(MAX)) -> KeyedBackend:
+    return make_backend(groups, MAX)
 
 
-def at_key(one: HeapBackend, key: Any) -> HeapBackend:
+def at_key(one: KeyedBackend, key: Any) -> KeyedBackend:
     encoded = encode_key(key)
     one.set_current_key(encoded, key_group(encoded, MAX))
     return one
@@ -46,27 +47,27 @@ def timer(at: int, key: Any) -> Timer:
     return Timer(at, encoded, key_group(encoded, MAX))
 
 
-def register(one: HeapBackend, *timers: tuple[int, Any]) -> HeapBackend:
+def register(one: KeyedBackend, *timers: tuple[int, Any]) -> KeyedBackend:
     for at, key in timers:
         at_key(one, key).event_timers.register(at)
     one.clear_current_key()
     return one
 
 
-def fire(one: HeapBackend, now: int) -> list[Timer]:
+def fire(one: KeyedBackend, now: int) -> list[Timer]:
     fired = []
     while (next_ := one.event_timers.pop(now)) is not None:
         fired.append(next_)
     return fired
 
 
-def written(snapshot: HeapSnapshot) -> bytes:
+def written(snapshot: KeyedSnapshot) -> bytes:
     pieces = bytearray()
     snapshot.write(pieces.extend)
     return bytes(pieces)
 
 
-def restored(*files: bytes, groups: range = range(MAX)) -> HeapBackend:
+def restored(*files: bytes, groups: range = range(MAX)) -> KeyedBackend:
     one = backend(groups)
     for file in files:
         one.restore(read_batches(file, groups))
@@ -221,7 +222,7 @@ def test_timers_lie_beside_other_state() -> None:
     class Total(DeclaresState):
         total = ValueState(default=0)
 
-    def bound() -> tuple[HeapBackend, Total]:
+    def bound() -> tuple[KeyedBackend, Total]:
         one, operator = backend(), Total()
         bind(operator, one)
         return one, operator
@@ -283,7 +284,7 @@ class AgainstAPlainSet(RuleBasedStateMachine):
         super().__init__()
         self.backend = backend()
         self.expected: set[tuple[int, bytes]] = set()
-        self.open: list[tuple[HeapSnapshot, set[tuple[int, bytes]]]] = []
+        self.open: list[tuple[KeyedSnapshot, set[tuple[int, bytes]]]] = []
 
     @rule(at=times, key=keys)
     def register(self, at: int, key: Any) -> None:

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from checkpoint.elements import EdgeName
 from checkpoint.kinds import CheckpointKind
 from checkpoint.state.operator_lists import KINDS
-from checkpoint.state.snapshot import write_snapshot
+from checkpoint.state.snapshot_writer import write_snapshot
 from checkpoint.storage import fencing
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot

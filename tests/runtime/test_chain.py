@@ -15,7 +15,7 @@ import pytest
 from checkpoint.codec import EncodingError, encode_key
 from checkpoint.errors import Explained
 from checkpoint.key_groups import key_group
-from checkpoint.state import HeapBackend, StateAccessError, StateRestoreError
+from checkpoint.state import KeyedBackend, StateAccessError, StateRestoreError, make_backend
 from pipeline import (
     BroadcastState,
     KeyedOperator,
@@ -38,7 +38,7 @@ def chain_of(
     build: Build,
     outputs: dict[tuple[str, str | None], list[Any]] | None = None,
     vertex: int = 0,
-    backend: HeapBackend | None = None,
+    backend: KeyedBackend | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[Chain, RecordInProgress]:
     """The chain of one vertex; `outputs` collects what crosses its edges."""
@@ -229,7 +229,7 @@ def test_a_chained_step_never_holds_what_lies_in_keyed_state(tag: str | None) ->
         step = s.key_by(0).process("collect", Collect())
         (step if tag is None else step.side_output(tag)).map(held.append, id="hold")
 
-    backend = HeapBackend(range(128), 128)
+    backend = make_backend(range(128), 128)
     chain, _ = chain_of(build, vertex=1, backend=backend)
     key = encode_key("k")
     backend.set_current_key(key, key_group(key, 128))
@@ -344,7 +344,7 @@ def test_the_first_of_two_streams_may_be_the_broadcast_one() -> None:
 
 def test_keyed_and_broadcast_state_live_side_by_side() -> None:
     emitted: list[Any] = []
-    backend = HeapBackend(range(128), 128)
+    backend = make_backend(range(128), 128)
     chain, _ = chain_of(
         lambda s: s.key_by(0).connect(s.broadcast()).process("x", KeyedRules()),
         {("x", None): [emitted.append]},

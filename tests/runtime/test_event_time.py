@@ -15,7 +15,7 @@ from checkpoint.elements import ChannelName, EdgeName, IdleStatus, Watermark
 from checkpoint.event_time.bounds import MAX_WATERMARK
 from checkpoint.event_time.generator import PERIOD
 from checkpoint.key_groups import key_group
-from checkpoint.state import HeapBackend, StateAccessError, read_batches
+from checkpoint.state import KeyedBackend, StateAccessError, make_backend, read_batches
 from pipeline import KeyedOperator, ListState, Operator, Pipeline, WatermarkStrategy
 from pipeline.graph import PlannedEdge, Vertex
 from pipeline.runtime.subtask.chain import Chain
@@ -66,9 +66,9 @@ class Subtask:
         self.record = RecordInProgress()
         self.mailbox = Mailbox()
         self.splits = splits
-        self.backend: HeapBackend | None = None
+        self.backend: KeyedBackend | None = None
         if isinstance(self.vertex.head.payload, KeyedOperator):
-            self.backend = HeapBackend(range(MAX_PARALLELISM), MAX_PARALLELISM)
+            self.backend = make_backend(range(MAX_PARALLELISM), MAX_PARALLELISM)
         self.writers = [Writer(edge, self.record) for edge in plan.outputs_of(vertex)]
         outputs: dict[tuple[str, str | None], list[Any]] = {}
         for writer in self.writers:

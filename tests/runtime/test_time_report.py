@@ -11,7 +11,7 @@ from checkpoint.elements import ChannelName, EdgeName
 from checkpoint.event_time.bounds import MAX_WATERMARK
 from checkpoint.event_time.combiner import WatermarkCombiner
 from checkpoint.event_time.generator import WatermarkGenerator
-from checkpoint.state import HeapBackend
+from checkpoint.state import make_backend
 from pipeline import WatermarkStrategy
 from pipeline.graph import PlannedStep, StepKind
 from pipeline.runtime.driver.event_time_status import event_time_of, sentence
@@ -155,7 +155,7 @@ def test_the_channel_that_holds_event_time_back_is_named_where_it_matters() -> N
 
 
 def test_timers_that_wait_where_no_input_makes_watermarks_are_told() -> None:
-    backend = HeapBackend(range(1), 1)
+    backend = make_backend(range(1), 1)
     combiner, head = WatermarkCombiner([channel("x")]), TimeDomain("op")
     report = TimeReport("op", head, [], combiner, backend.event_timers, lambda: NOW)
     assert list(report.waits(60)) == []

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from checkpoint.batch import Rows, from_frame, rows
 from checkpoint.elements import ChannelName, Data
-from checkpoint.state import HeapBackend
+from checkpoint.state import KeyedBackend
 from pipeline.runtime.subtask.event_time.domains import TimeDomain
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
@@ -19,7 +19,7 @@ Origin: TypeAlias = int | ChannelName
 class BatchInProgress:
     """Rows of one batch, from the one to be processed next. Empty at first."""
 
-    def __init__(self, record: RecordInProgress, mailbox: Mailbox, backend: HeapBackend | None) -> None:
+    def __init__(self, record: RecordInProgress, mailbox: Mailbox, backend: KeyedBackend | None) -> None:
         self._record = record
         self._mailbox = mailbox
         self._backend = backend

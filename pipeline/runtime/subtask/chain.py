@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any, TypeAlias
 
-from checkpoint.state import BroadcastStates, FrozenLists, HeapBackend, OperatorLists
+from checkpoint.state import BroadcastStates, FrozenLists, KeyedBackend, OperatorLists
 from pipeline.graph import PlannedStep, StepKind, Vertex
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.event_time.domains import TimeDomains
@@ -37,7 +37,7 @@ class Chain:
         contexts: Mapping[str, Context],
         sinks: Mapping[str, SinkDriver],
         outputs: Outputs,
-        backend: HeapBackend | None,
+        backend: KeyedBackend | None,
         clock: Callable[[], float] = time.monotonic,
     ):
         """
@@ -81,7 +81,7 @@ class Chain:
         vertex: Vertex,
         sink: SinkDriver | None,
         outputs: Outputs,
-        backend: HeapBackend | None,
+        backend: KeyedBackend | None,
         clock: Callable[[], float],
     ) -> Site:
         """All that is behind the step is compiled."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from checkpoint.codec import decode_key
-from checkpoint.state import HeapBackend, StateAccessError
+from checkpoint.state import KeyedBackend, StateAccessError
 from pipeline.graph import Vertex
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 
@@ -28,7 +28,7 @@ class Context:
         self.parallelism = parallelism
         self.watermark: int | None = None
         """Event time at this step. Its domain shows it (`TimeDomain.show`), in front of what `on_watermark` emits."""
-        self.backend: HeapBackend | None = None
+        self.backend: KeyedBackend | None = None
         """Keeps the step's timers; `None` = it can't have any."""
         self.side_outputs: dict[str, Callable[[Any], None]] = {}
         """Those of the step that somebody reads, by tag."""
@@ -71,7 +71,7 @@ class Context:
         """See `pipeline.operators.OperatorContext`."""
         self._with_timers("delete_processing_timer").processing_timers.delete(at)
 
-    def _with_timers(self, method: str) -> HeapBackend:
+    def _with_timers(self, method: str) -> KeyedBackend:
         backend = self.backend
         if backend is None:
             raise StateAccessError(

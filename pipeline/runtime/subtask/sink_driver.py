@@ -9,7 +9,7 @@ from typing import Any
 from checkpoint import failpoints
 from checkpoint.committables import Committable, SegmentName, SinkState
 from checkpoint.committing import CommitLog, CommitOrder
-from checkpoint.state.groups import private_copy
+from checkpoint.state.private_copy import private_copy
 from checkpoint.storage.handles import FileHandle
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.mail import CommittersOpened, Failure

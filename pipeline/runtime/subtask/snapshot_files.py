@@ -11,7 +11,7 @@ from checkpoint.committables import SinkState
 from checkpoint.elements import EdgeName
 from checkpoint.in_flight.captured import CapturedState
 from checkpoint.in_flight.channel_state import save
-from checkpoint.state import HeapSnapshot
+from checkpoint.state import KeyedSnapshot
 from checkpoint.storage import savepoints
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.local_copies import LocalCopies
@@ -64,14 +64,9 @@ class SnapshotFiles:
     def spill(self, barrier: Barrier, step: str, snapshot: OperatorSnapshot) -> OperatorSnapshot:
         return self._folder(barrier).spill(snapshot, self._path(barrier, step, "own", "msgpack"))
 
-    def write_keyed_state(self, barrier: Barrier, step: str, snapshot: HeapSnapshot) -> list[FileHandle]:
-        file = self._folder(barrier).create(self._path(barrier, step, "state"))
-        try:
-            snapshot.write(file.write, self._compression)
-            return [file.close()]
-        except BaseException:
-            file.abort()
-            raise
+    def write_keyed_state(self, barrier: Barrier, step: str, snapshot: KeyedSnapshot) -> list[FileHandle]:
+        folder = self._folder(barrier)
+        return snapshot.files(lambda name: folder.create(self._path(barrier, step, name)), self._compression)
 
     def write_channel_state(self, barrier: Barrier, captured: CapturedState) -> FileHandle:
         path = self._path(barrier, self._head, "in-flight")

@@ -18,7 +18,7 @@ from checkpoint.gate.gate_options import GateOptions
 from checkpoint.gate.source_gate import SourceGate
 from checkpoint.in_flight.restored_input import RestoredInput
 from checkpoint.key_groups import range_of
-from checkpoint.state import HeapBackend
+from checkpoint.state import KeyedBackend, make_backend
 from checkpoint.state.files import load_keyed_state
 from checkpoint.storage import fencing, savepoints
 from checkpoint.storage.local_copies import LocalCopies, StorageWithCopies
@@ -204,11 +204,11 @@ class TaskBuilder:
 
     # -- parts --------------------------------------------------------------------------------------------------
 
-    def _backend(self) -> HeapBackend | None:
+    def _backend(self) -> KeyedBackend | None:
         if not isinstance(self._vertex.head.payload, KeyedOperator):
             return None
         groups = range_of(self._index, self._vertex.parallelism, self._spec.max_parallelism)
-        return HeapBackend(groups, self._spec.max_parallelism)
+        return make_backend(groups, self._spec.max_parallelism)
 
     def _writers(self, record: RecordInProgress) -> list[RecordWriter]:
         writers = []
@@ -240,7 +240,7 @@ class TaskBuilder:
     def _event_time(
         self,
         chain: Chain,
-        backend: HeapBackend | None,
+        backend: KeyedBackend | None,
         writers: list[RecordWriter],
         channels: list[ChannelName],
         reader: SourceReader | None,
@@ -302,7 +302,7 @@ class TaskBuilder:
         }
         return BarrierHandler(len(channels), now, [i for i, name in enumerate(channels) if name.edge in broadcast])
 
-    def _restore_keyed_state(self, backend: HeapBackend | None) -> None:
+    def _restore_keyed_state(self, backend: KeyedBackend | None) -> None:
         handles = self._deployment.restore.keyed_state.get(self._vertex.head.id, [])
         if backend is None:
             return

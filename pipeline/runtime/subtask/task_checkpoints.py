@@ -15,8 +15,8 @@ from checkpoint.elements import BarrierElement, CancelMarker, ChannelName, InFli
 from checkpoint.in_flight.captured import CapturedState
 from checkpoint.in_flight.output_queue import Captured
 from checkpoint.in_flight.restored_input import RestoredInput
-from checkpoint.state import FrozenLists, HeapBackend, HeapSnapshot
-from checkpoint.state.groups import private_copy
+from checkpoint.state import FrozenLists, KeyedBackend, KeyedSnapshot
+from checkpoint.state.private_copy import private_copy
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import OperatorSnapshot, SubtaskSnapshot
 from pipeline.runtime import error_text
@@ -42,7 +42,7 @@ class Acknowledger(Protocol):
 class SnapshotFiles(Protocol):
     """Where a subtask's state goes: the job's folder, or the one that a savepoint's barrier names."""
 
-    def write_keyed_state(self, barrier: Barrier, step: str, snapshot: HeapSnapshot) -> list[FileHandle]: ...
+    def write_keyed_state(self, barrier: Barrier, step: str, snapshot: KeyedSnapshot) -> list[FileHandle]: ...
 
     def write_channel_state(self, barrier: Barrier, captured: CapturedState) -> FileHandle: ...
 
@@ -73,7 +73,7 @@ class TaskCheckpoints:
         subtask: int,
         writers: Sequence[RecordWriter],
         sinks: Mapping[str, SinkDriver],
-        backend: HeapBackend | None,
+        backend: KeyedBackend | None,
         restored: RestoredInput,
         coordinator: Acknowledger,
         files: SnapshotFiles,
@@ -238,7 +238,7 @@ class TaskCheckpoints:
         states: dict[str, dict[str, Any]],
         lists: Mapping[str, FrozenLists],
         files: dict[str, list[FileHandle]],
-        frozen: HeapSnapshot | None,
+        frozen: KeyedSnapshot | None,
     ) -> None:
         started = self._clock()
         n = pending.checkpoint_id

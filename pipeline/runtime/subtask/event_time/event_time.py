@@ -9,7 +9,7 @@ from typing import Any
 
 from checkpoint.elements import ChannelName, EdgeName
 from checkpoint.event_time.bounds import MAX_WATERMARK
-from checkpoint.state import HeapBackend
+from checkpoint.state import KeyedBackend
 from pipeline.runtime.subtask.chain import Chain
 from pipeline.runtime.subtask.event_time.domains import TimeDomain
 from pipeline.runtime.subtask.event_time.generated import GeneratedTime
@@ -34,7 +34,7 @@ class EventTime:
         self,
         *,
         chain: Chain,
-        backend: HeapBackend | None,
+        backend: KeyedBackend | None,
         writers: Sequence[RecordWriter],
         mailbox: Mailbox,
         channels: Iterable[ChannelName] | None,

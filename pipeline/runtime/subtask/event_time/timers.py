@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from checkpoint.event_time.bounds import MAX_WATERMARK
-from checkpoint.state import HeapBackend
+from checkpoint.state import KeyedBackend
 from checkpoint.state.timers import Timer
 from pipeline.runtime.subtask.chain import Chain
 
@@ -11,7 +11,7 @@ from pipeline.runtime.subtask.chain import Chain
 class TimerFiring:
     """Sets key, timestamp and watermark for `on_timer`. Whoever calls it takes the key back once no more are fired."""
 
-    def __init__(self, chain: Chain, backend: HeapBackend) -> None:
+    def __init__(self, chain: Chain, backend: KeyedBackend) -> None:
         """`backend`: of the chain's head."""
         assert chain.on_timer is not None
         self._on_timer = chain.on_timer

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from checkpoint.state import BroadcastStates, HeapBackend, OperatorLists
+from checkpoint.state import BroadcastStates, KeyedBackend, OperatorLists
 from pipeline.graph import PlannedStep
 from pipeline.operators import Operator
 from pipeline.runtime.subtask.context import Context
@@ -39,7 +39,7 @@ class Site:
     """Takes what `downstream` would as a whole; `None` if no step behind does."""
     sides: Mapping[str, Push]
     """Side outputs that somebody reads, by tag."""
-    backend: HeapBackend | None
+    backend: KeyedBackend | None
     """Keyed state, if the step is the head and a keyed operator."""
     sink: SinkDriver | None
     """Of a sink step."""

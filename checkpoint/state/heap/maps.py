@@ -2,27 +2,10 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
-from datetime import datetime, time
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
-from checkpoint.codec import SCALARS
 from checkpoint.state import garbage
-
-IMMUTABLE: Final = SCALARS | {datetime, time}
-"""Types whose values a snapshot may share with the running operator."""
-
-
-class KeyContext:
-    """The key of the record or timer that is being processed."""
-
-    __slots__ = ("index", "key")
-
-    def __init__(self) -> None:
-        self.key: bytes = b""
-        """Encoded. Meaningless while `index` is `None`."""
-        self.index: int | None = None
-        """Which of the subtask's key groups, counted from its first; `None` = no key."""
+from checkpoint.state.private_copy import private_copy
 
 
 class Released(Protocol):
@@ -113,23 +96,3 @@ class KeyGroupMap:
                 garbage.exempt()
         assert self.private is not None
         self.private.add(key)
-
-
-def private_copy(value: Any) -> Any:
-    """A copy that shares nothing mutable with `value`."""
-    kind = type(value)
-    if kind in IMMUTABLE:
-        return value
-    if kind is list:
-        return value.copy() if IMMUTABLE.issuperset(map(type, value)) else [private_copy(item) for item in value]
-    if kind is dict:
-        if IMMUTABLE.issuperset(map(type, value.values())):
-            return value.copy()
-        return {key: private_copy(item) for key, item in value.items()}
-    if kind is tuple:
-        return value if IMMUTABLE.issuperset(map(type, value)) else tuple(private_copy(item) for item in value)
-    if kind is set or kind is bytearray:
-        return value.copy()
-    if kind is frozenset:
-        return value
-    return deepcopy(value)

@@ -1,0 +1,81 @@
+"""The heap backend: keyed state in dicts, snapshots by copy-on-write."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from typing import Any
+
+from checkpoint.state import garbage
+from checkpoint.state.heap.maps import KeyGroupMap, OpenSnapshots
+from checkpoint.state.heap.snapshot import HeapSnapshot
+from checkpoint.state.heap.stores import HeapDicts, HeapLists, HeapTimers, HeapValueHandle, HeapValues
+from checkpoint.state.keyed_backend import KeyedBackend
+from checkpoint.state.snapshot_format import StateBatch
+from checkpoint.state.snapshot_writer import FrozenGroup
+from checkpoint.state.timers import TIMER_STATES
+
+
+class HeapBackend(KeyedBackend):
+    """Keeps keyed state in the memory of the process."""
+
+    _value_handle_class = HeapValueHandle
+
+    def __init__(self, key_groups: range, max_parallelism: int) -> None:
+        self._open = OpenSnapshots()
+        self._maps: dict[str, list[KeyGroupMap]] = {}
+        """By state, timers included: what each of the subtask's key groups has."""
+        super().__init__(key_groups, max_parallelism)
+
+    def _groups(self, name: str) -> list[KeyGroupMap]:
+        if name not in self._maps:
+            self._maps[name] = [KeyGroupMap(self._open) for _ in self._key_groups]
+        return self._maps[name]
+
+    def _value_store(self, name: str, what: str) -> HeapValues:
+        return HeapValues(what, self._current, self._groups(name))
+
+    def _list_store(self, name: str, what: str) -> HeapLists:
+        return HeapLists(what, self._current, self._groups(name))
+
+    def _map_store(self, name: str, what: str) -> HeapDicts:
+        return HeapDicts(what, self._current, self._groups(name))
+
+    def _timer_store(self, name: str) -> HeapTimers:
+        return HeapTimers(self._groups(name))
+
+    def freeze(self) -> HeapSnapshot:
+        frozen: list[FrozenGroup] = []
+        names = sorted(self._maps, key=TIMER_STATES.__contains__)  # timers come last
+        for i, group in enumerate(self._key_groups):
+            states = []
+            for name in names:
+                data = self._maps[name][i].freeze()
+                if data is not None:
+                    states.append((name, data))
+            if states:
+                frozen.append((group, states))
+        snapshot = HeapSnapshot(self._operator, self._max_parallelism, frozen)
+        self._open.add(snapshot)
+        return snapshot
+
+    def restore(self, batches: Iterable[StateBatch], allow_unclaimed: bool = False) -> None:
+        with garbage.paused():
+            super().restore(batches, allow_unclaimed)
+            if sum(len(one.data) for maps in self._maps.values() for one in maps) >= garbage.LARGE_STATE:
+                garbage.exempt()
+
+    def _load(self, name: str, index: int, keys: list[bytes], values: list[Any]) -> bytes | None:
+        rows, target = dict(zip(keys, values, strict=True)), self._maps[name][index]
+        if len(rows) < len(keys) or not target.data.keys().isdisjoint(rows):
+            return _first_double(keys, target.data)
+        target.put_all(rows)
+        return None
+
+
+def _first_double(keys: list[bytes], present: Container[bytes]) -> bytes:
+    seen: set[bytes] = set()
+    for key in keys:
+        if key in seen or key in present:
+            return key
+        seen.add(key)
+    raise AssertionError("no key is there twice")

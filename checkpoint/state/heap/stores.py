@@ -1,0 +1,249 @@
+"""The stores of the heap backend: dicts by key group.
+
+What runs for every record looks its key group up by itself, since a call would take a good part of its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from checkpoint.codec import SCALARS, is_plain
+from checkpoint.state.handles import ValueHandle
+from checkpoint.state.heap.maps import KeyGroupMap
+from checkpoint.state.private_copy import IMMUTABLE
+from checkpoint.state.stores import (
+    MISSING,
+    CurrentKey,
+    ListStore,
+    MapStore,
+    StateStore,
+    TimerStore,
+    ValueStore,
+    refuse_without_key,
+)
+
+_NOTHING: Final[dict[Any, Any]] = {}
+
+
+class _HeapStore(StateStore):
+    __slots__ = ("_groups",)
+
+    def __init__(self, what: str, current: CurrentKey, groups: list[KeyGroupMap]) -> None:
+        """`groups`: what each of the subtask's key groups has."""
+        super().__init__(what, current)
+        self._groups = groups
+
+    def _group(self) -> KeyGroupMap:
+        try:
+            return self._groups[self._current.index]
+        except IndexError:
+            refuse_without_key(self.what)
+
+    def delete(self) -> None:
+        try:
+            group = self._groups[self._current.index]
+        except IndexError:
+            refuse_without_key(self.what)
+        group.remove(self._current.key)
+
+
+class HeapValues(_HeapStore, ValueStore):
+    __slots__ = ()
+
+    def get(self) -> Any:
+        current = self._current
+        try:
+            group = self._groups[current.index]
+            value = group.data[current.key]
+        except KeyError:
+            return MISSING
+        except IndexError:
+            refuse_without_key(self.what)
+        if group.private is None or type(value) in IMMUTABLE:
+            return value
+        return group.own(current.key)
+
+    def peek(self) -> Any:
+        return self._group().data.get(self._current.key, MISSING)
+
+    def put(self, value: Any) -> None:
+        current = self._current
+        try:
+            group = self._groups[current.index]
+        except IndexError:
+            refuse_without_key(self.what)
+        if group.private is None:
+            group.data[current.key] = value
+        else:
+            group.put(current.key, value)
+
+
+class HeapValueHandle(ValueHandle[Any]):
+    """Does what its base does with `HeapValues`, without a call in between: that would take half as long again."""
+
+    __slots__ = ("_current", "_groups")
+
+    store: HeapValues
+
+    def __init__(self, store: HeapValues, default: Any = None, factory: Callable[[], Any] | None = None) -> None:
+        super().__init__(store, default, factory)
+        self._current = store._current
+        self._groups = store._groups
+
+    @property
+    def value(self) -> Any:
+        """The current key's value, or the default. A mutable default is kept once it was read."""
+        current = self._current
+        try:
+            group = self._groups[current.index]
+            value = group.data[current.key]
+        except KeyError:
+            return self._initial()
+        except IndexError:
+            refuse_without_key(self._name)
+        if group.private is None or type(value) in IMMUTABLE:
+            return value
+        return group.own(current.key)
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        current = self._current
+        try:
+            group = self._groups[current.index]
+        except IndexError:
+            refuse_without_key(self._name)
+        if type(value) not in SCALARS and not is_plain(value):
+            self._check(value, "the value", group.data.get(current.key, MISSING) is value)
+        if group.private is None:
+            group.data[current.key] = value
+        else:
+            group.put(current.key, value)
+
+
+class HeapLists(_HeapStore, ListStore):
+    __slots__ = ()
+
+    def items(self) -> list[Any]:
+        key = self._current.key
+        try:
+            group = self._groups[self._current.index]
+        except IndexError:
+            refuse_without_key(self.what)
+        return list(group.own(key)) if key in group.data else []
+
+    def append(self, item: Any) -> None:
+        key = self._current.key
+        try:
+            group = self._groups[self._current.index]
+        except IndexError:
+            refuse_without_key(self.what)
+        if key in group.data:
+            group.own(key).append(item)
+        else:
+            group.put(key, [item])
+
+    def extend(self, items: list[Any]) -> None:
+        group, key = self._group(), self._current.key
+        if key in group.data:
+            group.own(key).extend(items)
+        elif items:
+            group.put(key, items)
+
+    def replace(self, items: list[Any]) -> None:
+        if items:
+            self._group().put(self._current.key, items)
+        else:
+            self.delete()
+
+    def count(self) -> int:
+        return len(self._group().data.get(self._current.key, ()))
+
+
+class HeapDicts(_HeapStore, MapStore):
+    __slots__ = ()
+
+    def _entries(self) -> dict[Any, Any]:
+        """For reading only."""
+        entries: dict[Any, Any] = self._group().data.get(self._current.key, _NOTHING)
+        return entries
+
+    def get(self, map_key: Any) -> Any:
+        key = self._current.key
+        try:
+            group = self._groups[self._current.index]
+            value = group.data[key][map_key]
+        except KeyError:
+            return MISSING
+        except IndexError:
+            refuse_without_key(self.what)
+        if group.private is None or type(value) in IMMUTABLE:
+            return value
+        return group.own(key)[map_key]
+
+    def peek(self, map_key: Any) -> Any:
+        try:
+            entries = self._groups[self._current.index].data.get(self._current.key, _NOTHING)
+        except IndexError:
+            refuse_without_key(self.what)
+        return entries.get(map_key, MISSING)
+
+    def put(self, map_key: Any, value: Any) -> None:
+        key = self._current.key
+        try:
+            group = self._groups[self._current.index]
+        except IndexError:
+            refuse_without_key(self.what)
+        if key in group.data:
+            group.own(key)[map_key] = value
+        else:
+            group.put(key, {map_key: value})
+
+    def remove(self, map_key: Any) -> bool:
+        group, key = self._group(), self._current.key
+        entries = group.data.get(key, _NOTHING)
+        if map_key not in entries:
+            return False
+        if len(entries) == 1:
+            group.remove(key)
+        else:
+            del group.own(key)[map_key]
+        return True
+
+    def count(self) -> int:
+        return len(self._entries())
+
+    def keys(self) -> dict[Any, Any]:
+        return dict(self._entries())
+
+    def entries(self) -> dict[Any, Any]:
+        group, key = self._group(), self._current.key
+        return dict(group.own(key)) if key in group.data else {}
+
+
+class HeapTimers(TimerStore):
+    __slots__ = ("_groups",)
+
+    def __init__(self, groups: list[KeyGroupMap]) -> None:
+        self._groups = groups
+
+    def has(self, index: int, entry: bytes) -> bool:
+        return entry in self._groups[index].data
+
+    def add(self, index: int, entry: bytes) -> bool:
+        group = self._groups[index]
+        if entry in group.data:
+            return False
+        group.put(entry, None)
+        return True
+
+    def remove(self, index: int, entry: bytes) -> bool:
+        group = self._groups[index]
+        if entry not in group.data:
+            return False
+        group.remove(entry)
+        return True
+
+    def __iter__(self) -> Iterator[bytes]:
+        for group in self._groups:
+            yield from group.data

@@ -1,0 +1,243 @@
+"""What every keyed backend has: the state of one operator's keys in one subtask, their timers, snapshots.
+
+A backend of another kind subclasses `KeyedBackend` and `KeyedSnapshot` and the stores (`checkpoint.state.stores`); it
+passes the contract in `tests/checkpoint/keyed_backend_contract.py`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from itertools import repeat
+from typing import Any, ClassVar, Literal, NoReturn, Protocol, TypeAlias
+
+from checkpoint.codec import decode_key
+from checkpoint.shown import shown
+from checkpoint.state.descriptors import KeyedStateDescriptor
+from checkpoint.state.errors import StateAccessError, StateRestoreError
+from checkpoint.state.handles import ListHandle, MapHandle, ValueHandle
+from checkpoint.state.snapshot_format import SnapshotFooter, StateBatch
+from checkpoint.state.stores import NO_KEY, CurrentKey, ListStore, MapStore, TimerStore, ValueStore
+from checkpoint.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, Timers
+from checkpoint.storage.handles import FileHandle
+
+Compression: TypeAlias = Literal["lz4", "zstd", "none"]
+
+
+class NewFile(Protocol):
+    """A file of a checkpoint that is being written."""
+
+    def write(self, data: memoryview, /) -> object: ...
+
+    def close(self) -> FileHandle:
+        """Make it durable."""
+
+    def abort(self) -> None:
+        """Leave nothing behind."""
+
+
+class KeyedSnapshot(ABC):
+    """Keyed state as it was when a barrier was taken. Made by the task thread; used by any thread, one at a time."""
+
+    @abstractmethod
+    def write(self, sink: Callable[[memoryview], object], compression: Compression = "lz4") -> SnapshotFooter:
+        """Write all of the state as one file (see `checkpoint.state.snapshot_format`), piece by piece.
+
+        Takes its time and lets the task thread run in between; belongs into a pool.
+
+        Args:
+            sink: called with each next piece of the file; may keep it.
+
+        Raises:
+            EncodingError: a value can't be kept; the message names the operator, the state and the key.
+            SnapshotAbandoned: `release` was called.
+        """
+
+    def files(self, create: Callable[[str], NewFile], compression: Compression = "lz4") -> list[FileHandle]:
+        """The files of the checkpoint that hold this state, oldest first; those that are new are written.
+
+        Args:
+            create: makes a file under a name that is unique within the checkpoint and subtask.
+
+        Raises:
+            EncodingError, SnapshotAbandoned: as `write`.
+            StorageError: a file can't be written.
+        """
+        file = create("state")
+        try:
+            self.write(file.write, compression)
+            return [file.close()]
+        except BaseException:
+            file.abort()
+            raise
+
+    def confirm(self) -> None:
+        """The checkpoint is complete: a later one may build on its files. Called by the task thread, after `files`."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Nothing more is read from it: it was written, or its checkpoint is aborted. A `write` under way ends with
+        `SnapshotAbandoned`. May be called at any time, and again."""
+
+
+class KeyedBackend(ABC):
+    """Keeps the keyed state of one operator in one subtask. Used by the task thread only."""
+
+    _value_handle_class: ClassVar[type[ValueHandle[Any]]] = ValueHandle
+
+    def __init__(self, key_groups: range, max_parallelism: int) -> None:
+        """
+        Args:
+            key_groups: the groups that the subtask owns.
+            max_parallelism: number of all key groups.
+        """
+        if not (0 <= key_groups.start < key_groups.stop <= max_parallelism and key_groups.step == 1):
+            raise ValueError(f"{key_groups} is no range of key groups below {max_parallelism}")
+        self._key_groups = key_groups
+        self._first = key_groups.start
+        self._max_parallelism = max_parallelism
+        self._operator = "operator"
+        self._current = CurrentKey()
+        self._declared: dict[str, KeyedStateDescriptor[Any]] = {}
+        self.event_timers = self._timers(EVENT_TIMERS)
+        self.processing_timers = self._timers(PROCESSING_TIMERS)
+
+    def _timers(self, name: str) -> Timers:
+        return Timers(name, self._first, self._current, self._timer_store(name))
+
+    # -- access ------------------------------------------------------------------------------------------------
+
+    def value_handle(
+        self, descriptor: KeyedStateDescriptor[Any], operator: str, default: Any, factory: Callable[[], Any] | None
+    ) -> ValueHandle[Any]:
+        """A handle to a state with one value a key (see `descriptors.bind`)."""
+        store = self._value_store(descriptor.name, self._declare(descriptor, operator))
+        return self._value_handle_class(store, default, factory)
+
+    def list_handle(self, descriptor: KeyedStateDescriptor[Any], operator: str) -> ListHandle[Any]:
+        """A handle to a state with a list a key."""
+        return ListHandle(self._list_store(descriptor.name, self._declare(descriptor, operator)))
+
+    def map_handle(self, descriptor: KeyedStateDescriptor[Any], operator: str) -> MapHandle[Any, Any]:
+        """A handle to a state with a dict a key."""
+        return MapHandle(self._map_store(descriptor.name, self._declare(descriptor, operator)))
+
+    def _declare(self, descriptor: KeyedStateDescriptor[Any], operator: str) -> str:
+        """What messages call the state."""
+        self._operator = operator
+        self._declared.setdefault(descriptor.name, descriptor)
+        return f"state {descriptor.name!r} of {operator}"
+
+    def set_current_key(self, key: bytes, group: int) -> None:
+        """What handles refer to from now on: the encoded key and its key group.
+
+        Raises:
+            StateAccessError: the group belongs to another subtask, so the record took a wrong way.
+        """
+        if group not in self._key_groups:
+            self._foreign(group)
+        current = self._current
+        current.key = key
+        current.index = group - self._first
+
+    def clear_current_key(self) -> None:
+        """From now on there is no current key, and handles refuse to be used."""
+        self._current.index = NO_KEY
+
+    def _foreign(self, group: int) -> NoReturn:
+        raise StateAccessError(
+            f"{self._operator} got a record of key group {group}, but owns {self._key_groups.start}.."
+            f"{self._key_groups.stop - 1}; this is a defect in routing, and going on would split the key's state"
+        )
+
+    # -- checkpoints -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def freeze(self) -> KeyedSnapshot:
+        """The synchronous part of a snapshot: takes time per key group, not per key.
+
+        The snapshot must be released in the end; until then state that changes is copied first.
+        """
+
+    def restore(self, batches: Iterable[StateBatch], allow_unclaimed: bool = False) -> None:
+        """Take over what `read_batches` gives. May be called once for each file that holds some of the key groups.
+
+        Args:
+            allow_unclaimed: leave out state that the operator doesn't declare, instead of an error.
+
+        Raises:
+            StateRestoreError: the rows don't fit the operator's states or key groups.
+        """
+        for batch in batches:
+            self._restore(batch, allow_unclaimed)
+
+    def _restore(self, batch: StateBatch, allow_unclaimed: bool) -> None:
+        group, name, keys, namespaces, values = batch
+        for timers in (self.event_timers, self.processing_timers):
+            if name == timers.name:
+                self._check_group(group, name)
+                wrong = timers.restore(group, keys, namespaces or repeat(None), values)
+                if wrong is not None:
+                    key, problem = wrong
+                    raise StateRestoreError(
+                        f"{name} of {self._operator}: a row of key {shown(decode_key(key))} {problem}; the checkpoint "
+                        "is damaged"
+                    )
+                return
+        descriptor = self._declared.get(name)
+        if descriptor is None:
+            if allow_unclaimed:
+                return
+            raise StateRestoreError(
+                f"the checkpoint holds state {name!r} for {self._operator}, which declares "
+                f"{', '.join(map(repr, self._declared)) or 'none'}; declare it again under its old name, "
+                "or start with allow_unclaimed=True to drop it"
+            )
+        self._check_group(group, name)
+        kind = type(descriptor).__name__
+        if namespaces is not None:
+            i = next(i for i, namespace in enumerate(namespaces) if namespace is not None)
+            self._refuse(name, keys[i], f"has a namespace ({namespaces[i]!r}), which {kind} doesn't have")
+        if not all(issubclass(one, descriptor.content) for one in set(map(type, values))):
+            i = next(i for i, value in enumerate(values) if not isinstance(value, descriptor.content))
+            self._refuse(name, keys[i], f"is no {kind}; declare the state as it was when the checkpoint was taken")
+        twice = self._load(name, group - self._first, keys, values)
+        if twice is not None:
+            self._refuse(name, twice, "is in the checkpoint twice")
+
+    def _refuse(self, name: str, key: bytes, problem: str) -> NoReturn:
+        raise StateRestoreError(
+            f"state {name!r} of {self._operator}: the value of key {shown(decode_key(key))} {problem}"
+        )
+
+    def _check_group(self, group: int, name: str) -> None:
+        if group not in self._key_groups:
+            raise StateRestoreError(
+                f"state {name!r} of {self._operator}: row of key group {group} outside {self._key_groups}"
+            )
+
+    # -- what a backend is made of -----------------------------------------------------------------------------
+
+    @abstractmethod
+    def _value_store(self, name: str, what: str) -> ValueStore:
+        """The store of the state of that name; the same state if it is asked for again. `what`: as messages name it."""
+
+    @abstractmethod
+    def _list_store(self, name: str, what: str) -> ListStore:
+        """As `_value_store`."""
+
+    @abstractmethod
+    def _map_store(self, name: str, what: str) -> MapStore:
+        """As `_value_store`."""
+
+    @abstractmethod
+    def _timer_store(self, name: str) -> TimerStore:
+        """The store of one kind of timers. Called by `__init__`."""
+
+    @abstractmethod
+    def _load(self, name: str, index: int, keys: list[bytes], values: list[Any]) -> bytes | None:
+        """Take over values of a snapshot. `index`: position of the key group.
+
+        Returns:
+            A key that has a value already, if there is any; the state is of no use then.
+        """

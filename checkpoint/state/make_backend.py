@@ -1,0 +1,16 @@
+"""Which backend keeps keyed state."""
+
+from __future__ import annotations
+
+from checkpoint.state.heap.backend import HeapBackend
+from checkpoint.state.keyed_backend import KeyedBackend
+
+
+def make_backend(key_groups: range, max_parallelism: int) -> KeyedBackend:
+    """A backend without any state.
+
+    Args:
+        key_groups: the groups that the subtask owns.
+        max_parallelism: number of all key groups.
+    """
+    return HeapBackend(key_groups, max_parallelism)

@@ -1,0 +1,89 @@
+"""The file format of keyed state: written by a backend, readable without a running job.
+
+    ┌ Arrow IPC stream ─────────────────────────────────────────────────────────────────────┐
+    │ schema │ batches of key group a │ batches of key group b │ … │ end-of-stream marker    │
+    └────────────────────────────────────────────────────────────────────────────────────────┘
+    footer: msgpack map · its checksum, 16 bytes · its length, 4 bytes little-endian · magic, 8 bytes
+
+Any Arrow reader can read the stream from the start; it stops before the footer. Columns:
+
+| column      | type             |                                                                       |
+|-------------|------------------|-----------------------------------------------------------------------|
+| `key_group` | int16            | ascending; a batch holds one group only                               |
+| `state`     | string           | name of the state                                                     |
+| `key`       | binary           | `codec.encode_key`                                                    |
+| `namespace` | binary, nullable | of timers the time: ms since the epoch + 2⁶³, 8 bytes big-endian; null  |
+| `value`     | binary           | `codec.encode`; a list or dict for list and map states          |
+
+Timers are the rows of the states `event timers` and `processing timers`; their value is nil.
+
+The buffers of each batch are compressed on their own, so that a reader needs only the bytes of its groups. The footer
+holds `version`, `operator`, `max_parallelism` and `groups`, a list of [group, offset, length, rows, checksum]: bytes
+from the start of the file, and the xxh3_128 of these bytes, 16 bytes big-endian as all checksums here. So what is read
+is verified, and nothing else has to be read for that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import pyarrow as pa
+
+StateRow: TypeAlias = tuple[int, str, bytes, bytes | None, Any]
+"""Key group, state, encoded key, namespace, value."""
+
+
+class StateBatch(NamedTuple):
+    """Rows of one key group and state; the three lists are of equal length."""
+
+    group: int
+    state: str
+    keys: list[bytes]
+    namespaces: list[bytes | None] | None
+    """`None`: no row has one."""
+    values: list[Any]
+
+
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("key_group", pa.int16(), nullable=False),
+        pa.field("state", pa.string(), nullable=False),
+        pa.field("key", pa.binary(), nullable=False),
+        pa.field("namespace", pa.binary()),
+        pa.field("value", pa.binary(), nullable=False),
+    ]
+)
+SCHEMA_BYTES: Final = SCHEMA.serialize().size
+"""What Arrow writes in front of the first batch, and only then."""
+MAGIC: Final = b"WeirKey2"
+VERSION: Final = 2
+TAIL_BYTES: Final = 16 + 4 + len(MAGIC)
+"""Behind the footer's map."""
+
+GroupEntry: TypeAlias = tuple[int, int, int, int, bytes]
+"""Key group, offset, length (bytes), rows, checksum."""
+
+
+class SnapshotFormatError(ValueError):
+    """A file that is no snapshot of keyed state, or a damaged one."""
+
+
+class UnknownSnapshotVersion(SnapshotFormatError):
+    """A whole snapshot, written by another version of Weir."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFooter:
+    """What a snapshot file says about itself."""
+
+    operator: str
+    max_parallelism: int
+    groups: tuple[GroupEntry, ...]
+    """Ascending, only groups that hold something."""
+    states: tuple[str, ...] = ()
+    """Names of the states that the file holds something of; of files that don't say so, none."""
+
+    @property
+    def rows(self) -> int:
+        return sum(rows for _, _, _, rows, _ in self.groups)
