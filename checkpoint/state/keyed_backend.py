@@ -1,7 +1,7 @@
 """What every keyed backend has: the state of one operator's keys in one subtask, their timers, snapshots.
 
 A backend of another kind subclasses `KeyedBackend` and `KeyedSnapshot` and the stores (`checkpoint.state.stores`); it
-passes the contract in `tests/checkpoint/keyed_backend_contract.py`.
+passes the contract in `tests/support/keyed_backend_contract.py`.
 """
 
 from __future__ import annotations

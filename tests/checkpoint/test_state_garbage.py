@@ -11,7 +11,8 @@ import pytest
 
 from checkpoint.codec import encode_key
 from checkpoint.key_groups import key_group
-from checkpoint.state import StateBatch, StateRestoreError, ValueState, garbage, make_backend, read_batches
+from checkpoint.state import StateBatch, StateRestoreError, ValueState, garbage, read_batches
+from checkpoint.state.heap.backend import HeapBackend
 
 GROUPS = 4
 KEYS = 40
@@ -27,10 +28,10 @@ def small_is_large(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 class Job:
     def __init__(self) -> None:
-        self.backend = make_backend(range(GROUPS), GROUPS)
+        self.backend = HeapBackend(range(GROUPS), GROUPS)
         descriptor: ValueState[Any] = ValueState()
         descriptor.name = "seen"
-        self.handle = self.backend.handle(descriptor, "Op")
+        self.handle = self.backend.value_handle(descriptor, "Op", None, None)
 
     def put(self, key: int, value: Any) -> None:
         encoded = encode_key(key)
@@ -39,7 +40,7 @@ class Job:
 
     def looked_at(self) -> int:
         """How many dicts of state a full collection looks at."""
-        ours = {id(one.data) for one in self.backend._states["seen"][1]}
+        ours = {id(one.data) for one in self.backend._maps["seen"]}
         return sum(id(thing) in ours for thing in gc.get_objects())
 
 

@@ -94,6 +94,8 @@ class TaskCheckpoints:
         self._metrics = metrics
         self._clock = clock
         self._pending: dict[int, PendingSnapshot] = {}
+        self._unconfirmed: dict[int, KeyedSnapshot] = {}
+        """Of checkpoints that nobody has said to be complete or given up."""
         self._due: dict[int, float] = {}
         """Aligned barriers that become unaligned in the output queues: checkpoint id → clock value."""
         for writer in writers:
@@ -148,7 +150,9 @@ class TaskCheckpoints:
             state, of_sink = sink.snapshot(n)
             states.setdefault(id, {})["sink"] = state
             files[id] = of_sink
-        frozen = self._backend.freeze() if self._backend is not None else None
+        frozen = None
+        if self._backend is not None:
+            frozen = self._unconfirmed[n] = self._backend.freeze()
         figures["sync"] = self._clock() - started
         self._coordinator.snapshot_taken(n, statistics.get("span_records"), busy)
         self._pool.submit(self._write_state, pending, head, states, lists, files, frozen)
@@ -161,6 +165,9 @@ class TaskCheckpoints:
 
     def completed(self, checkpoint_id: int) -> None:
         """An ordinary checkpoint is complete."""
+        if (keyed := self._unconfirmed.get(checkpoint_id)) is not None:
+            keyed.confirm()
+        self._unconfirmed = {n: keyed for n, keyed in self._unconfirmed.items() if n > checkpoint_id}
         self._pool.submit(self._files.completed, checkpoint_id)
 
     def aborted(self, checkpoint_id: int) -> None:
@@ -169,6 +176,7 @@ class TaskCheckpoints:
         if pending is not None:
             pending.drop()
             self._forget(checkpoint_id)
+        self._unconfirmed.pop(checkpoint_id, None)
         self._pool.submit(self._files.aborted, checkpoint_id)
 
     def input_captured(self, channel: ChannelName, checkpoint_id: int, elements: list[InFlight]) -> None:
