@@ -3,33 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-from datetime import timedelta
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final, Literal
 from urllib.parse import urlparse
 
-from checkpoint.options import named_options
-
-Seconds = float | int | timedelta
+from checkpoint.options import Seconds, flag, named_options, one_of, seconds, whole_number
 
 SAVEPOINT_ALIGNMENT: Final = 1.0
-"""Seconds after which a savepoint of a job with aligned checkpoints turns unaligned."""
-
-
-def seconds(value: Seconds, name: str, minimum: float = 0.0) -> float:
-    """`value` (seconds or `timedelta`) as seconds.
-
-    Raises:
-        ValueError: it is no duration, or below `minimum`; the message names the option.
-    """
-    if isinstance(value, timedelta):
-        value = value.total_seconds()
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{name} must be seconds or a timedelta, not {value!r}")
-    if not value >= minimum:
-        raise ValueError(f"{name} must be at least {minimum:g} s, not {value:g}")
-    return float(value)
+"""Seconds after which a savepoint of a job with aligned checkpoints becomes unaligned."""
 
 
 @named_options
@@ -42,33 +24,54 @@ class CheckpointConfig:
     """
 
     uri: str
-    """Root folder, as a URI (`file:///var/lib/weir`) or an absolute path, which may be a `Path`."""
+    """Root folder, as a URI (`file:///var/lib/weir`) or an absolute path, which may be a `Path`. Each job has a folder
+    of its name in it. All hosts that run the job must reach it by this name."""
     interval: Seconds = 10.0
-    """Time from one trigger to the next."""
+    """Time from one trigger to the next, at least 0.01 s. Sinks that commit with checkpoints show their output about so
+    often, and a crash repeats about so much work. Default: 10 s."""
     timeout: Seconds = 600.0
-    """A checkpoint that takes longer expires."""
+    """A checkpoint that is not complete so long after its trigger is given up: it has *expired*, which counts as a
+    failure (see `tolerable_failures`). Default: 600 s."""
     min_pause: Seconds = 0.0
-    """Least time from the end of a checkpoint, successful or not, to the next trigger."""
+    """Least time from the end of a checkpoint, successful or not, to the next trigger: what is left to the job between
+    two checkpoints that take long. Savepoints don't wait for it. Default: 0 s, no pause."""
     max_concurrent: int = 1
+    """Most checkpoints that may be in progress at once, savepoints not counted. With more than 1 a new one is triggered
+    though the storage still writes the one before, so that slow storage holds back neither barriers nor sources.
+    Default: 1, the next one waits until the one before has ended."""
     slow_storage_span: Seconds = 60.0
     """How long a source may read on since its last barrier while barriers pass in time and only the storage holds the
-    next checkpoint back: what a crash then makes it read again grows by as much. 0: no longer than otherwise."""
+    next checkpoint back. What a crash then makes it read again grows by as much. 0: no longer than otherwise.
+    Default: 60 s."""
     tolerable_failures: int = 0
-    """How many checkpoints may fail in a row before the job fails."""
+    """How many checkpoints may fail in a row before the job fails and restarts. Default: 0, the first failure does
+    it."""
     alignment: Literal["aligned", "unaligned"] | Seconds = "unaligned"
-    """`"unaligned"`: barriers overtake the data in flight, which becomes part of the checkpoint. `"aligned"`: they wait
-    behind it. A duration: they wait until the checkpoint has been under way for so long, and overtake then."""
+    """`"unaligned"` (the default): barriers overtake the data in flight, which becomes part of the checkpoint.
+    `"aligned"`: they wait behind it. A duration: they wait until the checkpoint has been under way for so long, and
+    overtake then."""
     mode: Literal["exactly_once", "at_least_once"] = "exactly_once"
     """`"at_least_once"`: no channel waits for another's barrier and none overtakes data; after a failure some records
-    are processed twice."""
+    are processed twice. By default state holds the effect of each record exactly once."""
     retained: int = 1
-    """How many completed checkpoints are kept."""
+    """How many completed checkpoints are kept; older ones are deleted. Savepoints are not counted, and are kept.
+    Default: 1, the newest."""
     retain_on_cancel: bool = True
+    """Whether the checkpoints of a job stay when it is cancelled (`handle.cancel()`, a second Ctrl-C), so that a later
+    start can go on from there. `False`: they are deleted, unless they hold output that is not committed yet. A job that
+    fails, finishes or is stopped keeps them in any case. Default: `True`."""
     state_backend: Literal["heap"] = "heap"
+    """Where keyed state is while the job runs. There is only `"heap"`: in the memory of each subtask's process."""
     compression: Literal["lz4", "zstd", "none"] = "lz4"
+    """How the files of checkpoints are compressed. `"zstd"` makes them smaller than `"lz4"` (the default), and takes
+    more time."""
     local_recovery: bool = False
-    """Keep a second copy of each subtask's state in a folder of its executor's own, and restore from that."""
+    """Keep a second copy of each subtask's state in a folder of its executor's own, and restore from that where it is
+    there. It takes the room twice. Default: `False`."""
     on_damaged: Literal["fail", "previous"] = "fail"
+    """What a start or restart does when the newest checkpoint is damaged, so that it can't be read. `"fail"` (the
+    default): it fails, and says what is damaged. `"previous"`: it restores, with a warning, the newest one that can be
+    read of those that are `retained`."""
 
     def __post_init__(self) -> None:
         if isinstance(self.uri, PurePath):
@@ -80,42 +83,33 @@ class CheckpointConfig:
                 f"not {self.uri!r}"
             )
         for name, least in (("interval", 0.01), ("timeout", 0.01), ("min_pause", 0.0), ("slow_storage_span", 0.0)):
-            object.__setattr__(self, name, seconds(getattr(self, name), name, least))
-            if getattr(self, name) == math.inf and name in ("interval", "min_pause"):
-                raise ValueError(f"{name} must be a finite number of seconds")
-        for name, least in (("max_concurrent", 1), ("tolerable_failures", 0), ("retained", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
-        for name, allowed in (
-            ("mode", ("exactly_once", "at_least_once")),
-            ("state_backend", ("heap",)),
-            ("compression", ("lz4", "zstd", "none")),
-            ("on_damaged", ("fail", "previous")),
-        ):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {getattr(self, name)!r}")
+            finite = name in ("interval", "min_pause")
+            object.__setattr__(self, name, seconds(getattr(self, name), name, least, finite=finite))
+        for name, fewest in (("max_concurrent", 1), ("tolerable_failures", 0), ("retained", 1)):
+            whole_number(getattr(self, name), name, fewest)
+        one_of(self.mode, "mode", ("exactly_once", "at_least_once"))
+        one_of(self.state_backend, "state_backend", ("heap",))
+        one_of(self.compression, "compression", ("lz4", "zstd", "none"))
+        one_of(self.on_damaged, "on_damaged", ("fail", "previous"))
         self._check_alignment()
-        for field in fields(self):
-            if field.type == "bool" and not isinstance(getattr(self, field.name), bool):
-                raise ValueError(f"{field.name} must be True or False, not {getattr(self, field.name)!r}")
+        flag(self.retain_on_cancel, "retain_on_cancel")
+        flag(self.local_recovery, "local_recovery")
 
     def _check_alignment(self) -> None:
         if isinstance(self.alignment, str):
             if self.alignment not in ("aligned", "unaligned"):
                 raise ValueError(
                     'alignment must be "unaligned", "aligned" or a number of seconds after which an aligned checkpoint '
-                    f"turns unaligned, not {self.alignment!r}"
+                    f"becomes unaligned, not {self.alignment!r}"
                 )
             return
-        timeout = seconds(self.alignment, "alignment")
-        if timeout == math.inf:
+        object.__setattr__(self, "alignment", seconds(self.alignment, "alignment"))
+        if self.alignment == math.inf:
             raise ValueError('alignment must be a finite number of seconds; use "aligned" to align always')
-        object.__setattr__(self, "alignment", timeout)
 
     @property
     def alignment_timeout_s(self) -> float | None:
-        """Seconds until an aligned checkpoint turns unaligned: 0 = unaligned from the start, `None` = never."""
+        """Seconds until an aligned checkpoint becomes unaligned: 0 = unaligned from the start, `None` = never."""
         if self.mode == "at_least_once" or self.alignment == "aligned":
             return None
         return 0.0 if self.alignment == "unaligned" else float(self.alignment)  # type: ignore[arg-type]
@@ -129,7 +123,8 @@ class CheckpointConfig:
         return self.alignment_timeout_s
 
     @property
-    def interval_s(self) -> float:
+    def interval_s(self) -> float | None:
+        """`None`: there are only final checkpoints, and those that users and sources ask for."""
         return float(self.interval)  # type: ignore[arg-type]  # normalised above
 
     @property
@@ -143,3 +138,11 @@ class CheckpointConfig:
     @property
     def slow_storage_span_s(self) -> float:
         return float(self.slow_storage_span)  # type: ignore[arg-type]
+
+
+class WithoutInterval(CheckpointConfig):
+    """The options of a job that has none: only the checkpoint at its end, in a folder of its own, is taken unasked."""
+
+    @property
+    def interval_s(self) -> None:
+        return None

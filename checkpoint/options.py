@@ -1,14 +1,91 @@
-"""Options that are misspelt and arguments that are left out: errors that say what to write."""
+"""What options may be, how they may be called, and what is said of those that are wrong."""
 
 from __future__ import annotations
 
 import difflib
 import functools
 import inspect
+import math
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from datetime import timedelta
+from typing import Any, TypeGuard, TypeVar
 
 C = TypeVar("C", bound=type)
+
+Seconds = float | int | timedelta
+
+
+def seconds(value: Any, name: str, least: float = 0.0, *, finite: bool = False) -> float:
+    """`value` (seconds or `timedelta`) as seconds.
+
+    Raises:
+        ValueError: it is no duration, is below `least`, or is infinite and must not be; the message names the option.
+    """
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if not is_number(value):
+        raise ValueError(f"{name} must be seconds or a timedelta, not {value!r}")
+    if not value >= least:
+        raise ValueError(f"{name} must be at least {least:g} s, not {value:g}")
+    if finite and value == math.inf:
+        raise ValueError(f"{name} must be a finite number of seconds")
+    return float(value)
+
+
+def whole_number(value: Any, name: str, least: int, most: int | None = None, *, unit: str = "") -> int:
+    """`value`, which must be a whole number within these bounds.
+
+    Raises:
+        ValueError: it is not; the message names the option.
+    """
+    if is_whole(value) and value >= least and (most is None or value <= most):
+        return value
+    if most is not None:
+        bounds = f" from {least} to {most}"
+    else:
+        bounds = f" of {unit}, at least {least}" if unit else f" of at least {least}"
+    raise ValueError(f"{name} must be a whole number{bounds}, not {value!r}")
+
+
+def limit(value: Any, name: str) -> int | None:
+    """`value`, which must be a whole number of at least 1, or `None` for no limit.
+
+    Raises:
+        ValueError: it is neither; the message names the option.
+    """
+    if value is None or (is_whole(value) and value >= 1):
+        return value
+    raise ValueError(f"{name} must be a whole number of at least 1, or None for no limit; not {value!r}")
+
+
+def flag(value: Any, name: str) -> bool:
+    """
+    Raises:
+        ValueError: `value` is not `True` or `False`; the message names the option.
+    """
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False, not {value!r}")
+    return value
+
+
+def one_of(value: Any, name: str, allowed: Iterable[Any]) -> None:
+    """
+    Raises:
+        ValueError: `value` is not among `allowed`; the message names the option.
+    """
+    allowed = list(allowed)
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(map(str, allowed))}, not {value!r}")
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether it is a whole number. `True` and `False` are not, though Python has them as such."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether it is a number, whole or not, and neither `True` nor `False`."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from checkpoint.options import named_options
+from checkpoint.options import flag, named_options
 
 from .avro_strict import checker
 from .avro_values import Name, namer, plain
@@ -60,8 +60,7 @@ class Avro(JsonTextFormat):
     ) -> None:
         text = json.dumps(schema) if isinstance(schema, list | tuple) else schema  # of a union
         super().__init__(registry, text, subject, register, config)  # type: ignore[arg-type]  # which it checks
-        if not isinstance(round_floats, bool):
-            raise ValueError(f"round_floats must be True or False, not {round_floats!r}")
+        flag(round_floats, "round_floats")
         self.round_floats = round_floats
 
     def _check_schema(self) -> None:

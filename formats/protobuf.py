@@ -6,7 +6,7 @@ import base64
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from checkpoint.options import named_options
+from checkpoint.options import flag, named_options
 
 from .serde import Field, RegistryFormat, Subject
 
@@ -39,8 +39,7 @@ class Protobuf(RegistryFormat):
         round_floats: bool = False,
     ) -> None:
         super().__init__(registry, subject, register, config)
-        if not isinstance(round_floats, bool):
-            raise ValueError(f"round_floats must be True or False, not {round_floats!r}")
+        flag(round_floats, "round_floats")
         self.round_floats = round_floats
         descriptor = getattr(message_type, "DESCRIPTOR", None)
         if descriptor is None or not hasattr(descriptor, "full_name"):

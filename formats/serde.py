@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
+from checkpoint.options import flag
+
 from .errors import NotInFormat, SchemaRefused
 from .registry import Registry, require, unknown, unknown_schema
 
@@ -45,8 +47,7 @@ class RegistryFormat(ABC):
                 'subject must be "topic", "record", "topic_record", or a function of topic, field and the record\'s '
                 f"name; not {subject!r}"
             )
-        if not isinstance(register, bool):
-            raise ValueError(f"register must be True or False, not {register!r}")
+        flag(register, "register")
         self.subject = subject
         self.register = register
         self.config = dict(config or {})

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from checkpoint.config import Seconds, seconds
-from checkpoint.options import named_options
+from checkpoint.options import Seconds, flag, named_options, seconds, whole_number
 
 KIB: Final = 1024
 MIN_FRAME_BYTES: Final = 2 * KIB
@@ -23,28 +22,30 @@ class BufferConfig:
     """
 
     max_bytes: int = 8 * KIB * KIB
-    """The most that may wait at the inputs of one subtask, divided over its input channels. One frame that is
-    larger than a channel's share still passes, alone."""
+    """The most bytes that may wait at the inputs of one subtask, divided over its input channels. One frame that is
+    larger than a channel's share still passes, alone. Default: 8 MiB. With debloating less waits as a rule."""
     target: Seconds = 1.0
-    """Debloating aims at input queues that take about so long to process."""
+    """Debloating lets so much wait at the inputs of a subtask as it processes in this time. A shorter one makes aligned
+    checkpoints shorter, and what unaligned ones hold in flight less; too short, and subtasks run out of input.
+    Default: 1 s, at least 0.01 s."""
     linger: Seconds = 0.05
-    """A batch that doesn't fill up is sent after so long; 0 sends every record at once."""
+    """Records are sent in batches. One that doesn't fill up is sent after so long: the delay that each exchange between
+    subtasks adds when there is little to do. 0 sends every record at once, which costs throughput. Default: 0.05 s."""
     debloat: bool = True
-    """Adapt the input budget and the size of batches to the measured rate; off: `max_bytes` and `frame_bytes`."""
+    """Adapt the input budget and the size of batches to the measured rate, aiming at `target`. `False`: both stay at
+    `max_bytes` and `frame_bytes`. Default: `True`."""
     frame_bytes: int = 64 * KIB
-    """A batch is sent when it reaches this size. Debloating only makes it smaller."""
+    """Bytes at which a batch is full and is sent, at most `max_bytes`. Larger ones cost less per record, smaller ones
+    wait less. Debloating only makes batches smaller. Default: 64 KiB."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "target", seconds(self.target, "target", 0.01))
         object.__setattr__(self, "linger", seconds(self.linger, "linger"))
-        for name, least in (("max_bytes", MIN_FRAME_BYTES), ("frame_bytes", MIN_FRAME_BYTES)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{name} must be a whole number of bytes, at least {least}, not {value!r}")
+        whole_number(self.max_bytes, "max_bytes", MIN_FRAME_BYTES, unit="bytes")
+        whole_number(self.frame_bytes, "frame_bytes", MIN_FRAME_BYTES, unit="bytes")
         if self.frame_bytes > self.max_bytes:
             raise ValueError(f"frame_bytes ({self.frame_bytes}) must not be above max_bytes ({self.max_bytes})")
-        if not isinstance(self.debloat, bool):
-            raise ValueError(f"debloat must be True or False, not {self.debloat!r}")
+        flag(self.debloat, "debloat")
 
     @property
     def target_s(self) -> float:

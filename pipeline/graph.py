@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 from checkpoint.elements import EdgeName
+from checkpoint.options import is_whole
 from pipeline.errors import PipelineError
 from pipeline.partitioners import FORWARD, REBALANCE, Distribution, Partitioner
 
@@ -100,7 +101,7 @@ class Graph:
         if id is None:
             id = f"{kind.value}-{self._numbers[kind]}"
         _check_id(id, f"a {kind.value} step")
-        if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
+        if not (is_whole(parallelism) and parallelism >= 1):
             raise PipelineError(f"step {id!r}: parallelism must be a whole number of at least 1, not {parallelism!r}")
         self._refuse_duplicate(id)
         for one in inputs:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from checkpoint.config import CheckpointConfig, seconds
-from checkpoint.options import named_options
+from checkpoint.config import CheckpointConfig
+from checkpoint.options import named_options, seconds, whole_number
 from pipeline import settings
 from pipeline.buffers import BufferConfig
 from pipeline.dead_ends import dead_ends, unused_streams
@@ -27,6 +27,8 @@ from sources.source import Source
 
 _LOG = logging.getLogger(f"weir.{__name__}")
 _refuses_starts = False
+_MOST_SUBTASKS: Final = 32767
+"""Of a step. Where a row in flight goes is kept in 16 bits."""
 
 
 @contextmanager
@@ -48,14 +50,20 @@ class Pipeline:
     Options from outside, such as `WEIR_…` variables, win over the arguments (see `pipeline.settings`).
 
     Args:
-        name: names the job's folder under the checkpoint root and, by default, its transactional ids.
-        parallelism: subtasks of each step that doesn't set its own.
-        max_parallelism: number of key groups; fixed by the first checkpoint, so never above it can be rescaled.
-        checkpoints: where and how often; `None` = only one at the end of a bounded job, in a temporary folder.
-        restart: what to do when an attempt fails.
-        buffers: bounds of what is in flight.
-        stop_grace: seconds that SIGINT or SIGTERM gives the job for a last checkpoint and its commit, before it is
-            cancelled; 0 = cancelled at once.
+        name: names the job's folder under the checkpoint root and, by default, its transactional ids. Two jobs with one
+            name and one root are taken for one job.
+        parallelism: subtasks of each step that doesn't set its own, from 1 to 32767. All subtasks run at the same time,
+            each in a process of its own, so Spark needs a slot for each. Default: 1.
+        max_parallelism: number of key groups, in which keyed state moves when the job is rescaled, and so the most
+            subtasks that a keyed step can ever have. The first checkpoint fixes it. Default: 128.
+        checkpoints: where, how often and how checkpoints are taken (`CheckpointConfig`). `None` (the default): only one
+            at the end of a bounded job, in a temporary folder, so that a failed job begins anew.
+        restart: what to do when an attempt fails (`RestartStrategy`). `None` (the default): `fixed_delay()`, up to 3
+            restarts, each 1 s after the failure.
+        buffers: bounds of what is in flight between subtasks (`BufferConfig`). `None` (the default): those of
+            `BufferConfig()`, which adapt to the rates that are measured.
+        stop_grace: seconds, or a `timedelta`, that SIGINT or SIGTERM gives the job for a last checkpoint and its
+            commit, before it is cancelled; 0 = cancelled at once. Default: 30 s.
 
     Raises:
         PipelineError: a value can't be used; the message says why.
@@ -78,10 +86,11 @@ class Pipeline:
         given = settings.current()
         parallelism = given.value("parallelism", parallelism)
         max_parallelism = given.value("max_parallelism", max_parallelism)
-        for label, value, most in (("parallelism", parallelism, 32767), ("max_parallelism", max_parallelism, 32767)):
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-                where = given.origin(label)
-                raise PipelineError(f"{label} must be a whole number from 1 to {most}, not {value!r}{where}")
+        for label, value in (("parallelism", parallelism), ("max_parallelism", max_parallelism)):
+            try:
+                whole_number(value, label, 1, _MOST_SUBTASKS)
+            except ValueError as error:
+                raise PipelineError(f"{error}{given.origin(label)}") from error
         for label, thing, kind in (
             ("checkpoints", checkpoints, CheckpointConfig),
             ("restart", restart, RestartStrategy),
@@ -139,11 +148,13 @@ class Pipeline:
                 another name is a fork, which leaves it to the other one. `False`: it is **dropped**, with a warning.
             spark: a `SparkSession` or `SparkContext` to run in, or a master's URL; by default the active session, else
                 that of `spark-submit`, else `local[subtasks]`.
-            rewind: accept that output beyond the restored checkpoint is already visible, and will be made again.
-            allow_unclaimed: drop state of the checkpoint that no step or operator declares any more.
+            rewind: accept that output beyond the restored checkpoint is already visible, and will be made again. By
+                default such a start is refused by sinks that find such output.
+            allow_unclaimed: drop state of the checkpoint that no step or operator declares any more. By default a start
+                from such a checkpoint is refused.
             ignore_in_flight: id of the checkpoint to be restored: records that were in flight in it are **lost**. For a
                 checkpoint whose channel state is damaged, or has records of an edge that the pipeline doesn't have any
-                more. How many are dropped on each edge is logged.
+                more. How many are dropped on each edge is logged. By default (`None`) all are restored.
             take_over: end the driver that runs this job now, and go on from its newest checkpoint. Without it such a
                 start is refused; after a crash nothing is needed.
 

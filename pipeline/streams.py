@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from checkpoint.codec_errors import EncodingError
-from checkpoint.options import named_options, nearest
+from checkpoint.options import is_whole, named_options, nearest
 from checkpoint.state import OF_SUBTASKS, BroadcastState, StateDescriptor, descriptors_of
 from formats.python_columns import PythonColumns
 from pipeline.errors import PipelineError
@@ -126,7 +126,7 @@ class Stream:
 
     def key_by(self, key: str | int | Callable[[Any], Any]) -> KeyedStream:
         """Distribute by key: a field name, an index or a function. All records of a key go to one subtask, in order."""
-        if not (callable(key) or (isinstance(key, str | int) and not isinstance(key, bool))):
+        if not (callable(key) or isinstance(key, str) or is_whole(key)):
             raise PipelineError(f"key_by takes a field name, an index or a function, not {key!r}")
         _refuse_no_value("key_by", key)
         self.used = True  # the last partitioner counts

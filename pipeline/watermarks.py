@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from checkpoint.config import Seconds, seconds
-from checkpoint.options import named_options
+from checkpoint.options import Seconds, is_whole, named_options, seconds
 
 
 @named_options
@@ -55,8 +54,7 @@ class WatermarkStrategy:
         Raises:
             ValueError: an argument has a value that it can't have.
         """
-        named = isinstance(field_or_function, str | int) and not isinstance(field_or_function, bool)
-        if not (named or callable(field_or_function)):
+        if not (isinstance(field_or_function, str) or is_whole(field_or_function) or callable(field_or_function)):
             raise ValueError(f"timestamps are a field name, an index or a function, not {field_or_function!r}")
         late = seconds(lateness, "lateness")
         if late == math.inf:

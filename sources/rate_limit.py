@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Final
 
+from checkpoint.options import is_number
+
 _BURST_S: Final = 0.1
 """Seconds of the rate that may be saved up: long enough for whole batches, short enough to keep the rate even."""
 
@@ -64,6 +66,6 @@ def check_rate(rate: object, name: str) -> float | None:
     """
     if rate is None:
         return None
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < float("inf"):
+    if not (is_number(rate) and 0 < rate < float("inf")):
         raise ValueError(f"{name} must be a number of records/s above 0, or None for no limit; not {rate!r}")
     return float(rate)

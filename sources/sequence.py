@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
-from checkpoint.options import named_options
+from checkpoint.options import is_whole, named_options
 
 from .position import Position
 from .rate_limit import RateLimit, admit, check_rate
@@ -32,11 +32,9 @@ class SequenceSource(Source):
     """
 
     def __init__(self, n: int | None, rate: float | None = None, partitions: int | None = None) -> None:
-        if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 0):
+        if n is not None and not (is_whole(n) and n >= 0):
             raise ValueError(f"n must be a whole number of records, or None for no end; not {n!r}")
-        if partitions is not None and (
-            isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1
-        ):
+        if partitions is not None and not (is_whole(partitions) and partitions >= 1):
             raise ValueError(f"partitions must be a whole number of at least 1, or None; not {partitions!r}")
         self.n = n
         self.rate = check_rate(rate, "rate")

@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from checkpoint.config import CheckpointConfig
 from checkpoint.coordination.coordinator_events import (
     Acknowledged,
     Action,
@@ -43,7 +44,6 @@ from checkpoint.coordination.coordinator_events import (
     TriggerCheckpoint,
     WaitsOutside,
 )
-from checkpoint.coordination.coordinator_options import CoordinatorOptions
 from checkpoint.coordination.passage import Passage
 from checkpoint.coordination.retention import Retention
 from checkpoint.coordination.trigger_schedule import TriggerSchedule
@@ -113,7 +113,7 @@ class CheckpointCoordinator:
 
     def __init__(
         self,
-        options: CoordinatorOptions,
+        config: CheckpointConfig,
         subtasks: Sequence[int] | int,
         first_id: int,
         retained: Sequence[int] = (),
@@ -121,7 +121,7 @@ class CheckpointCoordinator:
     ) -> None:
         """
         Args:
-            options: see there.
+            config: when, how often and how many at once; how many are kept and may fail.
             subtasks: the subtasks that have to acknowledge, or their number.
             first_id: id of the first checkpoint.
             retained: ids of the completed checkpoints that are in the storage, oldest first.
@@ -130,7 +130,7 @@ class CheckpointCoordinator:
         Raises:
             ValueError: there is no subtask, or `first_id` repeats an id.
         """
-        self._options = options
+        self._config = config
         self._subtasks = frozenset(range(subtasks) if isinstance(subtasks, int) else subtasks)
         if not self._subtasks:
             raise ValueError("a job without subtasks has no checkpoints")
@@ -148,8 +148,8 @@ class CheckpointCoordinator:
         """Why there are no more triggers, in words; empty as long as there are."""
         self._ended = False
         """`JobEnding` has come: nothing is in progress, and nothing is deleted any more."""
-        self._schedule = TriggerSchedule(options.interval, options.min_pause)
-        self._retention = Retention(options.retained, options.timeout, retained)
+        self._schedule = TriggerSchedule(config.interval_s, config.min_pause_s)
+        self._retention = Retention(config.retained, config.timeout_s, retained)
         self._pending: dict[int, _Pending] = {}
         """Triggered and not resolved, by ascending id."""
         self._half_written: set[int] = set()
@@ -387,7 +387,7 @@ class CheckpointCoordinator:
     def _expire(self, now: float) -> None:
         for pending in [p for p in self._pending.values() if now >= p.expires_at]:
             what = "not acknowledged by every subtask" if pending.missing else "_metadata not written"
-            self._give_up(pending, FailureReason.EXPIRED, f"{what} {self._options.timeout:g} s after the trigger", now)
+            self._give_up(pending, FailureReason.EXPIRED, f"{what} {self._config.timeout_s:g} s after the trigger", now)
 
     def _give_up(self, pending: _Pending, reason: FailureReason, message: str, now: float) -> None:
         del self._pending[pending.checkpoint_id]
@@ -405,10 +405,10 @@ class CheckpointCoordinator:
         if reason.tolerated or (reason is FailureReason.EXPIRED and missing and pending.held_up):
             return  # an outage is no failure of the job
         self._failures += 1
-        if self._failures > self._options.tolerable_failures and not self._closed:
+        if self._failures > self._config.tolerable_failures and not self._closed:
             why = (
                 f"checkpoint {pending.checkpoint_id} failed ({reason}): {message}. {self._failures} failed in a row, "
-                f"tolerable_failures is {self._options.tolerable_failures}"
+                f"tolerable_failures is {self._config.tolerable_failures}"
             )
             self._actions.append(FailJob(why))
             self._close("too many checkpoints have failed")
@@ -468,7 +468,7 @@ class CheckpointCoordinator:
     def _start(self, kind: CheckpointKind, now: float, tokens: tuple[str, ...], stop: bool = False) -> None:
         n = self._next_id
         self._next_id = n + 1
-        expires_at, passage = now + self._options.timeout, Passage(self._reach)
+        expires_at, passage = now + self._config.timeout_s, Passage(self._reach)
         self._pending[n] = _Pending(n, kind, now, expires_at, set(self._subtasks), bool(self._waiting), passage)
         self._actions.append(TriggerCheckpoint(n, kind, tokens, stop))
 
@@ -479,8 +479,8 @@ class CheckpointCoordinator:
         if not self._running:
             return "not every subtask runs yet"
         waiting = len(self._retention.deleting)
-        if waiting > self._options.max_concurrent:
-            return f"{waiting} old checkpoints wait for their deletion, at most {self._options.max_concurrent} may"
+        if waiting > self._config.max_concurrent:
+            return f"{waiting} old checkpoints wait for their deletion, at most {self._config.max_concurrent} may"
         return None
 
     @property
@@ -490,9 +490,9 @@ class CheckpointCoordinator:
     def _full(self) -> str | None:
         """As `_obstacle`, for ordinary checkpoints: whether as many are in progress as may be."""
         running = [str(p.checkpoint_id) for p in self._ordinary]
-        if len(running) < self._options.max_concurrent:
+        if len(running) < self._config.max_concurrent:
             return None
-        return f"checkpoints in progress are at their maximum of {self._options.max_concurrent} ({', '.join(running)})"
+        return f"checkpoints in progress are at their maximum of {self._config.max_concurrent} ({', '.join(running)})"
 
     def _held_back(self, now: float) -> str | None:
         if self._closed or not self._running:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+
+from checkpoint.config import CheckpointConfig
+from checkpoint.options import flag, limit
 
 _GRACE = 0.1
 """Part of the span added for trigger jitter…"""
@@ -26,14 +28,8 @@ class GateOptions:
         ValueError: an option has a value that it can't have; the message says which it may have.
     """
 
-    interval: float | None
-    """Checkpoint interval; `None` = no periodic checkpoints: no barrier could open the gate, so it never closes."""
-    min_pause: float = 0.0
-    max_concurrent: int = 1
-    timeout: float = 600.0
-    slow_storage_span: float = 60.0
-    """Longest span while barriers pass in time and only the storage holds the next one back; the span without that
-    counts if it is longer."""
+    checkpoints: CheckpointConfig
+    """Without an interval no barrier could open the gate, so it never closes."""
     max_span_records: int | None = None
     """Most records between two barriers; `None` = no limit."""
     max_span_bytes: int | None = None
@@ -47,23 +43,10 @@ class GateOptions:
     """`active_backpressure` of the source; `False` = only count."""
 
     def __post_init__(self) -> None:
-        if self.interval is not None and not 0 < self.interval < math.inf:
-            raise ValueError(f"interval must be a positive number of seconds or None, not {self.interval!r}")
-        if not 0 <= self.min_pause < math.inf:
-            raise ValueError(f"min_pause must be at least 0 s, not {self.min_pause!r}")
-        if not self.timeout > 0:
-            raise ValueError(f"timeout must be a positive number of seconds, not {self.timeout!r}")
-        if not self.slow_storage_span >= 0:
-            raise ValueError(f"slow_storage_span must be at least 0 s, not {self.slow_storage_span!r}")
-        for name in ("max_concurrent", "max_span_records", "max_span_bytes", "first_window"):
-            value = getattr(self, name)
-            if value is None and name != "max_concurrent":
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
-        for name, value in (("span_window", self.window), ("active_backpressure", self.enabled)):
-            if not isinstance(value, bool):
-                raise ValueError(f"{name} must be True or False, not {value!r}")
+        for name in ("max_span_records", "max_span_bytes", "first_window"):
+            limit(getattr(self, name), name)
+        flag(self.window, "span_window")
+        flag(self.enabled, "active_backpressure")
 
     @property
     def span_seconds(self) -> float | None:
@@ -71,9 +54,10 @@ class GateOptions:
 
         The period of triggers is `max(interval, min_pause + duration)`, and a healthy duration is below the interval.
         """
-        if self.interval is None:
+        interval = self.checkpoints.interval_s
+        if interval is None:
             return None
-        period = self.interval + self.min_pause
+        period = interval + self.checkpoints.min_pause_s
         return period + max(_GRACE * period, _LEAST_GRACE)
 
     @property
@@ -84,9 +68,10 @@ class GateOptions:
         Raises:
             ValueError: there is no interval.
         """
-        if self.interval is None:
+        interval = self.checkpoints.interval_s
+        if interval is None:
             raise ValueError("without periodic checkpoints no start delay is too long")
-        return max(_LEAST_HORIZON, min(self.interval, self.timeout / 2))
+        return max(_LEAST_HORIZON, min(interval, self.checkpoints.timeout_s / 2))
 
     @property
     def window_at_start(self) -> int:
@@ -100,12 +85,17 @@ class GateOptions:
     @property
     def warning(self) -> str | None:
         """What to tell a user who switched active backpressure off; `None` if there is nothing to tell."""
-        if self.enabled or self.interval is None:
+        interval, timeout, at_once = (
+            self.checkpoints.interval_s,
+            self.checkpoints.timeout_s,
+            self.checkpoints.max_concurrent,
+        )
+        if self.enabled or interval is None:
             return None
-        unbounded = max(0.0, self.timeout - self.max_concurrent * self.interval)
+        unbounded = max(0.0, timeout - at_once * interval)
         return (
-            f"active_backpressure=False: while {self.max_concurrent} checkpoint(s) are in progress the source reads "
-            f"on, and the next checkpoint may span timeout − max_concurrent × interval = {self.timeout:g} − "
-            f"{self.max_concurrent} × {self.interval:g} = {unbounded:g} s of data; checkpoints may then expire one "
-            "after the other. Leave active_backpressure on unless you compare the two."
+            f"active_backpressure=False: while {at_once} checkpoint(s) are in progress the source reads on, and the "
+            f"next checkpoint may span timeout − max_concurrent × interval = {timeout:g} − {at_once} × {interval:g} = "
+            f"{unbounded:g} s of data; checkpoints may then expire one after the other. Leave active_backpressure on "
+            "unless you compare the two."
         )

@@ -245,7 +245,7 @@ class SourceGate:
 
     @property
     def _active(self) -> bool:
-        return self._options.enabled and self._options.interval is not None
+        return self._options.enabled and self._options.checkpoints.interval_s is not None
 
     @property
     def _record_limit(self) -> int | None:
@@ -273,7 +273,7 @@ class SourceGate:
         if seconds is None or not self._active:
             return None
         if self._window is not None and self._window.passes:
-            seconds = max(seconds, self._options.slow_storage_span)
+            seconds = max(seconds, self._options.checkpoints.slow_storage_span_s)
         return seconds * self._scale - self._span_time
 
     def _owes_a_fetch(self) -> bool:
@@ -327,9 +327,9 @@ class SourceGate:
     def _cause(self) -> str:
         """Why no barrier came, in words."""
         running = sorted(n for n, kind in self._in_progress.items() if kind is not CheckpointKind.SAVEPOINT)
-        if len(running) >= self._options.max_concurrent:
+        if len(running) >= self._options.checkpoints.max_concurrent:
             ids = ", ".join(map(str, running))
-            most = f"checkpoints in progress are at their maximum of {self._options.max_concurrent} ({ids})"
+            most = f"checkpoints in progress are at their maximum of {self._options.checkpoints.max_concurrent} ({ids})"
             return most if self._window is None else f"{most}; {self._whom_they_wait_for(running)}"
         if self._held_back is not None:
             return self._held_back

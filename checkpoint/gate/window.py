@@ -72,7 +72,7 @@ class Window:
         """
         self._horizon = options.horizon
         self._quick = max(_QUICK * self._horizon, _QUICK_SECONDS)
-        self._spans = options.max_concurrent
+        self._spans = options.checkpoints.max_concurrent
         self._first = options.window_at_start
         self._records = float(self._first)
         self._change = f"began with {in_words(self._first)}"

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
+from checkpoint.options import is_whole
+
 _MEMBERS: Final = (
     "key",
     "key_base64",
@@ -125,7 +127,7 @@ def _header(value: Any) -> bytes | None:
 
 def _number(member: str, told: Mapping[str, Any]) -> int | None:
     number = told.get(member)
-    if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):
+    if number is not None and not (is_whole(number) and number >= 0):
         raise BadLine(f"{member} is a whole number of at least 0, not {number!r}")
     return number
 

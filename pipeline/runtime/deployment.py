@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from checkpoint.committables import SinkState
+from checkpoint.config import CheckpointConfig
 from checkpoint.elements import ChannelName, EdgeName
 from checkpoint.in_flight.captured import Part
 from checkpoint.in_flight.edges import EdgeShape
@@ -38,19 +39,8 @@ class JobSpec:
     max_parallelism: int
     buffers: BufferConfig
     checkpoint_uri: str
-    compression: Literal["lz4", "zstd", "none"]
-    local_recovery: bool
-    interval: float | None
-    """Seconds; `None` without periodic checkpoints."""
-    timeout: float
-    min_pause: float
-    max_concurrent: int
-    slow_storage_span: float
-    alignment_timeout: float | None
-    """Of every barrier but savepoints' (see `checkpoint.barriers.events.Barrier`)."""
-    savepoint_alignment_timeout: float | None
-    exactly_once: bool
-    """Channels wait for each other's barriers."""
+    checkpoints: CheckpointConfig
+    """Of a job that was given none, the least that it needs."""
     attempt: int
     ownership: Any
     """Wire form of this attempt's `checkpoint.storage.fencing.Ownership`."""

@@ -7,8 +7,7 @@ from typing import Any, Final, get_args
 
 import pyarrow as pa
 
-from checkpoint.config import Seconds, seconds
-from checkpoint.options import named_options
+from checkpoint.options import Seconds, named_options, seconds, whole_number
 from sinks.files.committer import FileCommitter, check_restore, not_committed
 from sinks.files.encoding import COMPRESSIONS, Format, ParquetRows
 from sinks.files.partitions import PartitionBy
@@ -78,9 +77,8 @@ class FileSink(Sink):
         allowed = COMPRESSIONS[format]
         if compression is not None and compression not in allowed:
             raise ValueError(f"compression of {format} must be one of {', '.join(allowed)}; not {compression!r}")
-        for name, number in (("roll_bytes", roll_bytes), ("max_open_parts", max_open_parts)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, not {number!r}")
+        whole_number(roll_bytes, "roll_bytes", 1)
+        whole_number(max_open_parts, "max_open_parts", 1)
         _check_partition_by(partition_by, schema)
         if not isinstance(round_floats, bool):
             raise TypeError(f"round_floats must be True or False, not {round_floats!r}")

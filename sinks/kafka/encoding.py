@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from checkpoint.options import is_whole
 from formats import Encoder, NotInFormat, RegistryFormat, RegistryUnavailable
 from formats.json_values import dumps, dumps_all
 from sinks.kafka.errors import RecordRefused, TopicRefused, shorten
@@ -199,7 +200,7 @@ class RecordEncoder:
                 partition = partitioner(values[i], limits.partitions)
             except Exception as error:
                 raise self._refused(values[i], f"partitioner: {type(error).__name__}: {error}") from error
-            if isinstance(partition, bool) or not isinstance(partition, int):
+            if not is_whole(partition):
                 raise self._refused(values[i], f"the partitioner returned {partition!r}, which is not an int")
             if not 0 <= partition < limits.partitions:
                 limits = self._topics.refresh(limits.name)
@@ -335,7 +336,7 @@ def _headers(found: Any) -> Headers:
 
 
 def _timestamp(found: Any) -> int:
-    if isinstance(found, bool) or not isinstance(found, int):
+    if not is_whole(found):
         raise TypeError(f"a timestamp is an int, milliseconds since 1970, not {found!r}")
     if found <= 0:
         raise ValueError(f"Kafka's client takes {found} for no timestamp; it must be positive")

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, get_args
 
 from checkpoint.brokers import check_addresses
-from checkpoint.config import Seconds, seconds
-from checkpoint.options import named_options
+from checkpoint.options import Seconds, is_whole, named_options, seconds
 from checkpoint.outage import Outage
 from formats import RegistryFormat
 from sinks.kafka.clients import OWNED, Delivery
@@ -98,13 +97,13 @@ class KafkaSink(Sink):
             if function is not None and not callable(function):
                 raise TypeError(f"{option} must be a function, not {function!r}")
         for option, field in (("key", key), ("timestamp", timestamp)):
-            if field is not None and (isinstance(field, bool) or not (isinstance(field, str | int) or callable(field))):
+            if not (field is None or isinstance(field, str) or is_whole(field) or callable(field)):
                 raise TypeError(f"{option} must be a field's name, an index or a function of the record, not {field!r}")
         if transactional_id_prefix is not None:
             _check_letters(_name(transactional_id_prefix, "transactional_id_prefix", "a name"))
         if marker_topic is not None:
             _name(marker_topic, "marker_topic", "a topic's name")
-        if isinstance(max_transaction_bytes, bool) or not isinstance(max_transaction_bytes, int):
+        if not is_whole(max_transaction_bytes):
             raise TypeError(f"max_transaction_bytes must be a number of bytes, not {max_transaction_bytes!r}")
         if max_transaction_bytes < 1:
             raise ValueError(f"max_transaction_bytes must be at least 1, not {max_transaction_bytes}")

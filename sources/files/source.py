@@ -9,8 +9,7 @@ from typing import Any, Final, Literal, get_args
 
 import pyarrow as pa
 
-from checkpoint.config import Seconds, seconds
-from checkpoint.options import named_options
+from checkpoint.options import Seconds, flag, limit, named_options, seconds, whole_number
 
 from ..rate_limit import check_rate
 from ..source import Source, SourceContext, SourceReader
@@ -103,18 +102,15 @@ class FileSource(Source):
         if columns is not None and (isinstance(columns, str) or not columns or schema is not None):
             raise ValueError(f"columns must be a list of names, without schema; not {columns!r}")
         for name, number in (("split_bytes", split_bytes), ("max_record_bytes", max_record_bytes)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, not {number!r}")
-        for name, flag in (
+            whole_number(number, name, 1)
+        for name, switch in (
             ("active_backpressure", active_backpressure),
             ("span_window", span_window),
             ("allow_truncated_timestamps", allow_truncated_timestamps),
         ):
-            if not isinstance(flag, bool):
-                raise ValueError(f"{name} must be True or False, not {flag!r}")
-        for name, limit in (("max_span_records", max_span_records), ("max_span_bytes", max_span_bytes)):
-            if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-                raise ValueError(f"{name} must be a whole number of at least 1, or None for no limit; not {limit!r}")
+            flag(switch, name)
+        limit(max_span_records, "max_span_records")
+        limit(max_span_bytes, "max_span_bytes")
         interval = None
         if discovery_interval is not None:
             interval = seconds(discovery_interval, "discovery_interval", 0.01)

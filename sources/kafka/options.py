@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from checkpoint.brokers import check_addresses
-from checkpoint.config import Seconds, seconds
+from checkpoint.options import Seconds, is_whole, seconds
 
 from ..rate_limit import check_rate
 from . import formats
@@ -140,14 +140,14 @@ class KafkaOptions:
         formats.check("value_format", self.value_format)
         formats.check("key_format", self.key_format)
         if self.discovery_interval not in (None, "auto"):
-            object.__setattr__(self, "discovery_interval", seconds(self.discovery_interval, "discovery_interval", 0.1))  # type: ignore[arg-type]
+            object.__setattr__(self, "discovery_interval", seconds(self.discovery_interval, "discovery_interval", 0.1))
         if self.outage_timeout is not None:
             object.__setattr__(self, "outage_timeout", seconds(self.outage_timeout, "outage_timeout", 0.1))
         object.__setattr__(self, "rate_limit", check_rate(self.rate_limit, "rate_limit"))
         if self.on_data_loss not in ("fail", "earliest"):
             raise ValueError(f'on_data_loss must be "fail" or "earliest", not {self.on_data_loss!r}')
         object.__setattr__(self, "on_bad_record", parse(self.on_bad_record))
-        if isinstance(self.fetch_budget, bool) or not isinstance(self.fetch_budget, int):
+        if not is_whole(self.fetch_budget):
             raise ValueError(f"fetch_budget must be a whole number of bytes, not {self.fetch_budget!r}")
         if self.fetch_budget < _LEAST_BUDGET:
             raise ValueError(f"fetch_budget must be at least {_LEAST_BUDGET} bytes, not {self.fetch_budget}")
@@ -183,7 +183,7 @@ class KafkaOptions:
         if not isinstance(value, Mapping) or not value:
             raise ValueError(f"{expected}; not {value!r}")
         for key, offset in value.items():
-            if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+            if not (is_whole(offset) and offset >= 0):
                 raise ValueError(f"{expected}; {offset!r} is no offset")
             topic = key[0] if isinstance(key, tuple) and len(key) == 2 and isinstance(key[1], int) else key
             if not isinstance(topic, str):

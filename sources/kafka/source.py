@@ -8,8 +8,7 @@ from typing import Any, Final, Literal
 
 from confluent_kafka import Consumer, KafkaException, Producer
 
-from checkpoint.config import Seconds
-from checkpoint.options import named_options
+from checkpoint.options import Seconds, flag, limit, named_options
 from formats import RegistryFormat
 
 from ..source import Source, SourceContext, SourceReader
@@ -113,12 +112,10 @@ class KafkaSource(Source):
             config={} if config is None else config,
             outage_timeout=outage_timeout,
         )
-        for name, flag in (("active_backpressure", active_backpressure), ("span_window", span_window)):
-            if not isinstance(flag, bool):
-                raise ValueError(f"{name} must be True or False, not {flag!r}")
-        for name, limit in (("max_span_records", max_span_records), ("max_span_bytes", max_span_bytes)):
-            if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-                raise ValueError(f"{name} must be a whole number of at least 1, or None for no limit; not {limit!r}")
+        flag(active_backpressure, "active_backpressure")
+        flag(span_window, "span_window")
+        limit(max_span_records, "max_span_records")
+        limit(max_span_bytes, "max_span_bytes")
         self.active_backpressure = active_backpressure
         self.span_window = span_window
         self.fresh_records = value_format == "json"

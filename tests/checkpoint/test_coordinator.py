@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from option_values import checkpoint_config
 
-from checkpoint.config import CheckpointConfig
 from checkpoint.coordination.coordinator import MIN_SPAN_SCALE, CheckpointCoordinator, CheckpointInProgress
 from checkpoint.coordination.coordinator_events import (
     Acknowledged,
@@ -35,7 +35,6 @@ from checkpoint.coordination.coordinator_events import (
     TriggerCheckpoint,
     WaitsOutside,
 )
-from checkpoint.coordination.coordinator_options import CoordinatorOptions
 from checkpoint.coordination.trigger_schedule import RETRY_PAUSE
 from checkpoint.kinds import CheckpointKind
 
@@ -49,7 +48,7 @@ def coordinator(
 ) -> CheckpointCoordinator:
     """One with an interval of 10 s and a timeout of 100 s, whose subtasks run since 0."""
     options = {"interval": 10.0, "timeout": 100.0} | options
-    c = CheckpointCoordinator(CoordinatorOptions(**options), subtasks, first_id, retained_ids)
+    c = CheckpointCoordinator(checkpoint_config(**options), subtasks, first_id, retained_ids)
     if running:
         c.handle(SubtasksRunning(), 0.0)
     return c
@@ -144,7 +143,7 @@ def test_a_job_without_subtasks_is_refused():
 
 
 def test_subtasks_may_be_given_by_name():
-    c = CheckpointCoordinator(CoordinatorOptions(interval=10.0), [3, 9], 1)
+    c = CheckpointCoordinator(checkpoint_config(interval=10.0), [3, 9], 1)
     c.handle(SubtasksRunning(), 0.0)
     tick(c, 10.0)
     c.handle(Acknowledged(1, 9), 10.0)
@@ -158,29 +157,6 @@ def test_idle_and_finished_subtasks_have_to_acknowledge_like_all_others():
         assert c.handle(Acknowledged(1, subtask), 11.0) == []
     assert c.in_progress == (CheckpointInProgress(1, CHECKPOINT, 10.0, (3,)),)
     assert c.handle(Acknowledged(1, 3), 12.0) == [FinaliseCheckpoint(1, CHECKPOINT)]
-
-
-def test_options_are_taken_from_the_users_config():
-    config = CheckpointConfig(
-        "/c", interval=2, timeout=30, min_pause=1, max_concurrent=3, tolerable_failures=4, retained=5
-    )
-    assert CoordinatorOptions.from_config(config) == CoordinatorOptions(2.0, 30.0, 1.0, 3, 4, 5)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"interval": 0},
-        {"timeout": 0},
-        {"min_pause": -1},
-        {"max_concurrent": 0},
-        {"tolerable_failures": -1},
-        {"retained": 0},
-    ],
-)
-def test_wrong_options_are_refused_by_name(wrong: dict[str, Any]):
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        CoordinatorOptions(**wrong)
 
 
 # -- interval, max concurrent, min pause ----------------------------------------------------------------------

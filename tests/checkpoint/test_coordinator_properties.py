@@ -7,6 +7,7 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
+from option_values import checkpoint_config
 
 from checkpoint.coordination.coordinator import MIN_SPAN_SCALE, CheckpointCoordinator
 from checkpoint.coordination.coordinator_events import (
@@ -35,7 +36,6 @@ from checkpoint.coordination.coordinator_events import (
     Tick,
     TriggerCheckpoint,
 )
-from checkpoint.coordination.coordinator_options import CoordinatorOptions
 from checkpoint.kinds import CheckpointKind
 
 SUBTASKS = 2
@@ -73,7 +73,7 @@ class World:
         restored = rng.randint(0, 3)
         self.kept = list(range(1, restored + 1))
         self.largest = restored
-        self.options = CoordinatorOptions(
+        self.options = checkpoint_config(
             interval=rng.choice([None, 2.0, 5.0, 5.0]),
             timeout=rng.choice([6.0, 20.0]),
             min_pause=rng.choice([0.0, 1.0, 4.0]),
@@ -192,7 +192,7 @@ class World:
     # -- the books ------------------------------------------------------------------------------------------------
 
     def send(self, event: Event) -> None:
-        timeout = self.options.timeout
+        timeout = self.options.timeout_s
         self.deleting = {n: at for n, at in self.deleting.items() if self.now < at + timeout}
         if isinstance(event, Acknowledged) and event.checkpoint_id in self.pending():
             seen = self.seen[event.checkpoint_id]
@@ -250,7 +250,7 @@ class World:
         if action.stop and self.draining & set(action.tokens):
             assert self.input_ended, "stopped before it was drained"
         if action.kind is CheckpointKind.CHECKPOINT:
-            assert self.now >= self.last_end + self.options.min_pause
+            assert self.now >= self.last_end + self.options.min_pause_s
         self.answered += action.tokens
         assert set(action.tokens) <= set(self.requested)
         self.seen[action.checkpoint_id] = Seen(action.kind, self.now, stop=action.stop)
@@ -270,7 +270,7 @@ class World:
         assert set(action.missing) == set(range(SUBTASKS)) - seen.acknowledged
         self.resolve(action.checkpoint_id, action.kind, "aborted")
         if action.reason is FailureReason.EXPIRED:
-            assert self.now >= seen.triggered_at + self.options.timeout
+            assert self.now >= seen.triggered_at + self.options.timeout_s
         if action.reason is FailureReason.CANCELLED:
             assert self.ended
         if action.kind is CheckpointKind.SAVEPOINT:
@@ -309,9 +309,9 @@ class World:
         assert self.coordinator.consecutive_failures == self.failures
         assert sorted(self.coordinator.deleting) == sorted(self.deleting)
         for n in self.pending():
-            assert self.now < self.seen[n].triggered_at + self.options.timeout, "overdue"
+            assert self.now < self.seen[n].triggered_at + self.options.timeout_s, "overdue"
         live = self.running and not self.failed and not self.ended
-        if live and self.options.interval is not None and not self.input_ended and not self.finished:
+        if live and self.options.interval_s is not None and not self.input_ended and not self.finished:
             assert self.coordinator.next_deadline(self.now) is not None, "checkpoints have stopped for good"
 
     def come_to_rest(self) -> None:
@@ -321,7 +321,7 @@ class World:
         completed = [n for n, s in self.seen.items() if s.resolved == "completed"]
         if self.told_to_end and not self.input_ended:
             self.end_input()
-        if self.options.interval is None and not self.input_ended:
+        if self.options.interval_s is None and not self.input_ended:
             self.request()
         for _ in range(50):
             for n in self.pending():

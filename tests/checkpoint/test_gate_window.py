@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from option_values import gate_options
 
 from checkpoint.coordination.coordinator_events import Heartbeat
 from checkpoint.gate.gate_events import (
@@ -31,7 +32,7 @@ CHECKPOINT, SAVEPOINT = CheckpointKind.CHECKPOINT, CheckpointKind.SAVEPOINT
 
 def options(**changed: Any) -> GateOptions:
     """H = 10 s, a window of 1,000 records at the start."""
-    return GateOptions(**{"interval": 10.0, "slow_storage_span": 60.0, **changed})
+    return gate_options(**{"interval": 10.0, "slow_storage_span": 60.0, **changed})
 
 
 def make(**changed: Any) -> SourceGate:
@@ -321,8 +322,8 @@ steps = st.lists(
 def test_what_it_emits_keeps_to_the_window_and_it_says_why_it_is_closed(
     schedule: list[tuple[float, str, int]], hard: int | None, storage_span: float, at_a_time: int
 ) -> None:
-    given_options = GateOptions(
-        1.0, max_concurrent=at_a_time, slow_storage_span=storage_span, max_span_records=hard, first_window=10
+    given_options = gate_options(
+        interval=1.0, max_concurrent=at_a_time, slow_storage_span=storage_span, max_span_records=hard, first_window=10
     )
     gate = SourceGate(given_options, 0.0)
     now, last, span = 0.0, 0, 0

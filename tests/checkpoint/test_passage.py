@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from option_values import checkpoint_config
 
 from checkpoint.coordination.coordinator import CheckpointCoordinator
 from checkpoint.coordination.coordinator_events import (
@@ -17,7 +18,6 @@ from checkpoint.coordination.coordinator_events import (
     SubtasksRunning,
     Tick,
 )
-from checkpoint.coordination.coordinator_options import CoordinatorOptions
 from checkpoint.coordination.passage import Passage, Passed
 from checkpoint.kinds import CheckpointKind
 from pipeline.job import Pipeline
@@ -63,7 +63,7 @@ def test_the_mean_span_is_that_of_the_sources_that_reach_the_same() -> None:
 
 
 def coordinator() -> CheckpointCoordinator:
-    made = CheckpointCoordinator(CoordinatorOptions(interval=10.0, max_concurrent=2), 6, 1, reach=REACH)
+    made = CheckpointCoordinator(checkpoint_config(interval=10.0, max_concurrent=2), 6, 1, reach=REACH)
     made.handle(SubtasksRunning(), 0.0)
     made.handle(Tick(), 10.0)
     return made
@@ -95,7 +95,7 @@ def test_nothing_passes_of_a_checkpoint_that_is_over_or_of_a_savepoint() -> None
     made.handle(CheckpointRequested(CheckpointKind.SAVEPOINT, "user"), 11.0)
     assert [one.kind for one in made.in_progress] == [CheckpointKind.CHECKPOINT, CheckpointKind.SAVEPOINT]
     assert all(passed(made.handle(SnapshotTaken(2, subtask), 12.0)) == [] for subtask in range(6))
-    made = CheckpointCoordinator(CoordinatorOptions(interval=10.0, tolerable_failures=9), 6, 1, reach=REACH)
+    made = CheckpointCoordinator(checkpoint_config(interval=10.0, tolerable_failures=9), 6, 1, reach=REACH)
     made.handle(SubtasksRunning(), 0.0)
     made.handle(Tick(), 10.0)
     made.handle(Declined(1, 0, "disk full"), 11.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from option_values import gate_options
 
 from checkpoint.gate.gate_events import BarrierPassed
 from checkpoint.gate.gate_options import GateOptions
@@ -13,7 +14,7 @@ from checkpoint.gate.window import Window
 
 def options(**changed: Any) -> GateOptions:
     """H = 10 s, a window of 1,000 records at the start."""
-    return GateOptions(**{"interval": 10.0, "slow_storage_span": 60.0, **changed})
+    return gate_options(**{"interval": 10.0, "slow_storage_span": 60.0, **changed})
 
 
 def passed(window: Window, n: int, span: int, taken: float, delay: float, mean: float | None = None) -> None:

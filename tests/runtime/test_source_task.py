@@ -6,11 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from option_values import gate_options
 
 from checkpoint.coordination.coordinator_events import Heartbeat
 from checkpoint.elements import RestoreBarrier, Watermark
 from checkpoint.event_time.generator import WatermarkGenerator
-from checkpoint.gate.gate_options import GateOptions
 from checkpoint.gate.source_gate import SourceGate
 from checkpoint.in_flight.restored_input import RestoredInput
 from checkpoint.kinds import CheckpointKind
@@ -73,7 +73,7 @@ def source_task(
     silent: Any = Silent()
     return SourceTask(
         reader=reader,
-        make_gate=lambda now: SourceGate(GateOptions(None), now, 0),
+        make_gate=lambda now: SourceGate(gate_options(interval=None), now, 0),
         alignment_timeout=None,
         savepoint_alignment_timeout=None,
         name="orders[0]",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from checkpoint.coordination.coordinator_options import CoordinatorOptions
+from option_values import checkpoint_config
+
 from checkpoint.storage import fencing
 from checkpoint.storage.shared_files import SharedFiles
 from checkpoint.storage.storage import CheckpointStorage
@@ -25,29 +26,19 @@ def attempt_context(plan: Plan, folder: str, **options: Any) -> AttemptContext:
     """The context of a job's first attempt, which owns `folder`.
 
     Args:
-        options: of `CoordinatorOptions`; without an interval unless it is given.
+        options: of `CheckpointConfig`; without an interval unless it is given.
     """
     storage = CheckpointStorage(folder, JOB)
     storage.prepare()
     ownership = fencing.take_ownership(storage)
     fencing.record_restored(storage, ownership, None)
-    coordinator = CoordinatorOptions(**{"interval": None, **options})
     spec = JobSpec(
         pipeline=JOB,
         plan=b"",
         max_parallelism=128,
         buffers=BufferConfig(),
         checkpoint_uri=folder,
-        compression="none",
-        local_recovery=False,
-        interval=coordinator.interval,
-        timeout=coordinator.timeout,
-        min_pause=coordinator.min_pause,
-        max_concurrent=coordinator.max_concurrent,
-        slow_storage_span=0.0,
-        alignment_timeout=0.0,
-        savepoint_alignment_timeout=None,
-        exactly_once=True,
+        checkpoints=checkpoint_config(**{"interval": None, **options}),
         attempt=ownership.attempt,
         ownership=ownership.to_wire(),
         versions=versions(),
@@ -62,7 +53,6 @@ def attempt_context(plan: Plan, folder: str, **options: Any) -> AttemptContext:
         spark=None,
         storage=storage,
         ownership=ownership,
-        options=coordinator,
         restored=None,
         restored_storage=storage,
         claimed=True,

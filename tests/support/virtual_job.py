@@ -26,10 +26,10 @@ from checkpoint.barriers.events import (
     UnblockChannel,
 )
 from checkpoint.barriers.handler import BarrierHandler
+from checkpoint.config import CheckpointConfig
 from checkpoint.coordination import coordinator_events as ce
 from checkpoint.coordination.coordinator import CheckpointCoordinator
 from checkpoint.coordination.coordinator_events import FailureReason
-from checkpoint.coordination.coordinator_options import CoordinatorOptions
 from checkpoint.gate import gate_events as ge
 from checkpoint.gate.gate_options import GateOptions
 from checkpoint.gate.source_gate import SourceGate
@@ -129,27 +129,23 @@ class Job:
         self.now = 0.0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
+        config = CheckpointConfig(
+            "/checkpoints",
+            interval=scenario.interval,
+            timeout=scenario.timeout,
+            min_pause=scenario.min_pause,
+            max_concurrent=scenario.max_concurrent,
+            slow_storage_span=scenario.slow_storage_span,
+            tolerable_failures=10**9,
+        )
         options = GateOptions(
-            scenario.interval,
-            scenario.min_pause,
-            scenario.max_concurrent,
-            scenario.timeout,
-            scenario.slow_storage_span,
-            max_span_records=scenario.max_span_records,
-            window=scenario.window,
-            enabled=scenario.gate,
+            config, max_span_records=scenario.max_span_records, window=scenario.window, enabled=scenario.gate
         )
         assert options.span_seconds is not None
         self.span_seconds = options.span_seconds
         self.sources = [Source(scenario.gates(options, 0.0)) for _ in range(scenario.sources)]
         self.coordinator = CheckpointCoordinator(
-            CoordinatorOptions(
-                interval=scenario.interval,
-                timeout=scenario.timeout,
-                min_pause=scenario.min_pause,
-                max_concurrent=scenario.max_concurrent,
-                tolerable_failures=10**9,
-            ),
+            config,
             scenario.sources + 1,
             first_id=1,
             reach={i: frozenset({scenario.sources}) for i in range(scenario.sources)},

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from checkpoint.coordination.coordinator_options import CoordinatorOptions
 from checkpoint.kinds import CheckpointKind
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.naming import CheckpointRef
@@ -33,7 +32,6 @@ class AttemptContext:
     spark: Any
     storage: CheckpointStorage
     ownership: Ownership
-    options: CoordinatorOptions
     restored: CheckpointMetadata | None
     restored_storage: CheckpointStorage
     """Where the files of `restored` are."""

@@ -111,7 +111,7 @@ class DriverCheckpoints:
         self._system = system
         self._edges = snapshot_edges(context.plan)
         self._coordinator = CheckpointCoordinator(
-            context.options,
+            context.spec.checkpoints,
             context.plan.subtasks,
             context.first_id,
             tuple(ref.id for ref in context.retained),

@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from checkpoint import failpoints
-from checkpoint.config import SAVEPOINT_ALIGNMENT, CheckpointConfig
-from checkpoint.coordination.coordinator_options import CoordinatorOptions
+from checkpoint.config import CheckpointConfig, WithoutInterval
 from checkpoint.errors import PermanentFailure
 from checkpoint.storage import fencing
 from checkpoint.storage.metadata import CheckpointMetadata
@@ -230,7 +229,7 @@ class JobMaster:
         self.failure = None if failure is None else error_text.clean(failure)
         self.status = status
 
-    def _prepare(self) -> tuple[CheckpointStorage, CheckpointConfig | None]:
+    def _prepare(self) -> tuple[CheckpointStorage, CheckpointConfig]:
         """Check what can be checked before anything starts."""
         o, config = self._o, self._o.checkpoints
         wrong = [*shared_names(o.plan, o.name), *invalid_steps(o.plan, o.name)]
@@ -240,12 +239,11 @@ class JobMaster:
             for invisible in invisible_output(o.plan):
                 raise PipelineError(invisible)
             self._temporary = tempfile.mkdtemp(prefix="weir-")
-            uri = self._temporary
+            config = WithoutInterval(self._temporary, alignment="aligned", slow_storage_span=0.0)
         else:
-            uri = config.uri
             for warning in open_gates(o.plan, config):
                 _LOG.warning("%s", warning)
-        storage = CheckpointStorage(uri, o.name)
+        storage = CheckpointStorage(config.uri, o.name)
         storage.prepare()
         return storage, config
 
@@ -264,7 +262,7 @@ class JobMaster:
             check_sinks(self._o, point)
 
     def _attempts(
-        self, storage: CheckpointStorage, config: CheckpointConfig | None, positions: StartPositions, spark: Any
+        self, storage: CheckpointStorage, config: CheckpointConfig, positions: StartPositions, spark: Any
     ) -> None:
         policy: RestartPolicy = self._o.restart.start()
         number = 0
@@ -289,11 +287,11 @@ class JobMaster:
                 return
             number += 1
         self._end("cancelled")
-        if config is not None and not config.retain_on_cancel:
+        if not config.retain_on_cancel:
             self._forget_checkpoints(storage)
 
     def _restart(
-        self, failure: AttemptFailed, policy: RestartPolicy, storage: CheckpointStorage, config: CheckpointConfig | None
+        self, failure: AttemptFailed, policy: RestartPolicy, storage: CheckpointStorage, config: CheckpointConfig
     ) -> bool:
         """Whether to go on, after the strategy's delay."""
         delay: float | None
@@ -322,20 +320,20 @@ class JobMaster:
             self.restarts += 1
         return True
 
-    def _note_damage(self, what: str, storage: CheckpointStorage, config: CheckpointConfig | None) -> None:
+    def _note_damage(self, what: str, storage: CheckpointStorage, config: CheckpointConfig) -> None:
         """
         Raises:
             DamagedFile: the restored checkpoint can't be read and no other is to be, or can be, restored instead.
         """
         assert self._restored is not None
         self._damaged[self._restored.ref] = what
-        newest(storage, config.on_damaged if config else "fail", self._damaged)
+        newest(storage, config.on_damaged, self._damaged)
 
     def _attempt(
         self,
         number: int,
         storage: CheckpointStorage,
-        config: CheckpointConfig | None,
+        config: CheckpointConfig,
         positions: StartPositions,
         spark: Any,
     ) -> None:
@@ -381,7 +379,6 @@ class JobMaster:
             raise AttemptFailed(f"NotEnoughSlots: {error}") from error
         metadata = point.metadata if point else None
         lineage, rewind = self._choose_lineage(metadata, claimed)
-        options = CoordinatorOptions.from_config(config) if config else CoordinatorOptions(interval=None)
         context = AttemptContext(
             spec=JobSpec(
                 pipeline=o.name,
@@ -389,16 +386,7 @@ class JobMaster:
                 max_parallelism=o.max_parallelism,
                 buffers=o.buffers,
                 checkpoint_uri=storage.uri,
-                compression=config.compression if config else "lz4",
-                local_recovery=config is not None and config.local_recovery,
-                interval=options.interval,
-                timeout=options.timeout,
-                min_pause=options.min_pause,
-                max_concurrent=options.max_concurrent,
-                slow_storage_span=config.slow_storage_span_s if config else 0.0,
-                alignment_timeout=config.alignment_timeout_s if config else None,
-                savepoint_alignment_timeout=config.savepoint_alignment_timeout_s if config else SAVEPOINT_ALIGNMENT,
-                exactly_once=config is None or config.mode == "exactly_once",
+                checkpoints=config,
                 attempt=ownership.attempt,
                 ownership=ownership.to_wire(),
                 versions=versions(),
@@ -411,7 +399,6 @@ class JobMaster:
             spark=spark,
             storage=storage,
             ownership=ownership,
-            options=options,
             restored=metadata,
             restored_storage=point.storage if point else storage,
             claimed=claimed,
@@ -427,7 +414,7 @@ class JobMaster:
             first_id=1 + max(storage.largest_id(), metadata.id if metadata else 0, self.history.largest_id),
             history=self.history,
             host=_driver_host(spark),
-            metadata_options={"weir": VERSION, "interval": options.interval, "retained": options.retained},
+            metadata_options={"weir": VERSION, "interval": config.interval_s, "retained": config.retained},
             waits=self.waits,
         )
         self.status = "running"

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from checkpoint.config import Seconds, seconds
-from checkpoint.options import named_options
+from checkpoint.options import Seconds, is_number, is_whole, named_options, seconds, whole_number
 
 
 class RestartPolicy(Protocol):
@@ -43,8 +42,7 @@ class RestartStrategy:
     @staticmethod
     def fixed_delay(attempts: int = 3, delay: Seconds = 1.0) -> RestartStrategy:
         """Up to `attempts` restarts in all, each after `delay`."""
-        if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
-            raise ValueError(f"attempts must be a whole number of at least 1, not {attempts!r}")
+        whole_number(attempts, "attempts", 1)
         return RestartStrategy("fixed_delay", attempts=attempts, delay=seconds(delay, "delay"))
 
     @staticmethod
@@ -64,11 +62,11 @@ class RestartStrategy:
         first, most = seconds(initial, "initial", 0.001), seconds(maximum, "maximum", 0.001)
         if most < first:
             raise ValueError(f"maximum ({most:g} s) must not be below initial ({first:g} s)")
-        if not _is_number(multiplier) or not 1 <= multiplier < math.inf:
+        if not is_number(multiplier) or not 1 <= multiplier < math.inf:
             raise ValueError(f"multiplier must be a number of at least 1, not {multiplier!r}")
-        if not _is_number(jitter) or not 0 <= jitter < 1:
+        if not is_number(jitter) or not 0 <= jitter < 1:
             raise ValueError(f"jitter must be a fraction from 0 to below 1, not {jitter!r}")
-        if attempts is not None and (isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1):
+        if attempts is not None and not (is_whole(attempts) and attempts >= 1):
             raise ValueError(f"attempts must be a whole number of at least 1 or None, not {attempts!r}")
         return RestartStrategy(
             "exponential",
@@ -109,10 +107,6 @@ STRATEGIES: Final[Mapping[str, Callable[..., RestartStrategy]]] = {
     "exponential": RestartStrategy.exponential,
 }
 """By kind."""
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 @dataclass

@@ -97,11 +97,7 @@ def open_gates(plan: Plan, config: CheckpointConfig) -> Iterator[str]:
     for vertex in plan.vertices:
         if vertex.is_source:
             options = GateOptions(
-                interval=config.interval_s,
-                min_pause=config.min_pause_s,
-                max_concurrent=config.max_concurrent,
-                timeout=config.timeout_s,
-                slow_storage_span=config.slow_storage_span_s,
+                config,
                 max_span_records=vertex.head.payload.max_span_records,
                 max_span_bytes=vertex.head.payload.max_span_bytes,
                 window=vertex.head.payload.span_window,

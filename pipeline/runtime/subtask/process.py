@@ -75,7 +75,7 @@ def _run(contact: Contact, secret: bytes, context: Any, gc_time: GcTime) -> None
     try:
         _check_versions(spec)
         storage = CheckpointStorage(spec.checkpoint_uri, spec.pipeline)
-        if spec.local_recovery:
+        if spec.checkpoints.local_recovery:
             copies = LocalCopies.open(os.environ, storage)
         if spec.probe is not None:
             answer_probe(storage, Probe.from_wire(spec.probe), str(context.partitionId()))

@@ -153,7 +153,7 @@ class TaskBuilder:
                 vertex.head.id,
                 self._index,
                 lambda edge: self._shapes[edge].carries_keys,
-                spec.compression,
+                spec.checkpoints.compression,
                 self._copies,
             )
             checkpoints = TaskCheckpoints(
@@ -192,8 +192,8 @@ class TaskBuilder:
                 task = SourceTask(
                     reader=reader,
                     make_gate=self._source_gate,
-                    alignment_timeout=spec.alignment_timeout,
-                    savepoint_alignment_timeout=spec.savepoint_alignment_timeout,
+                    alignment_timeout=spec.checkpoints.alignment_timeout_s,
+                    savepoint_alignment_timeout=spec.checkpoints.savepoint_alignment_timeout_s,
                     **common,
                 )
             else:
@@ -293,7 +293,7 @@ class TaskBuilder:
 
     def _barriers(self, channels: list[ChannelName]) -> BarrierHandler | BarrierTracker:
         now = self._system.monotonic()
-        if not self._spec.exactly_once:
+        if self._spec.checkpoints.mode == "at_least_once":
             return BarrierTracker(len(channels), now)
         broadcast = {
             edge.name
@@ -330,13 +330,8 @@ class TaskBuilder:
 
     def _source_gate(self, now: float) -> SourceGate:
         source = self._vertex.head.payload
-        spec = self._spec
         options = GateOptions(
-            interval=spec.interval,
-            min_pause=spec.min_pause,
-            max_concurrent=spec.max_concurrent,
-            timeout=spec.timeout,
-            slow_storage_span=spec.slow_storage_span,
+            self._spec.checkpoints,
             max_span_records=source.max_span_records,
             max_span_bytes=source.max_span_bytes,
             window=source.span_window,

@@ -10,7 +10,6 @@ from checkpoint.committing import ReleaseEpoch, ReleaseNew, RestoredCommits
 from checkpoint.coordination import coordinator_events as events
 from checkpoint.coordination.coordinator import CheckpointCoordinator
 from checkpoint.coordination.coordinator_events import FailureReason
-from checkpoint.coordination.coordinator_options import CoordinatorOptions
 from checkpoint.coordination.trigger_schedule import TriggerSchedule
 from checkpoint.gate.gate_events import BarrierPassed
 from checkpoint.in_flight.replay import ReplayTracker
@@ -53,14 +52,7 @@ class Master:
         sources = [s for s in attempt.subtasks if s.step.kind is Kind.SOURCE]
         sinks = [s for s in attempt.subtasks if s.step.kind is Kind.SINK]
         self.coordinator = CheckpointCoordinator(
-            CoordinatorOptions(
-                options.interval,
-                options.timeout,
-                options.min_pause,
-                options.max_concurrent,
-                options.tolerable_failures,
-                options.retained,
-            ),
+            options.checkpoints,
             len(attempt.subtasks),
             1 + attempt.storage.newest_id(attempt.restored_id),
             tuple(ref.id for ref in retained),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+from checkpoint.config import CheckpointConfig
+
 Alignment = float | None
 """Seconds until a barrier turns unaligned; 0 = unaligned from the start, `None` = never."""
 
@@ -55,6 +57,19 @@ class Options:
     """Chance that the output system has forgotten its markers at a restart."""
     faults: frozenset[str] = field(default=frozenset())
     """Rules to break on purpose (see `test_rules`)."""
+
+    @property
+    def checkpoints(self) -> CheckpointConfig:
+        return CheckpointConfig(
+            "/checkpoints",
+            interval=self.interval,
+            timeout=self.timeout,
+            min_pause=self.min_pause,
+            max_concurrent=self.max_concurrent,
+            slow_storage_span=self.slow_storage_span,
+            tolerable_failures=self.tolerable_failures,
+            retained=self.retained,
+        )
 
 
 _SLOW: tuple[tuple[str, ...], ...] = (

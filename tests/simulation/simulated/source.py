@@ -36,11 +36,7 @@ class Source(Subtask):
         """Of one split, not emitted yet."""
         options = self.options
         self._gate_options = GateOptions(
-            options.interval,
-            options.min_pause,
-            options.max_concurrent,
-            options.timeout,
-            options.slow_storage_span,
+            options.checkpoints,
             max_span_records=options.max_span_records,
             first_window=options.first_window,
         )
@@ -108,7 +104,7 @@ class Source(Subtask):
         now = self.scheduler.now
         open_seconds = now - since - (self.gate.closed_seconds(now) - closed)
         assert self._gate_options.span_seconds is not None
-        longest = max(self._gate_options.span_seconds, self._gate_options.slow_storage_span)
+        longest = max(self._gate_options.span_seconds, self.options.slow_storage_span)
         # A span that expiries have shortened holds one fetch at least, however late it comes.
         if self._span_records > 1 and open_seconds > longest + 1e-6:
             raise SpanTooLong(f"{self.name} was open for {open_seconds:.3f} s in a span")
