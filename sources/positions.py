@@ -7,7 +7,7 @@ from typing import Any
 from . import sequence
 from .files import ledger
 from .kafka import splits
-from .position import Position
+from .source import Position
 
 
 def positions(state: Any) -> list[Position] | None:

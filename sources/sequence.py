@@ -7,9 +7,8 @@ from typing import Any, Final
 
 from checkpoint.options import is_whole, named_options
 
-from .position import Position
 from .rate_limit import RateLimit, admit, check_rate
-from .source import END, End, Source, SourceBatch, SourceContext, SourceReader
+from .source import END, End, Position, Source, SourceBatch, SourceContext, SourceReader
 
 _STATE_VERSION: Final = 1
 

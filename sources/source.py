@@ -216,3 +216,17 @@ def _same(one: Any, other: Any) -> bool:
         return one is other or (type(one) is type(other) and bool(one == other))
     except Exception:
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a source has read one of its splits, in terms that its user knows (`sources.positions`)."""
+
+    split: str
+    """Of Kafka `topic[partition]`."""
+    next: int
+    """Of Kafka the next offset to read; of a sequence the next id."""
+    end: int | None = None
+    """The first one not to read; `None` = unbounded, or not part of the snapshot."""
+    ended: bool = False
+    """Nothing is left to read."""

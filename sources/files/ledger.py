@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 import xxhash
 
-from ..position import Position
+from ..source import Position
 from .errors import FileChanged
 from .folder import FoundFile
 

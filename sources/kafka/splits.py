@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import xxhash
 
-from ..position import Position
+from ..source import Position
 from .bad_records import Letter
 from .errors import DataLoss
 from .options import PartitionKey

@@ -32,8 +32,8 @@ from sources import END, FileSource, SourceBatch, SourceContext, SourceReader
 from sources.files.errors import BadRecord, FileChanged, FileGone, FolderUnavailable
 from sources.files.folder import FoundFile
 from sources.files.ledger import Ledger
-from sources.position import Position
 from sources.positions import positions
+from sources.source import Position
 
 SCHEMA = pa.schema(
     [

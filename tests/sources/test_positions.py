@@ -6,8 +6,8 @@ import pytest
 
 from sources import SequenceSource, SourceContext
 from sources.kafka.splits import Split, to_state
-from sources.position import Position
 from sources.positions import positions
+from sources.source import Position
 
 
 class NoMetrics:
