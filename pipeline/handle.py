@@ -11,8 +11,8 @@ from typing import Any
 
 from checkpoint.kinds import CheckpointKind
 from checkpoint.options import named_options
+from checkpoint.storage.errors import StorageError
 from checkpoint.storage.savepoints import SavepointFolder, prepare
-from checkpoint.storage.storage import StorageError
 from pipeline.errors import Interrupted, JobCancelled, JobFailed, PipelineError
 from pipeline.logs import log_by_default
 from pipeline.runtime.driver.attempt_context import CheckpointRequest, NotTriggered

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from checkpoint.elements import EdgeName
 from checkpoint.state.files import state_names
+from checkpoint.storage.errors import StorageError
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, pack_state
 from checkpoint.storage.restore import RestorePoint
-from checkpoint.storage.storage import CheckpointStorage, StorageError
+from checkpoint.storage.storage import CheckpointStorage
 from pipeline.dead_ends import unused_streams
 from pipeline.errors import PipelineError
 from pipeline.event_time_inputs import event_time_notes

@@ -32,8 +32,9 @@ from checkpoint.batch import schema
 from checkpoint.elements import ChannelName, Data, EdgeName, IdleStatus, Watermark
 from checkpoint.in_flight.captured import CapturedState, Part
 from checkpoint.in_flight.runs import Content, Run, origin_of, runs_of
+from checkpoint.storage.errors import DamagedFile
 from checkpoint.storage.handles import FileHandle
-from checkpoint.storage.storage import CheckpointStorage, DamagedFile
+from checkpoint.storage.storage import CheckpointStorage
 
 _SCHEMA: Final = pa.schema(
     [

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 
 from checkpoint.state.snapshot_format import SnapshotFormatError, StateBatch, UnknownSnapshotVersion
 from checkpoint.state.snapshot_reader import read_batches, read_footer
+from checkpoint.storage.errors import DamagedFile, UnknownFormat
 from checkpoint.storage.handles import FileHandle
-from checkpoint.storage.storage import CheckpointStorage, DamagedFile, UnknownFormat
+from checkpoint.storage.storage import CheckpointStorage
 
 
 def load_keyed_state(storage: CheckpointStorage, handle: FileHandle, key_groups: range) -> Iterator[StateBatch]:

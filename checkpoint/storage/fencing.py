@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from checkpoint.errors import PermanentFailure
 from checkpoint.storage import checksummed_json, savepoints
+from checkpoint.storage.errors import StorageError
 from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.ownership import (
     Ownership,
@@ -36,7 +37,7 @@ from checkpoint.storage.ownership import (
     rivals,
 )
 from checkpoint.storage.source_starts import SourceStart
-from checkpoint.storage.storage import CheckpointStorage, StorageError
+from checkpoint.storage.storage import CheckpointStorage
 
 __all__ = [
     "Fenced",

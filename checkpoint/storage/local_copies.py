@@ -25,11 +25,12 @@ from typing import Any, Final
 import pyarrow as pa
 import xxhash
 
+from checkpoint.storage.file_io import OpenedFile, StagedFile
 from checkpoint.storage.filesystem import Data
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import OperatorSnapshot
 from checkpoint.storage.naming import TEMPORARY, CheckpointRef, encode
-from checkpoint.storage.storage import CheckpointStorage, OpenedFile, StagedFile
+from checkpoint.storage.storage import CheckpointStorage
 
 _LOG = logging.getLogger(f"weir.{__name__}")
 _FOLDER: Final = "weir-local"

@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from checkpoint.storage.errors import StorageError
 from checkpoint.storage.naming import PROBE, encode
-from checkpoint.storage.storage import CheckpointStorage, StorageError
+from checkpoint.storage.storage import CheckpointStorage
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,11 @@ from checkpoint.committables import SinkState
 from checkpoint.elements import EdgeName
 from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import savepoints
+from checkpoint.storage.errors import DamagedFile, StorageError
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.naming import METADATA, CheckpointRef
 from checkpoint.storage.ownership import RestoreRecord
-from checkpoint.storage.storage import CheckpointStorage, DamagedFile, StorageError
+from checkpoint.storage.storage import CheckpointStorage
 
 logger = logging.getLogger(f"weir.{__name__}")
 

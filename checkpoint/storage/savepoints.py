@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from checkpoint.storage import checksummed_json
+from checkpoint.storage.errors import DamagedFile, StorageError
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.naming import METADATA, STOPPED_SUFFIX, CheckpointRef, trace_path
 from checkpoint.storage.ownership import RestoreRecord
-from checkpoint.storage.storage import CheckpointStorage, DamagedFile, StorageError
+from checkpoint.storage.storage import CheckpointStorage
 
 _RESERVATION: Final = "claim-"
 

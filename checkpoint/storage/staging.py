@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from checkpoint.storage.file_io import StagedFile
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.naming import shared_path
-from checkpoint.storage.storage import CheckpointStorage, StagedFile
+from checkpoint.storage.storage import CheckpointStorage
 
 
 @dataclass(frozen=True, slots=True)

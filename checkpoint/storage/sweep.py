@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from checkpoint.storage import fencing
+from checkpoint.storage.errors import StorageError
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.naming import SHARED, CheckpointRef
 from checkpoint.storage.orphans import Listing, Orphan, Scope, find
 from checkpoint.storage.ownership import Ownership, RestoreRecord, next_attempt
-from checkpoint.storage.storage import CheckpointStorage, StorageError
+from checkpoint.storage.storage import CheckpointStorage
 
 logger = logging.getLogger(f"weir.{__name__}")
 

@@ -28,8 +28,8 @@ def checkpoints() -> None:
 
 @contextmanager
 def _explaining() -> Iterator[None]:
+    from checkpoint.storage.errors import StorageError
     from checkpoint.storage.fencing import Fenced
-    from checkpoint.storage.storage import StorageError
 
     log_to_stderr("WARNING")
     with ending_cleanly():

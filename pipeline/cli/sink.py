@@ -32,7 +32,7 @@ def sink() -> None:
 @contextmanager
 def _explaining() -> Iterator[None]:
     from checkpoint.errors import PermanentFailure
-    from checkpoint.storage.storage import StorageError
+    from checkpoint.storage.errors import StorageError
     from pipeline.errors import PipelineError
     from sinks.kafka.errors import KafkaSinkError
 

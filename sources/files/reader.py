@@ -13,8 +13,10 @@ from ..source import END, End, SourceBatch, SourceContext, SourceReader
 from .discovery import FileDiscovery
 from .errors import BadRecord, FileChanged, FileGone
 from .folder import Folder, FoundFile
-from .formats import Chunk, FileRows, FormatOptions, SplitContent, open_split
+from .json_lines import JsonLines
 from .ledger import Ledger, Order, Split
+from .parquet_rows import ParquetRows
+from .split_content import Chunk, FileRows, FormatOptions, SplitContent
 
 log = logging.getLogger(f"weir.{__name__}")
 
@@ -118,12 +120,15 @@ class FileReader(SourceReader):
         if not self._check(split, now):
             self._ledger.drop(split)
             return True
-        parts = self._ledger.parts_of(split.size)
-        self._content = open_split(
-            self._folder, split, parts, self._ledger.split_bytes or 1, self._options.format, self._ctx.metrics
-        )
+        self._content = self._open(split)
         self._split = split
         return True
+
+    def _open(self, split: Split) -> SplitContent:
+        options, ledger = self._options.format, self._ledger
+        if options.format == "jsonl":
+            return JsonLines(self._folder, split, options, self._ctx.metrics)
+        return ParquetRows(self._folder, split, ledger.parts_of(split.size), ledger.split_bytes or 1, options)
 
     def _check(self, split: Split, now: FoundFile | None) -> bool:
         """Compare a file that is not read wholly with what is there; whether it can be read.

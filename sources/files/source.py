@@ -14,9 +14,9 @@ from checkpoint.options import Seconds, flag, limit, named_options, seconds, who
 from ..rate_limit import check_rate
 from ..source import Source, SourceContext, SourceReader
 from .folder import Folder, FoundFile
-from .formats import Format, FormatOptions
 from .ledger import Order
 from .reader import FileReader, ReaderOptions
+from .split_content import Format, FormatOptions
 
 log = logging.getLogger(f"weir.{__name__}")
 

@@ -15,6 +15,7 @@ from checkpoint.in_flight import channel_state
 from checkpoint.in_flight.captured import CapturedState
 from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import savepoints
+from checkpoint.storage.errors import DamagedFile
 from checkpoint.storage.inspection.checkpoints import InFlight, Pending, StateSize, Summary, Unreadable
 from checkpoint.storage.inspection.folders import describe, describe_job, look_at, summarise
 from checkpoint.storage.inspection.verification import verify_job, verify_single
@@ -22,7 +23,7 @@ from checkpoint.storage.metadata import OperatorSnapshot
 from checkpoint.storage.naming import CheckpointRef, private_path
 from checkpoint.storage.orphans import OrphanKind, Spared
 from checkpoint.storage.restore import NotACheckpoint
-from checkpoint.storage.storage import INLINE_STATE_LIMIT, CheckpointStorage, DamagedFile
+from checkpoint.storage.storage import INLINE_STATE_LIMIT, CheckpointStorage
 
 EDGE = EdgeName("in", "totals", "0.0")
 

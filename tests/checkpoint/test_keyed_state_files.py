@@ -14,8 +14,10 @@ from checkpoint.key_groups import range_of
 from checkpoint.state import read_footer, snapshot_reader
 from checkpoint.state.files import load_keyed_state
 from checkpoint.state.snapshot_writer import write_snapshot
+from checkpoint.storage.errors import DamagedFile, StorageError
+from checkpoint.storage.file_io import OpenedFile
 from checkpoint.storage.handles import FileHandle
-from checkpoint.storage.storage import CheckpointStorage, DamagedFile, OpenedFile, StorageError
+from checkpoint.storage.storage import CheckpointStorage
 
 GROUPS = 16
 PATH = "chk-1-1/totals-0-state.arrow"

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from checkpoint.storage.errors import DamagedFile, StorageError
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.local_copies import LocalCopies, StorageWithCopies, copy_of, local_root
 from checkpoint.storage.metadata import OperatorSnapshot
 from checkpoint.storage.naming import CheckpointRef, private_path, shared_path, subtask_name
-from checkpoint.storage.storage import INLINE_STATE_LIMIT, CheckpointStorage, DamagedFile, StorageError
+from checkpoint.storage.storage import INLINE_STATE_LIMIT, CheckpointStorage
 
 CONTENT = b"state " * 1000
 

@@ -9,12 +9,13 @@ import pytest
 from checkpoint.elements import EdgeName
 from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import checksummed_json
+from checkpoint.storage.errors import DamagedFile, StorageError
 from checkpoint.storage.fencing import record_restored
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.ownership import Ownership
 from checkpoint.storage.restore import from_uri, newest
-from checkpoint.storage.storage import CheckpointStorage, DamagedFile, StorageError
+from checkpoint.storage.storage import CheckpointStorage
 
 
 @pytest.fixture

@@ -11,13 +11,14 @@ import pytest
 from checkpoint.committables import Committable, SegmentName, SinkState
 from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import savepoints
+from checkpoint.storage.errors import DamagedFile, StorageError
 from checkpoint.storage.fencing import Fenced, check, record_restored
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.naming import CheckpointRef, trace_path
 from checkpoint.storage.ownership import Ownership
 from checkpoint.storage.restore import NotACheckpoint, from_uri, newest
-from checkpoint.storage.storage import CheckpointStorage, DamagedFile, StorageError
+from checkpoint.storage.storage import CheckpointStorage
 from pipeline.testing import failpoints
 
 

@@ -18,8 +18,9 @@ from pyarrow import fs
 from s3_server import Bucket, StoredFolder
 
 from checkpoint.kinds import CheckpointKind
-from checkpoint.storage import storage as storage_module
+from checkpoint.storage import folder as folder_module
 from checkpoint.storage.arrow_files import ArrowFiles
+from checkpoint.storage.errors import DamagedFile, StorageError
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.local_files import LocalFiles
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
@@ -34,7 +35,7 @@ from checkpoint.storage.naming import (
 )
 from checkpoint.storage.probe import answer_probe, finish_probe, write_probe
 from checkpoint.storage.staging import SharedStaging
-from checkpoint.storage.storage import INLINE_STATE_LIMIT, CheckpointStorage, DamagedFile, StorageError
+from checkpoint.storage.storage import INLINE_STATE_LIMIT, CheckpointStorage
 
 Root = Path | Bucket
 
@@ -46,7 +47,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         bucket: Bucket = request.getfixturevalue("bucket")
         return bucket
     if request.param == "pyarrow":
-        monkeypatch.setattr(storage_module, "open_files", lambda uri: (ArrowFiles(fs.LocalFileSystem()), uri))
+        monkeypatch.setattr(folder_module, "open_files", lambda uri: (ArrowFiles(fs.LocalFileSystem()), uri))
     return tmp_path
 
 
@@ -268,13 +269,6 @@ def test_a_subtasks_private_files_are_deleted_and_nobody_elses(
     storage.delete_private(6, 1, subtask_name("a", 1))  # nothing there: fine
 
 
-def test_leftovers_are_what_older_owners_did_not_complete(storage: CheckpointStorage) -> None:
-    complete(storage, 4)
-    storage.write_file("chk-5-1/totals-0-state.arrow", b"x")
-    storage.write_file("chk-6-2/totals-0-state.arrow", b"x")
-    assert storage.list_leftovers(attempt=2) == [CheckpointRef(5, 1)]
-
-
 def test_a_workers_copy_of_the_storage_sees_the_same_folder(storage: CheckpointStorage) -> None:
     handle = storage.write_file("shared/1-a.arrow", b"abc")
     copy = pickle.loads(pickle.dumps(storage))
@@ -330,7 +324,7 @@ def test_a_crash_while_a_checkpoint_is_deleted_never_leaves_half_of_one(tmp_path
         crash(root, "unlink", call, script)
         storage = CheckpointStorage(str(root), "orders")
         assert storage.list_checkpoints() == []
-        assert storage.list_leftovers(attempt=2) == [CheckpointRef(1, 1)]
+        assert storage.folders() == [CheckpointRef(1, 1)]
         storage.delete_checkpoint(CheckpointRef(1, 1))
         assert storage.folders() == []
 

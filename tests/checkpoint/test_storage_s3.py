@@ -15,7 +15,8 @@ import pytest
 from s3_server import Bucket, S3Server, StoredFolder
 
 from checkpoint.storage import arrow_files
-from checkpoint.storage.storage import CheckpointStorage, StorageError
+from checkpoint.storage.errors import StorageError
+from checkpoint.storage.storage import CheckpointStorage
 
 MIB = 1024 * 1024
 
@@ -172,7 +173,8 @@ def test_a_forgotten_file_is_no_object_before_it_is_closed(bucket: Bucket) -> No
 def test_a_process_with_a_client_and_a_busy_thread_ends_cleanly(bucket: Bucket) -> None:
     script = """
         import sys, threading
-        from checkpoint.storage.storage import CheckpointStorage, StorageError
+        from checkpoint.storage.errors import StorageError
+        from checkpoint.storage.storage import CheckpointStorage
         storage = CheckpointStorage(sys.argv[1], "orders")
         storage.prepare()
         def write():

@@ -10,9 +10,10 @@ from s3_server import Bucket, StoredFolder
 from small_disk import SmallDisk, small_disk
 
 from checkpoint.kinds import CheckpointKind
+from checkpoint.storage.errors import StorageError
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.naming import CheckpointRef
-from checkpoint.storage.storage import CheckpointStorage, StorageError
+from checkpoint.storage.storage import CheckpointStorage
 from pipeline.testing import failpoints
 
 MIB = 1024 * 1024

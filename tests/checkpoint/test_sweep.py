@@ -14,7 +14,7 @@ from pyarrow import fs
 
 from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import fencing, savepoints
-from checkpoint.storage import storage as storage_module
+from checkpoint.storage import folder as folder_module
 from checkpoint.storage import sweep as sweep_module
 from checkpoint.storage.arrow_files import ArrowFiles
 from checkpoint.storage.fencing import Fenced
@@ -31,7 +31,7 @@ def job(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
     """With both implementations of files; object stores go through the same code as `pyarrow`."""
     if request.param == "pyarrow":
         local = ArrowFiles(fs.LocalFileSystem())
-        monkeypatch.setattr(storage_module, "open_files", lambda uri: (local, uri.removeprefix("file://")))
+        monkeypatch.setattr(folder_module, "open_files", lambda uri: (local, uri.removeprefix("file://")))
     return JobFolder(CheckpointStorage(tmp_path.as_uri(), "orders"))
 
 

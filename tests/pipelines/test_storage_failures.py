@@ -27,8 +27,8 @@ from small_job import (
     storage_of,
 )
 
+from checkpoint.storage.errors import StorageError
 from checkpoint.storage.restore import from_uri
-from checkpoint.storage.storage import StorageError
 from pipeline import JobFailed, JobHandle, Pipeline, RestartStrategy
 from pipeline.testing import TestingSink, TestingSource, failpoints
 from sinks import SinkWriter, WriterContext

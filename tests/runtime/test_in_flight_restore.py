@@ -18,9 +18,10 @@ from checkpoint.in_flight import channel_state
 from checkpoint.in_flight.captured import CapturedState
 from checkpoint.key_groups import key_group, range_of
 from checkpoint.kinds import CheckpointKind
+from checkpoint.storage.errors import DamagedFile
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata, SubtaskSnapshot, VertexSnapshot
-from checkpoint.storage.storage import CheckpointStorage, DamagedFile
+from checkpoint.storage.storage import CheckpointStorage
 from pipeline import KeyedOperator, Operator, Pipeline, PipelineError, ValueState
 from pipeline.graph import Plan
 from pipeline.runtime.deployment import RestoredInFlight

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import fencing
+from checkpoint.storage.errors import StorageError
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.ownership import RestoreRecord
-from checkpoint.storage.storage import CheckpointStorage, StorageError
+from checkpoint.storage.storage import CheckpointStorage
 from pipeline import Pipeline, PipelineError
 from pipeline.graph import StepKind
 from pipeline.preview import preview

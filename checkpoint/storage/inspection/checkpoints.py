@@ -11,10 +11,11 @@ from checkpoint.committables import Committable, SegmentName, SinkState
 from checkpoint.elements import EdgeName
 from checkpoint.in_flight.channel_state import ChannelStateError, channels_of
 from checkpoint.kinds import CheckpointKind
+from checkpoint.storage.errors import DamagedFile
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, pack_state
 from checkpoint.storage.naming import CheckpointRef
-from checkpoint.storage.storage import CheckpointStorage, DamagedFile
+from checkpoint.storage.storage import CheckpointStorage
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import checksummed_json, fencing, restore, savepoints
+from checkpoint.storage.errors import DamagedFile, StorageError
 from checkpoint.storage.filesystem import Entry
 from checkpoint.storage.inspection.checkpoints import Details, Summary, Unreadable, details, summary
 from checkpoint.storage.naming import METADATA, SHARED, CheckpointRef, parse_trace, trace_path
 from checkpoint.storage.ownership import Ownership
-from checkpoint.storage.storage import CheckpointStorage, DamagedFile, StorageError
+from checkpoint.storage.storage import CheckpointStorage
 from checkpoint.storage.sweep import Survey, survey
 
 

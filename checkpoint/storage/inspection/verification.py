@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import restore
+from checkpoint.storage.errors import StorageError
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.naming import METADATA, CheckpointRef
 from checkpoint.storage.orphans import Orphan
 from checkpoint.storage.restore import NotACheckpoint
-from checkpoint.storage.storage import CheckpointStorage, StorageError
+from checkpoint.storage.storage import CheckpointStorage
 from checkpoint.storage.sweep import Survey, survey
 
 

@@ -21,10 +21,10 @@ from checkpoint.coordination import coordinator_events as events
 from checkpoint.coordination.coordinator_events import FailureReason
 from checkpoint.in_flight.replay import ReplayTracker
 from checkpoint.in_flight.runs import Origin
+from checkpoint.storage.errors import DamagedFile, StorageError
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import OperatorSnapshot
 from checkpoint.storage.probe import finish_probe
-from checkpoint.storage.storage import DamagedFile, StorageError
 from pipeline.errors import PipelineError
 from pipeline.graph import StepKind, Vertex
 from pipeline.runtime import error_text

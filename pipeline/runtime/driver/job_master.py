@@ -17,12 +17,13 @@ from checkpoint import failpoints
 from checkpoint.config import CheckpointConfig, WithoutInterval
 from checkpoint.errors import PermanentFailure
 from checkpoint.storage import fencing
+from checkpoint.storage.errors import DamagedFile, StorageError
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.probe import write_probe
 from checkpoint.storage.restore import RestorePoint, newest
 from checkpoint.storage.shared_files import SharedFiles
-from checkpoint.storage.storage import CheckpointStorage, DamagedFile, StorageError
+from checkpoint.storage.storage import CheckpointStorage
 from pipeline.errors import NotEnoughSlots, PipelineError
 from pipeline.runtime import error_text
 from pipeline.runtime.deployment import JobSpec

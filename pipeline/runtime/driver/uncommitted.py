@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from checkpoint.storage.errors import DamagedFile
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.restore import newest, sink_state
-from checkpoint.storage.storage import CheckpointStorage, DamagedFile
+from checkpoint.storage.storage import CheckpointStorage
 from pipeline.errors import PipelineError
 from pipeline.graph import Plan, StepKind
 

@@ -13,8 +13,8 @@ from checkpoint.coordination.coordinator_events import Heartbeat
 from checkpoint.errors import Explained, PermanentFailure
 from checkpoint.gate.gate_events import BarrierPassed
 from checkpoint.kinds import CheckpointKind
+from checkpoint.storage.errors import DamagedFile
 from checkpoint.storage.metadata import SubtaskSnapshot
-from checkpoint.storage.storage import DamagedFile
 from pipeline.errors import PipelineError
 from pipeline.runtime import error_text
 from pipeline.runtime.deployment import Deployment

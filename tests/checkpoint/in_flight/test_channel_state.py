@@ -16,8 +16,9 @@ from checkpoint.in_flight.captured import CapturedState, Part
 from checkpoint.in_flight.channel_state import ChannelStateError, channels_of, decode, encode, load, save
 from checkpoint.in_flight.runs import Run, to_elements
 from checkpoint.key_groups import range_of
+from checkpoint.storage.errors import DamagedFile
 from checkpoint.storage.handles import FileHandle
-from checkpoint.storage.storage import CheckpointStorage, DamagedFile
+from checkpoint.storage.storage import CheckpointStorage
 
 KEYED = EdgeName("orders", "counts", "0.0")
 

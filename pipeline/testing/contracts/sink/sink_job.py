@@ -13,9 +13,10 @@ from checkpoint.codec import decode
 from checkpoint.committables import Committable, SegmentName, SinkState
 from checkpoint.committing import CommitLog, CommitOrder
 from checkpoint.storage.fencing import Fenced
+from checkpoint.storage.file_io import StagedFile
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.staging import SharedStaging
-from checkpoint.storage.storage import CheckpointStorage, StagedFile
+from checkpoint.storage.storage import CheckpointStorage
 from pipeline.testing.contracts.common import ContractBroken, NoMetrics, pickled_copy, wire
 from sinks.sink import Committer, CommitterContext, Lineage, Sink, SinkBatch, SinkWriter, WriterContext
 
