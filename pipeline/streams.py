@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from checkpoint.codec_errors import EncodingError
+from checkpoint.codec.errors import EncodingError
 from checkpoint.options import is_whole, named_options, nearest
 from checkpoint.state import OF_SUBTASKS, BroadcastState, StateDescriptor, descriptors_of
 from formats.python_columns import PythonColumns

@@ -19,15 +19,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoint import extensions
 from checkpoint.batch import BatchBuilder, from_frame, rows, to_frame
 from checkpoint.codec import (
     MAX_DEPTH,
-    MAX_EXTENSIONS,
     DecodingError,
     EncodingError,
     UnknownTimeZone,
-    _encode_step_by_step,
     check,
     copied,
     decode,
@@ -35,7 +32,9 @@ from checkpoint.codec import (
     encode,
     encode_around,
     encode_key,
+    extensions,
 )
+from checkpoint.codec.values import MAX_EXTENSIONS, _encode_step_by_step
 from tests.support.edge_values import Colour, Level, Name
 from tests.support.values import EDGES, HASHABLE, KEYS, LARGE, VALUES, same
 

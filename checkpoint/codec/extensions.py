@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import ormsgpack
 from ormsgpack import Ext, Fragment, packb, unpackb
 
-from checkpoint.codec_errors import UnknownTimeZone
+from checkpoint.codec.errors import UnknownTimeZone
 
 
 class Extension:

@@ -1,0 +1,51 @@
+"""How values and keys become bytes: msgpack, in channels, in snapshots and in savepoints alike.
+
+A value comes back equal, with its type, at every depth, or it is refused with an error that says where it sits:
+
+| carried                           |                                                                                 |
+|-----------------------------------|---------------------------------------------------------------------------------|
+| None, bool, int, float, str       | integers of any size; NaN, infinities and -0.0; str with lone surrogates        |
+| bytes, bytearray                  |                                                                                 |
+| list, tuple, set, frozenset, dict | keys and members may be of any carried type that Python can hash                |
+| datetime, date, time, timedelta   | naive, or with a `datetime.timezone` or `zoneinfo.ZoneInfo`, which is kept; fold |
+| Decimal, UUID                     |                                                                                 |
+
+Exactly these types: what a subclass adds (an enum, a named tuple, a `defaultdict`) would be lost.
+
+Keys have an encoding of their own (`keys.py`): it is the identity of the key, in routing and in state.
+"""
+
+from __future__ import annotations
+
+from checkpoint.codec.errors import DecodingError, EncodingError, UnknownTimeZone
+from checkpoint.codec.keys import decode_key, encode_key
+from checkpoint.codec.values import (
+    MAX_DEPTH,
+    SCALARS,
+    STRICTLY,
+    check,
+    copied,
+    decode,
+    decode_joined,
+    encode,
+    encode_around,
+    is_plain,
+)
+
+__all__ = [
+    "MAX_DEPTH",
+    "SCALARS",
+    "STRICTLY",
+    "DecodingError",
+    "EncodingError",
+    "UnknownTimeZone",
+    "check",
+    "copied",
+    "decode",
+    "decode_joined",
+    "decode_key",
+    "encode",
+    "encode_around",
+    "encode_key",
+    "is_plain",
+]

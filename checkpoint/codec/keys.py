@@ -1,0 +1,110 @@
+"""Keys as bytes and back: one encoding a key, which is its identity in routing and in state."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, time
+from decimal import Decimal
+from typing import Any, Final
+
+from ormsgpack import packb
+
+from checkpoint.codec.errors import explained
+from checkpoint.codec.values import MAX_DEPTH, NATIVE, SCALARS, array, check_depth, decode, problem_of, scalar
+
+_all_plain_keys: Final = (NATIVE - {float}).issuperset
+
+
+def encode_key(key: Any) -> bytes:
+    """The canonical encoding of a key: equal bytes mean the same key, for routing and for state.
+
+    `1`, `1.0` and `True` are different keys. What is equal within a type is the same key: the two float zeros,
+    `Decimal("1.0")` and `Decimal("1.00")`, datetimes of the same instant; and any two NaNs.
+
+    Raises:
+        EncodingError: the key isn't None, bool, int, float, str, bytes, Decimal, UUID, date, datetime, time,
+            timedelta, or a tuple of these.
+    """
+    kind = type(key)
+    try:
+        if kind is str or kind is int:  # nearly all keys
+            return packb(key)
+        if kind is tuple and _all_plain_keys(map(type, key)):
+            return packb(list(key))
+    except TypeError:
+        pass  # an integer or a string at the edges
+    try:
+        return _packed_key(key, 0)
+    except (TypeError, RecursionError) as error:
+        raise explained(key, "key", _problem_of_key, error, (MAX_DEPTH, MAX_DEPTH)) from None
+
+
+def decode_key(data: bytes | memoryview) -> Any:
+    """The key that `encode_key` was given; an aware datetime as the same instant in UTC.
+
+    Raises:
+        DecodingError: the bytes are damaged.
+    """
+    return _as_tuple(decode(data))
+
+
+def _as_tuple(key: Any) -> Any:
+    return tuple(map(_as_tuple, key)) if type(key) is list else key
+
+
+def _packed_key(key: Any, depth: int) -> bytes:
+    kind = type(key)
+    if kind is float:
+        key = float("nan") if key != key else key + 0.0  # -0.0 + 0.0 is 0.0
+    elif kind is tuple:
+        check_depth(depth + 1, 0)
+        return array([_packed_key(item, depth + 1) for item in key])
+    elif kind is datetime:
+        key = key.replace(fold=0) if key.tzinfo is None else _instant(key)
+    elif kind is time:
+        if key.tzinfo is not None:
+            raise TypeError("a time of day with a time zone is no key")
+        key = key.replace(fold=0)
+    elif kind is Decimal:
+        key = _shortest(key)
+    elif kind not in SCALARS:
+        raise TypeError(f"{kind.__name__} is no key")
+    return scalar(key)
+
+
+def _instant(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise TypeError("its instant lies outside of the years that UTC has here, 1 to 9999") from None
+
+
+def _shortest(number: Decimal) -> Decimal:
+    """The same for equal numbers; nothing is rounded."""
+    if number.is_nan():
+        if number.is_snan():
+            raise TypeError("a signalling NaN is no key")
+        return Decimal("NaN")
+    if not number.is_finite():
+        return number
+    sign, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int)
+    kept = list(digits)
+    while kept and kept[-1] == 0:
+        kept.pop()
+        exponent += 1
+    return Decimal((sign, kept, exponent)) if kept else Decimal(0)
+
+
+def _problem_of_key(item: Any) -> str | None:
+    kind = type(item)
+    if kind is tuple:
+        return None
+    if kind in (list, dict, set, bytearray, memoryview):
+        return f"a key must not change; use {'tuple(x)' if kind is list else 'a str, a number, bytes, or a tuple'}"
+    if kind is not frozenset and problem_of(item) is not None:
+        return problem_of(item)
+    try:
+        _packed_key(item, 0)
+    except TypeError as error:
+        return str(error)
+    return None
