@@ -14,7 +14,7 @@ from .columns import cast
 def rows(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
     """
     Raises:
-        ValueError: a value is none of Python's: nanoseconds, a time beyond the day, a date beyond the year 9999, text
+        ValueError: Python has no such value: nanoseconds, a time beyond the day, a date beyond the year 9999, text
             that is no UTF-8, a struct with two fields of one name.
     """
     needs, checked = _needs(batch.schema)
@@ -22,7 +22,7 @@ def rows(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
         try:
             batch.validate(full=True)
         except pa.ArrowException as error:
-            raise ValueError(f"a column has a value that is none of its type: {error}") from error
+            raise ValueError(f"a column has a value that its type can't have: {error}") from error
     for i, kind in needs.items():
         field = batch.schema.field(i)
         batch = batch.set_column(i, pa.field(field.name, kind), cast(batch.column(i), kind, field.name))

@@ -71,7 +71,7 @@ class Avro(JsonTextFormat):
         try:
             parse_schema(json.loads(self.schema))
         except Exception as error:  # fastavro raises whatever it stumbles over
-            raise SchemaRefused(f"the Avro schema is none: {type(error).__name__}: {error}") from error
+            raise SchemaRefused(f"the Avro schema is not valid: {type(error).__name__}: {error}") from error
 
     def _record_name(self) -> str | None:
         parsed = self._parsed

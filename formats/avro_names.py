@@ -12,7 +12,7 @@ PRIMITIVES: Final = ("null", "boolean", "int", "long", "float", "double", "bytes
 
 
 class Names:
-    """Of the types that a schema has defined so far."""
+    """The types that a schema has defined so far."""
 
     def __init__(self) -> None:
         self._others: set[str] = set()

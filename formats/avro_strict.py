@@ -33,7 +33,7 @@ converted are ints for a double."""
 
 
 def checker(schema: Any, round_floats: bool) -> Check:
-    """Of a schema as Python objects."""
+    """Checks values against a schema that is given as Python objects."""
     return _Compiler(round_floats).compile(schema, "")
 
 
@@ -207,7 +207,7 @@ class _Compiler:
         return self.compile(kind, namespace)
 
     def _reference(self, full: str) -> Check:
-        """Of a type that may be compiled right now: a record may contain itself."""
+        """The check of a type that may just be being compiled, since a record may contain itself."""
         checks = self._checks
         if full in PRIMITIVES:
             return checks[full]

@@ -105,7 +105,7 @@ def check_name(full: Any, names: Mapping[str, Any], path: str) -> str:
     """The branch of a union that is meant by `full`, a full name or the last part of one.
 
     Raises:
-        NotInFormat: there is none, or there are several.
+        NotInFormat: no type of the union fits, or several do.
     """
     found = [name for name in names if name.rpartition(".")[2] == full]
     if isinstance(full, str) and full in names:

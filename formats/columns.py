@@ -130,7 +130,7 @@ class Columns:
         return build
 
     def _map(self, kind: pa.DataType, path: str) -> Build:
-        """Of dicts, and of lists of pairs, which is what Arrow itself gives."""
+        """A column of maps: dicts, or lists of pairs, which is what Arrow itself gives."""
         names, items = self.builder(kind.key_field, f"{path}{{}}"), self.builder(kind.item_field, f"{path}{{}}")
 
         def build(values: list[Any]) -> Any:

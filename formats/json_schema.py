@@ -43,7 +43,7 @@ class JsonSchema(JsonTextFormat):
             parsed = json.loads(self.schema)
             validator_for(parsed).check_schema(parsed)
         except (ValueError, SchemaError) as error:
-            raise SchemaRefused(f"the JSON schema is none: {error}") from error
+            raise SchemaRefused(f"the JSON schema is not valid: {error}") from error
 
     def _record_name(self) -> str | None:
         parsed = self._parsed

@@ -10,7 +10,7 @@ from .serde import Field, RegistryFormat, Subject
 
 
 class JsonTextFormat(RegistryFormat):
-    """Of a schema that is JSON text, or none: the reader's at a source, what a sink writes with."""
+    """The schema as JSON text, if there is one: the reader's at a source, the one that a sink writes with."""
 
     schema_type: str
     """As registries call it."""

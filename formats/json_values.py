@@ -30,13 +30,13 @@ _DIGITS: Final = bytes(0x30 if byte in b"0123456789-" else 0x20 for byte in rang
 _LARGE: Final = b"0" * 20
 """Integers beyond 64 bits have 20 digits, or 19 and a sign."""
 _SAMPLE: Final = 5
-"""Of `_LARGE` every fifth byte is looked at first."""
+"""Every fifth byte of a text above `_LARGE` is looked at first."""
 _DOUBLE_DIGITS: Final = 15
-"""Of so many digits a double loses none."""
+"""A double loses nothing of so many digits."""
 _DIGITS_AND_POINTS: Final = bytes(0x30 if byte in b"0123456789." else 0x20 for byte in range(256))
 _LONG: Final = b"0" * (_DOUBLE_DIGITS + 1)
 _LARGEST_BITS: Final = 1023
-"""Of an integer that a double comes near to; orjson refuses to read larger ones."""
+"""Digits of the longest integer that a double comes near to; orjson refuses to read longer ones."""
 _AT_ONCE: Final = 512
 """Texts that are looked at together; with more of them the processor's cache is missed."""
 
@@ -142,7 +142,7 @@ def dumps(value: Any) -> bytes:
     """The JSON text that `loads` makes an equal value of, types included.
 
     Raises:
-        NotInFormat: there is none; says where in `value`, and what to do.
+        NotInFormat: JSON has no such value. The message says where it is in `value`, and what to do.
     """
     return dumps_all((value,))[0]
 
@@ -196,7 +196,7 @@ def _walk(value: Any) -> Iterator[tuple[str, Any, int]]:
 
 
 def _problem(item: Any) -> str | None:
-    """Why this very item (not its content) is none of JSON's, and what to do; `None` if it is."""
+    """Why JSON can't hold this very item (apart from its content), and what to do; `None` if it can."""
     kind = type(item)
     if item is None or kind is bool or kind is list:
         return None

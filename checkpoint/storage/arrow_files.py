@@ -23,7 +23,7 @@ _S3_CONNECT_TIMEOUT: Final = 3.0
 _S3_STALL_TIMEOUT: Final = 5.0
 """Seconds without a byte."""
 _S3_ATTEMPTS: Final = 3
-"""Of each request. Without them, and with pyarrow's strategy for URIs, a server that hangs is waited for 100 s."""
+"""Tries of each request. With pyarrow's own strategy for URIs, a server that hangs would be waited for 100 s."""
 
 
 def s3_filesystem(uri: str, region: str) -> fs.S3FileSystem:

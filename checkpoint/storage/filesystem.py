@@ -33,7 +33,7 @@ class Entry:
 
 class OutputFile(Protocol):
     """A file being written, not there before `commit`; but in an object store part of a large one may be there for a
-    moment when it is discarded. It counts by the handle that its writer has after `commit`."""
+    moment when it is discarded. Only the handle that its writer gets makes it count."""
 
     def write(self, data: Data) -> None: ...
 
@@ -55,7 +55,7 @@ class Files(ABC):
     def create(self, path: str) -> OutputFile: ...
 
     def put(self, path: str, data: bytes) -> None:
-        """Write a file that counts by being there: nobody ever sees part of it, whatever happens to this process."""
+        """Write a file whose existence matters: nobody ever sees part of it, whatever happens to this process."""
         file = self.create_whole(path, len(data))
         try:
             file.write(data)

@@ -77,8 +77,8 @@ class LocalCopies:
 
     @classmethod
     def open(cls, environ: Mapping[str, str], job: CheckpointStorage) -> LocalCopies | None:
-        """Of a job, by its own folder, so that jobs of one name with different roots are kept apart; `None`, with a
-        warning, if there is no folder to be had."""
+        """The copies of a job. Its folder tells it from jobs of its name with other roots. `None`, with a warning, if
+        no folder for copies can be made."""
         root = local_root(environ)
         digest = xxhash.xxh3_128(job.location.encode()).hexdigest()
         try:

@@ -153,7 +153,7 @@ class CheckpointMetadata:
 
     id: int
     attempt: int
-    """Of the owner that took it."""
+    """The attempt that took it."""
     kind: CheckpointKind
     pipeline: str
     lineage: str

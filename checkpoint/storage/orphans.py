@@ -62,7 +62,7 @@ class Orphan:
     """Relative to the job's folder; of a checkpoint its folder."""
     kind: OrphanKind
     attempt: int | None
-    """Of the owner that it is of; `None`: its name doesn't say."""
+    """The attempt that wrote it; `None`: its name doesn't say."""
     size: int
     """Bytes, of all that is in it."""
     spared: Spared | None = None

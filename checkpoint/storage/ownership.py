@@ -70,7 +70,7 @@ class RestoreRecord:
     """URI of what it restored that lies elsewhere: a savepoint or another job's checkpoint. As long as there is no
     checkpoint of its own, this is restored again."""
     identity: str | None = None
-    """Of `origin` (`CheckpointMetadata.identity`): something else may lie there by now."""
+    """`CheckpointMetadata.identity` of `origin`: something else may lie there by now."""
     claimed: bool = True
     """Whether output that what it restored holds and that is not committed is this job's to commit."""
     starts: Mapping[str, SourceStart] = field(default_factory=dict)

@@ -34,7 +34,7 @@ class RestorePoint:
     ref: CheckpointRef
     metadata: CheckpointMetadata
     uri: str
-    """Of its folder."""
+    """The URI of its folder."""
     left_out: Mapping[EdgeName, int] = field(default_factory=dict)
     """Records in flight, by edge, that were to be left out: `metadata` doesn't mention them."""
     claimed: bool | None = None

@@ -21,7 +21,7 @@ _DEEPEST: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class SourceStart:
-    """Of one source."""
+    """Where one source begins."""
 
     kind: str
     """The class of its definition."""

@@ -89,7 +89,7 @@ class CheckpointStorage(StorageFolder):
         return metadata
 
     def load_savepoint(self) -> CheckpointMetadata:
-        """Of the savepoint (or of the checkpoint) whose own folder this is.
+        """The metadata of the savepoint (or checkpoint) whose own folder this is.
 
         Raises:
             DamagedFile, StorageError: as `load`.

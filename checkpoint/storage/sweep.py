@@ -26,11 +26,11 @@ class Survey:
 
     listing: Listing
     record: RestoreRecord | None
-    """Of the newest owner that has one."""
+    """The record of the newest owner that has one."""
     newest: Ownership | None
     """The newest owner, which may not have a record yet."""
     known: Mapping[CheckpointRef, CheckpointMetadata]
-    """Of every complete checkpoint that can be read, and perhaps of some deleted since."""
+    """The metadata of every complete checkpoint that can be read, and perhaps of some deleted since."""
     unreadable: Mapping[CheckpointRef, str]
     """Complete checkpoints that can't be read, and why."""
 

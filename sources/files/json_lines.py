@@ -35,7 +35,7 @@ class _Lines(Chunk):
     """All that were looked at: blank and skipped ones, too."""
     offset: int
     row: int
-    """Of the first line."""
+    """Where the first line is in the file."""
     unended: bool
     """The last line has no newline behind it."""
 

@@ -30,7 +30,7 @@ class _Rows(Chunk):
     rows: Sequence[int]
     group: int
     row: int
-    """Of the first record, in its row group."""
+    """Where the first record is in its row group."""
     group_rows: int
 
     def position(self, emitted: int) -> tuple[int, int]:
@@ -56,9 +56,9 @@ class ParquetRows(SplitContent):
         self._held: pa.RecordBatch | None = None
         self._group = 0
         self._row = 0
-        """In the row group; of the first held row."""
+        """Where the first held row is in its row group."""
         self._first_row = 0
-        """Of the row group, in the file."""
+        """Where the row group begins in the file."""
         self._group_rows = 0
 
     def read(self, most: int) -> Chunk | None:
@@ -142,6 +142,6 @@ class ParquetRows(SplitContent):
 
 
 def partition_fields(path: str) -> dict[str, str | None]:
-    """Of `country=NZ/day=2026-11-28/part-1` country and day."""
+    """What the folders in a path say: country and day in `country=NZ/day=2026-11-28/part-1`."""
     fields = (folder.partition("=") for folder in path.split("/")[:-1] if "=" in folder)
     return {unquote(name): None if text == _NO_VALUE else unquote(text) for name, _, text in fields}

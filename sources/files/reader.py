@@ -194,7 +194,7 @@ class FileReader(SourceReader):
         if now is not None and now != split.file:
             self._changed(split, now)
         if now is None and not content.whole:
-            # † One that was emptied and removed looks as if it ended here.
+            # One that was emptied and removed looks as if it ended here.
             self._check(split, None)
         self._ledger.finish(split)
 

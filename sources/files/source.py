@@ -25,39 +25,48 @@ _MIB: Final = 1024 * 1024
 
 @named_options
 class FileSource(Source):
-    """Reads the files of a folder and its sub-folders; records are dicts (of JSON lines whatever a line holds).
+    """Reads the files of a folder and its sub-folders. Records are dicts; of JSON lines, whatever a line holds.
 
-    Without `discovery_interval` it ends after the files that are there when the job starts; a restart and a later start
-    from a checkpoint read what is new. With it, it goes on looking for files. Files and folders whose names begin with
-    `_` or `.` are hidden; files must be whole when they appear, and never change.
+    Without `discovery_interval` the source ends after the files that are there when the job starts. A restart, and a
+    later start from a checkpoint, read what is new. With it, the source goes on looking for files. Files and folders
+    whose names begin with `_` or `.` are hidden. Files must be whole when they appear, and must never change.
 
-    Every subtask lists the folder and reads its own files, by a hash of the path, one after the other. A file's
-    position is part of the checkpoints. `ctx.file` and `ctx.file_row` say where a record comes from, in steps chained
-    to the source.
+    Every subtask lists the folder and reads its own files one after the other; a hash of the path says whose a file is.
+    Positions in files are part of the checkpoints. `ctx.file` and `ctx.file_row` say where a record comes from, in
+    steps that are chained to the source.
 
     Args:
         uri: the folder, or one file: an absolute local path, or a URI that pyarrow knows (`file:///data`,
             `s3://bucket/data`). Local ones must be mounted on every host.
-        format: "parquet" or "jsonl". JSON lines are decompressed by suffix: `.gz`, `.zst`, `.bz2`.
-        pattern: a glob for names of files ("*.parquet") or, with a `/`, for paths below the folder ("2026/*.parquet");
-            `None` = all.
-        schema: the fields that records of Parquet files have: columns are cast to its types, those that a file lacks
-            are null. `None` = each file's own.
-        columns: names of the columns of Parquet files that are read; `None` = all. Folders called `name=value` give
-            columns of text, too, where a file has none of that name.
-        order: which file a subtask reads first, by "name" (the path) or "mtime" (time of modification, then path).
-        discovery_interval: seconds between two looks for new files; `None` = the source is bounded.
-        split_bytes: Parquet files that are larger are read in parts of whole row groups, by several subtasks. Fixed by
-            the first checkpoint.
-        on_bad_record: when a line is not JSON: "fail", or "skip", leave it out and count it (recordsSkipped).
-        on_data_loss: when a file that was to be read is gone: "fail", or "skip", go on without it with a warning.
-        max_record_bytes: a longer line is an error.
-        active_backpressure: whether the source gate may stop this source.
-        span_window: whether the gate also learns how many records a checkpoint may span (see docs/backpressure.md).
-        max_span_records, max_span_bytes: the most between two barriers of one subtask.
-        rate_limit: records/s of the whole source; each subtask has an equal share.
+        format: `"parquet"` (the default) or `"jsonl"`. JSON lines are decompressed if the name of their file ends in
+            `.gz`, `.zst` or `.bz2`.
+        pattern: a glob for names of files (`"*.parquet"`) or, with a `/`, for paths below the folder
+            (`"2026/*.parquet"`). `None` (the default): all files.
+        schema: for Parquet, the fields that records have. Columns are cast to its types, and those that a file lacks
+            are null. `None` (the default): each file's own fields.
+        columns: for Parquet, the names of the columns to read. `None` (the default): all. Folders called `name=value`
+            give columns of text, too, unless a file has a column of that name.
+        order: which file a subtask reads first: by `"name"` (the default, its path), or by `"mtime"` (its time of
+            modification, then its path).
+        discovery_interval: seconds between two looks for new files. `None` (the default): the source is bounded.
+        split_bytes: Parquet files with more bytes than this are read in parts of whole row groups, by several subtasks;
+            128 MiB by default. The first checkpoint fixes it.
+        on_bad_record: what to do with a line that is not JSON. `"fail"` (the default): the job fails. `"skip"`: leave
+            it out and count it (`recordsSkipped`).
+        on_data_loss: what to do when a file that was to be read is gone. `"fail"` (the default): the job fails.
+            `"skip"`: go on without it, with a warning.
+        max_record_bytes: a line with more bytes than this is an error; 16 MiB by default.
+        active_backpressure: whether the source gate may stop this source before a checkpoint spans too much; `True` by
+            default.
+        span_window: whether the gate also learns how many records a checkpoint may span; `True` by default (see
+            docs/backpressure.md).
+        max_span_records: the most records between two barriers of one subtask; `None` (the default): no limit.
+        max_span_bytes: the most bytes between two barriers of one subtask; `None` (the default): no limit.
+        rate_limit: the most records per second that the whole source emits; each subtask has an equal share. `None`
+            (the default): no limit.
         allow_truncated_timestamps: whether timestamps of Parquet files may lose their nanoseconds, which Python doesn't
-            have (or what is finer than the type in `schema`); a file with such is an error else.
+            have, or what is finer than the type in `schema`. `False` by default: a file with such a timestamp is an
+            error.
 
     Raises:
         ValueError: an option has a value that it can't have.

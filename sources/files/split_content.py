@@ -68,7 +68,7 @@ class Chunk(ABC):
     size: int
     """Bytes, about."""
     rows: Sequence[int]
-    """Of the records."""
+    """Where each record is in the file: its row or line, from 0."""
 
     @abstractmethod
     def position(self, emitted: int) -> tuple[int, int]:

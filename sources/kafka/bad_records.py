@@ -61,7 +61,7 @@ def parse(on_bad_record: object) -> str | DeadLetter:
     """The option's value: "fail", "skip", or a `DeadLetter`.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: it is something else.
     """
     if on_bad_record in ("fail", "skip") or isinstance(on_bad_record, DeadLetter):
         return on_bad_record

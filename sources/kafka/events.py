@@ -57,7 +57,7 @@ def passes(error: KafkaError) -> bool:
 
 
 def advice(error: KafkaError) -> str:
-    return _ADVICE.get(error.code(), "The job may be restarted from its last checkpoint once this is mended")
+    return _ADVICE.get(error.code(), "The job may be restarted from its last checkpoint once this is repaired")
 
 
 class ErrorLog:

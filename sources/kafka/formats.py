@@ -17,7 +17,7 @@ PLAIN: Final[dict[Any, Callable[[bytes], Any]]] = {"bytes": bytes, "str": bytes.
 
 
 def whole_batches(kind: object) -> Callable[[Sequence[bytes]], list[Any]] | None:
-    """Of a format that needs no topic; the function raises ValueError or TypeError if one can't be decoded."""
+    """The decoder of a format that needs no topic. It raises ValueError or TypeError for what it can't decode."""
     if kind == "json":
         return loads_all
     plain = PLAIN.get(kind) if isinstance(kind, str) else None

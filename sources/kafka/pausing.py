@@ -7,7 +7,7 @@ from typing import Final
 PAUSE_AFTER_S: Final = 1.0
 """A gate that closes again and again for less than this never costs a fetch."""
 REFETCH_SHARE: Final = 0.1
-"""Of what was delivered, at most this share is fetched a second time."""
+"""At most this share of what was delivered is fetched a second time."""
 
 
 class PausePolicy:

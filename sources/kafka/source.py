@@ -26,48 +26,57 @@ VALIDATE_TIMEOUT_S: Final = 10.0
 
 @named_options
 class KafkaSource(Source):
-    """Reads Kafka topics; records are the decoded values.
+    """Reads Kafka topics. A record's value is the decoded message value.
 
-    Every subtask finds all partitions and reads its own: `(hash(topic) + partition) % parallelism`. Offsets are part
-    of the checkpoints; a consumer group is never joined. A partition that appears after the first checkpoint is read
-    from its beginning. `servers` etc. are kept as plain values: clients are made in the workers.
+    Every partition belongs to one subtask: number `(hash(topic) + partition) % parallelism`. Offsets are part of the
+    checkpoints. The source never joins a consumer group. A partition that appears after the first checkpoint is read
+    from its beginning.
 
     Args:
-        servers: addresses of brokers, `"host:port,host:port"`.
-        topics: names of topics; or
-        pattern: a regular expression that topic names match as a whole (Kafka's internal topics never do).
-        group_id: the group that offsets are committed to when a checkpoint completes, for tools that show lag, and
-            that `start="group"` reads. `None` = no commits.
-        start: where partitions begin at a start without restore. `"earliest"`; `"latest"` (with `read_committed`
-            before the first open transaction, so that nothing is lost that becomes visible later); `"group"`, the
-            committed offsets, and the beginning of partitions without; `{"timestamp": ms}`, the first record of that
-            time or later; or offsets, `{("orders", 0): 17, "users": 0}`, where a topic's name stands for all of its
-            partitions that are not named, and partitions named in neither way begin at the beginning.
-            (For a topic that is called timestamp use the form with partitions.)
-        end: where a bounded source ends. `None` = never; `"latest"`, the high watermark of every partition at the first
-            start (open transactions below it are waited for); `{"timestamp": ms}`; or offsets as in `start`, each the
-            first one that is not read, which must name every partition. Ends are kept in checkpoints.
-        value_format: `"json"`, `"str"` (UTF-8), `"bytes"`, `Avro(…)`, `JsonSchema(…)` or `Protobuf(…)`, in all of which
-            a tombstone is `None`; or `ArrowJson(…)`, for record batches.
-        key_format: the same but for `ArrowJson`, for `ctx.kafka_key`, decoded when it is asked for.
-        discovery_interval: seconds between two looks for new partitions and, with `pattern`, topics (of which there may
-            be none at the start); "auto" = every 30 s, and a pattern must match a topic at the start; `None` = they are
-            read from the next start on, and until then told of in the log and counted in `recordsLag`. A bounded source
-            doesn't read what comes after its start.
-        active_backpressure: whether the source gate may stop this source.
-        span_window: whether the gate also learns how many records a checkpoint may span (see docs/backpressure.md).
-        max_span_records, max_span_bytes: the most between two barriers of one subtask.
-        rate_limit: records/s of the whole source, shared by the subtasks that have partitions.
-        on_data_loss: when offsets to be read next are gone from the topic: `"fail"` with the range, or `"earliest"`, go
-            on at the beginning with a warning.
-        on_bad_record: when a value can't be decoded: `"fail"`; `"skip"`, leave it out and count it (recordsSkipped); or
-            the name of a topic (or a `DeadLetter`), write it there with the reason in headers (recordsDeadLettered).
-        fetch_budget: bytes of memory for what one subtask has fetched and not emitted: half of it for the client's
-            queue, an eighth for a fetch under way, the rest for the batch in progress. Compressed batches count as sent
-            until they are in the queue. Setting `queued.*` or `fetch.*` in `config` overrides it.
-        config: settings of librdkafka; those that Weir must own are refused.
-        outage_timeout: seconds that brokers which are down are waited for, while the job runs and at its restarts,
-            before that fails the attempt; `None` = for ever. `weir status` says since when.
+        servers: addresses of brokers, separated by commas: `"host:port,host:port"`.
+        topics: names of the topics to read. Give either this or `pattern`.
+        pattern: a regular expression. All topics whose whole name it matches are read, except Kafka's internal ones.
+        group_id: a consumer group. When a checkpoint completes, its offsets are committed to this group, so that tools
+            can show the lag; and `start="group"` reads the group's offsets. `None` (the default): nothing is committed.
+        start: where partitions begin when the job starts without a checkpoint. `"earliest"` (the default): at the
+            beginning. `"latest"`: behind the last record; with `isolation.level=read_committed`, before the first open
+            transaction, so that nothing is lost that becomes visible later. `"group"`: at the offsets that `group_id`
+            has committed, and at the beginning where it has none. `{"timestamp": ms}`: at the first record of that time
+            or later, in milliseconds since 1970. Or offsets, `{("orders", 0): 17, "users": 0}`: a topic's name
+            stands for those of its partitions that are not named, and all others begin at the beginning. (For a topic
+            that is called timestamp name its partitions.)
+        end: where a bounded source ends. `None` (the default): never. `"latest"`: at the end that every partition had
+            at the first start; open transactions in front of it are waited for. `{"timestamp": ms}` as in `start`. Or
+            offsets as in `start`: the first ones that are not read, for every partition. Ends are kept in checkpoints.
+        value_format: how values are decoded: `"json"` (the default), `"str"` (UTF-8), `"bytes"`, `Avro(…)`,
+            `JsonSchema(…)` or `Protobuf(…)`, for all of which a tombstone is `None`; or `ArrowJson(…)`, which gives
+            record batches.
+        key_format: how `ctx.kafka_key` is decoded, when an operator asks for it: `"bytes"` (the default) or another
+            value format except `ArrowJson`.
+        discovery_interval: seconds between two looks for new partitions, and with `pattern` for new topics. `"auto"`
+            (the default): 30 s, and with `pattern` at least one topic must exist at the start; with a number none need
+            exist. `None`: new partitions are read from the next start on; until then the log names them, and
+            `recordsLag` counts their records. A bounded source never reads partitions that come after its start.
+        active_backpressure: whether the source gate may stop this source before a checkpoint spans too much; `True` by
+            default.
+        span_window: whether the gate also learns how many records a checkpoint may span; `True` by default (see
+            docs/backpressure.md).
+        max_span_records: the most records between two barriers of one subtask; `None` (the default): no limit.
+        max_span_bytes: the most bytes between two barriers of one subtask; `None` (the default): no limit.
+        rate_limit: the most records per second that the whole source emits. The subtasks that have partitions share it.
+            `None` (the default): no limit.
+        on_data_loss: what to do when offsets that are to be read next are gone from the topic. `"fail"` (the default):
+            the job fails, and says which offsets. `"earliest"`: go on at the beginning, with a warning.
+        on_bad_record: what to do with a value that can't be decoded. `"fail"` (the default): the job fails. `"skip"`:
+            leave it out and count it (`recordsSkipped`). The name of a topic, or a `DeadLetter`: write it there, with
+            the reason in its headers (`recordsDeadLettered`).
+        fetch_budget: bytes of memory for what one subtask has fetched and not emitted; 16 MiB by default. Half of it is
+            for the client's queue, an eighth for a fetch under way, the rest for the batch in progress. Compressed
+            batches count with their compressed size until they are in the queue. `queued.*` and `fetch.*` in `config`
+            override it.
+        config: further settings of librdkafka, by name. Those that Weir has to set itself are refused.
+        outage_timeout: seconds to wait for brokers that are down, while the job runs and when it restarts, before the
+            attempt fails. `None` (the default): wait for ever. `weir status` says since when they are waited for.
 
     Raises:
         ValueError: an option has a value that it can't have.
@@ -140,7 +149,7 @@ class KafkaSource(Source):
                 doesn't take a setting.
             MissingPermission: the client may not do something that it will have to do; says what to grant.
             RegistryUnavailable: a format's schema registry doesn't answer, or refuses.
-            SchemaRefused: a format's schema is none.
+            SchemaRefused: a format's schema is not valid.
         """
         self._check_settings()
         with Cluster(self.options, VALIDATE_TIMEOUT_S) as cluster:

@@ -24,7 +24,7 @@ class Summary:
 
     ref: CheckpointRef
     uri: str
-    """Of its folder: what a job can be started from."""
+    """Its folder's URI: what a job can be started from."""
     kind: CheckpointKind
     pipeline: str
     trigger_time: float

@@ -35,7 +35,7 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Of a job's folder."""
+    """The job's folder."""
 
     uri: str
     checkpoints: tuple[Verified, ...]
