@@ -311,9 +311,8 @@ ToSubtask = (
     | Finish
     | Cancel
 )
-ToDriver = (
-    Hello
-    | PhaseEntered
+Report = (
+    PhaseEntered
     | Running
     | SnapshotTaken
     | Acknowledged
@@ -325,9 +324,10 @@ ToDriver = (
     | Committed
     | RestoredEpochCommitted
     | Metrics
-    | Failed
     | Closed
 )
+"""What a subtask says that has been deployed."""
+ToDriver = Hello | Failed | Report
 
 
 class ProtocolError(ValueError):
@@ -346,7 +346,7 @@ TO_SUBTASK: Final[Direction[ToSubtask]] = Direction(ToSubtask)
 TO_DRIVER: Final[Direction[ToDriver]] = Direction(ToDriver)
 
 
-def to_wire(message: ToSubtask | ToDriver) -> dict[str, Any]:
+def to_wire(message: Any) -> dict[str, Any]:
     """A message as a dict that `checkpoint.codec` carries."""
     return {"type": type(message).__name__, **to_value(message)}
 

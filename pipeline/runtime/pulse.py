@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
-from pipeline.runtime.wire import ConnectionLost, ControlConnection
+from pipeline.runtime.system import SYSTEM, System
+from pipeline.runtime.wire import ConnectionLost
+
+
+class Beating(Protocol):
+    """One end of a connection whose other side waits for signs of life."""
+
+    def send_sign_of_life(self) -> None:
+        """
+        Raises:
+            ConnectionLost: the other side is gone.
+        """
 
 
 class Pulse:
     """Sends a sign of life on each connection once in a pace, from `start` to `stop`."""
 
-    def __init__(self, connections: Callable[[], Iterable[ControlConnection]], pace: float):
+    def __init__(self, connections: Callable[[], Iterable[Beating]], pace: float, system: System = SYSTEM):
         """
         Args:
             connections: those there are; asked each time, in the pulse's thread.
@@ -19,8 +30,8 @@ class Pulse:
         """
         self._connections = connections
         self._pace = pace
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="weir-pulse", daemon=True)
+        self._stop = system.event()
+        self._thread = system.thread(self._run, "weir-pulse")
 
     def start(self) -> None:
         self._thread.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from attempt_parts import attempt_context
@@ -21,21 +21,35 @@ from checkpoint.storage.naming import CheckpointRef, private_path, subtask_name
 from checkpoint.storage.savepoints import SavepointFolder
 from pipeline import Pipeline
 from pipeline.runtime.driver.attempt_context import CheckpointRequest, NotTriggered, Progress
+from pipeline.runtime.driver.attempt_events import Deleted, Fenced, Finalised
 from pipeline.runtime.driver.checkpoint_stats import ATTEMPT_ENDED
 from pipeline.runtime.driver.checkpoints import DriverCheckpoints
 from pipeline.runtime.driver.peers import Peer, Peers
 from pipeline.runtime.driver.placement import Slot
+from pipeline.runtime.protocol import (
+    Aborted,
+    BarrierOptions,
+    BarrierPassed,
+    Completed,
+    EndInput,
+    Heartbeat,
+    ToSubtask,
+    Trigger,
+)
 from pipeline.testing import TestingSink, TestingSource
+
+M = TypeVar("M")
 
 
 class Connection:
     """Remembers what is sent."""
 
     def __init__(self) -> None:
-        self.said: list[dict[str, Any]] = []
+        self.heard_at = 0.0
+        self.said: list[ToSubtask] = []
 
-    def send(self, type: str, **fields: Any) -> None:
-        self.said.append({"type": type, **fields})
+    def send(self, message: ToSubtask) -> None:
+        self.said.append(message)
 
 
 class Driver:
@@ -50,7 +64,9 @@ class Driver:
         peers = Peers(p.plan(), lambda connection, reason: None)
         self.connections = [Connection() for _ in range(parallelism)]
         for subtask, connection in enumerate(self.connections):
-            peer = Peer(connection, subtask, "here", 1, ("here", 1), Slot("", frozenset()))  # type: ignore[arg-type]
+            peer = Peer(
+                connection=connection, partition=subtask, host="here", pid=1, address=("here", 1), slot=Slot("")
+            )
             peers.add(peer)
             peers.place(peer, subtask)
         self.system = ManualSystem()
@@ -86,22 +102,22 @@ class Driver:
 
     def acknowledge(self, id: int, *files: FileHandle, subtask: int = 0) -> None:
         snapshot = SubtaskSnapshot({"out": OperatorSnapshot(files=files)})
-        self.checkpoints.acknowledge(id, subtask, snapshot.to_wire(), {})
+        self.checkpoints.acknowledge(id, subtask, snapshot, {})
 
-    def hear(self) -> list[str]:
+    def hear(self) -> list[type]:
         """Hand on what has come to the inbox, as an attempt does; what else came is returned."""
         other = []
         while not self.inbox.empty():
             match self.inbox.get():
-                case ("finalised", id, error):
+                case Finalised(id, error):
                     self.checkpoints.finalised(id, error)
-                case ("deleted", id):
+                case Deleted(id):
                     self.checkpoints.deleted(id)
-                case (kind, *_):
-                    other.append(kind)
+                case event:
+                    other.append(type(event))
         return other
 
-    def work(self) -> list[str]:
+    def work(self) -> list[type]:
         """Let all that is begun come to its end."""
         other = []
         while len(self.writers) or len(self.deleter) or not self.inbox.empty():
@@ -137,8 +153,8 @@ class Driver:
     def statuses(self) -> list[str]:
         return [row.status for row in self.context.history.rows()]
 
-    def said(self, type: str, subtask: int = 0) -> list[dict[str, Any]]:
-        return [one for one in self.connections[subtask].said if one["type"] == type]
+    def said(self, kind: type[M], subtask: int = 0) -> list[M]:
+        return [one for one in self.connections[subtask].said if isinstance(one, kind)]
 
 
 @pytest.fixture
@@ -166,9 +182,7 @@ def failing(storage: Any, monkeypatch: pytest.MonkeyPatch, durable: bool = False
 def test_a_checkpoint_is_triggered_at_sources_written_and_told_to_all(tmp_path: Path) -> None:
     driver = Driver(tmp_path, parallelism=2)
     driver.request()
-    assert driver.said("trigger") == [
-        {"type": "trigger", "id": 1, "kind": CheckpointKind.CHECKPOINT, "target": None, "stop": False}
-    ]
+    assert driver.said(Trigger) == [Trigger(1, CheckpointKind.CHECKPOINT)]
     driver.acknowledge(1, subtask=0)
     assert len(driver.writers) == 0
     driver.system.now += 2
@@ -180,8 +194,7 @@ def test_a_checkpoint_is_triggered_at_sources_written_and_told_to_all(tmp_path: 
     assert (metadata.trigger_time, metadata.duration) == (1e9 + 1000.0, 2.0)
     assert (metadata.draining, metadata.ended) == (False, False)
     for subtask in range(2):
-        told = {"type": "complete", "id": 1, "kind": CheckpointKind.CHECKPOINT, "commits": True}
-        assert driver.said("complete", subtask) == [told]
+        assert driver.said(Completed, subtask) == [Completed(1, CheckpointKind.CHECKPOINT, commits=True)]
     assert (driver.answers, driver.statuses(), driver.final) == ([1], ["completed"], [])
 
 
@@ -252,7 +265,7 @@ def test_of_one_that_fails_private_files_go_and_shared_ones_stay(tmp_path: Path)
     # The other subtask may still be writing; its files go when it acknowledges.
     assert [driver.there(one) for one in (shared, *private)] == [True, False, True]
     assert [str(one) for one in driver.answers] == ["checkpoint 1 failed: subtask 1: no"]
-    assert driver.said("aborted") == [{"type": "aborted", "id": 1}]
+    assert driver.said(Aborted) == [Aborted(1)]
     assert driver.statuses() == ["failed"]
     driver.acknowledge(1, shared, private[1], subtask=1)
     driver.work()
@@ -312,7 +325,7 @@ def test_one_that_expires_while_its_metadata_is_written_is_deleted_once_the_writ
     assert "_metadata not written 600 s after the trigger" in str(driver.answers[0])
     driver.deleter.run()
     assert driver.there(private)
-    assert driver.said("heartbeat")[-1]["in_progress"] == []
+    assert driver.said(Heartbeat)[-1].facts.in_progress == ()
     driver.acknowledge(1, shared, private)  # a repetition
     driver.writers.run()
     driver.deleter.run()
@@ -342,7 +355,7 @@ def test_an_attempt_that_has_lost_its_job_writes_and_deletes_nothing(driver: Dri
     driver.hear()  # the first one would be deleted now
     driver.request()
     driver.acknowledge(3)
-    assert driver.work() == ["fenced", "fenced"]
+    assert driver.work() == [Fenced, Fenced]
     assert (driver.complete(), driver.left()) == ([1, 2], [first.path])
 
 
@@ -384,11 +397,11 @@ def test_they_go_when_that_savepoint_fails(driver: Driver, tmp_path: Path) -> No
 
 def test_a_savepoint_is_complete_in_its_folder_and_commits_nothing(driver: Driver, tmp_path: Path) -> None:
     folder = driver.savepoint(tmp_path / "savepoint")
-    assert driver.said("trigger")[0]["target"] == folder.uri
+    assert driver.said(Trigger)[0].options.target == folder.uri
     driver.acknowledge(1)
     driver.work()
     assert folder.storage.load_savepoint().id == 1
-    assert [one["commits"] for one in driver.said("complete")] == [False]
+    assert [one.commits for one in driver.said(Completed)] == [False]
     assert (driver.complete(), driver.answers) == ([], [1])
 
 
@@ -424,9 +437,9 @@ def test_of_a_savepoint_that_expires_half_written_nothing_is_left(driver: Driver
 
 def test_a_job_stops_behind_its_last_checkpoint(driver: Driver) -> None:
     driver.request(CheckpointRequest(CheckpointKind.FINAL, stop=True))
-    assert [one["stop"] for one in driver.said("trigger")] == [True]
+    assert [one.options.stop for one in driver.said(Trigger)] == [True]
     driver.checkpoints.send_heartbeat()
-    assert driver.said("heartbeat")[-1]["options"] == [[1, None, True]]
+    assert driver.said(Heartbeat)[-1].options == {1: BarrierOptions(stop=True)}
     driver.acknowledge(1)
     driver.work()
     assert (driver.final, driver.answers) == ([1], [1])
@@ -434,7 +447,7 @@ def test_a_job_stops_behind_its_last_checkpoint(driver: Driver) -> None:
 
 def test_a_job_that_is_drained_ends_its_input_first(driver: Driver) -> None:
     driver.request(CheckpointRequest(CheckpointKind.FINAL, stop=True, drain=True))
-    assert (driver.said("end_input"), driver.said("trigger")) == ([{"type": "end_input"}], [])
+    assert (driver.said(EndInput), driver.said(Trigger)) == ([EndInput()], [])
 
 
 # -- heartbeats -------------------------------------------------------------------------------------------------
@@ -444,19 +457,19 @@ def test_heartbeats_tell_where_a_savepoint_in_progress_goes(driver: Driver, tmp_
     folder = driver.savepoint(tmp_path / "savepoint")
     driver.request()
     driver.checkpoints.send_heartbeat()
-    beat = driver.said("heartbeat")[-1]
-    assert [one[0] for one in beat["in_progress"]] == [1, 2]
-    assert beat["options"] == [[1, folder.uri, False]]
+    beat = driver.said(Heartbeat)[-1]
+    assert [one[0] for one in beat.facts.in_progress] == [1, 2]
+    assert beat.options == {1: BarrierOptions(folder.uri)}
     driver.acknowledge(1)
     driver.work()
-    beat = driver.said("heartbeat")[-1]
-    assert ([one[0] for one in beat["in_progress"]], beat["options"]) == ([2], [])
+    beat = driver.said(Heartbeat)[-1]
+    assert ([one[0] for one in beat.facts.in_progress], beat.options) == ([2], {})
 
 
 def test_there_are_none_before_all_subtasks_run(driver: Driver) -> None:
     driver.progress.running_at = None
     driver.checkpoints.send_heartbeat()
-    assert driver.said("heartbeat") == []
+    assert driver.said(Heartbeat) == []
 
 
 def test_what_is_about_to_be_triggered_is_not_told_before(driver: Driver) -> None:
@@ -466,9 +479,9 @@ def test_what_is_about_to_be_triggered_is_not_told_before(driver: Driver) -> Non
     driver.acknowledge(1)
     driver.writers.run()
     driver.hear()
-    kinds = [one["type"] for one in driver.connections[0].said if one["type"] != "passed"]
-    assert kinds == ["trigger", "complete", "heartbeat", "trigger"]
-    assert driver.said("heartbeat")[0]["in_progress"] == []
+    kinds = [type(one) for one in driver.connections[0].said if not isinstance(one, BarrierPassed)]
+    assert kinds == [Trigger, Completed, Heartbeat, Trigger]
+    assert driver.said(Heartbeat)[0].facts.in_progress == ()
 
 
 # -- the attempt's end ------------------------------------------------------------------------------------------

@@ -16,6 +16,8 @@ from checkpoint.codec import DecodingError, decode, encode
 from pipeline.operators import Operator
 from pipeline.runtime import error_text
 from pipeline.runtime.liveness import LIMITS
+from pipeline.runtime.message_connection import MessageConnection
+from pipeline.runtime.protocol import TO_DRIVER, TO_SUBTASK, Failed, ToDriver, ToSubtask
 from pipeline.runtime.subtask.driver_link import DriverLink
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
@@ -182,18 +184,19 @@ def raised(error: BaseException) -> BaseException:
 def test_the_driver_learns_of_any_exception(make: Callable[[], BaseException]) -> None:
     error = raised(make())
     a, b = socket.socketpair()
-    link = DriverLink(ControlConnection(a), Mailbox(), TaskMetrics(), "in partition 0", LIMITS)
-    driver = ControlConnection(b)
+    link = DriverLink(
+        MessageConnection(ControlConnection(a), TO_SUBTASK), Mailbox(), TaskMetrics(), "in partition 0", LIMITS
+    )
+    driver = MessageConnection[ToSubtask, ToDriver](ControlConnection(b), TO_DRIVER)
     link.failed(error)
     told = driver.receive(0.0)
     link.close()
     driver.close()
-    assert told is not None
-    assert told["type"] == "failed"
+    assert isinstance(told, Failed)
     name = str(vars(type)["__name__"].__get__(type(error))).encode("utf-8", "backslashreplace").decode()
-    assert told["message"].startswith(name)
-    assert "users_function" in told["traceback"]
-    assert len(told["message"]) + len(told["traceback"]) < 60_000
+    assert told.message.startswith(name)
+    assert "users_function" in told.traceback
+    assert len(told.message) + len(told.traceback) < 60_000
 
 
 @given(

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pipeline.runtime.subtask.mail import Cancel, Failure, Finish
+from pipeline.runtime.protocol import Cancel, Finish
+from pipeline.runtime.subtask.mail import Failure
 from pipeline.runtime.subtask.mailbox import Mailbox
 
 

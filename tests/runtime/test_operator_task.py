@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any
 
 import pytest
+from messages import example_of
 
 from checkpoint.barriers.events import Barrier
 from checkpoint.barriers.handler import BarrierHandler
 from checkpoint.elements import BarrierElement, ChannelName, EdgeName
 from checkpoint.in_flight.restored_input import RestoredInput
 from pipeline.buffers import BufferConfig
+from pipeline.runtime import protocol
 from pipeline.runtime.network.frames import ChannelId
 from pipeline.runtime.network.input_channels import InputChannels
+from pipeline.runtime.protocol import TO_SUBTASK
 from pipeline.runtime.subtask import mail
 from pipeline.runtime.subtask.batch_in_progress import BatchInProgress
+from pipeline.runtime.subtask.mail import mail_of
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.operator_task import OperatorTask
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
-from pipeline.runtime.subtask.task import Entry
+from pipeline.runtime.subtask.task import Cancelled, Entry
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
 
 EDGE = EdgeName("in", "count", "")
@@ -49,22 +54,24 @@ class Checkpoints(Silent):
         self.captured.append((channel, checkpoint_id))
 
 
-@pytest.mark.parametrize("aborted", [False, True])
-def test_for_a_checkpoint_that_was_aborted_no_channel_is_captured_any_more(aborted: bool) -> None:
-    """Each would keep all that arrives until the barrier comes, and that may never."""
-    inputs = InputChannels([ChannelId(0, i, 2) for i in (0, 1)], BufferConfig(), lambda channel: None, lambda: None)
-    mailbox, record, checkpoints, silent = Mailbox(), RecordInProgress(), Checkpoints(), Silent()
-    task = OperatorTask(
+class SilentSink(Silent):
+    records = 0
+    accepts_records = True
+
+
+def operator_task(mailbox: Mailbox, inputs: InputChannels, checkpoints: Any, sinks: Any = None) -> OperatorTask:
+    silent: Any = Silent()
+    return OperatorTask(
         inputs=inputs,
         channels=CHANNELS,
         barriers=BarrierHandler(2, time.monotonic()),
         name="count[0]",
         chain=silent,
         writers=[],
-        sinks={},
+        sinks=sinks or {},
         checkpoints=checkpoints,
         event_time=silent,
-        batch=BatchInProgress(record, mailbox, None),
+        batch=BatchInProgress(RecordInProgress(), mailbox, None),
         restored=RestoredInput(),
         entries={EDGE: Entry(lambda value: None, keyed=False)},
         replay=False,
@@ -73,13 +80,35 @@ def test_for_a_checkpoint_that_was_aborted_no_channel_is_captured_any_more(abort
         metrics=TaskMetrics(time.monotonic),
         linger=0.05,
     )
+
+
+def two_channels() -> InputChannels:
+    return InputChannels([ChannelId(0, i, 2) for i in (0, 1)], BufferConfig(), lambda channel: None, lambda: None)
+
+
+@pytest.mark.parametrize("aborted", [False, True])
+def test_for_a_checkpoint_that_was_aborted_no_channel_is_captured_any_more(aborted: bool) -> None:
+    """Each would keep all that arrives until the barrier comes, and that may never."""
+    mailbox, inputs, checkpoints = Mailbox(), two_channels(), Checkpoints()
+    task = operator_task(mailbox, inputs, checkpoints)
     barrier = BarrierElement(Barrier(1, alignment_timeout=0.0))
     mailbox.post(mail.BarrierSeen(0, barrier))
     if aborted:
-        mailbox.post(mail.Aborted(1))
-    mailbox.post(mail.Finish())
+        mailbox.post(protocol.Aborted(1))
+    mailbox.post(protocol.Finish())
     task.run()
     assert checkpoints.capturing == CHANNELS
     for channel in inputs.channels:
         channel.put(barrier)
     assert checkpoints.captured == ([] if aborted else [(channel, 1) for channel in CHANNELS])
+
+
+@pytest.mark.parametrize("kind", TO_SUBTASK.classes.values(), ids=TO_SUBTASK.classes)
+def test_an_operator_understands_all_mail_from_the_driver(kind: type[Any]) -> None:
+    mailbox = Mailbox()
+    if (received := mail_of(example_of(kind), 0.0)) is not None:
+        mailbox.post(received)
+    mailbox.post(protocol.Finish())
+    task = operator_task(mailbox, two_channels(), Checkpoints(), {"out": SilentSink()})
+    with pytest.raises(Cancelled) if kind is protocol.Cancel else contextlib.nullcontext():
+        task.run()

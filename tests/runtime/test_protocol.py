@@ -11,20 +11,17 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from messages import example_of
 
 from checkpoint.codec import decode, encode
 from checkpoint.committables import Committable, SinkState
-from checkpoint.coordination import coordinator_events
 from checkpoint.elements import EdgeName
-from checkpoint.gate import gate_events
 from checkpoint.in_flight.edges import EdgeShape
 from checkpoint.in_flight.runs import Origin
-from checkpoint.kinds import CheckpointKind
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import OperatorSnapshot, SubtaskSnapshot
 from pipeline.runtime import protocol
-from pipeline.runtime.deployment import Deployment, Restored, RestoredInFlight
-from pipeline.runtime.liveness import LIMITS
+from pipeline.runtime.deployment import Restored, RestoredInFlight
 from pipeline.runtime.protocol import TO_DRIVER, TO_SUBTASK, Direction, ProtocolError, from_wire, to_wire
 from pipeline.runtime.versions import versions
 
@@ -80,58 +77,6 @@ FREE = {"statistics": named, "metrics": named}
 
 def messages_of(cls: type[Any]) -> st.SearchStrategy[Any]:
     return st.builds(cls, **{field.name: FREE.get(field.name, ...) for field in fields(cls)})
-
-
-EXAMPLES: dict[type[Any], Any] = {
-    protocol.Job: protocol.Job(versions=versions(), first_attempt=True, limits=LIMITS, spec=b"pickled"),
-    protocol.Deploy: protocol.Deploy(
-        Deployment(
-            subtask=1,
-            peers={0: ("a", 80), 1: ("b", 81)},
-            lineage=("L2", ("L1", 7)),
-            restored_checkpoint=7,
-            restored_from=("file:///weir", None),
-            rewind=False,
-            ignore_earlier_output=False,
-            fork=False,
-            allow_unclaimed=False,
-            replay=True,
-            same_topology=False,
-            restore=Restored(),
-        )
-    ),
-    protocol.Trigger: protocol.Trigger(7, CheckpointKind.SAVEPOINT, protocol.BarrierOptions("file:///sp", True)),
-    protocol.BarrierPassed: protocol.BarrierPassed(gate_events.BarrierPassed(7, 0.5, 100.0, 0.0)),
-    protocol.Completed: protocol.Completed(7, CheckpointKind.FINAL, True),
-    protocol.Aborted: protocol.Aborted(7),
-    protocol.Heartbeat: protocol.Heartbeat(
-        coordinator_events.Heartbeat(((7, CheckpointKind.CHECKPOINT),), 1.0, None, ((7, 0.5, 100.0, 0.0),)),
-        {7: protocol.BarrierOptions(stop=True)},
-    ),
-    protocol.ReleaseEpoch: protocol.ReleaseEpoch("out", 6),
-    protocol.ReleaseNew: protocol.ReleaseNew("out"),
-    protocol.Cancel: protocol.Cancel(job_over=True),
-    protocol.Hello: protocol.Hello(
-        versions=versions(), partition=0, host="a", pid=5, address=("a", 80), folder="a:/tmp", copies=((7, 1, "in-0"),)
-    ),
-    protocol.PhaseEntered: protocol.PhaseEntered("is closing"),
-    protocol.Running: protocol.Running(7, {"out": (6, 7)}),
-    protocol.SnapshotTaken: protocol.SnapshotTaken(7, 100, True),
-    protocol.Acknowledged: protocol.Acknowledged(7, SubtaskSnapshot({"out": OperatorSnapshot({"n": 1})}), {"bytes": 5}),
-    protocol.Declined: protocol.Declined(7, "no", False),
-    protocol.CheckpointAsked: protocol.CheckpointAsked(6),
-    protocol.Committed: protocol.Committed("out", 7, True),
-    protocol.RestoredEpochCommitted: protocol.RestoredEpochCommitted("out", 6),
-    protocol.Metrics: protocol.Metrics({"recordsIn": 5}),
-    protocol.Failed: protocol.Failed(
-        kind=protocol.FailureKind.DAMAGED, message="no", traceback="", where="in partition 0", step=None
-    ),
-    protocol.Closed: protocol.Closed({"recordsIn": 5}),
-}
-
-
-def example_of(cls: type[Any]) -> Any:
-    return EXAMPLES[cls] if fields(cls) else cls()
 
 
 def said(message: Any, direction: Direction[Any]) -> Any:

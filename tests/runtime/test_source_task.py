@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from messages import example_of
 from option_values import gate_options
 
 from checkpoint.coordination.coordinator_events import Heartbeat
@@ -14,9 +16,12 @@ from checkpoint.event_time.generator import WatermarkGenerator
 from checkpoint.gate.source_gate import SourceGate
 from checkpoint.in_flight.restored_input import RestoredInput
 from checkpoint.kinds import CheckpointKind
+from pipeline.runtime import protocol
+from pipeline.runtime.protocol import TO_SUBTASK
 from pipeline.runtime.subtask import mail
 from pipeline.runtime.subtask import source_task as source_task_module
 from pipeline.runtime.subtask.batch_in_progress import BatchInProgress
+from pipeline.runtime.subtask.mail import mail_of
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.runtime.subtask.source_task import SourceTask
@@ -69,6 +74,7 @@ def source_task(
     event_time: Any,
     replay: bool = False,
     writers: Any = (),
+    sinks: Any = None,
 ) -> SourceTask:
     silent: Any = Silent()
     return SourceTask(
@@ -79,7 +85,7 @@ def source_task(
         name="orders[0]",
         chain=chain,
         writers=writers,
-        sinks={},
+        sinks=sinks or {},
         checkpoints=silent,
         event_time=event_time,
         batch=BatchInProgress(record, mailbox, None),
@@ -104,7 +110,7 @@ class OneBatch(SourceReader):
     def poll(self, max_records: int, timeout: float) -> Any:
         if self._left:
             return self._left.pop()
-        self._mailbox.post(mail.Finish())
+        self._mailbox.post(protocol.Finish())
         return END
 
     def snapshot(self, checkpoint_id: int, emitted: int) -> Any:
@@ -128,16 +134,14 @@ class Slices(Silent):
         self.sizes.append(len(batch))
         if len(self.sizes) in self._after:
             self.at_trigger.append(len(self.rows))
-            self._mailbox.post(
-                mail.Trigger(len(self.at_trigger), CheckpointKind.CHECKPOINT, 0.0, mail.BarrierOptions())
-            )
+            self._mailbox.post(mail.Triggered(protocol.Trigger(len(self.at_trigger), CheckpointKind.CHECKPOINT), 0.0))
 
 
 def test_a_barrier_falls_between_two_slices_of_a_record_batch_and_knows_the_rows_emitted() -> None:
     mailbox = Mailbox()
     chain: Any = Slices(mailbox, {2, 5})
     reader = OneBatch(mailbox, pa.record_batch({"x": range(5000)}))
-    start = mail.HeartbeatMail(Heartbeat((), 1.0, None), {})
+    start = protocol.Heartbeat(Heartbeat((), 1.0, None))
     source_task(mailbox, RecordInProgress(), reader, chain, Looks(mailbox, {1: start})).run()
     assert chain.rows == list(range(5000))
     assert chain.timestamps == [10 * i for i in range(5000)]
@@ -149,8 +153,8 @@ def test_a_barrier_falls_between_two_slices_of_a_record_batch_and_knows_the_rows
 def test_a_source_that_waits_for_the_replay_is_not_reading(replay: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_task_module, "_HELD_UP_SECONDS", 60.0)  # a loaded machine may keep it from polling
     mailbox, record = Mailbox(), RecordInProgress()
-    start = mail.HeartbeatMail(Heartbeat((), 1.0, None), {})
-    looks = Looks(mailbox, {2: start, 5: mail.Replayed(), 9: mail.Finish()})
+    start = protocol.Heartbeat(Heartbeat((), 1.0, None))
+    looks = Looks(mailbox, {2: start, 5: protocol.ReplayEnded(), 9: protocol.Finish()})
     task = source_task(mailbox, record, EmptyReader(), Silent(), looks, replay)
     task.run()
     # The first three looks come before it has found that nothing was in flight here.
@@ -183,8 +187,8 @@ class Tells(Looks):
 def test_after_rescaling_the_watermark_is_told_again_behind_the_restore_barrier(replay: bool) -> None:
     """The new channels know none, and one that doesn't advance would never be sent."""
     mailbox, edge = Mailbox(), Edge()
-    start = mail.HeartbeatMail(Heartbeat((), 1.0, None), {})
-    times = Tells(mailbox, {1: start, 5: mail.Finish()})
+    start = protocol.Heartbeat(Heartbeat((), 1.0, None))
+    times = Tells(mailbox, {1: start, 5: protocol.Finish()})
     times.edge = edge
     source_task(mailbox, RecordInProgress(), EmptyReader(), Silent(), times, replay, [edge]).run()
     assert edge.sent == ([RestoreBarrier(), Watermark(10)] if replay else [])
@@ -207,7 +211,7 @@ class Patience(Mailbox):
     def wait(self, timeout: float) -> None:
         self.waits.append(timeout)
         if len(self.waits) == 5:
-            self.post(mail.Cancel())
+            self.post(protocol.Cancel())
 
 
 def test_before_all_subtasks_run_a_timer_that_is_due_keeps_nobody_busy() -> None:
@@ -245,3 +249,19 @@ def test_where_every_record_takes_long_each_poll_counts_and_splits_fall_idle() -
         task._on_clock(task._polled_at + 30.0)
         idle.append(generator.split("quiet").idle)
     assert idle == [False] * 4 + [True] * 4
+
+
+class SilentSink(Silent):
+    records = 0
+    accepts_records = True
+
+
+@pytest.mark.parametrize("kind", TO_SUBTASK.classes.values(), ids=TO_SUBTASK.classes)
+def test_a_source_understands_all_mail_from_the_driver(kind: type[Any]) -> None:
+    mailbox = Mailbox()
+    if (received := mail_of(example_of(kind), 0.0)) is not None:
+        mailbox.post(received)
+    mailbox.post(protocol.Finish())
+    task = source_task(mailbox, RecordInProgress(), EmptyReader(), Silent(), Silent(), sinks={"out": SilentSink()})
+    with pytest.raises(Cancelled) if kind is protocol.Cancel else contextlib.nullcontext():
+        task.run()

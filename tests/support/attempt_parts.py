@@ -22,10 +22,11 @@ from pipeline.runtime.versions import versions
 JOB = "job"
 
 
-def attempt_context(plan: Plan, folder: str, **options: Any) -> AttemptContext:
+def attempt_context(plan: Plan, folder: str, commit_only: bool = False, **options: Any) -> AttemptContext:
     """The context of a job's first attempt, which owns `folder`.
 
     Args:
+        commit_only: it has been stopped already.
         options: of `CheckpointConfig`; without an interval unless it is given.
     """
     storage = CheckpointStorage(folder, JOB)
@@ -56,7 +57,7 @@ def attempt_context(plan: Plan, folder: str, **options: Any) -> AttemptContext:
         restored=None,
         restored_storage=storage,
         claimed=True,
-        commit_only=False,
+        commit_only=commit_only,
         lineage=("L1", None),
         rewind=False,
         ignore_earlier_output=False,

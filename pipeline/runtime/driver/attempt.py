@@ -1,59 +1,60 @@
 """One attempt to run the job: the driver's side, from taking ownership to the last subtask's leave.
 
 All state is that of one thread, which takes what happens from a queue; sockets, Spark and storage work beside it and
-put their results there.
+put their results there. `handle` takes an event and `tick` a clock value; neither blocks.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
 import pickle
 import queue
-import time
-from array import array
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Final, assert_never
 
-from checkpoint.committing import ReleaseEpoch, ReleaseNew, RestoredCommits
 from checkpoint.coordination import coordinator_events as events
 from checkpoint.coordination.coordinator_events import FailureReason
 from checkpoint.in_flight.replay import ReplayTracker
-from checkpoint.in_flight.runs import Origin
-from checkpoint.storage.errors import DamagedFile, StorageError
-from checkpoint.storage.handles import FileHandle
-from checkpoint.storage.metadata import OperatorSnapshot
-from checkpoint.storage.probe import finish_probe
-from pipeline.errors import PipelineError
-from pipeline.graph import StepKind, Vertex
-from pipeline.runtime import error_text
+from pipeline.graph import StepKind
+from pipeline.runtime import protocol
 from pipeline.runtime.auth import new_secret
-from pipeline.runtime.deployment import Contact, Deployment, Restored
 from pipeline.runtime.driver.attempt_context import Answer, AttemptContext, CheckpointRequest, NotTriggered, Progress
+from pipeline.runtime.driver.attempt_end import AttemptEnd
+from pipeline.runtime.driver.attempt_events import (
+    AttemptEvent,
+    CancelRequested,
+    CheckpointRequestedByUser,
+    Connected,
+    Connection,
+    Deleted,
+    Fenced,
+    Finalised,
+    Lost,
+    Misunderstood,
+    Received,
+    SparkEnded,
+)
 from pipeline.runtime.driver.checkpoints import DriverCheckpoints
+from pipeline.runtime.driver.commit_progress import CommitProgress, Order
+from pipeline.runtime.driver.deploying import deployments
 from pipeline.runtime.driver.failures import AttemptFailed, FirstCause, Sign
 from pipeline.runtime.driver.peers import Peer, Peers
-from pipeline.runtime.driver.placement import Slot, place, wish
-from pipeline.runtime.driver.restore_plan import restored_for, without_pending
-from pipeline.runtime.driver.server import ControlServer
-from pipeline.runtime.driver.spark_job import SparkJob, SparkJobFailed
+from pipeline.runtime.driver.placement import Slot
+from pipeline.runtime.driver.spark_job import SparkJobFailed
+from pipeline.runtime.driver.surroundings import SURROUNDINGS, Processes, Surroundings
 from pipeline.runtime.driver.waits import THE_JOB
-from pipeline.runtime.in_flight import ask_custom_partitioners, in_flight_for, must_replay, same_topology
+from pipeline.runtime.in_flight import must_replay
 from pipeline.runtime.liveness import Liveness
-from pipeline.runtime.subtask.process import run_subtask
-from pipeline.runtime.typed_values import to_value
-from pipeline.runtime.wire import ControlConnection, Message
+from pipeline.runtime.protocol import FailureKind
 
 _LOG = logging.getLogger(f"weir.{__name__}")
-_CANCEL_WAIT = 10.0
 _GONE = (
     "It said nothing: it was killed (by the system, for want of memory?), it crashed, or code in it called os._exit. "
     "What it printed is in the output of the executor."
 )
 _COMMITTING = "commits what was restored"
-_CANCEL_AGAIN = 1.0
-"""A cancel that comes before Spark knows the job goes unheard, so it is repeated."""
+_SIGNS: Final = {FailureKind.PEER: Sign.LOST_PEER, FailureKind.CANCELLED: Sign.SPARK}
+"""What a subtask's word of its failure is worth, if it isn't about itself."""
 
 
 class Attempt:
@@ -63,29 +64,30 @@ class Attempt:
         AttemptFailed: with the first cause.
     """
 
-    def __init__(self, context: AttemptContext, progress: Progress):
+    def __init__(self, context: AttemptContext, progress: Progress, surroundings: Surroundings = SURROUNDINGS):
         self._c = context
         self._plan = context.plan
-        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._surroundings = surroundings
+        self._system = surroundings.system
+        self._inbox: queue.SimpleQueue[AttemptEvent] = self._system.queue()
         self._progress = progress
         # By way of the inbox: what the peer said before it went comes first.
-        self._peers = Peers(context.plan, lambda connection, reason: self._inbox.put(("lost", connection, reason)))
-        self._arriving: dict[ControlConnection, str] = {}
+        self._peers = Peers(context.plan, lambda connection, reason: self._inbox.put(Lost(connection, reason)))
+        self._arriving: dict[Connection, str] = {}
         """Processes that have connected and are not ready yet, by how they call themselves."""
         self._limits = context.spec.limits
-        self._liveness: Liveness[ControlConnection] = Liveness(context.plan.subtasks, self._limits, time.monotonic())
-        self._spilled: dict[FileHandle, Mapping[str, Any]] = {}
-        """State of the restored checkpoint that was too large for `_metadata`, by file; until all are deployed."""
-        self._restored_id = context.restored.id if context.restored else 0
-        self._from = f"{context.restored.kind.noun} {self._restored_id}" if context.restored else "nothing"
+        now = self._system.monotonic()
+        self._liveness: Liveness[Connection] = Liveness(context.plan.subtasks, self._limits, now)
+        self._next_heartbeat = now
+        restored = context.restored
+        self._from = f"{restored.kind.noun} {restored.id}" if restored else "nothing"
         terminal = [
             subtask
             for vertex in self._plan.vertices
             if not self._plan.outputs_of(vertex.index)
             for subtask in vertex.subtasks
         ]
-        replays = context.restored is not None and must_replay(context.restored, self._plan)
-        self._replay = ReplayTracker(terminal, replays)
+        self._replay = ReplayTracker(terminal, restored is not None and must_replay(restored, self._plan))
         self._checkpoints = DriverCheckpoints(
             context,
             self._peers,
@@ -94,166 +96,47 @@ class Attempt:
             on_failed=lambda message: self._fail(message, Sign.OWN_WORD),
             on_final=self._on_final,
             replaying=lambda: self._replay.replaying,
+            system=self._system,
         )
-        self._sinks = {
-            step.id: list(vertex.subtasks)
-            for vertex in self._plan.vertices
-            for step in vertex.steps
-            if step.kind is StepKind.SINK
-        }
-        self._commits = RestoredCommits(self._sinks)
-        self._committed: dict[tuple[int, str], int] = {}
+        self._commits = CommitProgress(
+            {
+                step.id: list(vertex.subtasks)
+                for vertex in self._plan.vertices
+                for step in vertex.steps
+                if step.kind is StepKind.SINK
+            }
+        )
         self._final_id: int | None = None
         self._quiescing = self._finishing = False
         self._cause = FirstCause()
         self._cancelled = False
         self._spark_ended = False
         self._secret = new_secret()
-        self._server = ControlServer(
-            context.host,
-            self._secret,
-            self._limits,
-            lambda connection, name: self._inbox.put(("connected", connection, name)),
-            lambda connection, message: self._inbox.put(("message", connection, message)),
-            lambda connection, reason: self._inbox.put(("lost", connection, reason)),
-        )
+        self._transport = surroundings.transport(context, self._secret, self._inbox.put)
 
     # -- from other threads -------------------------------------------------------------------------------------
 
     def cancel(self) -> None:
         """End the attempt."""
-        self._inbox.put(("cancel",))
+        self._inbox.put(CancelRequested())
 
     def request_checkpoint(self, request: CheckpointRequest, answer: Answer) -> None:
         """Take a checkpoint; `answer` gets its id once it is complete, or an error."""
-        self._inbox.put(("checkpoint", request, answer))
+        self._inbox.put(CheckpointRequestedByUser(request, answer))
 
     # -- run ----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        c = self._c
-        self._server.start(pickle.dumps(c.spec))
-        job = SparkJob(
-            c.spark,
-            self._plan.subtasks,
-            functools.partial(run_subtask, Contact(self._server.address, self._limits.vanished)),
-            self._secret,
-            f"Weir: {c.spec.pipeline}, attempt {c.ownership.attempt}, from {self._from}",
-            lambda error: self._inbox.put(("spark", error)),
-        )
-        job.start()
+        processes = self._start()
         try:
             self._checkpoints.clean_up(void=False)
-            self._loop()
+            while (wake := self.tick(self._system.monotonic())) is not None:
+                self._wait(wake, self.handle)
         except BaseException:
-            self._progress.failed_at = self._cause.first_at or time.monotonic()
+            self._progress.failed_at = self._cause.first_at or self._system.monotonic()
             raise
         finally:
-            self._stop(job)
-
-    def _loop(self) -> None:
-        next_heartbeat = time.monotonic()
-        while True:
-            now = time.monotonic()
-            cause = self._cause.settled(now)
-            if cause is not None:
-                raise cause
-            # Spark may tell of the end before the last subtask's own word has arrived: a close that failed counts.
-            said_goodbye = self._spark_ended and all(peer.closed for peer in self._peers)
-            if self._finishing and said_goodbye and self._cause.failure is None:
-                return
-            self._checkpoints.tell(events.Tick())
-            if now >= next_heartbeat:
-                next_heartbeat = now + self._limits.pace
-                if not self._finishing:  # else they leave, one sooner than another
-                    self._checkpoints.send_heartbeat()
-                self._look_for_life(now)
-            wake = [next_heartbeat]
-            wake += [t for t in (self._checkpoints.next_deadline(now), self._cause.due_at) if t is not None]
-            try:
-                item = self._inbox.get(timeout=max(0.001, min(wake) - now))
-            except queue.Empty:
-                continue
-            self._handle(*item)
-
-    def _handle(self, kind: str, *args: Any) -> None:
-        match kind:
-            case "connected":
-                connection, name = args
-                self._arriving[connection] = name
-                self._liveness.connected(connection, time.monotonic())
-            case "message":
-                connection, message = args
-                self._on_message(connection, message)
-            case "lost":
-                connection, reason = args
-                self._on_lost(connection, reason)
-            case "spark":
-                self._on_spark_end(args[0])
-            case "finalised":
-                self._checkpoints.finalised(*args)
-            case "deleted":
-                self._checkpoints.deleted(args[0])
-            case "fenced":
-                self._fail(args[0], Sign.OWN_WORD, permanent=True)
-            case "checkpoint":
-                self._checkpoints.request(*args)
-            case "cancel":
-                self._cancelled = True
-                raise AttemptFailed("cancelled", permanent=True)
-            case _:
-                raise AssertionError(f"unknown item {kind!r}")
-
-    def _stop(self, job: SparkJob) -> None:
-        """End whatever still runs; returns when Spark's job has ended and its processes have left, so that the next
-        attempt finds the slots free."""
-        self._checkpoints.tell(events.JobEnding())
-        # A subtask that comes up only now finds nobody.
-        self._server.stop_listening()
-        self._peers.broadcast("cancel", job_over=self._cancelled)
-        self._await_end(job)
-        self._server.close()
-        self._checkpoints.close()
-        self._c.waits.forget([THE_JOB, *map(self._peers.name, self._peers)])
-
-    def _await_end(self, job: SparkJob) -> None:
-        """Subtasks leave on their own; Spark is asked at once, too, since one of them may be gone, not up yet, or held
-        by user code, whose process Spark ends after 2 s."""
-        deadline = time.monotonic() + _CANCEL_WAIT
-        next_cancel = 0.0
-        while not (self._spark_ended and all(peer.gone for peer in self._peers)):
-            now = time.monotonic()
-            if now >= deadline:
-                left = [self._peers.name(peer) for peer in self._peers if not peer.gone]
-                _LOG.warning(
-                    "%g s after the end of the attempt, Spark's job %s; processes not gone: %s",
-                    _CANCEL_WAIT,
-                    "has ended" if self._spark_ended else "has not ended",
-                    ", ".join(left) or "none",
-                )
-                return
-            if not self._spark_ended and now >= next_cancel:
-                job.cancel()
-                next_cancel = now + _CANCEL_AGAIN
-            try:
-                item = self._inbox.get(timeout=min(deadline, now + _CANCEL_AGAIN) - now)
-            except queue.Empty:
-                continue
-            match item:
-                case ("lost", connection, _):
-                    peer = self._peers.get(connection)
-                    if peer is not None:
-                        peer.gone = True
-                case ("spark", _):
-                    self._spark_ended = True
-                case ("message", connection, {"type": "committed"} as message):
-                    peer = self._peers.get(connection)
-                    if peer is not None:
-                        self._note_commit(peer, message)
-                case ("checkpoint", request, answer):
-                    self._checkpoints.await_answer(request, answer)
-                case _:
-                    pass  # a report to an attempt that is over
+            self._end(processes)
 
     def refuse_requests(self) -> None:
         """Tell those who wait for a checkpoint that none will come; once `run` has ended and nobody can ask more."""
@@ -261,18 +144,118 @@ class Attempt:
         self._checkpoints.refuse_requests(error)
         while True:
             try:
-                item = self._inbox.get_nowait()
+                event = self._inbox.get_nowait()
             except queue.Empty:
                 return
-            if item[0] == "checkpoint":
-                item[2](NotTriggered(str(error)))
+            if isinstance(event, CheckpointRequestedByUser):
+                event.answer(NotTriggered(str(error)))
+
+    def _start(self) -> Processes:
+        spec = self._c.spec
+        self._transport.start(
+            protocol.Job(
+                versions=spec.versions, first_attempt=spec.first_attempt, limits=spec.limits, spec=pickle.dumps(spec)
+            )
+        )
+        processes = self._surroundings.processes(
+            self._c,
+            self._transport.address,
+            self._secret,
+            f"Weir: {spec.pipeline}, attempt {self._c.ownership.attempt}, from {self._from}",
+            self._inbox.put,
+        )
+        processes.start()
+        return processes
+
+    def _wait(self, until: float, handle: Callable[[AttemptEvent], None]) -> None:
+        try:
+            event = self._inbox.get(timeout=max(0.001, until - self._system.monotonic()))
+        except queue.Empty:
+            return
+        handle(event)
+
+    def _end(self, processes: Processes) -> None:
+        self._checkpoints.tell(events.JobEnding())
+        # A subtask that comes up only now finds nobody.
+        self._transport.stop_listening()
+        self._peers.broadcast(protocol.Cancel(self._cancelled))
+        end = AttemptEnd(
+            self._peers,
+            processes,
+            self._spark_ended,
+            self._system.monotonic(),
+            on_committed=self._note_commit,
+            on_request=lambda event: self._checkpoints.await_answer(event.request, event.answer),
+        )
+        while (wake := end.tick(self._system.monotonic())) is not None:
+            self._wait(wake, end.handle)
+        self._transport.close()
+        self._checkpoints.close()
+        self._c.waits.forget([THE_JOB, *map(self._peers.name, self._peers)])
+
+    def tick(self, now: float) -> float | None:
+        """Do what is due.
+
+        Returns:
+            When to come again, unless something happens before; `None` once the job has finished.
+
+        Raises:
+            AttemptFailed: with the first cause.
+        """
+        cause = self._cause.settled(now)
+        if cause is not None:
+            raise cause
+        # Spark may tell of the end before the last subtask's own word has arrived: a close that failed counts.
+        said_goodbye = self._spark_ended and all(peer.closed for peer in self._peers)
+        if self._finishing and said_goodbye and self._cause.failure is None:
+            return None
+        self._checkpoints.tell(events.Tick())
+        if now >= self._next_heartbeat:
+            self._next_heartbeat = now + self._limits.pace
+            if not self._finishing:  # else they leave, one sooner than another
+                self._checkpoints.send_heartbeat()
+            self._look_for_life(now)
+        deadlines = (self._next_heartbeat, self._checkpoints.next_deadline(now), self._cause.due_at)
+        return min(deadline for deadline in deadlines if deadline is not None)
+
+    def handle(self, event: AttemptEvent) -> None:
+        """Something has happened.
+
+        Raises:
+            AttemptFailed: the attempt is over at once.
+        """
+        match event:
+            case Connected(connection, name):
+                self._arriving[connection] = name
+                self._liveness.connected(connection, self._system.monotonic())
+            case Received(connection, message):
+                self._on_message(connection, message)
+            case Lost(connection, reason):
+                self._on_lost(connection, reason)
+            case Misunderstood(connection, error):
+                self._on_misunderstood(connection, error)
+            case SparkEnded(failure):
+                self._on_spark_end(failure)
+            case Finalised(checkpoint_id, problem):
+                self._checkpoints.finalised(checkpoint_id, problem)
+            case Deleted(checkpoint_id):
+                self._checkpoints.deleted(checkpoint_id)
+            case Fenced(text):
+                self._fail(text, Sign.OWN_WORD, permanent=True)
+            case CheckpointRequestedByUser(request, answer):
+                self._checkpoints.request(request, answer)
+            case CancelRequested():
+                self._cancelled = True
+                raise AttemptFailed("cancelled", permanent=True)
+            case _:
+                assert_never(event)
 
     # -- failures -----------------------------------------------------------------------------------------------
 
     def _fail(self, message: str, sign: Sign, permanent: bool = False, damaged: str | None = None) -> None:
-        self._cause.note(AttemptFailed(message, permanent, damaged), sign, time.monotonic())
+        self._cause.note(AttemptFailed(message, permanent, damaged), sign, self._system.monotonic())
 
-    def _on_lost(self, connection: ControlConnection, reason: str) -> None:
+    def _on_lost(self, connection: Connection, reason: str) -> None:
         phase = self._liveness.phase(connection)
         self._liveness.left(connection)
         peer = self._peers.get(connection)
@@ -287,6 +270,14 @@ class Attempt:
         last = f"\nThe last that is known of it: it {phase}." if phase else ""
         self._fail(f"subtask {name} is gone (process {peer.pid} on {peer.host}: {reason}){last}\n{_GONE}", Sign.LOST)
 
+    def _on_misunderstood(self, connection: Connection, error: str) -> None:
+        self._liveness.left(connection)
+        name = self._arriving.pop(connection, "")
+        if (peer := self._peers.get(connection)) is not None:
+            peer.closed = peer.gone = True
+            name = self._peers.name(peer)
+        self._fail(f"subtask {name}: {error}", Sign.OWN_WORD, permanent=self._c.spec.first_attempt)
+
     def _look_for_life(self, now: float) -> None:
         """Give up who is silent for too long, and who doesn't come; tell of what takes long."""
         found = self._liveness.look(now, lambda connection: connection.heard_at)
@@ -294,18 +285,18 @@ class Attempt:
             self._on_lost(connection, f"not heard of for {self._limits.silent:g} s, though its host answers")
         here, wanted = len(self._peers), self._plan.subtasks
         if found.waited >= self._limits.start:
+            host, port = self._transport.address
             raise AttemptFailed(
                 f"only {here} of {wanted} subtasks came up, and none for {found.waited:.0f} s; "
-                "look into the executors' logs, check that they reach "
-                f"{self._server.address[0]}:{self._server.address[1]}, and that no other job of this Spark session "
-                "holds the slots"
+                f"look into the executors' logs, check that they reach {host}:{port}, and that no other job of this "
+                "Spark session holds the slots"
             )
         waits = [(f"{self._name_of(one.who)}, which {one.what}", now - one.since) for one in found.slow]
         if found.waited >= self._limits.told:
             waits.append((f"{wanted - here} of {wanted} processes, which Spark has not brought up", found.waited))
         self._c.waits.report(THE_JOB, waits)
 
-    def _name_of(self, connection: ControlConnection) -> str:
+    def _name_of(self, connection: Connection) -> str:
         peer = self._peers.get(connection)
         return self._peers.name(peer) if peer is not None else f"the process {self._arriving[connection]}"
 
@@ -318,252 +309,175 @@ class Attempt:
 
     # -- messages -----------------------------------------------------------------------------------------------
 
-    def _on_message(self, connection: ControlConnection, message: Message) -> None:
-        kind = message["type"]
-        if kind == "hello":
-            self._on_hello(connection, message)
-            return
+    def _on_message(self, connection: Connection, message: protocol.ToDriver) -> None:
         peer = self._peers.get(connection)
-        if kind == "failed":
+        if isinstance(message, protocol.Hello):
+            self._on_hello(connection, message)
+        elif isinstance(message, protocol.Failed):
             self._on_failed(peer, message)
-            return
-        if peer is None:
-            _LOG.warning("a connection said %r before hello; ignored", kind)
-            return
-        match kind:
-            case "phase":
-                self._liveness.entered(connection, message["phase"], time.monotonic())
-            case "running":
+        elif peer is None:
+            _LOG.warning("a connection said %r before Hello; ignored", type(message).__name__)
+        else:
+            self._on_report(peer, message)
+
+    def _on_report(self, peer: Peer, message: protocol.Report) -> None:
+        match message:
+            case protocol.PhaseEntered(phase):
+                self._liveness.entered(peer.connection, phase, self._system.monotonic())
+            case protocol.Running():
                 self._on_running(peer, message)
-            case "taken":
-                self._checkpoints.tell(
-                    events.SnapshotTaken(message["id"], peer.subtask, message["span"], message["busy"])
-                )
-            case "ack":
-                self._checkpoints.acknowledge(message["id"], peer.subtask, message["snapshot"], message["statistics"])
-            case "decline":
-                reason = FailureReason.ASYNC if message["asynchronous"] else FailureReason.DECLINED
-                text = f"{self._peers.name(peer)}: {message['message']}"
-                self._checkpoints.tell(events.Declined(message["id"], peer.subtask, text, reason))
-            case "ask":
-                self._checkpoints.tell(events.CheckpointAsked(message["last_barrier"]))
-            case "ended":
+            case protocol.SnapshotTaken(checkpoint_id, span, busy):
+                self._checkpoints.tell(events.SnapshotTaken(checkpoint_id, peer.subtask, span, busy))
+            case protocol.Acknowledged(checkpoint_id, snapshot, statistics):
+                self._checkpoints.acknowledge(checkpoint_id, peer.subtask, snapshot, statistics)
+            case protocol.Declined(checkpoint_id, text, asynchronous):
+                reason = FailureReason.ASYNC if asynchronous else FailureReason.DECLINED
+                declined = events.Declined(checkpoint_id, peer.subtask, f"{self._peers.name(peer)}: {text}", reason)
+                self._checkpoints.tell(declined)
+            case protocol.CheckpointAsked(last_barrier):
+                self._checkpoints.tell(events.CheckpointAsked(last_barrier))
+            case protocol.InputEnded():
                 peer.ended = True
                 if all(p.ended for p in self._peers):
                     self._checkpoints.tell(events.AllInputEnded())
-            case "replayed_here":
+            case protocol.RestoreBarrierArrived():
                 if self._replay.arrived(peer.subtask):
-                    self._end_replay()
-            case "quiet":
+                    self._peers.send_to_sources(protocol.ReplayEnded())
+            case protocol.Quiet():
                 peer.quiet = True
                 if all(p.quiet for p in self._peers):
                     self._finishing = True
-                    self._peers.broadcast("finish")
-            case "committed":
+                    self._peers.broadcast(protocol.Finish())
+            case protocol.Committed():
                 self._on_committed(peer, message)
-            case "epoch_committed":
-                self._release(self._commits.done(message["step"], peer.subtask, message["epoch"]))
-            case "metrics":
+            case protocol.RestoredEpochCommitted(step, epoch):
+                self._release(self._commits.restored_committed(step, peer.subtask, epoch))
+            case protocol.Metrics(metrics):
                 name = self._peers.name(peer)
-                self._progress.metrics[name] = message["metrics"]
-                self._c.waits.report(name, message["metrics"]["waits"])
-                if (waits := message["metrics"]["waitingMs"] > 0) != peer.waits:
+                self._progress.metrics[name] = dict(metrics)
+                self._c.waits.report(name, metrics["waits"])
+                if (waits := metrics["waitingMs"] > 0) != peer.waits:
                     peer.waits = waits
                     self._checkpoints.tell(events.WaitsOutside(peer.subtask, waits))
-            case "closed":
+            case protocol.Closed(metrics):
                 name = self._peers.name(peer)
                 peer.closed = True
-                self._liveness.left(connection)
-                self._progress.metrics[name] = message["metrics"]
+                self._liveness.left(peer.connection)
+                self._progress.metrics[name] = dict(metrics)
                 self._c.waits.forget([name])
             case _:
-                raise AssertionError(f"unknown control message {kind!r}")
+                assert_never(message)
 
-    def _on_failed(self, peer: Peer | None, message: Message) -> None:
-        name = message["where"]
+    def _on_failed(self, peer: Peer | None, message: protocol.Failed) -> None:
+        name = message.where
         if peer is not None:
             peer.closed = True
             self._liveness.left(peer.connection)
             name = self._peers.name(peer)
-        text = f"subtask {name} failed: {message['message']}"
-        if message["step"] is not None:
-            text += f"\nin step {message['step']!r}"
-        if message["traceback"]:
-            text += "\n" + message["traceback"]
-        sign = {"peer": Sign.LOST_PEER, "cancelled": Sign.SPARK}.get(message["kind"], Sign.OWN_WORD)
+        text = f"subtask {name} failed: {message.message}"
+        if message.step is not None:
+            text += f"\nin step {message.step!r}"
+        if message.traceback:
+            text += "\n" + message.traceback
         # Once a newer checkpoint is complete, whatever is damaged may be its own: the next restore will tell.
-        damaged = message["message"] if message["kind"] == "damaged" and not self._checkpoints.completed_one else None
-        self._fail(text, sign, permanent=message["kind"] == "permanent", damaged=damaged)
-
-    def _on_hello(self, connection: ControlConnection, message: Message) -> None:
-        peer = Peer(
-            connection,
-            message["partition"],
-            message["host"],
-            message["pid"],
-            (message["address"][0], message["address"][1]),
-            Slot(message["folder"], frozenset((id, epoch, subtask) for id, epoch, subtask in message["copies"])),
+        damaged = message.kind is FailureKind.DAMAGED and not self._checkpoints.completed_one
+        self._fail(
+            text,
+            _SIGNS.get(message.kind, Sign.OWN_WORD),
+            permanent=message.kind is FailureKind.PERMANENT,
+            damaged=message.message if damaged else None,
         )
+
+    # -- start --------------------------------------------------------------------------------------------------
+
+    def _on_hello(self, connection: Connection, hello: protocol.Hello) -> None:
         del self._arriving[connection]
-        self._peers.add(peer)
-        self._liveness.ready(connection, time.monotonic())
+        self._peers.add(
+            Peer(
+                connection=connection,
+                partition=hello.partition,
+                host=hello.host,
+                pid=hello.pid,
+                address=hello.address,
+                slot=Slot(hello.folder, frozenset(hello.copies)),
+            )
+        )
+        self._liveness.ready(connection, self._system.monotonic())
         if len(self._peers) == self._plan.subtasks:
             self._deploy()
 
     def _deploy(self) -> None:
         """All processes are up: give each its place."""
-        c = self._c
-        if c.probe is not None:
-            try:
-                finish_probe(c.storage, c.probe, [str(peer.partition) for peer in self._peers])
-            except StorageError as error:
-                raise AttemptFailed(str(error), permanent=c.spec.first_attempt) from error
-        assigned = self._ask_custom_partitioners()
-        restored = [
-            self._restored_for(vertex, subtask - vertex.first_subtask, assigned)
-            for vertex in self._plan.vertices
-            for subtask in vertex.subtasks
-        ]
         peers = sorted(self._peers, key=lambda peer: peer.partition)
-        for subtask, partition in enumerate(place([peer.slot for peer in peers], [wish(one) for one in restored])):
-            peer = peers[partition]
-            self._peers.place(peer, subtask)
+        placed = list(zip(peers, deployments(self._c, peers, self._replay.replaying), strict=True))
+        for peer, deployment in placed:
+            self._peers.place(peer, deployment.subtask)
             self._progress.pids[self._peers.name(peer)] = peer.pid
-        addresses = {peer.subtask: peer.address for peer in self._peers}
-        unchanged = c.restored is not None and same_topology(c.restored, self._plan)
-        for subtask, one in enumerate(restored):
-            deployment = Deployment(
-                subtask=subtask,
-                peers=addresses,
-                lineage=c.lineage,
-                restored_checkpoint=self._restored_id,
-                restored_from=(c.restored_storage.uri, c.restored_storage.pipeline),
-                rewind=c.rewind,
-                ignore_earlier_output=c.ignore_earlier_output,
-                fork=c.restored is not None and c.restored.pipeline != c.spec.pipeline,
-                allow_unclaimed=c.allow_unclaimed,
-                replay=self._replay.replaying,
-                same_topology=unchanged,
-                restore=one,
-            )
-            self._peers.send_to(subtask, "deploy", deployment=to_value(deployment))
-        self._spilled.clear()
-        now = self._progress.deployed_at = time.monotonic()
+        for peer, deployment in placed:
+            self._peers.send(peer, protocol.Deploy(deployment))
+        now = self._progress.deployed_at = self._system.monotonic()
         self._progress.start.begin("restore", now)
-        _LOG.info("job %s: %d subtasks are up; they open, and restore %s", c.spec.pipeline, len(restored), self._from)
+        _LOG.info(
+            "job %s: %d subtasks are up; they open, and restore %s", self._c.spec.pipeline, len(placed), self._from
+        )
 
-    def _ask_custom_partitioners(self) -> Mapping[Origin, array[int]]:
-        c = self._c
-        if c.restored is None:
-            return {}
-        try:
-            return ask_custom_partitioners(c.restored, self._plan, c.restored_storage)
-        except DamagedFile as error:
-            raise AttemptFailed(str(error), damaged=str(error)) from error
-        except StorageError as error:
-            raise AttemptFailed(str(error)) from error
-        except Exception as error:
-            told = f"restoring in-flight data failed: {error_text.summary(error)}\n{error_text.trace(error)}"
-            raise AttemptFailed(told) from error
-
-    def _restored_for(self, vertex: Vertex, index: int, assigned: Mapping[Origin, array[int]]) -> Restored:
-        c = self._c
-        if c.restored is None:
-            return Restored()
-        most = c.spec.max_parallelism
-        try:
-            restored = restored_for(vertex, index, c.restored, most, self._load_state, c.allow_unclaimed)
-            if not c.claimed:
-                restored = without_pending(restored, markers=c.restored.pipeline == c.spec.pipeline)
-            return replace(restored, in_flight=in_flight_for(vertex, index, c.restored, self._plan, most, assigned))
-        except DamagedFile as error:
-            raise AttemptFailed(str(error), damaged=str(error)) from error
-        except StorageError as error:
-            raise AttemptFailed(str(error)) from error
-        except PipelineError as error:
-            raise AttemptFailed(f"{type(error).__name__}: {error}", permanent=True) from error
-
-    def _load_state(self, snapshot: OperatorSnapshot) -> Mapping[str, Any]:
-        """The state of a step in an old subtask. Every new subtask asks for it, so a file is read once for all."""
-        handle = snapshot.state_file
-        if handle is None:
-            return snapshot.state
-        if handle not in self._spilled:
-            self._spilled[handle] = self._c.restored_storage.unspill(snapshot).state
-        return self._spilled[handle]
-
-    def _on_running(self, peer: Peer, message: Message) -> None:
+    def _on_running(self, peer: Peer, message: protocol.Running) -> None:
         peer.running = True
-        self._liveness.entered(peer.connection, None, time.monotonic())
-        if message["highest_checkpoint"]:
-            self._checkpoints.tell(events.IdSeen(message["highest_checkpoint"]))
-        for step, epochs in message["restored_epochs"].items():
+        self._liveness.entered(peer.connection, None, self._system.monotonic())
+        if message.highest_checkpoint:
+            self._checkpoints.tell(events.IdSeen(message.highest_checkpoint))
+        for step, epochs in message.restored_epochs.items():
             self._release(self._commits.opened(step, peer.subtask, epochs))
-        if all(p.running for p in self._peers) and self._progress.running_at is None:
-            now = self._progress.running_at = time.monotonic()
-            self._progress.start.run(now)
-            _LOG.info(
-                "job %s: running from %s after %s", self._c.spec.pipeline, self._from, self._progress.start.in_words()
-            )
-            if self._c.commit_only:
-                for peer in self._peers:
-                    self._liveness.entered(peer.connection, _COMMITTING, time.monotonic())
-                self._finish_if_settled()
-                return
-            self._checkpoints.send_heartbeat()  # sources begin with it
-            self._checkpoints.tell(events.SubtasksRunning())
+        if self._progress.running_at is None and all(p.running for p in self._peers):
+            self._on_all_running()
 
-    def _end_replay(self) -> None:
-        for vertex in self._plan.vertices:
-            if vertex.is_source:
-                for subtask in vertex.subtasks:
-                    self._peers.send_to(subtask, "replayed")
+    def _on_all_running(self) -> None:
+        now = self._progress.running_at = self._system.monotonic()
+        start = self._progress.start
+        start.run(now)
+        _LOG.info("job %s: running from %s after %s", self._c.spec.pipeline, self._from, start.in_words())
+        if self._c.commit_only:
+            for peer in self._peers:
+                self._liveness.entered(peer.connection, _COMMITTING, now)
+            self._finish_if_settled()
+            return
+        self._checkpoints.send_heartbeat()  # sources begin with it
+        self._checkpoints.tell(events.SubtasksRunning())
 
-    def _release(self, actions: list[ReleaseEpoch | ReleaseNew]) -> None:
-        for action in actions:
-            match action:
-                case ReleaseEpoch(sink, epoch):
-                    for subtask in self._sinks[sink]:
-                        self._peers.send_to(subtask, "release_epoch", step=sink, epoch=epoch)
-                case ReleaseNew(sink):
-                    for subtask in self._sinks[sink]:
-                        self._peers.send_to(subtask, "release_new", step=sink)
+    # -- commits, and the end of the job ------------------------------------------------------------------------
+
+    def _release(self, orders: Iterable[Order]) -> None:
+        for subtask, message in orders:
+            self._peers.send_to(subtask, message)
         if self._c.commit_only:
             self._finish_if_settled()
 
-    def _finish_if_settled(self) -> None:
-        """Of a job that was stopped: once everything restored is committed, everybody may leave."""
-        if self._progress.running_at is not None and self._commits.settled and not self._quiescing:
-            self._quiesce()
+    def _note_commit(self, peer: Peer, message: protocol.Committed) -> None:
+        self._commits.new_committed(message.step, peer.subtask, message.checkpoint_id)
+        self._progress.committed = self._commits.committed
 
-    def _quiesce(self) -> None:
-        """The job has ended. Nobody leaves before all know, or a neighbour would take it for a failure."""
-        self._quiescing = True
-        self._peers.broadcast("quiesce")
-
-    def _note_commit(self, peer: Peer, message: Message) -> None:
-        self._committed[peer.subtask, message["step"]] = message["id"]
-        sinks = [(subtask, step) for step, subtasks in self._sinks.items() for subtask in subtasks]
-        self._progress.committed = min(self._committed.get(sink, 0) for sink in sinks)
-
-    def _on_committed(self, peer: Peer, message: Message) -> None:
+    def _on_committed(self, peer: Peer, message: protocol.Committed) -> None:
         self._note_commit(peer, message)
-        if self._progress.first_commit_at is None and message["records"]:
-            self._progress.first_commit_at = time.monotonic()
+        if self._progress.first_commit_at is None and message.records:
+            self._progress.first_commit_at = self._system.monotonic()
         self._finish_if_done()
 
-    def _on_final(self, id: int) -> None:
-        self._final_id = id
+    def _on_final(self, checkpoint_id: int) -> None:
+        self._final_id = checkpoint_id
         self._finish_if_done()
 
     def _finish_if_done(self) -> None:
         """Once the last checkpoint is complete and committed by every sink, everybody may leave."""
-        final = self._final_id
-        if final is None or self._quiescing:
-            return
-        if all(
-            self._committed.get((subtask, step), 0) >= final
-            for step, subtasks in self._sinks.items()
-            for subtask in subtasks
-        ):
+        if self._final_id is not None and self._commits.all_committed(self._final_id):
             self._quiesce()
+
+    def _finish_if_settled(self) -> None:
+        """Of a job that was stopped: once everything restored is committed, everybody may leave."""
+        if self._progress.running_at is not None and self._commits.restored_settled:
+            self._quiesce()
+
+    def _quiesce(self) -> None:
+        """The job has ended. Nobody leaves before all know, or a neighbour would take it for a failure."""
+        if not self._quiescing:
+            self._quiescing = True
+            self._peers.broadcast(protocol.Quiesce())

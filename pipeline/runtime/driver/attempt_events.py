@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from checkpoint.storage.metadata import CheckpointMetadata
 from pipeline.runtime.driver.attempt_context import Answer, CheckpointRequest
 from pipeline.runtime.driver.spark_job import SparkJobFailed
 from pipeline.runtime.protocol import ToDriver, ToSubtask
@@ -13,6 +12,8 @@ from pipeline.runtime.protocol import ToDriver, ToSubtask
 
 class Connection(Protocol):
     """The driver's end of a connection to a process. Thread-safe."""
+
+    def __hash__(self) -> int: ...
 
     @property
     def heard_at(self) -> float:
@@ -70,7 +71,6 @@ class Finalised:
     """`_metadata` of a checkpoint is durable, or can't be written."""
 
     checkpoint_id: int
-    metadata: CheckpointMetadata
     error: str | None
 
 

@@ -6,13 +6,13 @@ import logging
 import queue
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any
 
 from checkpoint.storage import fencing, savepoints
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.naming import CheckpointRef, subtask_name
 from checkpoint.storage.savepoints import SavepointFolder
 from pipeline.runtime.driver.attempt_context import AttemptContext
+from pipeline.runtime.driver.attempt_events import AttemptEvent, Deleted, Fenced
 from pipeline.runtime.system import System
 
 _LOG = logging.getLogger(f"weir.{__name__}")
@@ -21,8 +21,8 @@ _LOG = logging.getLogger(f"weir.{__name__}")
 class CheckpointDeletion:
     """Deletes for one attempt, for as long as it owns the job. All methods return at once."""
 
-    def __init__(self, context: AttemptContext, inbox: queue.SimpleQueue[Any], system: System):
-        """`inbox`: where `("deleted", …)` and `("fenced", …)` are put."""
+    def __init__(self, context: AttemptContext, inbox: queue.SimpleQueue[AttemptEvent], system: System):
+        """`inbox`: where `Deleted` and `Fenced` are put."""
         self._c = context
         self._inbox = inbox
         self._executor = system.executor(1, "weir-delete")
@@ -53,7 +53,7 @@ class CheckpointDeletion:
     def checkpoint(self, id: int, unused: Iterable[FileHandle] = ()) -> Future[None]:
         """Delete a checkpoint that is no longer retained, or that may have become durable though it failed.
 
-        `("deleted", id)` comes at the end, with an error or without.
+        `Deleted(id)` comes at the end, with an error or without.
 
         Args:
             unused: the shared files that only this checkpoint refers to.
@@ -74,10 +74,10 @@ class CheckpointDeletion:
                     c.storage.delete_checkpoint(ref)
                 self._delete_shared(shared)
             except fencing.Fenced as error:
-                self._inbox.put(("fenced", str(error)))
+                self._inbox.put(Fenced(str(error)))
             except Exception:
                 _LOG.exception("checkpoint %d could not be deleted; what is left of it is for gc", id)
-            self._inbox.put(("deleted", id))
+            self._inbox.put(Deleted(id))
 
         return self._executor.submit(delete)
 
@@ -108,7 +108,7 @@ class CheckpointDeletion:
             try:
                 delete()
             except fencing.Fenced as error:
-                self._inbox.put(("fenced", str(error)))
+                self._inbox.put(Fenced(str(error)))
             except Exception as error:
                 _LOG.warning("%s could not all be deleted, the rest is for gc: %s", what, error)
 

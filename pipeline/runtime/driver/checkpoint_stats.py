@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -132,7 +133,7 @@ class CheckpointHistory:
             self._details -= self._detailed.pop(oldest, 0)
         self._largest_id = max(self._largest_id, id)
 
-    def acknowledged(self, id: int, name: str, statistics: dict[str, Any], now: float) -> None:
+    def acknowledged(self, id: int, name: str, statistics: Mapping[str, Any], now: float) -> None:
         row = self._rows.get(id)
         if row is None or row.status != "in_progress":
             return

@@ -19,19 +19,20 @@ from checkpoint import failpoints
 from checkpoint.coordination import coordinator_events as events
 from checkpoint.coordination.coordinator import CheckpointCoordinator
 from checkpoint.coordination.coordinator_events import FailureReason
+from checkpoint.gate import gate_events
 from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import fencing, savepoints
 from checkpoint.storage.metadata import CheckpointMetadata, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.savepoints import SavepointFolder
 from pipeline.runtime.driver import expired_checkpoints
 from pipeline.runtime.driver.attempt_context import Answer, AttemptContext, CheckpointRequest, NotTriggered, Progress
+from pipeline.runtime.driver.attempt_events import AttemptEvent, Fenced, Finalised
 from pipeline.runtime.driver.checkpoint_deletion import CheckpointDeletion
 from pipeline.runtime.driver.checkpoint_stats import in_words
 from pipeline.runtime.driver.peers import Peers
 from pipeline.runtime.in_flight import snapshot_edges
+from pipeline.runtime.protocol import Aborted, BarrierOptions, BarrierPassed, Completed, EndInput, Heartbeat, Trigger
 from pipeline.runtime.reach import reached_from_sources
-from pipeline.runtime.subtask.driver_link import heartbeat_to_wire
-from pipeline.runtime.subtask.mail import BarrierOptions
 from pipeline.runtime.system import SYSTEM, System
 
 _LOG = logging.getLogger(f"weir.{__name__}")
@@ -87,7 +88,7 @@ class DriverCheckpoints:
         context: AttemptContext,
         peers: Peers,
         progress: Progress,
-        inbox: queue.SimpleQueue[Any],
+        inbox: queue.SimpleQueue[AttemptEvent],
         on_failed: Callable[[str], None],
         on_final: Callable[[int], None],
         replaying: Callable[[], bool],
@@ -95,7 +96,7 @@ class DriverCheckpoints:
     ):
         """
         Args:
-            inbox: where `("finalised", …)`, `("deleted", …)` and `("fenced", …)` are put, for the attempt to hand on.
+            inbox: where `Finalised`, `Deleted` and `Fenced` are put, for the attempt to hand on.
             on_failed: more checkpoints in a row failed than are tolerated; the message says how.
             on_final: the final checkpoint is complete.
             replaying: whether restored in-flight data is still on its way through the job.
@@ -142,11 +143,11 @@ class DriverCheckpoints:
         for action in self._coordinator.handle(event, now):
             self._act(action, now)
 
-    def acknowledge(self, id: int, subtask: int, wire: dict[str, Any], statistics: dict[str, Any]) -> None:
+    def acknowledge(self, id: int, subtask: int, snapshot: SubtaskSnapshot, statistics: Mapping[str, Any]) -> None:
         """A subtask's snapshot has arrived."""
         one = self._checkpoints.get(id)
         if one is not None and one.phase is _Phase.COLLECTING:
-            snapshot = one.snapshots[subtask] = SubtaskSnapshot.from_wire(wire)
+            one.snapshots[subtask] = snapshot
             if one.folder is None:
                 self._c.shared.register(id, snapshot.all_files())
             self._c.history.acknowledged(id, self._plan.subtask_name(subtask), statistics, self._system.monotonic())
@@ -175,23 +176,22 @@ class DriverCheckpoints:
         if self._progress.running_at is not None and not self._c.commit_only:
             now = self._system.monotonic()
             special = [one for one in self._in_progress.values() if one.options != BarrierOptions()]
-            options = [[one.id, one.options.target, one.options.stop] for one in special]
+            options = {one.id: one.options for one in special}
             for peer in self._peers:
                 heartbeat = self._coordinator.heartbeat(now, peer.subtask)
                 # One that is about to be triggered is no news before its trigger, which says where it goes.
                 known = tuple(each for each in heartbeat.in_progress if each[0] in self._in_progress)
-                facts = heartbeat_to_wire(replace(heartbeat, in_progress=known))
-                self._peers.send(peer, "heartbeat", options=options, **facts)
+                self._peers.send(peer, Heartbeat(replace(heartbeat, in_progress=known), options))
 
     def finalised(self, id: int, error: str | None) -> None:
-        """`("finalised", …)` has come."""
+        """`Finalised` has come."""
         self._writes = [write for write in self._writes if not write.done()]
         if self._checkpoints[id].phase is _Phase.GIVEN_UP:
             del self._checkpoints[id]
         self.tell(events.Finalised(id) if error is None else events.FinaliseFailed(id, error))
 
     def deleted(self, id: int) -> None:
-        """`("deleted", …)` has come."""
+        """`Deleted` has come."""
         self.tell(events.DeletionDone(id))
 
     def clean_up(self, void: bool) -> None:
@@ -214,11 +214,11 @@ class DriverCheckpoints:
             case events.TriggerCheckpoint(id, kind, tokens, stop):
                 self._trigger(id, kind, tokens, stop, now)
             case events.BarrierPassed(id, sources, start_delay, mean_span, busy_span):
-                figures = {"start_delay": start_delay, "mean_span": mean_span, "busy_span": busy_span}
+                passed = BarrierPassed(gate_events.BarrierPassed(id, start_delay, mean_span, busy_span))
                 for subtask in sources:
-                    self._peers.send_to(subtask, "passed", id=id, **figures)
+                    self._peers.send_to(subtask, passed)
             case events.EndInput():
-                self._tell_sources("end_input")
+                self._peers.send_to_sources(EndInput())
             case events.FinaliseCheckpoint(id):
                 one = self._checkpoints[id]
                 one.phase = _Phase.WRITING
@@ -252,13 +252,7 @@ class DriverCheckpoints:
         if folder is not None:
             self._deletion.savepoint_begins(id, folder)
         self._c.history.triggered(id, kind, now, wall)
-        self._tell_sources("trigger", id=id, kind=kind.value, target=options.target, stop=stop)
-
-    def _tell_sources(self, type: str, **fields: Any) -> None:
-        for vertex in self._plan.vertices:
-            if vertex.is_source:
-                for subtask in vertex.subtasks:
-                    self._peers.send_to(subtask, type, **fields)
+        self._peers.send_to_sources(Trigger(id, kind, options))
 
     def _complete(self, done: events.NotifyComplete, now: float) -> None:
         id = done.checkpoint_id
@@ -268,7 +262,7 @@ class DriverCheckpoints:
             _LOG.info("job %s: %s", self._c.spec.pipeline, in_words(row))
         tokens = self._checkpoints.pop(id).tokens
         self._deletion.savepoint_ends(id)
-        self._peers.broadcast("complete", id=id, kind=done.kind.value, commits=done.commits)
+        self._peers.broadcast(Completed(id, done.kind, done.commits))
         self.send_heartbeat()
         subsumed, self._subsumed = self._subsumed, []
         self._answer((*subsumed, *tokens), id)
@@ -291,7 +285,7 @@ class DriverCheckpoints:
             one.phase = _Phase.GIVEN_UP
         else:
             del self._checkpoints[id]
-        self._peers.broadcast("aborted", id=id)
+        self._peers.broadcast(Aborted(id))
         self.send_heartbeat()
         self._deletion.savepoint_ends(id)
         # What it staged joins the next checkpoint, so its files must not go with it, even if it is durable after all
@@ -362,8 +356,8 @@ class DriverCheckpoints:
                 c.storage.write_metadata(one.id, c.ownership.attempt, metadata)
             failpoints.hit("coordinator.after_metadata")
         except fencing.Fenced as error:
-            self._inbox.put(("fenced", str(error)))
+            self._inbox.put(Fenced(str(error)))
         except Exception as error:
-            self._inbox.put(("finalised", one.id, f"{type(error).__name__}: {error}"))
+            self._inbox.put(Finalised(one.id, f"{type(error).__name__}: {error}"))
         else:
-            self._inbox.put(("finalised", one.id, None))
+            self._inbox.put(Finalised(one.id, None))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)  # not frozen: Python notes its traceback in it
 class AttemptFailed(Exception):
     """The attempt is over; the job may be restarted."""
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from pipeline.graph import Plan
+from pipeline.runtime.driver.attempt_events import Connection
 from pipeline.runtime.driver.placement import Slot
-from pipeline.runtime.wire import ConnectionLost, ControlConnection
+from pipeline.runtime.protocol import ToSubtask
+from pipeline.runtime.wire import ConnectionLost
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Peer:
     """One subtask's process."""
 
-    connection: ControlConnection
+    connection: Connection
     partition: int
     host: str
     pid: int
@@ -41,11 +42,11 @@ class Peer:
 class Peers:
     """Finds subtasks and sends to them. Used by the attempt's thread only."""
 
-    def __init__(self, plan: Plan, on_lost: Callable[[ControlConnection, str], None]):
+    def __init__(self, plan: Plan, on_lost: Callable[[Connection, str], None]):
         """`on_lost`: sending to a connection failed, with the reason."""
         self._plan = plan
         self._on_lost = on_lost
-        self._by_connection: dict[ControlConnection, Peer] = {}
+        self._by_connection: dict[Connection, Peer] = {}
         self._by_subtask: dict[int, Peer] = {}
 
     def __iter__(self) -> Iterator[Peer]:
@@ -57,7 +58,7 @@ class Peers:
     def add(self, peer: Peer) -> None:
         self._by_connection[peer.connection] = peer
 
-    def get(self, connection: ControlConnection) -> Peer | None:
+    def get(self, connection: Connection) -> Peer | None:
         return self._by_connection.get(connection)
 
     def place(self, peer: Peer, subtask: int) -> None:
@@ -68,17 +69,23 @@ class Peers:
     def name(self, peer: Peer) -> str:
         return self._plan.subtask_name(peer.subtask) if peer.subtask >= 0 else f"in partition {peer.partition}"
 
-    def send_to(self, subtask: int, type: str, **fields: Any) -> None:
-        self.send(self._by_subtask[subtask], type, **fields)
+    def send_to(self, subtask: int, message: ToSubtask) -> None:
+        self.send(self._by_subtask[subtask], message)
 
-    def send(self, peer: Peer, type: str, **fields: Any) -> None:
+    def send(self, peer: Peer, message: ToSubtask) -> None:
         if peer.closed:
             return
         try:
-            peer.connection.send(type, **fields)
+            peer.connection.send(message)
         except ConnectionLost as error:
             self._on_lost(peer.connection, str(error))
 
-    def broadcast(self, type: str, **fields: Any) -> None:
+    def send_to_sources(self, message: ToSubtask) -> None:
+        for vertex in self._plan.vertices:
+            if vertex.is_source:
+                for subtask in vertex.subtasks:
+                    self.send_to(subtask, message)
+
+    def broadcast(self, message: ToSubtask) -> None:
         for peer in self:
-            self.send(peer, type, **fields)
+            self.send(peer, message)

@@ -1,4 +1,4 @@
-"""The coordinator's server: one authenticated control connection for each subtask."""
+"""The driver's server: one authenticated control connection for each subtask."""
 
 from __future__ import annotations
 
@@ -8,43 +8,34 @@ import threading
 from collections.abc import Callable
 
 from pipeline.runtime.auth import AuthenticationError, authenticate_server
+from pipeline.runtime.driver.attempt_events import AttemptEvent, Connected, Lost, Misunderstood, Received
 from pipeline.runtime.liveness import Limits
+from pipeline.runtime.message_connection import MessageConnection
 from pipeline.runtime.network.tcp_keepalive import fail_when_peer_is_gone
+from pipeline.runtime.protocol import TO_DRIVER, Job, ProtocolError, ToDriver, ToSubtask
 from pipeline.runtime.pulse import Pulse
-from pipeline.runtime.wire import ConnectionLost, ControlConnection, Message, shut_down
+from pipeline.runtime.wire import ConnectionLost, ControlConnection, shut_down
 
 _LOG = logging.getLogger(f"weir.{__name__}")
+_Connection = MessageConnection[ToSubtask, ToDriver]
 _HANDSHAKE = 60.0
 """Nobody waits for it, and a side that is held for a while is no stranger."""
 
 
 class ControlServer:
-    """Listens for the subtasks of one attempt; a thread for each connection hands messages over, and another one sends
-    signs of life on all of them, from the first to the last.
+    """Listens for the subtasks of one attempt; a thread for each connection posts what comes, and another one sends
+    signs of life on all of them, from the first to the last."""
 
-    Callbacks come from those threads: `on_connected(connection, name)`, with how the other side calls itself,
-    `on_message(connection, message)` and `on_lost(connection, reason)`.
-    """
-
-    def __init__(
-        self,
-        host: str,
-        secret: bytes,
-        limits: Limits,
-        on_connected: Callable[[ControlConnection, str], None],
-        on_message: Callable[[ControlConnection, Message], None],
-        on_lost: Callable[[ControlConnection, str], None],
-    ):
+    def __init__(self, host: str, secret: bytes, limits: Limits, post: Callable[[AttemptEvent], None]):
+        """`post`: takes `Connected`, `Received`, `Lost` and `Misunderstood`, from those threads."""
         self._secret = secret
         self._limits = limits
-        self._on_connected = on_connected
-        self._on_message = on_message
-        self._on_lost = on_lost
+        self._post = post
         self._listener = socket.create_server((host, 0))
-        self._connections: list[ControlConnection] = []
+        self._connections: list[_Connection] = []
         self._lock = threading.Lock()
         self._closed = False
-        self._job = b""
+        self._job: Job | None = None
         self._thread = threading.Thread(target=self._accept, name="weir-control-server", daemon=True)
         self._pulse = Pulse(self._there, limits.pace)
 
@@ -53,8 +44,8 @@ class ControlServer:
         host, port = self._listener.getsockname()[:2]
         return host, port
 
-    def start(self, job: bytes) -> None:
-        """`job`: what every subtask gets before anything else, a pickled `JobSpec`."""
+    def start(self, job: Job) -> None:
+        """`job`: what every subtask is told before anything else."""
         self._job = job
         self._thread.start()
         self._pulse.start()
@@ -73,7 +64,7 @@ class ControlServer:
         for connection in connections:
             connection.close()
 
-    def _there(self) -> list[ControlConnection]:
+    def _there(self) -> list[_Connection]:
         with self._lock:
             return list(self._connections)
 
@@ -93,9 +84,10 @@ class ControlServer:
             _LOG.warning("refused a control connection: %s", error)
             sock.close()
             return
-        connection = ControlConnection(sock)
+        connection: _Connection = MessageConnection(ControlConnection(sock), TO_DRIVER)
+        assert self._job is not None
         try:
-            connection.send("job", spec=self._job)
+            connection.send(self._job)
         except (ConnectionLost, ValueError) as error:
             _LOG.warning("%s got no job: %s", name, error)
             connection.close()
@@ -105,15 +97,21 @@ class ControlServer:
                 connection.close()
                 return
             self._connections.append(connection)
-        self._on_connected(connection, name)
+        self._post(Connected(connection, name))
         try:
             while True:
                 message = connection.receive()
                 assert message is not None
-                self._on_message(connection, message)
+                self._post(Received(connection, message))
+        except ProtocolError as error:
+            self._drop(connection)
+            self._post(Misunderstood(connection, str(error)))
         except (ConnectionLost, ValueError) as error:
-            with self._lock:
-                if connection in self._connections:
-                    self._connections.remove(connection)
-            connection.close()
-            self._on_lost(connection, str(error))
+            self._drop(connection)
+            self._post(Lost(connection, str(error)))
+
+    def _drop(self, connection: _Connection) -> None:
+        with self._lock:
+            if connection in self._connections:
+                self._connections.remove(connection)
+        connection.close()

@@ -1,47 +1,20 @@
-"""What the task thread finds in its mailbox."""
+"""What the task thread finds in its mailbox: messages of the driver, and what threads of its own process tell it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from checkpoint.coordination.coordinator_events import Heartbeat
 from checkpoint.elements import BarrierElement
-from checkpoint.gate import gate_events
-from checkpoint.kinds import CheckpointKind
+from pipeline.runtime import protocol
 
 
 @dataclass(frozen=True, slots=True)
-class BarrierOptions:
-    """What a source has to know of a barrier beside id and kind."""
+class Triggered:
+    """Source subtasks: take a barrier."""
 
-    target: str | None = None
-    """Of a savepoint: see `checkpoint.barriers.events.Barrier`."""
-    stop: bool = False
-    """Emit nothing behind it, unless the checkpoint is aborted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trigger:
-    """Source subtasks: take this barrier."""
-
-    checkpoint_id: int
-    kind: CheckpointKind
+    trigger: protocol.Trigger
     at: float
-    """`time.monotonic()` of its arrival here, from where on the checkpoint's age counts."""
-    options: BarrierOptions
-
-
-@dataclass(frozen=True, slots=True)
-class BarrierPassed:
-    """For source subtasks."""
-
-    event: gate_events.BarrierPassed
-
-
-@dataclass(frozen=True, slots=True)
-class EndInput:
-    """Source subtasks: end, as if nothing more would come."""
+    """A clock value: the trigger's arrival here, from where on the checkpoint's age counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,41 +23,6 @@ class BarrierSeen:
 
     channel: int
     element: BarrierElement
-
-
-@dataclass(frozen=True, slots=True)
-class Completed:
-    checkpoint_id: int
-    kind: CheckpointKind
-    commits: bool
-    """Sinks commit it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Aborted:
-    checkpoint_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class HeartbeatMail:
-    heartbeat: Heartbeat
-    options: Mapping[int, BarrierOptions]
-    """Of the checkpoints in progress that aren't ordinary ones, by id."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseEpoch:
-    """Sinks: commit this restored epoch."""
-
-    step: str
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseNew:
-    """Sinks: every restored epoch is committed everywhere; commit what completes."""
-
-    step: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,46 +35,41 @@ class CommittersOpened:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
-    """Source subtasks: what was restored in flight has gone through the job; emit what is new."""
-
-
-@dataclass(frozen=True, slots=True)
 class Failure:
     """Another thread of the subtask failed."""
 
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True)
-class Quiesce:
-    """The job's last checkpoint is committed everywhere: process nothing more, and expect peers to leave."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """Everybody is quiet: leave."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    """The attempt is over: leave now."""
-
-
 Mail = (
-    Trigger
-    | BarrierPassed
-    | EndInput
+    Triggered
     | BarrierSeen
-    | Completed
-    | Aborted
-    | HeartbeatMail
-    | ReleaseEpoch
-    | ReleaseNew
     | CommittersOpened
-    | Replayed
     | Failure
-    | Quiesce
-    | Finish
-    | Cancel
+    | protocol.BarrierPassed
+    | protocol.EndInput
+    | protocol.Completed
+    | protocol.Aborted
+    | protocol.Heartbeat
+    | protocol.ReleaseEpoch
+    | protocol.ReleaseNew
+    | protocol.ReplayEnded
+    | protocol.Quiesce
+    | protocol.Finish
+    | protocol.Cancel
 )
+
+
+def mail_of(message: protocol.ToSubtask, now: float) -> Mail | None:
+    """What the task thread gets of a message; `None` for what comes before there is a task.
+
+    Args:
+        now: a clock value.
+    """
+    match message:
+        case protocol.Job() | protocol.Deploy():
+            return None
+        case protocol.Trigger():
+            return Triggered(message, now)
+        case _:
+            return message

@@ -17,6 +17,7 @@ from checkpoint.elements import (
     Watermark,
 )
 from checkpoint.in_flight.replay import RestoreBarrierCounter
+from pipeline.runtime import protocol
 from pipeline.runtime.network.input_channels import InputChannels
 from pipeline.runtime.subtask import mail
 from pipeline.runtime.subtask.task import Task
@@ -191,7 +192,13 @@ class OperatorTask(Task):
         match received:
             case mail.BarrierSeen(channel, element):
                 self._tell(events.BarrierAnnounced(channel, element.aged(self._clock())))
-            case mail.HeartbeatMail() | mail.Trigger() | mail.BarrierPassed() | mail.Replayed() | mail.EndInput():
+            case (
+                protocol.Heartbeat()
+                | mail.Triggered()
+                | protocol.BarrierPassed()
+                | protocol.ReplayEnded()
+                | protocol.EndInput()
+            ):
                 pass  # for sources
             case _:
                 raise RuntimeError(f"{self.name} can't handle {received!r}")

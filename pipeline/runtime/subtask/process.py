@@ -7,7 +7,7 @@ import os
 import pickle
 import socket
 import sys
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from checkpoint import failpoints
 from checkpoint.errors import PermanentFailure
@@ -17,8 +17,10 @@ from checkpoint.storage.storage import CheckpointStorage
 from pipeline.logs import log_everything
 from pipeline.runtime.auth import authenticate_client
 from pipeline.runtime.deployment import Contact, JobSpec
+from pipeline.runtime.message_connection import MessageConnection
 from pipeline.runtime.network.network import Network
 from pipeline.runtime.network.tcp_keepalive import fail_when_peer_is_gone
+from pipeline.runtime.protocol import TO_SUBTASK, Hello, Job, ToDriver, ToSubtask
 from pipeline.runtime.subtask import mail
 from pipeline.runtime.subtask.driver_link import DriverLink
 from pipeline.runtime.subtask.gc_pauses import ShortCollections
@@ -53,7 +55,7 @@ def run_subtask(contact: Contact, secret: bytes) -> None:
     gc_time.start()
     short_collections.start()
     try:
-        _run(contact, secret, context, gc_time)
+        run_partition(contact, secret, context.partitionId(), lambda: gc_time.seconds)
     finally:
         short_collections.stop()
         gc_time.stop()
@@ -61,27 +63,33 @@ def run_subtask(contact: Contact, secret: bytes) -> None:
         failpoints.install(())
 
 
-def _run(contact: Contact, secret: bytes, context: Any, gc_time: GcTime) -> None:
-    connection = _connect(contact, secret, context.partitionId())
-    spec = _job_of(connection)
-    failpoints.install(spec.failpoints)
+def run_partition(contact: Contact, secret: bytes, partition: int, gc_seconds: Callable[[], float]) -> None:
+    """One subtask, from its first connection to its last; needs no Spark.
+
+    Args:
+        gc_seconds: how long the garbage collector has held the process.
+    """
+    connection = _connect(contact, secret, partition)
+    job = _job_of(connection)
     mailbox = Mailbox()
     metrics = TaskMetrics()
-    metrics.gc_seconds = lambda: gc_time.seconds
-    where = f"in partition {context.partitionId()} on host {socket.gethostname()}"
-    link = DriverLink(connection, mailbox, metrics, where, spec.limits)
+    metrics.gc_seconds = gc_seconds
+    where = f"in partition {partition} on host {socket.gethostname()}"
+    link = DriverLink(connection, mailbox, metrics, where, job.limits)
     link.start()
     copies = None
     try:
-        _check_versions(spec)
+        _check_versions(job.versions)
+        spec: JobSpec = pickle.loads(job.spec)
+        failpoints.install(spec.failpoints)
         storage = CheckpointStorage(spec.checkpoint_uri, spec.pipeline)
         if spec.checkpoints.local_recovery:
             copies = LocalCopies.open(os.environ, storage)
         if spec.probe is not None:
-            answer_probe(storage, Probe.from_wire(spec.probe), str(context.partitionId()))
+            answer_probe(storage, Probe.from_wire(spec.probe), str(partition))
         network = Network(
             secret,
-            _own_host(connection),
+            connection.local_host,  # its peers are the most likely to reach what the driver sees
             on_wake=mailbox.wake,
             on_error=mailbox.post_failure,
             on_announcement=lambda channel, barrier: mailbox.post(mail.BarrierSeen(channel, barrier)),
@@ -89,11 +97,11 @@ def _run(contact: Contact, secret: bytes, context: Any, gc_time: GcTime) -> None
         )
         network.start()
     except BaseException as error:
-        link.failed(error, permanent=spec.first_attempt)
+        link.failed(error, permanent=job.first_attempt)
         link.close()
         raise
     try:
-        _say_hello(connection, context, network, copies)
+        link.report(_hello(partition, network.address, copies))
         deployment = link.await_deployment()
         link.entered("is loading the pipeline's code")
         TaskBuilder(spec, deployment, mailbox, metrics, link, network, copies).run()
@@ -109,48 +117,41 @@ def _run(contact: Contact, secret: bytes, context: Any, gc_time: GcTime) -> None
         link.close()
 
 
-def _connect(contact: Contact, secret: bytes, partition: int) -> ControlConnection:
+def _connect(contact: Contact, secret: bytes, partition: int) -> MessageConnection[ToDriver, ToSubtask]:
     sock = socket.create_connection(contact.driver, _CONNECT_TIMEOUT)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     fail_when_peer_is_gone(sock, contact.vanished)
     authenticate_client(sock, secret, f"in partition {partition}", _HANDSHAKE)
-    return ControlConnection(sock)
+    return MessageConnection(ControlConnection(sock), TO_SUBTASK)
 
 
-def _job_of(connection: ControlConnection) -> JobSpec:
+def _job_of(connection: MessageConnection[ToDriver, ToSubtask]) -> Job:
     """The first thing that the driver says; both sides have shown that they know the attempt's secret."""
     message = connection.receive(_JOB_TIMEOUT)
-    if message is None or message["type"] != "job":
+    if not isinstance(message, Job):
         connection.close()
         raise ConnectionLost(f"the driver did not say within {_JOB_TIMEOUT:g} s which job this is")
-    spec: JobSpec = pickle.loads(message["spec"])
-    return spec
+    return message
 
 
-def _own_host(connection: ControlConnection) -> str:
-    """The address that this host has towards the driver: the one its peers are most likely to reach, too."""
-    return connection.local_host
-
-
-def _check_versions(spec: JobSpec) -> None:
+def _check_versions(drivers: Mapping[str, str]) -> None:
     mine = versions()
-    for name, wanted in spec.versions.items():
-        if mine[name] != wanted:
+    for name, wanted in drivers.items():
+        if mine.get(name) != wanted:
             raise PermanentFailure(
-                f"host {socket.gethostname()} has {name} {mine[name]} ({sys.executable}) and the driver {wanted}; "
+                f"host {socket.gethostname()} has {name} {mine.get(name)} ({sys.executable}) and the driver {wanted}; "
                 f"install the same {name} on all hosts, or point PYSPARK_PYTHON to it"
             )
 
 
-def _say_hello(connection: ControlConnection, context: Any, network: Network, copies: LocalCopies | None) -> None:
-    host, port = network.address
+def _hello(partition: int, address: tuple[str, int], copies: LocalCopies | None) -> Hello:
     name = socket.gethostname()
-    connection.send(
-        "hello",
-        partition=context.partitionId(),
+    return Hello(
+        versions=versions(),
+        partition=partition,
         host=name,
         pid=os.getpid(),
-        address=[host, port],
+        address=address,
         folder="" if copies is None else f"{name}:{copies.folder}",
-        copies=[] if copies is None else copies.held(),
+        copies=() if copies is None else tuple(copies.held()),
     )

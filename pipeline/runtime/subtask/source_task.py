@@ -12,6 +12,7 @@ from checkpoint.gate import gate_events as events
 from checkpoint.gate.source_gate import SourceGate
 from checkpoint.kinds import CheckpointKind
 from formats.arrow_rows import rows
+from pipeline.runtime import protocol
 from pipeline.runtime.subtask import mail
 from pipeline.runtime.subtask.slices import SliceSize
 from pipeline.runtime.subtask.task import Task
@@ -50,7 +51,7 @@ class SourceTask(Task):
         self._gate = make_gate(self._clock())
         self._alignment_timeout = alignment_timeout
         self._savepoint_alignment_timeout = savepoint_alignment_timeout
-        self._options: dict[int, mail.BarrierOptions] = {}
+        self._options: dict[int, protocol.BarrierOptions] = {}
         """Of checkpoints that are not resolved; ordinary ones have none."""
         self._stopped_by: int | None = None
         """Checkpoint that the job is to end with: nothing may be emitted behind its barrier."""
@@ -197,14 +198,14 @@ class SourceTask(Task):
                         self._paused = False
                         self._reader.resume()
                 case events.AskForCheckpoint(last_barrier):
-                    self.driver.ask_for_checkpoint(last_barrier)
+                    self.driver.report(protocol.CheckpointAsked(last_barrier))
                 case events.TakeBarrier(checkpoint_id, kind):
                     self._take_barrier(checkpoint_id, kind)
 
     def _take_barrier(self, checkpoint_id: int, kind: CheckpointKind, age: float = 0.0) -> None:
         if not self._gate.admits_trigger(checkpoint_id):
             return
-        options = self._options.get(checkpoint_id, mail.BarrierOptions())
+        options = self._options.get(checkpoint_id, protocol.BarrierOptions())
         savepoint = kind is CheckpointKind.SAVEPOINT
         timeout = self._savepoint_alignment_timeout if savepoint else self._alignment_timeout
         barrier = Barrier(checkpoint_id, kind, timeout, age, options.target)
@@ -258,18 +259,18 @@ class SourceTask(Task):
 
     def _handle(self, received: mail.Mail) -> None:
         match received:
-            case mail.Trigger(checkpoint_id, kind, at, options):
+            case mail.Triggered(protocol.Trigger(checkpoint_id, kind, options), at):
                 self._options[checkpoint_id] = options
                 self._take_barrier(checkpoint_id, kind, self._clock() - at)
-            case mail.BarrierPassed(event):
+            case protocol.BarrierPassed(event):
                 self._act(self._gate.handle(event, self._clock()))
-            case mail.Replayed():
+            case protocol.ReplayEnded():
                 self._awaits_replay = False
-            case mail.EndInput():
+            case protocol.EndInput():
                 self._told_to_end = True
-            case mail.HeartbeatMail(heartbeat, options):
+            case protocol.Heartbeat(facts, options):
                 self._options.update(options)
-                self._act(self._gate.handle(events.HeartbeatReceived(heartbeat), self._clock()))
+                self._act(self._gate.handle(events.HeartbeatReceived(facts), self._clock()))
             case _:
                 raise RuntimeError(f"{self.name} can't handle {received!r}")
 

@@ -16,6 +16,7 @@ from checkpoint.barriers.events import Barrier
 from checkpoint.elements import ChannelName, Data, EdgeName, EndOfInput, IdleStatus, RestoreBarrier, Watermark
 from checkpoint.in_flight.restored_input import RestoredInput
 from checkpoint.kinds import CheckpointKind
+from pipeline.runtime import protocol
 from pipeline.runtime.subtask import mail
 from pipeline.runtime.subtask.batch_in_progress import BatchInProgress
 from pipeline.runtime.subtask.chain import Chain
@@ -24,7 +25,7 @@ from pipeline.runtime.subtask.event_time.event_time import EventTime
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.record_writer import RecordWriter
 from pipeline.runtime.subtask.sink_driver import SinkDriver
-from pipeline.runtime.subtask.task_checkpoints import Acknowledger, TaskCheckpoints
+from pipeline.runtime.subtask.task_checkpoints import TaskCheckpoints
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
 
 _LOG = logging.getLogger(f"weir.{__name__}")
@@ -33,20 +34,12 @@ _IDLE_WAIT = 0.2
 """Upper bound of a wait; whatever happens wakes the task thread before, but for the clock."""
 
 
-class Driver(Acknowledger, Protocol):
+class Driver(Protocol):
     """How a task talks to the driver. Thread-safe; never blocks for long."""
 
+    def report(self, message: protocol.ToDriver) -> None: ...
+
     def entered(self, phase: str | None) -> None: ...
-
-    def running(self, highest_checkpoint: int, restored_epochs: dict[str, list[int]]) -> None: ...
-
-    def ask_for_checkpoint(self, last_barrier: int) -> None: ...
-
-    def replayed(self) -> None: ...
-
-    def input_ended(self) -> None: ...
-
-    def quiet(self) -> None: ...
 
     def failed(self, error: BaseException, *, step: str | None) -> None: ...
 
@@ -142,7 +135,7 @@ class Task(ABC):
             if self.sinks:
                 self.driver.entered("is opening the committers of " + ", ".join(map(repr, self.sinks)))
             else:
-                self.driver.running(0, {})
+                self.driver.report(protocol.Running())
             while not self._finished:
                 self._look_around()
                 if self._finished:
@@ -226,18 +219,18 @@ class Task(ABC):
 
     def _read(self, received: mail.Mail) -> None:
         match received:
-            case mail.Cancel():
+            case protocol.Cancel():
                 raise Cancelled("cancelled")
             case mail.Failure(ConnectionError()) if self._quiet:
                 pass  # a peer was faster to leave
             case mail.Failure(error):
                 raise error
-            case mail.Quiesce():
+            case protocol.Quiesce():
                 self._quiet = True
-                self.driver.quiet()
-            case mail.Finish():
+                self.driver.report(protocol.Quiet())
+            case protocol.Finish():
                 self._finished = True
-            case mail.Completed(checkpoint_id, kind, commits):
+            case protocol.Completed(checkpoint_id, kind, commits):
                 self.chain.notify(checkpoint_id, completed=True)
                 if kind is not CheckpointKind.SAVEPOINT:
                     self.checkpoints.completed(checkpoint_id)
@@ -245,20 +238,21 @@ class Task(ABC):
                 if commits:
                     for sink in self.sinks.values():
                         sink.complete(checkpoint_id)
-            case mail.Aborted(checkpoint_id):
+            case protocol.Aborted(checkpoint_id):
                 self.chain.notify(checkpoint_id, completed=False)
                 self.checkpoints.aborted(checkpoint_id)
                 self._on_resolved(checkpoint_id, completed=False)
-            case mail.ReleaseEpoch(step, epoch):
+            case protocol.ReleaseEpoch(step, epoch):
                 self.sinks[step].release_epoch(epoch)
-            case mail.ReleaseNew(step):
+            case protocol.ReleaseNew(step):
                 self.sinks[step].release_new()
             case mail.CommittersOpened(step):
                 self._opened[step] = received
                 if len(self._opened) == len(self.sinks):
                     highest = max(one.highest_checkpoint for one in self._opened.values())
-                    self.driver.running(highest, {id: list(one.restored_epochs) for id, one in self._opened.items()})
-            case mail.HeartbeatMail() if not self._started:
+                    epochs = {id: one.restored_epochs for id, one in self._opened.items()}
+                    self.driver.report(protocol.Running(highest, epochs))
+            case protocol.Heartbeat() if not self._started:
                 self._started = True
                 self._on_start()
                 self._handle(received)
@@ -368,7 +362,7 @@ class Task(ABC):
         # Channels of this attempt know no watermark yet, and one that doesn't advance would never be sent.
         self.event_time.resend()
         if not self.writers:
-            self.driver.replayed()
+            self.driver.report(protocol.RestoreBarrierArrived())
 
     def _begin_end(self) -> None:
         """All input has ended: event time ends, too, and then the output."""
@@ -382,7 +376,7 @@ class Task(ABC):
         self._leave_records()
         for writer in self.writers:
             writer.broadcast(EndOfInput())
-        self.driver.input_ended()
+        self.driver.report(protocol.InputEnded())
 
     # -- checkpoints --------------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from pipeline.event_time_inputs import TimedInputs
 from pipeline.graph import Plan, StepKind, Vertex
 from pipeline.operators import KeyedOperator
 from pipeline.partitioners import Distribution
-from pipeline.runtime import error_text
+from pipeline.runtime import error_text, protocol
 from pipeline.runtime.deployment import Deployment, JobSpec
 from pipeline.runtime.in_flight import edge_shapes, holders, load_in_flight
 from pipeline.runtime.network.frames import ChannelId
@@ -399,7 +399,7 @@ class TaskBuilder:
             context,
             self._mailbox,
             self._metrics,
-            self._link.committed,
-            self._link.restored_epoch_committed,
+            lambda step, id, waiting, records: self._link.report(protocol.Committed(step, id, records)),
+            lambda step, epoch: self._link.report(protocol.RestoredEpochCommitted(step, epoch)),
             self._system,
         )

@@ -19,7 +19,7 @@ from checkpoint.state import FrozenLists, KeyedBackend, KeyedSnapshot
 from checkpoint.state.private_copy import private_copy
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import OperatorSnapshot, SubtaskSnapshot
-from pipeline.runtime import error_text
+from pipeline.runtime import error_text, protocol
 from pipeline.runtime.subtask.chain import Chain
 from pipeline.runtime.subtask.event_time.event_time import EventTime
 from pipeline.runtime.subtask.pending_snapshot import PendingSnapshot
@@ -28,15 +28,10 @@ from pipeline.runtime.subtask.sink_driver import SinkDriver
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
 
 
-class Acknowledger(Protocol):
+class Reporter(Protocol):
     """How snapshots get to the driver. Thread-safe; never blocks for long."""
 
-    def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, statistics: dict[str, Any]) -> None: ...
-
-    def snapshot_taken(self, checkpoint_id: int, span: int | None, busy: bool) -> None:
-        """The synchronous part is over. `span`, `busy`: of a source, see `SnapshotTaken`."""
-
-    def decline(self, checkpoint_id: int, message: str, asynchronous: bool) -> None: ...
+    def report(self, message: protocol.ToDriver) -> None: ...
 
 
 class SnapshotFiles(Protocol):
@@ -75,7 +70,7 @@ class TaskCheckpoints:
         sinks: Mapping[str, SinkDriver],
         backend: KeyedBackend | None,
         restored: RestoredInput,
-        coordinator: Acknowledger,
+        driver: Reporter,
         files: SnapshotFiles,
         pool: Executor,
         metrics: TaskMetrics,
@@ -88,7 +83,7 @@ class TaskCheckpoints:
         self._sinks = sinks
         self._backend = backend
         self._restored = restored
-        self._coordinator = coordinator
+        self._driver = driver
         self._files = files
         self._pool = pool
         self._metrics = metrics
@@ -154,12 +149,12 @@ class TaskCheckpoints:
         if self._backend is not None:
             frozen = self._unconfirmed[n] = self._backend.freeze()
         figures["sync"] = self._clock() - started
-        self._coordinator.snapshot_taken(n, statistics.get("span_records"), busy)
+        self._driver.report(protocol.SnapshotTaken(n, statistics.get("span_records"), busy))
         self._pool.submit(self._write_state, pending, head, states, lists, files, frozen)
 
     def give_up(self, checkpoint_id: int, message: str) -> None:
         """It can't be taken here: tell the coordinator, and those downstream."""
-        self._coordinator.decline(checkpoint_id, message, asynchronous=False)
+        self._driver.report(protocol.Declined(checkpoint_id, message, asynchronous=False))
         for writer in self._writers:
             writer.broadcast(CancelMarker(checkpoint_id))
 
@@ -293,7 +288,7 @@ class TaskCheckpoints:
             statistics["size"] = sum(file.size for file in snapshot.all_files())
             statistics["in_flight_records"] = snapshot.in_flight_records
             statistics["in_flight_bytes"] = snapshot.in_flight_bytes
-            self._coordinator.acknowledge(n, snapshot, statistics)
+            self._driver.report(protocol.Acknowledged(n, snapshot, statistics))
             failpoints.hit("subtask.after_acknowledge", subtask=self._subtask)
         except BaseException as error:  # a SystemExit of user code, too: nobody else would hear of it
             self._failed(pending, error)
@@ -304,7 +299,7 @@ class TaskCheckpoints:
     def _failed(self, pending: PendingSnapshot, error: BaseException) -> None:
         """The checkpoint fails and counts; whether the job goes on is the coordinator's to say."""
         pending.drop()
-        self._coordinator.decline(pending.checkpoint_id, error_text.summary(error), asynchronous=True)
+        self._driver.report(protocol.Declined(pending.checkpoint_id, error_text.summary(error), asynchronous=True))
 
     def _spilled(self, barrier: Barrier, id: str, snapshot: OperatorSnapshot) -> OperatorSnapshot:
         try:

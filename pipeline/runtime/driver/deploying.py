@@ -1,0 +1,144 @@
+"""Which process becomes which subtask, and with what of the restored checkpoint."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Protocol
+
+from checkpoint.in_flight.runs import Origin
+from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.metadata import OperatorSnapshot
+from checkpoint.storage.probe import finish_probe
+from checkpoint.storage.errors import DamagedFile, StorageError
+from pipeline.errors import PipelineError
+from pipeline.graph import Vertex
+from pipeline.runtime import error_text
+from pipeline.runtime.deployment import Deployment, Restored
+from pipeline.runtime.driver.attempt_context import AttemptContext
+from pipeline.runtime.driver.failures import AttemptFailed
+from pipeline.runtime.driver.placement import Slot, place, wish
+from pipeline.runtime.driver.restore_plan import restored_for, without_pending
+from pipeline.runtime.in_flight import ask_custom_partitioners, in_flight_for, same_topology
+
+
+class Process(Protocol):
+    """One that is ready for a subtask."""
+
+    @property
+    def partition(self) -> int: ...
+
+    @property
+    def address(self) -> tuple[str, int]: ...
+
+    @property
+    def slot(self) -> Slot: ...
+
+
+def deployments(context: AttemptContext, processes: Sequence[Process], replay: bool) -> list[Deployment]:
+    """The place of each process.
+
+    Args:
+        processes: all of them, by partition.
+        replay: whether sources wait until what was in flight has been replayed.
+
+    Raises:
+        AttemptFailed: a process doesn't see the checkpoint folder, or what is to be restored can't be.
+    """
+    c = context
+    _check_folder(c, processes)
+    restored = _Restoring(c).by_subtask()
+    partitions = place([process.slot for process in processes], [wish(one) for one in restored])
+    subtask_in = {partition: subtask for subtask, partition in enumerate(partitions)}
+    subtasks = [subtask_in[index] for index in range(len(processes))]
+    addresses = {subtask: process.address for subtask, process in zip(subtasks, processes, strict=True)}
+    unchanged = c.restored is not None and same_topology(c.restored, c.plan)
+    return [
+        Deployment(
+            subtask=subtask,
+            peers=addresses,
+            lineage=c.lineage,
+            restored_checkpoint=c.restored.id if c.restored else 0,
+            restored_from=(c.restored_storage.uri, c.restored_storage.pipeline),
+            rewind=c.rewind,
+            ignore_earlier_output=c.ignore_earlier_output,
+            fork=c.restored is not None and c.restored.pipeline != c.spec.pipeline,
+            allow_unclaimed=c.allow_unclaimed,
+            replay=replay,
+            same_topology=unchanged,
+            restore=restored[subtask],
+        )
+        for subtask in subtasks
+    ]
+
+
+def _check_folder(c: AttemptContext, processes: Sequence[Process]) -> None:
+    if c.probe is None:
+        return
+    try:
+        finish_probe(c.storage, c.probe, [str(process.partition) for process in processes])
+    except StorageError as error:
+        raise AttemptFailed(str(error), permanent=c.spec.first_attempt) from error
+
+
+class _Restoring:
+    """What of the restored checkpoint comes to which subtask."""
+
+    def __init__(self, context: AttemptContext):
+        self._c = context
+        self._spilled: dict[FileHandle, Mapping[str, Any]] = {}
+        """State that was too large for `_metadata`, by file."""
+
+    def by_subtask(self) -> list[Restored]:
+        c = self._c
+        if c.restored is None:
+            return [Restored() for _ in range(c.plan.subtasks)]
+        with _failing():
+            assigned = self._ask_custom_partitioners()
+            return [
+                self._of(vertex, subtask - vertex.first_subtask, assigned)
+                for vertex in c.plan.vertices
+                for subtask in vertex.subtasks
+            ]
+
+    def _ask_custom_partitioners(self) -> Mapping[Origin, array[int]]:
+        assert self._c.restored is not None
+        try:
+            return ask_custom_partitioners(self._c.restored, self._c.plan, self._c.restored_storage)
+        except (DamagedFile, StorageError):
+            raise
+        except Exception as error:  # of the user's
+            told = f"restoring in-flight data failed: {error_text.summary(error)}\n{error_text.trace(error)}"
+            raise AttemptFailed(told) from error
+
+    def _of(self, vertex: Vertex, index: int, assigned: Mapping[Origin, array[int]]) -> Restored:
+        c, most = self._c, self._c.spec.max_parallelism
+        assert c.restored is not None
+        restored = restored_for(vertex, index, c.restored, most, self._load_state, c.allow_unclaimed)
+        if not c.claimed:
+            restored = without_pending(restored, markers=c.restored.pipeline == c.spec.pipeline)
+        return replace(restored, in_flight=in_flight_for(vertex, index, c.restored, c.plan, most, assigned))
+
+    def _load_state(self, snapshot: OperatorSnapshot) -> Mapping[str, Any]:
+        """The state of a step in an old subtask. Every new subtask asks for it, so a file is read once for all."""
+        handle = snapshot.state_file
+        if handle is None:
+            return snapshot.state
+        if handle not in self._spilled:
+            self._spilled[handle] = self._c.restored_storage.unspill(snapshot).state
+        return self._spilled[handle]
+
+
+@contextmanager
+def _failing() -> Iterator[None]:
+    """Whatever goes wrong fails the attempt."""
+    try:
+        yield
+    except DamagedFile as error:
+        raise AttemptFailed(str(error), damaged=str(error)) from error
+    except StorageError as error:
+        raise AttemptFailed(str(error)) from error
+    except PipelineError as error:
+        raise AttemptFailed(f"{type(error).__name__}: {error}", permanent=True) from error
