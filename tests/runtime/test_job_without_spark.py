@@ -1,0 +1,112 @@
+"""A whole job over real sockets, whose processes are threads: what driver and subtasks say to each other fits."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from attempt_parts import attempt_context
+from deadlines import eventually
+
+from checkpoint.kinds import CheckpointKind
+from pipeline import Pipeline
+from pipeline.runtime.deployment import Contact
+from pipeline.runtime.driver.attempt import Attempt
+from pipeline.runtime.driver.attempt_context import AttemptContext, CheckpointRequest, Progress
+from pipeline.runtime.driver.attempt_events import SparkEnded
+from pipeline.runtime.driver.failures import AttemptFailed
+from pipeline.runtime.driver.surroundings import Post, Surroundings
+from pipeline.runtime.packing import pack_plan
+from pipeline.runtime.subtask.process import run_partition
+from pipeline.runtime.versions import versions
+from pipeline.testing import TestingSink, TestingSource
+
+WAIT = 60.0
+
+
+class ThreadsForProcesses(Surroundings):
+    """Each partition of the Spark job is a thread of this process."""
+
+    def processes(
+        self, context: AttemptContext, address: tuple[str, int], secret: bytes, description: str, post: Post
+    ) -> Any:
+        def partition(number: int) -> None:
+            with contextlib.suppress(Exception):  # the driver knows
+                run_partition(Contact(address, 30.0), secret, number, lambda: 0.0)
+
+        threads = [threading.Thread(target=partition, args=(i,)) for i in range(context.plan.subtasks)]
+
+        def all_of_them() -> None:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(WAIT)
+            post(SparkEnded(None))
+
+        return SimpleNamespace(start=threading.Thread(target=all_of_them).start, cancel=lambda: None)
+
+
+def attempt(tmp_path: Path, p: Pipeline, **options: Any) -> tuple[Attempt, Progress]:
+    context = attempt_context(p.plan(), str(tmp_path), **options)
+    progress = Progress()
+    packed = replace(context.spec, plan=pack_plan(context.plan))
+    return Attempt(replace(context, spec=packed), progress, ThreadsForProcesses()), progress
+
+
+def test_a_job_reads_checkpoints_commits_and_ends(tmp_path: Path) -> None:
+    sink = TestingSink()
+    p = Pipeline("job", parallelism=2)
+    p.source("in", TestingSource(partitions=[range(100), range(100, 200)])).rebalance().sink("out", sink)
+    job, progress = attempt(tmp_path, p, interval=0.1)
+    job.run()
+    assert sorted(sink.records) == list(range(200))
+    assert sorted(progress.pids) == ["in[0]", "in[1]", "out[0]", "out[1]"]
+    assert progress.committed >= 1
+    assert sum(metrics["recordsOut"] for name, metrics in progress.metrics.items() if name.startswith("out")) == 200
+
+
+def test_a_job_is_stopped_with_a_checkpoint_that_is_committed(tmp_path: Path) -> None:
+    source, sink = TestingSource([*range(10), TestingSource.PAUSE(), 10]), TestingSink()
+    p = Pipeline("job", parallelism=1)
+    p.source("in", source).sink("out", sink)
+    job, _ = attempt(tmp_path, p, interval=0.05)
+    answers: list[int | Exception] = []
+
+    def stop() -> None:
+        eventually(lambda: sorted(sink.records) == list(range(10)), WAIT)
+        job.request_checkpoint(CheckpointRequest(CheckpointKind.FINAL, stop=True), answers.append)
+
+    threading.Thread(target=stop).start()
+    job.run()
+    assert [type(one) for one in answers] == [int]
+    assert sorted(sink.records) == list(range(10))
+
+
+def test_what_a_users_function_raises_comes_to_the_driver(tmp_path: Path) -> None:
+    def users_function(value: int) -> int:
+        raise ValueError(f"no {value}s here")
+
+    p = Pipeline("job", parallelism=1)
+    p.source("in", TestingSource([7])).map(users_function, id="refuse").sink("out", TestingSink())
+    job, progress = attempt(tmp_path, p)
+    with pytest.raises(AttemptFailed, match="no 7s here") as caught:
+        job.run()
+    assert "in step 'refuse'" in str(caught.value)
+    assert "users_function" in str(caught.value)
+    assert progress.failed_at is not None
+
+
+def test_a_process_of_another_version_says_so_before_it_reads_the_job(tmp_path: Path) -> None:
+    p = Pipeline("job", parallelism=1)
+    p.source("in", TestingSource([7])).sink("out", TestingSink())
+    context = attempt_context(p.plan(), str(tmp_path))
+    spec = replace(context.spec, versions={**versions(), "Weir": "99"})
+    job = Attempt(replace(context, spec=spec), Progress(), ThreadsForProcesses())
+    with pytest.raises(AttemptFailed, match="and the driver 99; install the same Weir on all hosts") as caught:
+        job.run()
+    assert caught.value.permanent
