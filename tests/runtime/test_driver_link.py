@@ -15,7 +15,7 @@ from checkpoint.codec import encode
 from checkpoint.errors import Explained, PermanentFailure
 from checkpoint.kinds import CheckpointKind
 from checkpoint.state.errors import StateAccessError
-from checkpoint.storage.storage import DamagedFile
+from checkpoint.storage.errors import DamagedFile
 from pipeline.partitioners import KeySelector
 from pipeline.runtime import error_text
 from pipeline.runtime.liveness import Limits

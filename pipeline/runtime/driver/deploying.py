@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from checkpoint.in_flight.runs import Origin
+from checkpoint.storage.errors import DamagedFile, StorageError
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import OperatorSnapshot
 from checkpoint.storage.probe import finish_probe
-from checkpoint.storage.errors import DamagedFile, StorageError
 from pipeline.errors import PipelineError
 from pipeline.graph import Vertex
 from pipeline.runtime import error_text
