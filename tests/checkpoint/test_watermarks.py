@@ -87,6 +87,75 @@ def test_the_end_of_one_channel_is_no_end_of_event_time_while_another_is_only_id
     assert one.combined == 20
 
 
+def test_a_channel_that_tells_the_same_again_while_it_is_idle_does_not_follow_the_clock_for_that() -> None:
+    one = combiner(a=10, b=20)
+    one.on_idle("a", True)
+    one.on_watermark("a", 10)
+    one.on_idle("b", True)
+    assert (one.idle, one.follows_clock) == (True, False)
+    one.on_watermark("a", 11)
+    assert one.follows_clock
+
+
+def test_an_idle_status_that_is_told_again_changes_nothing() -> None:
+    one = combiner(a=10)
+    one.on_idle("a", True)
+    one.on_watermark("a", 11)
+    one.on_idle("a", True)
+    assert (one.follows_clock, one.combined) == (True, 11)
+    one.on_idle("a", False)
+    one.on_idle("a", True)
+    assert not one.follows_clock
+
+
+def test_it_is_idle_once_all_channels_are_that_have_not_ended() -> None:
+    one = combiner(a=10, b=20, c=30)
+    one.on_idle("a", True)
+    assert not one.idle
+    one.on_end("b")
+    assert not one.idle
+    one.on_idle("c", True)
+    assert one.idle
+    one.on_end("a")
+    one.on_end("c")
+    assert not one.idle
+
+
+def test_it_follows_the_clock_if_any_channel_does_and_none_is_awake() -> None:
+    one = combiner(a=10, b=20)
+    one.on_idle("a", True)
+    one.on_watermark("a", 15)
+    assert not one.follows_clock
+    one.on_idle("b", True)
+    assert one.follows_clock
+
+
+def test_whom_the_watermark_waits_for() -> None:
+    one = WatermarkCombiner("abcd", lambda channel: channel != "d")
+    assert (one.holding(), one.channels, one.any_told) == ([("a", None), ("b", None), ("c", None)], 3, False)
+    one.on_watermark("a", 20)
+    assert (one.holding(), one.any_told) == ([("b", None), ("c", None)], True)
+    one.on_watermark("b", 10)
+    one.on_watermark("c", 10)
+    assert one.holding() == [("b", 10), ("c", 10)]
+    one.on_idle("b", True)
+    assert one.holding() == [("c", 10)]
+    one.on_end("c")
+    assert (one.holding(), one.channels) == ([("a", 20)], 2)
+
+
+def test_before_its_end_event_time_reaches_the_end_of_the_data_once() -> None:
+    one = combiner(a=10, b=30)
+    one.on_end("b")
+    one.on_end("a")
+    assert (one.pending, one.reached) == (MAX_WATERMARK, 30)
+    one.passed(30)
+    assert (one.pending, one.reached) == (MAX_WATERMARK, MAX_WATERMARK)
+    one.passed(MAX_WATERMARK)
+    one.passed(30)
+    assert (one.pending, one.emitted) == (None, MAX_WATERMARK)
+
+
 def test_a_subtask_without_channels_has_no_watermark() -> None:
     one = WatermarkCombiner([])
     assert (one.combined, one.pending, one.idle) == (None, None, False)

@@ -609,6 +609,86 @@ def test_a_flat_map_may_return_none() -> None:
     assert run(lambda s: s.flat_map(lambda v: [v] if v > 1 else None, id="x"), [1, 2], "x") == [2]
 
 
+# -- contexts -------------------------------------------------------------------------------------------------
+
+
+class Emits(KeyedOperator):
+    """Emits to the side whatever it is told, by the context that it got when it was opened."""
+
+    def open(self, ctx: Any) -> None:
+        self.ctx = ctx
+        ctx.side_output("told", "open")
+
+    def process(self, value: Any, ctx: Any) -> Any:
+        assert ctx is self.ctx
+        ctx.side_output("told", value)
+
+    def snapshot(self, checkpoint_id: int) -> Any:
+        self.ctx.side_output("told", "snapshot")
+
+    def on_checkpoint_complete(self, checkpoint_id: int) -> None:
+        self.ctx.side_output("told", "complete")
+
+    def on_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        self.ctx.side_output("told", "aborted")
+
+    def on_watermark(self, timestamp: int, ctx: Any) -> Any:
+        ctx.side_output("told", "watermark")
+
+    def close(self) -> None:
+        self.ctx.side_output("told", "close")
+
+
+def test_only_what_belongs_to_a_record_or_a_timer_goes_to_a_side_output() -> None:
+    told: list[Any] = []
+    backend = make_backend(range(16), 16)
+    chain, _ = chain_of(
+        lambda s: s.key_by(lambda v: v).process("x", Emits()), {("x", "told"): [told.append]}, vertex=1, backend=backend
+    )
+    chain.open()
+    chain.push("before")
+    chain.snapshot(1)
+    chain.notify(1, completed=True)
+    chain.notify(2, completed=False)
+    for _, on_watermark in chain.time.head.listeners:
+        on_watermark(5)
+    chain.push("after")
+    chain.close()
+    assert told == ["before", "after"]
+
+
+def test_each_step_sees_the_watermark_of_its_domain() -> None:
+    seen: list[Any] = []
+
+    class Look(Operator):
+        def __init__(self, name: str):
+            self.name = name
+
+        def process(self, value: Any, ctx: Any) -> Any:
+            seen.append((self.name, ctx.timestamp, ctx.watermark))
+            yield value
+            seen.append((f"{self.name} again", ctx.timestamp, ctx.watermark))
+
+    def build(s: Stream) -> None:
+        front = s.process("front", Look("front"))
+        front.assign_timestamps(WatermarkStrategy.bounded("at", 0), id="times").process("behind", Look("behind"))
+        front.process("beside", Look("beside"))
+
+    chain, record = chain_of(build)
+    chain.time.head.show(3)
+    chain.time.of["behind"].show(40)
+    record.timestamp = 7
+    chain.push({"at": 50})
+    assert seen == [
+        ("front", 7, 3),
+        ("behind", 50, 40),
+        ("behind again", 50, 40),
+        ("beside", 7, 3),
+        ("beside again", 7, 3),
+        ("front again", 7, 3),
+    ]
+
+
 # -- which step an exception came from ------------------------------------------------------------------------
 
 
@@ -622,6 +702,11 @@ def no_good(value: Any) -> Any:
     raise ValueError(value)
 
 
+class Wrong:
+    def method(self, value: Any) -> Any:
+        raise ValueError(value)
+
+
 BY_NOTHING = WatermarkStrategy.bounded(lambda v: 1, 0)
 FAILING: dict[str, tuple[Build, str | None]] = {
     "a function": (lambda s: s.map(lambda v: v, id="a").map(no_good, id="b").map(lambda v: v, id="c"), "b"),
@@ -633,6 +718,16 @@ FAILING: dict[str, tuple[Build, str | None]] = {
         lambda s: s.map(lambda v: {"at": v}, id="a").assign_timestamps(WatermarkStrategy.bounded("at", 0), id="b"),
         "b",
     ),
+    "a function of batches": (
+        lambda s: s.map(lambda v: {"at": v}, id="a").map_batches(no_good, id="b").map(lambda v: v, id="c"),
+        "b",
+    ),
+    "behind batches": (
+        lambda s: s.map(lambda v: {"at": v}, id="a").map_batches(lambda b: b, id="b").map(no_good, id="c"),
+        "c",
+    ),
+    "a method that is no operator's": (lambda s: s.map(lambda v: v, id="a").map(Wrong().method, id="b"), "b"),
+    "a flat map": (lambda s: s.flat_map(lambda v: [v], id="a").flat_map(no_good, id="b"), "b"),
     "behind it": (lambda s: s.assign_timestamps(BY_NOTHING, id="a").map(int, id="b"), "b"),
 }
 
@@ -640,8 +735,9 @@ FAILING: dict[str, tuple[Build, str | None]] = {
 @pytest.mark.parametrize(("build", "step"), FAILING.values(), ids=FAILING)
 def test_the_step_that_an_exception_came_from_is_told(build: Build, step: str | None) -> None:
     chain, _ = chain_of(build)
-    with pytest.raises(ValueError) as caught:  # noqa: PT011
+    with pytest.raises(ValueError) as caught:  # noqa: PT011, PT012
         chain.push("no number")
+        chain.flush()
     assert chain.step_of(caught.value) == step
 
 
