@@ -223,9 +223,9 @@ class Position:
     """How far a source has read one of its splits, in terms that its user knows (`sources.positions`)."""
 
     split: str
-    """Of Kafka `topic[partition]`."""
+    """What is read, such as `topic[partition]` of Kafka."""
     next: int
-    """Of Kafka the next offset to read; of a sequence the next id."""
+    """What comes next: for Kafka the next offset to read, for a sequence the next id."""
     end: int | None = None
     """The first one not to read; `None` = unbounded, or not part of the snapshot."""
     ended: bool = False
