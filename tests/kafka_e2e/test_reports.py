@@ -4,27 +4,27 @@ show. Those that need no whole job are tried elsewhere; this is where to find ea
 pathway's test_backpressure (a full backlog stops the polling: evicted, read again)
     here: test_a_source_closed_for_longer_than_the_poll_interval_is_neither_evicted_nor_reads_again
 confluent-kafka-python#629, confluent-kafka-dotnet#785 (paused for longer than max.poll.interval.ms)
-    sources/test_kafka_reports: test_a_source_paused_for_longer_than_the_poll_interval_goes_on_where_it_was
-    sources/test_kafka_backpressure: test_a_stall_beyond_the_poll_interval_neither_evicts_nor_redelivers
+    sources/kafka/test_reports: test_a_source_paused_for_longer_than_the_poll_interval_goes_on_where_it_was
+    sources/kafka/test_backpressure: test_a_stall_beyond_the_poll_interval_neither_evicts_nor_redelivers
 librdkafka#2703 (a pause throws the prefetch away)
-    sources/test_kafka_reports: test_a_source_that_is_closed_again_and_again_fetches_at_most_a_fifth_more…
-    sources/test_kafka_backpressure: test_an_hour_of_alternating_load_fetches_at_most_a_fifth_more_than_it_delivers
+    sources/kafka/test_reports: test_a_source_that_is_closed_again_and_again_fetches_at_most_a_fifth_more…
+    sources/kafka/test_backpressure: test_an_hour_of_alternating_load_fetches_at_most_a_fifth_more_than_it_delivers
 confluent-kafka-python#759 (20,000 messages of 175 kB, all of them resident)
     here: test_large_messages_stay_within_the_budget
-    sources/test_kafka_backpressure: test_memory_stays_within_the_budget_while_one_large_record_at_a_time_is_polled
+    sources/kafka/test_backpressure: test_memory_stays_within_the_budget_while_one_large_record_at_a_time_is_polled
 confluent-kafka-python#407 (a batch waits until it is full)
-    sources/test_kafka_reports: test_a_single_record_is_handed_over_at_once_however_long_the_poll_may_take
-    sources/test_kafka_backpressure: test_at_ten_messages_a_second_none_waits_for_a_full_batch
+    sources/kafka/test_reports: test_a_single_record_is_handed_over_at_once_however_long_the_poll_may_take
+    sources/kafka/test_backpressure: test_at_ten_messages_a_second_none_waits_for_a_full_batch
 confluent-kafka-python#172, #1409 (a client made before a fork hangs)
-    sources/test_kafka_source: test_a_reader_made_before_a_fork_is_refused_instead_of_hanging
-    sources/test_kafka_options: test_a_client_made_before_the_fork_is_refused
+    sources/kafka/test_reader: test_a_reader_made_before_a_fork_is_refused_instead_of_hanging
+    sources/kafka/test_options: test_a_client_made_before_the_fork_is_refused
 confluent-kafka-python#16, risingwave#16640 (a full queue kills the job, and again at recovery)
     here: test_a_full_producer_queue_is_backpressure, …_at_recovery_too
 ArroyoSystems/arroyo#224 (crash after the checkpoint, before the commit)
     test_exactly_once: test_a_crash_at_any_step_leaves_the_output_exact; test_crash_matrix
 kafka-flow#850, seatunnel#11471, flink-connector-kafka#100 (a bounded read whose last offset is a marker)
-    sources/test_kafka_source: test_a_bounded_read_ends_although_the_last_offset_is_a_marker, …_records_were_aborted
-    sources/test_kafka_reports: test_an_end_inside_of_a_gap_that_compaction_left_is_reached
+    sources/kafka/test_reader: test_a_bounded_read_ends_although_the_last_offset_is_a_marker, …_records_were_aborted
+    sources/kafka/test_reports: test_an_end_inside_of_a_gap_that_compaction_left_is_reached
     here: test_offset_gaps_of_transactions_are_no_loss_and_do_not_keep_a_bounded_job_from_its_end
 flink#22126, KAFKA-18401 (a transaction without records)
     here: test_an_idle_topic_keeps_the_job_running_and_its_checkpoints_coming
@@ -39,16 +39,16 @@ risingwave#2625, #6571 (the longer a checkpoint takes, the more the next one spa
     test_gate: test_a_slow_sink_gets_short_spans_from_first_to_last
 spark#21917, hudi#8258 (offset gaps taken for data loss)
     here: test_offset_gaps_of_transactions_are_no_loss_and_do_not_keep_a_bounded_job_from_its_end
-    sources/test_kafka_source: test_positions_step_over_markers
+    sources/kafka/test_reader: test_positions_step_over_markers
 quix-streams#1114 (the committed offset is below retention)
     here: test_a_checkpointed_offset_below_the_log_start_is_an_error_with_the_range_that_is_gone
-    sources/test_kafka_reports: test_committed_offsets_outside_of_the_log_are_an_error_that_says_what_is_missing
+    sources/kafka/test_reports: test_committed_offsets_outside_of_the_log_are_an_error_that_says_what_is_missing
 spark#28257 (a job that lacks slots hangs)
     here: test_a_job_that_lacks_slots_says_so_at_once_with_both_numbers
 robinhood/faust#604 (an operator raises, and the message counts as done)
     here: test_a_message_whose_operator_raises_does_not_count_as_done, …_for_the_group_either
 
-Further ones, in sources/test_kafka_reports: a topic created again under a running source (confluent-kafka-python#1787),
+Further ones, in sources/kafka/test_reports: a topic created again under a running source (confluent-kafka-python#1787),
 partitions found twice (flink-connector-kafka#305), a bounded read that is restored (flink-connector-kafka#71), an empty
 partition of a bounded read (geomesa#7334), offsets of partitions that nothing was read from (flink#15161), a record
 larger than any fetch, every compression. In sinks/test_kafka_reports: a topic deleted before the commit, records

@@ -296,8 +296,8 @@ def arm(): os.{at} = killing
 {textwrap.dedent(script)}
 raise SystemExit("the process was not killed")
 """
-    tests = Path(__file__).parent
-    environment = os.environ | {"PYTHONPATH": f"{tests}:{tests.parent / 'support'}"}
+    here = Path(__file__).parent
+    environment = os.environ | {"PYTHONPATH": f"{here}:{here.parents[1] / 'support'}"}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
