@@ -23,7 +23,7 @@ class Contact:
     """What Spark ships to every subtask, and may hand to anybody who asks its block managers: nothing secret."""
 
     driver: tuple[str, int]
-    """Address of the coordinator server, which gives the `JobSpec` to those who know the attempt's secret."""
+    """Address of the driver's server, which gives the `JobSpec` to those who know the attempt's secret."""
     vanished: float
     """Seconds (see `Limits`)."""
 

@@ -132,7 +132,7 @@ class ControlConnection:
         try:
             message = decode(body)
         except DecodingError as error:
-            raise ConnectionLost(f"what should be a control message is none: {error}") from error
+            raise ConnectionLost(f"what should be a control message can't be decoded: {error}") from error
         if not isinstance(message, dict) or "type" not in message:
             raise ConnectionLost("a control message without a type")
         return message

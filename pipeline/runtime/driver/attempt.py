@@ -10,7 +10,7 @@ import logging
 import pickle
 import queue
 from collections.abc import Callable, Iterable
-from typing import Final, assert_never
+from typing import assert_never
 
 from checkpoint.coordination import coordinator_events as events
 from checkpoint.coordination.coordinator_events import FailureReason
@@ -37,7 +37,7 @@ from pipeline.runtime.driver.attempt_events import (
 from pipeline.runtime.driver.checkpoints import DriverCheckpoints
 from pipeline.runtime.driver.commit_progress import CommitProgress, Order
 from pipeline.runtime.driver.deploying import deployments
-from pipeline.runtime.driver.failures import AttemptFailed, FirstCause, Sign
+from pipeline.runtime.driver.failures import GONE, AttemptFailed, FirstCause, Sign, own_word
 from pipeline.runtime.driver.peers import Peer, Peers
 from pipeline.runtime.driver.placement import Slot
 from pipeline.runtime.driver.spark_job import SparkJobFailed
@@ -45,16 +45,9 @@ from pipeline.runtime.driver.surroundings import SURROUNDINGS, Processes, Surrou
 from pipeline.runtime.driver.waits import THE_JOB
 from pipeline.runtime.in_flight import must_replay
 from pipeline.runtime.liveness import Liveness
-from pipeline.runtime.protocol import FailureKind
 
 _LOG = logging.getLogger(f"weir.{__name__}")
-_GONE = (
-    "It said nothing: it was killed (by the system, for want of memory?), it crashed, or code in it called os._exit. "
-    "What it printed is in the output of the executor."
-)
 _COMMITTING = "commits what was restored"
-_SIGNS: Final = {FailureKind.PEER: Sign.LOST_PEER, FailureKind.CANCELLED: Sign.SPARK}
-"""What a subtask's word of its failure is worth, if it isn't about itself."""
 
 
 class Attempt:
@@ -252,8 +245,8 @@ class Attempt:
 
     # -- failures -----------------------------------------------------------------------------------------------
 
-    def _fail(self, message: str, sign: Sign, permanent: bool = False, damaged: str | None = None) -> None:
-        self._cause.note(AttemptFailed(message, permanent, damaged), sign, self._system.monotonic())
+    def _fail(self, message: str, sign: Sign, permanent: bool = False) -> None:
+        self._cause.note(AttemptFailed(message, permanent), sign, self._system.monotonic())
 
     def _on_lost(self, connection: Connection, reason: str) -> None:
         phase = self._liveness.phase(connection)
@@ -268,7 +261,7 @@ class Attempt:
             return
         name = self._peers.name(peer)
         last = f"\nThe last that is known of it: it {phase}." if phase else ""
-        self._fail(f"subtask {name} is gone (process {peer.pid} on {peer.host}: {reason}){last}\n{_GONE}", Sign.LOST)
+        self._fail(f"subtask {name} is gone (process {peer.pid} on {peer.host}: {reason}){last}\n{GONE}", Sign.LOST)
 
     def _on_misunderstood(self, connection: Connection, error: str) -> None:
         self._liveness.left(connection)
@@ -374,19 +367,8 @@ class Attempt:
             peer.closed = True
             self._liveness.left(peer.connection)
             name = self._peers.name(peer)
-        text = f"subtask {name} failed: {message.message}"
-        if message.step is not None:
-            text += f"\nin step {message.step!r}"
-        if message.traceback:
-            text += "\n" + message.traceback
-        # Once a newer checkpoint is complete, whatever is damaged may be its own: the next restore will tell.
-        damaged = message.kind is FailureKind.DAMAGED and not self._checkpoints.completed_one
-        self._fail(
-            text,
-            _SIGNS.get(message.kind, Sign.OWN_WORD),
-            permanent=message.kind is FailureKind.PERMANENT,
-            damaged=message.message if damaged else None,
-        )
+        cause, sign = own_word(name, message, newest_is_restored=not self._checkpoints.completed_one)
+        self._cause.note(cause, sign, self._system.monotonic())
 
     # -- start --------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
+
+from pipeline.runtime.protocol import Failed, FailureKind
 
 
 @dataclass(eq=False)  # not frozen: Python notes its traceback in it
@@ -35,6 +38,33 @@ class Sign(IntEnum):
 
 _SETTLE = {Sign.OWN_WORD: 0.0, Sign.LOST: 0.1, Sign.LOST_PEER: 0.3, Sign.SPARK: 0.3}
 """Seconds to wait after a sign for a better explanation: a peer often notices a death first."""
+
+
+GONE: Final = (
+    "It said nothing: it was killed (by the system, for want of memory?), it crashed, or code in it called os._exit. "
+    "What it printed is in the output of the executor."
+)
+"""Of a process that is gone without a word."""
+_ABOUT_OTHERS: Final = {FailureKind.PEER: Sign.LOST_PEER, FailureKind.CANCELLED: Sign.SPARK}
+"""What a subtask's word is worth where the cause lies elsewhere."""
+
+
+def own_word(name: str, said: Failed, newest_is_restored: bool) -> tuple[AttemptFailed, Sign]:
+    """What a subtask says of its failure, as the attempt's failure.
+
+    Args:
+        name: the subtask's.
+        newest_is_restored: no newer checkpoint than the restored one is complete.
+    """
+    text = f"subtask {name} failed: {said.message}"
+    if said.step is not None:
+        text += f"\nin step {said.step!r}"
+    if said.traceback:
+        text += "\n" + said.traceback
+    # Once a newer checkpoint is complete, whatever is damaged may be its own: the next restore will tell.
+    damaged = said.message if said.kind is FailureKind.DAMAGED and newest_is_restored else None
+    cause = AttemptFailed(text, permanent=said.kind is FailureKind.PERMANENT, damaged=damaged)
+    return cause, _ABOUT_OTHERS.get(said.kind, Sign.OWN_WORD)
 
 
 class FirstCause:
