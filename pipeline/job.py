@@ -202,20 +202,20 @@ class Pipeline:
         if leads_nowhere:
             raise PipelineError("\n".join(leads_nowhere))
         return JobOptions(
-            self.name,
-            planned,
-            self.max_parallelism,
-            self.checkpoints,
-            self.restart,
-            self.buffers,
-            restore,
-            claim,
-            rewind,
-            allow_unclaimed,
-            ignore_in_flight,
-            spark,
-            take_over,
-            self.stop_grace,
+            name=self.name,
+            plan=planned,
+            max_parallelism=self.max_parallelism,
+            checkpoints=self.checkpoints,
+            restart=self.restart,
+            buffers=self.buffers,
+            restore=restore,
+            claim=claim,
+            rewind=rewind,
+            allow_unclaimed=allow_unclaimed,
+            ignore_in_flight=ignore_in_flight,
+            spark=spark,
+            take_over=take_over,
+            stop_grace=self.stop_grace,
         )
 
     def run(

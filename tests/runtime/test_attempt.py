@@ -14,6 +14,7 @@ from virtual_attempt import METRICS, VirtualAttempt
 
 from checkpoint.kinds import CheckpointKind
 from checkpoint.storage.metadata import CheckpointMetadata, SubtaskSnapshot, VertexSnapshot
+from checkpoint.storage.restore import RestorePoint
 from pipeline import Pipeline
 from pipeline.runtime import protocol
 from pipeline.runtime.driver.attempt_context import CheckpointRequest, NotTriggered
@@ -286,7 +287,8 @@ def test_sources_go_on_once_the_replay_has_reached_every_subtask_without_outputs
         edges=snapshot_edges(plan),
         draining=True,
     )
-    wide = VirtualAttempt(replace(context, restored=checkpoint))
+    point = RestorePoint(context.start.storage, checkpoint.ref, checkpoint, context.start.storage.uri)
+    wide = VirtualAttempt(replace(context, start=replace(context.start, point=point)))
     wide.start()
     assert [one.heard(protocol.Deploy)[0].deployment.replay for one in wide.subtasks] == [True] * 4
     wide.say(2, protocol.RestoreBarrierArrived())

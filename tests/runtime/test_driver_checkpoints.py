@@ -59,7 +59,7 @@ class Driver:
         p = Pipeline("job", parallelism=parallelism)
         p.source("in", TestingSource()).sink("out", TestingSink())
         self.context = attempt_context(p.plan(), str(folder), **options)
-        self.storage = self.context.storage
+        self.storage = self.context.start.storage
         self._folder = folder
         peers = Peers(p.plan(), lambda connection, reason: None)
         self.connections = [Connection() for _ in range(parallelism)]
@@ -136,7 +136,9 @@ class Driver:
         return self.storage.write_file(f"shared/1-{name}.arrow", b"staged")
 
     def private_file(self, id: int, subtask: int = 0) -> FileHandle:
-        path = private_path(CheckpointRef(id, self.context.ownership.attempt), subtask_name("out", subtask), "state")
+        path = private_path(
+            CheckpointRef(id, self.context.start.ownership.attempt), subtask_name("out", subtask), "state"
+        )
         return self.storage.write_file(path, b"state")
 
     def left(self) -> list[str]:
@@ -238,7 +240,7 @@ def test_one_that_is_subsumed_answers_nobody_later(tmp_path: Path) -> None:
 def test_what_earlier_attempts_left_is_deleted_with_the_first_completion_and_once(driver: Driver) -> None:
     assert not driver.checkpoints.completed_one
     cleaned: list[bool] = []
-    object.__setattr__(driver.context.cleanup, "run", cleaned.append)
+    object.__setattr__(driver.context.start.cleanup, "run", cleaned.append)
     driver.checkpoint(1)
     driver.checkpoint(2)
     assert (cleaned, driver.checkpoints.completed_one) == ([True], True)

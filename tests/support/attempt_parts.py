@@ -9,15 +9,14 @@ from option_values import checkpoint_config
 from checkpoint.storage import fencing
 from checkpoint.storage.shared_files import SharedFiles
 from checkpoint.storage.storage import CheckpointStorage
-from pipeline import BufferConfig
+from pipeline import BufferConfig, RestartStrategy
 from pipeline.graph import Plan
-from pipeline.runtime.deployment import JobSpec
 from pipeline.runtime.driver.attempt_context import AttemptContext
 from pipeline.runtime.driver.checkpoint_stats import CheckpointHistory
 from pipeline.runtime.driver.cleanup import Cleanup
+from pipeline.runtime.driver.job_options import JobOptions
+from pipeline.runtime.driver.start_point import StartPoint
 from pipeline.runtime.driver.waits import Waits
-from pipeline.runtime.liveness import LIMITS
-from pipeline.runtime.versions import versions
 
 JOB = "job"
 
@@ -33,42 +32,46 @@ def attempt_context(plan: Plan, folder: str, commit_only: bool = False, **option
     storage.prepare()
     ownership = fencing.take_ownership(storage)
     fencing.record_restored(storage, ownership, None)
-    spec = JobSpec(
-        pipeline=JOB,
-        plan=b"",
-        max_parallelism=128,
-        buffers=BufferConfig(),
-        checkpoint_uri=folder,
-        checkpoints=checkpoint_config(**{"interval": None, **options}),
-        attempt=ownership.attempt,
-        ownership=ownership.to_wire(),
-        versions=versions(),
-        probe=None,
-        failpoints=[],
-        limits=LIMITS,
-        first_attempt=True,
-    )
-    return AttemptContext(
-        spec=spec,
-        plan=plan,
-        spark=None,
+    start = StartPoint(
         storage=storage,
         ownership=ownership,
-        restored=None,
-        restored_storage=storage,
+        plan=b"",
+        point=None,
         claimed=True,
-        commit_only=commit_only,
         lineage=("L1", None),
         rewind=False,
-        ignore_earlier_output=False,
-        allow_unclaimed=False,
-        probe=None,
         retained=(),
         shared=SharedFiles(),
         cleanup=Cleanup(storage, ownership, ()),
-        first_id=1,
-        history=CheckpointHistory(),
+        largest_id=0,
+        probe=None,
+    )
+    return AttemptContext.of(
+        job_options(plan),
+        checkpoint_config(**{"interval": None, "compression": "none", **options}),
+        start,
+        CheckpointHistory(),
+        first=True,
+        commit_only=commit_only,
+        spark=None,
         host="127.0.0.1",
-        metadata_options={},
         waits=Waits(JOB),
     )
+
+
+def job_options(plan: Plan, **options: Any) -> JobOptions:
+    """`options`: those of `JobOptions` that aren't as usual."""
+    usual = {
+        "name": JOB,
+        "max_parallelism": 128,
+        "checkpoints": None,
+        "restart": RestartStrategy.none(),
+        "buffers": BufferConfig(),
+        "restore": "latest",
+        "claim": None,
+        "rewind": False,
+        "allow_unclaimed": False,
+        "ignore_in_flight": None,
+        "spark": None,
+    }
+    return JobOptions(plan=plan, **{**usual, **options})

@@ -72,7 +72,7 @@ class Attempt:
         now = self._system.monotonic()
         self._liveness: Liveness[Connection] = Liveness(context.plan.subtasks, self._limits, now)
         self._next_heartbeat = now
-        restored = context.restored
+        restored = context.start.restored
         self._from = f"{restored.kind.noun} {restored.id}" if restored else "nothing"
         terminal = [
             subtask
@@ -154,7 +154,7 @@ class Attempt:
             self._c,
             self._transport.address,
             self._secret,
-            f"Weir: {spec.pipeline}, attempt {self._c.ownership.attempt}, from {self._from}",
+            f"Weir: {spec.pipeline}, attempt {self._c.start.ownership.attempt}, from {self._from}",
             self._inbox.put,
         )
         processes.start()

@@ -7,52 +7,79 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from checkpoint import failpoints
+from checkpoint.config import CheckpointConfig
 from checkpoint.kinds import CheckpointKind
-from checkpoint.storage.metadata import CheckpointMetadata
-from checkpoint.storage.naming import CheckpointRef
-from checkpoint.storage.ownership import Ownership
-from checkpoint.storage.probe import Probe
 from checkpoint.storage.savepoints import SavepointFolder
-from checkpoint.storage.shared_files import SharedFiles
-from checkpoint.storage.storage import CheckpointStorage
 from pipeline.graph import Plan
 from pipeline.runtime.deployment import JobSpec
 from pipeline.runtime.driver.checkpoint_stats import CheckpointHistory
-from pipeline.runtime.driver.cleanup import Cleanup
+from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.start_phases import StartPhases
+from pipeline.runtime.driver.start_point import StartPoint
 from pipeline.runtime.driver.waits import Waits
+from pipeline.runtime.liveness import LIMITS
+from pipeline.runtime.versions import versions
 
 
 @dataclass(frozen=True)
 class AttemptContext:
     """What an attempt gets from the job."""
 
+    job: JobOptions
     spec: JobSpec
-    plan: Plan
-    spark: Any
-    storage: CheckpointStorage
-    ownership: Ownership
-    restored: CheckpointMetadata | None
-    restored_storage: CheckpointStorage
-    """Where the files of `restored` are."""
-    claimed: bool
-    """Whether output that `restored` holds and that is not committed is this job's to commit."""
+    """What its subtasks get."""
+    start: StartPoint
     commit_only: bool
-    """The job has been stopped already: commit what `restored` holds, and end."""
-    lineage: tuple[str, tuple[str, int] | None]
-    rewind: bool
-    ignore_earlier_output: bool
-    allow_unclaimed: bool
-    probe: Probe | None
-    retained: tuple[CheckpointRef, ...]
-    shared: SharedFiles
-    cleanup: Cleanup
-    first_id: int
-    history: CheckpointHistory
+    """The job has been stopped already: commit what is restored, and end."""
+    spark: Any
+    """A `SparkContext`."""
     host: str
-    metadata_options: dict[str, Any]
+    """Where executors reach the driver."""
+    first_checkpoint: int
+    """The id of this attempt's first checkpoint: ids are never given again."""
+    history: CheckpointHistory
+    """The job's, over all attempts."""
     waits: Waits
     """The job's, over all attempts."""
+
+    @property
+    def plan(self) -> Plan:
+        return self.job.plan
+
+    @classmethod
+    def of(
+        cls,
+        job: JobOptions,
+        config: CheckpointConfig,
+        start: StartPoint,
+        history: CheckpointHistory,
+        *,
+        first: bool,
+        **others: Any,
+    ) -> AttemptContext:
+        """
+        Args:
+            config: the job's, or what stands for it if it has none.
+            first: nothing of the job has run yet.
+        """
+        spec = JobSpec(
+            pipeline=job.name,
+            plan=start.plan,
+            max_parallelism=job.max_parallelism,
+            buffers=job.buffers,
+            checkpoint_uri=start.storage.uri,
+            checkpoints=config,
+            attempt=start.ownership.attempt,
+            ownership=start.ownership.to_wire(),
+            versions=versions(),
+            probe=start.probe.to_wire() if start.probe else None,
+            failpoints=failpoints.active(),
+            limits=LIMITS,
+            first_attempt=first,
+        )
+        first_checkpoint = 1 + max(start.largest_id, history.largest_id)
+        return cls(job=job, spec=spec, start=start, first_checkpoint=first_checkpoint, history=history, **others)
 
 
 Answer = Callable[[int | Exception], None]

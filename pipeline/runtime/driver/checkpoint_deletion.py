@@ -26,7 +26,7 @@ class CheckpointDeletion:
         self._c = context
         self._inbox = inbox
         self._executor = system.executor(1, "weir-delete")
-        self._refs = {ref.id: ref for ref in context.retained}
+        self._refs = {ref.id: ref for ref in context.start.retained}
         """Checkpoints of earlier attempts."""
         self._folders: dict[int, SavepointFolder] = {}
         """Of all savepoints of this attempt, since subtasks may report to one that is over."""
@@ -59,7 +59,7 @@ class CheckpointDeletion:
             unused: the shared files that only this checkpoint refers to.
         """
         c, folder = self._c, self._folders.get(id)
-        ref = self._refs.pop(id, CheckpointRef(id, c.ownership.attempt))
+        ref = self._refs.pop(id, CheckpointRef(id, c.start.ownership.attempt))
         shared = list(unused)
         if self._copying:
             self._spared += shared
@@ -67,11 +67,11 @@ class CheckpointDeletion:
 
         def delete() -> None:
             try:
-                fencing.check(c.storage, c.ownership)
+                fencing.check(c.start.storage, c.start.ownership)
                 if folder is not None:
-                    savepoints.discard(c.storage, folder, ref)
+                    savepoints.discard(c.start.storage, folder, ref)
                 else:
-                    c.storage.delete_checkpoint(ref)
+                    c.start.storage.delete_checkpoint(ref)
                 self._delete_shared(shared)
             except fencing.Fenced as error:
                 self._inbox.put(Fenced(str(error)))
@@ -84,7 +84,7 @@ class CheckpointDeletion:
     def private_files(self, id: int, subtasks: Sequence[int]) -> None:
         """Delete what subtasks wrote for a checkpoint that won't complete; never anything under `shared/`."""
         c = self._c
-        storage = self._folders[id].storage if id in self._folders else c.storage
+        storage = self._folders[id].storage if id in self._folders else c.start.storage
         names = [
             subtask_name(step.id, subtask - c.plan.vertex_of(subtask).first_subtask)
             for subtask in subtasks
@@ -92,16 +92,16 @@ class CheckpointDeletion:
         ]
 
         def delete() -> None:
-            fencing.check(c.storage, c.ownership)
+            fencing.check(c.start.storage, c.start.ownership)
             for name in names:
-                storage.delete_private(id, c.ownership.attempt, name)
+                storage.delete_private(id, c.start.ownership.attempt, name)
 
         if names:
             self._submit(f"files of checkpoint {id}", delete)
 
     def left_by_earlier_attempts(self, void: bool) -> None:
         """See `Cleanup`."""
-        self._submit("what earlier attempts left", lambda: self._c.cleanup.run(void))
+        self._submit("what earlier attempts left", lambda: self._c.start.cleanup.run(void))
 
     def _submit(self, what: str, delete: Callable[[], None]) -> None:
         def guarded() -> None:
@@ -116,5 +116,5 @@ class CheckpointDeletion:
 
     def _delete_shared(self, files: Iterable[FileHandle]) -> None:
         for handle in files:
-            fencing.check(self._c.storage, self._c.ownership)
-            self._c.storage.delete_file(handle)
+            fencing.check(self._c.start.storage, self._c.start.ownership)
+            self._c.start.storage.delete_file(handle)

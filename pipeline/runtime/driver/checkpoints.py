@@ -34,6 +34,7 @@ from pipeline.runtime.in_flight import snapshot_edges
 from pipeline.runtime.protocol import Aborted, BarrierOptions, BarrierPassed, Completed, EndInput, Heartbeat, Trigger
 from pipeline.runtime.reach import reached_from_sources
 from pipeline.runtime.system import SYSTEM, System
+from pipeline.version import VERSION
 
 _LOG = logging.getLogger(f"weir.{__name__}")
 _WRITE_WAIT: Final = 10.0
@@ -114,8 +115,8 @@ class DriverCheckpoints:
         self._coordinator = CheckpointCoordinator(
             context.spec.checkpoints,
             context.plan.subtasks,
-            context.first_id,
-            tuple(ref.id for ref in context.retained),
+            context.first_checkpoint,
+            tuple(ref.id for ref in context.start.retained),
             reached_from_sources(context.plan),
         )
         self._input_ended = False
@@ -149,7 +150,7 @@ class DriverCheckpoints:
         if one is not None and one.phase is _Phase.COLLECTING:
             one.snapshots[subtask] = snapshot
             if one.folder is None:
-                self._c.shared.register(id, snapshot.all_files())
+                self._c.start.shared.register(id, snapshot.all_files())
             self._c.history.acknowledged(id, self._plan.subtask_name(subtask), statistics, self._system.monotonic())
         self.tell(events.Acknowledged(id, subtask))
 
@@ -233,7 +234,7 @@ class DriverCheckpoints:
             case events.RejectRequest(token, message):
                 self._answer((token,), NotTriggered(message))
             case events.DeleteCheckpoint(id):
-                self._deletion.checkpoint(id, self._c.shared.discard(id))
+                self._deletion.checkpoint(id, self._c.start.shared.discard(id))
             case events.DiscardAcknowledgement(id, subtask):
                 self._deletion.private_files(id, [subtask])
             case events.FailJob(message):
@@ -290,7 +291,7 @@ class DriverCheckpoints:
         self._deletion.savepoint_ends(id)
         # What it staged joins the next checkpoint, so its files must not go with it, even if it is durable after all
         # and deleted as such.
-        self._c.shared.forget(id)
+        self._c.start.shared.forget(id)
         answered = functools.partial(self._answer, one.tokens, RuntimeError(f"checkpoint {id} failed: {text}"))
         if reason is FailureReason.SUBSUMED:
             self._subsumed += one.tokens
@@ -321,10 +322,11 @@ class DriverCheckpoints:
 
     def _metadata(self, one: _Checkpoint, now: float) -> CheckpointMetadata:
         c = self._c
-        lineage, parent = c.lineage
+        lineage, parent = c.start.lineage
+        config = c.spec.checkpoints
         return CheckpointMetadata(
             id=one.id,
-            attempt=c.ownership.attempt,
+            attempt=c.start.ownership.attempt,
             kind=one.kind,
             pipeline=c.spec.pipeline,
             lineage=lineage,
@@ -333,7 +335,7 @@ class DriverCheckpoints:
             weir_version=c.spec.versions["Weir"],
             trigger_time=one.trigger_time,
             duration=c.history.duration(one.id, now),
-            options=c.metadata_options,
+            options={"weir": VERSION, "interval": config.interval_s, "retained": config.retained},
             vertices={
                 vertex.name: VertexSnapshot(tuple(one.snapshots[subtask] for subtask in vertex.subtasks))
                 for vertex in self._plan.vertices
@@ -348,12 +350,12 @@ class DriverCheckpoints:
         c = self._c
         try:
             failpoints.hit("coordinator.before_metadata")
-            check = functools.partial(fencing.check, c.storage, c.ownership)
+            check = functools.partial(fencing.check, c.start.storage, c.start.ownership)
             if one.folder is not None:
-                savepoints.write(c.storage, one.folder, metadata, one.options.stop, check)
+                savepoints.write(c.start.storage, one.folder, metadata, one.options.stop, check)
             else:
                 check()
-                c.storage.write_metadata(one.id, c.ownership.attempt, metadata)
+                c.start.storage.write_metadata(one.id, c.start.ownership.attempt, metadata)
             failpoints.hit("coordinator.after_metadata")
         except fencing.Fenced as error:
             self._inbox.put(Fenced(str(error)))

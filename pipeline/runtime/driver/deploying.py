@@ -54,18 +54,18 @@ def deployments(context: AttemptContext, processes: Sequence[Process], replay: b
     subtask_in = {partition: subtask for subtask, partition in enumerate(partitions)}
     subtasks = [subtask_in[index] for index in range(len(processes))]
     addresses = {subtask: process.address for subtask, process in zip(subtasks, processes, strict=True)}
-    unchanged = c.restored is not None and same_topology(c.restored, c.plan)
+    unchanged = c.start.restored is not None and same_topology(c.start.restored, c.plan)
     return [
         Deployment(
             subtask=subtask,
             peers=addresses,
-            lineage=c.lineage,
-            restored_checkpoint=c.restored.id if c.restored else 0,
-            restored_from=(c.restored_storage.uri, c.restored_storage.pipeline),
-            rewind=c.rewind,
-            ignore_earlier_output=c.ignore_earlier_output,
-            fork=c.restored is not None and c.restored.pipeline != c.spec.pipeline,
-            allow_unclaimed=c.allow_unclaimed,
+            lineage=c.start.lineage,
+            restored_checkpoint=c.start.restored.id if c.start.restored else 0,
+            restored_from=(c.start.restored_storage.uri, c.start.restored_storage.pipeline),
+            rewind=c.start.rewind,
+            ignore_earlier_output=c.job.restore == "none",
+            fork=c.start.restored is not None and c.start.restored.pipeline != c.spec.pipeline,
+            allow_unclaimed=c.job.allow_unclaimed,
             replay=replay,
             same_topology=unchanged,
             restore=restored[subtask],
@@ -75,10 +75,10 @@ def deployments(context: AttemptContext, processes: Sequence[Process], replay: b
 
 
 def _check_folder(c: AttemptContext, processes: Sequence[Process]) -> None:
-    if c.probe is None:
+    if c.start.probe is None:
         return
     try:
-        finish_probe(c.storage, c.probe, [str(process.partition) for process in processes])
+        finish_probe(c.start.storage, c.start.probe, [str(process.partition) for process in processes])
     except StorageError as error:
         raise AttemptFailed(str(error), permanent=c.spec.first_attempt) from error
 
@@ -93,7 +93,7 @@ class _Restoring:
 
     def by_subtask(self) -> list[Restored]:
         c = self._c
-        if c.restored is None:
+        if c.start.restored is None:
             return [Restored() for _ in range(c.plan.subtasks)]
         with _failing():
             assigned = self._ask_custom_partitioners()
@@ -104,9 +104,9 @@ class _Restoring:
             ]
 
     def _ask_custom_partitioners(self) -> Mapping[Origin, array[int]]:
-        assert self._c.restored is not None
+        assert self._c.start.restored is not None
         try:
-            return ask_custom_partitioners(self._c.restored, self._c.plan, self._c.restored_storage)
+            return ask_custom_partitioners(self._c.start.restored, self._c.plan, self._c.start.restored_storage)
         except (DamagedFile, StorageError):
             raise
         except Exception as error:  # of the user's
@@ -115,11 +115,11 @@ class _Restoring:
 
     def _of(self, vertex: Vertex, index: int, assigned: Mapping[Origin, array[int]]) -> Restored:
         c, most = self._c, self._c.spec.max_parallelism
-        assert c.restored is not None
-        restored = restored_for(vertex, index, c.restored, most, self._load_state, c.allow_unclaimed)
-        if not c.claimed:
-            restored = without_pending(restored, markers=c.restored.pipeline == c.spec.pipeline)
-        return replace(restored, in_flight=in_flight_for(vertex, index, c.restored, c.plan, most, assigned))
+        assert c.start.restored is not None
+        restored = restored_for(vertex, index, c.start.restored, most, self._load_state, c.job.allow_unclaimed)
+        if not c.start.claimed:
+            restored = without_pending(restored, markers=c.start.restored.pipeline == c.spec.pipeline)
+        return replace(restored, in_flight=in_flight_for(vertex, index, c.start.restored, c.plan, most, assigned))
 
     def _load_state(self, snapshot: OperatorSnapshot) -> Mapping[str, Any]:
         """The state of a step in an old subtask. Every new subtask asks for it, so a file is read once for all."""
@@ -127,7 +127,7 @@ class _Restoring:
         if handle is None:
             return snapshot.state
         if handle not in self._spilled:
-            self._spilled[handle] = self._c.restored_storage.unspill(snapshot).state
+            self._spilled[handle] = self._c.start.restored_storage.unspill(snapshot).state
         return self._spilled[handle]
 
 

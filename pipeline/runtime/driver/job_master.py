@@ -6,63 +6,30 @@ import logging
 import shutil
 import tempfile
 import threading
-import time
-import uuid
 import weakref
-from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Protocol
 
-from checkpoint import failpoints
 from checkpoint.config import CheckpointConfig, WithoutInterval
 from checkpoint.errors import PermanentFailure
-from checkpoint.storage import fencing
 from checkpoint.storage.errors import DamagedFile, StorageError
-from checkpoint.storage.metadata import CheckpointMetadata
-from checkpoint.storage.naming import CheckpointRef
-from checkpoint.storage.probe import write_probe
-from checkpoint.storage.restore import RestorePoint, newest
-from checkpoint.storage.shared_files import SharedFiles
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.errors import NotEnoughSlots, PipelineError
 from pipeline.runtime import error_text
-from pipeline.runtime.deployment import JobSpec
 from pipeline.runtime.driver.attempt import Attempt
 from pipeline.runtime.driver.attempt_context import Answer, AttemptContext, CheckpointRequest, NotTriggered, Progress
 from pipeline.runtime.driver.checkpoint_stats import CheckpointHistory
-from pipeline.runtime.driver.cleanup import Cleanup
 from pipeline.runtime.driver.failures import AttemptFailed
-from pipeline.runtime.driver.gateway import lost_jvm
 from pipeline.runtime.driver.job_options import JobOptions
-from pipeline.runtime.driver.owner_liveness import refuse_living_owner
-from pipeline.runtime.driver.recovery import Recovery
+from pipeline.runtime.driver.recovery import Recoveries, Recovery
 from pipeline.runtime.driver.restart import RestartPolicy
-from pipeline.runtime.driver.slots import await_slots, require_slots
-from pipeline.runtime.driver.spark_job import check_session, spark_context, stop_context
-from pipeline.runtime.driver.start_checks import (
-    check_sinks,
-    claims_output,
-    invalid_steps,
-    invisible_output,
-    open_gates,
-    restore_point,
-    shared_names,
-    unclaimed_output,
-)
-from pipeline.runtime.driver.start_positions import StartPositions, recorded_starts
-from pipeline.runtime.driver.uncommitted import uncommitted_output
+from pipeline.runtime.driver.session import Session
+from pipeline.runtime.driver.start_checks import invalid_steps, invisible_output, open_gates, shared_names
+from pipeline.runtime.driver.start_point import StartPoints
 from pipeline.runtime.driver.waits import Waits
-from pipeline.runtime.in_flight import describe
-from pipeline.runtime.liveness import LIMITS
-from pipeline.runtime.packing import pack_plan
-from pipeline.runtime.versions import versions
-from pipeline.version import VERSION
+from pipeline.runtime.system import SYSTEM, System
 
 _LOG = logging.getLogger(f"weir.{__name__}")
-_RECOVERIES = 999
-"""Restarts that are remembered beside the newest."""
-
-
 _MASTERS: weakref.WeakSet[JobMaster] = weakref.WeakSet()
 
 
@@ -71,45 +38,63 @@ def jobs_here() -> list[JobMaster]:
     return list(_MASTERS)
 
 
+class Running(Protocol):
+    """An attempt, as `Attempt` is one."""
+
+    def run(self) -> None:
+        """Returns when the job has finished.
+
+        Raises:
+            AttemptFailed: with the first cause.
+        """
+
+    def cancel(self) -> None: ...
+
+    def request_checkpoint(self, request: CheckpointRequest, answer: Answer) -> None: ...
+
+    def refuse_requests(self) -> None: ...
+
+
 class JobMaster:
     """Runs a job in a thread of its own. What it publishes is read by `JobHandle`."""
 
-    def __init__(self, options: JobOptions):
+    def __init__(
+        self,
+        options: JobOptions,
+        *,
+        system: System = SYSTEM,
+        session: Callable[[JobOptions], Session] = Session,
+        attempt: Callable[[AttemptContext, Progress], Running] = Attempt,
+    ):
         _MASTERS.add(self)
         self._o = options
+        self._system = system
+        self._session = session(options)
+        self._make_attempt = attempt
         self.status = "created"
         self.restarts = 0
         self.failure: str | None = None
         self.history = CheckpointHistory()
         self.progress = Progress()
         self.waits = Waits(options.name)
-        self._recovered: deque[Recovery] = deque(maxlen=_RECOVERIES)
-        """The restarts but the newest."""
-        self._restarted: tuple[float, float, float, Progress] | None = None
-        """Of the newest when the attempt before failed and ended, when the new one began, and how far it came."""
+        self._recoveries = Recoveries()
         self.address = ""
         """Where the job can be asked, if it can."""
-        self.ended = threading.Event()
+        self.ended = system.event()
         self.on_ended: Callable[[], None] = lambda: None
         """Called by the job's thread at the very end."""
-        self._current: Attempt | None = None
+        self._current: Running | None = None
         self._lock = threading.Lock()
         """Guards `_current` and `_requests` against requests from other threads."""
         self._requests: list[tuple[CheckpointRequest, Answer]] = []
         """Who asked for a checkpoint while no attempt was under way."""
         self._stopped = False
         """The job's last checkpoint is complete, since a user wanted it to stop: what is left is to commit it."""
-        self._cancelled = threading.Event()
-        self._ownership: fencing.Ownership | None = None
-        self._restored: RestorePoint | None = None
-        """By the newest attempt."""
-        self._damaged: dict[CheckpointRef, str] = {}
-        """Checkpoints that subtasks found to be damaged, and what they said."""
-        self._lineage: tuple[str, tuple[str, int] | None] | None = None
+        self._cancelled = system.event()
         self._temporary: str | None = None
         self._failed_at = self._ended_at = 0.0
         """When the attempt before failed, and when its last process was gone."""
-        self._thread = threading.Thread(target=self._run, name=f"weir-job-{options.name}", daemon=True)
+        self._thread = system.thread(self._run, f"weir-job-{options.name}")
 
     def start(self) -> None:
         self._thread.start()
@@ -144,8 +129,7 @@ class JobMaster:
 
     @property
     def recoveries(self) -> list[Recovery]:
-        newest = self._restarted
-        return [*self._recovered, *([] if newest is None else [_recovery(*newest)])]
+        return self._recoveries.all()
 
     @property
     def stopped(self) -> bool:
@@ -172,25 +156,17 @@ class JobMaster:
     # -- job thread ---------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        spark, own_spark = None, False
         try:
-            self.progress.start.begin("checks", time.monotonic())
+            self.progress.start.begin("checks", self._system.monotonic())
             _LOG.info("job %s: checking the pipeline, its sources, sinks and checkpoints", self._o.name)
             storage, config = self._prepare()
-            if not self._o.take_over:
-                refuse_living_owner(storage, self._o.name)
-            positions = StartPositions(self._o.plan, pack_plan(self._o.plan), self._say)
+            starts = StartPoints(self._o, storage, config, self.address)
             # What must be refused is refused before Spark starts, which takes seconds.
-            self._check_restore(storage, positions, restarted=False)
-            self.progress.start.begin("Spark", time.monotonic())
+            starts.check()
+            self.progress.start.begin("Spark", self._system.monotonic())
             _LOG.info("job %s: all checks passed; Spark comes next", self._o.name)
-            spark, own_spark = spark_context(self._o.spark, self._o.plan.subtasks, self._o.name)
-            require_slots(spark, self._o.plan)
-            _LOG.info(
-                "job %s: Spark %s at %s has slots for all %d subtasks; their processes start",
-                *(self._o.name, spark.version, spark.master, self._o.plan.subtasks),
-            )
-            self._attempts(storage, config, positions, spark)
+            self._session.open()
+            self._attempts(config, starts)
         except (
             PipelineError,
             NotEnoughSlots,
@@ -200,14 +176,13 @@ class JobMaster:
             OSError,
             RuntimeError,
         ) as error:
-            self._end("failed", self._lost_spark(spark) or error_text.summary(error))
+            self._end("failed", self._session.lost() or error_text.summary(error))
         except BaseException as error:
             # Code of the user's runs here, too: sources and sinks check themselves.
-            lost = self._lost_spark(spark)
+            lost = self._session.lost()
             self._end("failed", lost or f"{error_text.summary(error)}\n{error_text.trace(error)}")
         finally:
-            if own_spark and spark is not None:
-                stop_context(spark)
+            self._session.close()
             if self._temporary is not None:
                 shutil.rmtree(self._temporary, ignore_errors=True)
             with self._lock:
@@ -215,16 +190,6 @@ class JobMaster:
             for _, answer in self._requests:
                 answer(NotTriggered(f"the job is {self.status}, so no checkpoint is taken any more"))
             self.on_ended()
-
-    def _lost_spark(self, spark: Any) -> str | None:
-        """That Spark's JVM is gone, if it is: what that does to all who talk to it explains nothing."""
-        lost = None if spark is None else lost_jvm(spark)
-        if lost is None:
-            return None
-        return f"{lost}. Start the job again; it goes on from its newest checkpoint"
-
-    def _say(self, text: str) -> None:
-        _LOG.warning("job %s: %s", self._o.name, text)
 
     def _end(self, status: str, failure: str | None = None) -> None:
         self.failure = None if failure is None else error_text.clean(failure)
@@ -248,37 +213,21 @@ class JobMaster:
         storage.prepare()
         return storage, config
 
-    def _check_restore(self, storage: CheckpointStorage, positions: StartPositions, restarted: bool) -> None:
-        """A start that must be refused doesn't end the job that it would have taken over.
-
-        Raises:
-            PipelineError, DamagedFile, StorageError, PermanentFailure: it must be.
-        """
-        point = restore_point(self._o, storage, restarted, self._damaged)
-        recorded, said = recorded_starts(storage, point, "latest" if restarted else self._o.restore)
-        for text in said:
-            self._say(text)
-        positions.plan_for(point.metadata if point else None, recorded)
-        if point is not None and self._o.restore != "latest":
-            check_sinks(self._o, point)
-
-    def _attempts(
-        self, storage: CheckpointStorage, config: CheckpointConfig, positions: StartPositions, spark: Any
-    ) -> None:
+    def _attempts(self, config: CheckpointConfig, starts: StartPoints) -> None:
         policy: RestartPolicy = self._o.restart.start()
         number = 0
         while not self._cancelled.is_set():
             try:
-                self._attempt(number, storage, config, positions, spark)
+                self._attempt(number, config, starts)
             except AttemptFailed as failure:
-                self._ended_at = time.monotonic()
+                self._ended_at = self._system.monotonic()
                 self._failed_at = self.progress.failed_at or self._ended_at
                 if self._cancelled.is_set():
                     break
-                if (lost := self._lost_spark(spark)) is not None:
+                if (lost := self._session.lost()) is not None:
                     self._end("failed", lost)
                     return
-                if not self._restart(failure, policy, storage, config):
+                if not self._restart(failure, policy, starts):
                     return
             else:
                 self._end("finished")
@@ -289,23 +238,21 @@ class JobMaster:
             number += 1
         self._end("cancelled")
         if not config.retain_on_cancel:
-            self._forget_checkpoints(storage)
+            starts.forget_checkpoints(self.progress.committed)
 
-    def _restart(
-        self, failure: AttemptFailed, policy: RestartPolicy, storage: CheckpointStorage, config: CheckpointConfig
-    ) -> bool:
+    def _restart(self, failure: AttemptFailed, policy: RestartPolicy, starts: StartPoints) -> bool:
         """Whether to go on, after the strategy's delay."""
         delay: float | None
         if failure.damaged is not None:
             # Each time another checkpoint is out of the question, so this comes to an end without the strategy.
             try:
-                self._note_damage(failure.damaged, storage, config)
+                starts.note_damage(failure.damaged)
             except StorageError as error:
                 self._end("failed", error_text.summary(error))
                 return False
             delay = 0.0
         else:
-            delay = None if failure.permanent else policy.on_failure(time.monotonic())
+            delay = None if failure.permanent else policy.on_failure(self._system.monotonic())
         if delay is None:
             why = "" if failure.permanent else f"\n({policy.describe()})"
             self._end("failed", failure.message + why)
@@ -321,108 +268,38 @@ class JobMaster:
             self.restarts += 1
         return True
 
-    def _note_damage(self, what: str, storage: CheckpointStorage, config: CheckpointConfig) -> None:
-        """
-        Raises:
-            DamagedFile: the restored checkpoint can't be read and no other is to be, or can be, restored instead.
-        """
-        assert self._restored is not None
-        self._damaged[self._restored.ref] = what
-        newest(storage, config.on_damaged, self._damaged)
-
-    def _attempt(
-        self,
-        number: int,
-        storage: CheckpointStorage,
-        config: CheckpointConfig,
-        positions: StartPositions,
-        spark: Any,
-    ) -> None:
-        o = self._o
+    def _attempt(self, number: int, config: CheckpointConfig, starts: StartPoints) -> None:
         if number:
             self.progress = Progress()
-            self.progress.start.begin("checks", time.monotonic())
-        progress = self.progress
-        if number:
-            if self._restarted is not None:
-                self._recovered.append(_recovery(*self._restarted))
-            self._restarted = (self._failed_at, self._ended_at, time.monotonic(), progress)
+            now = self._system.monotonic()
+            self.progress.start.begin("checks", now)
+            self._recoveries.begun(self._failed_at, self._ended_at, now, self.progress)
         try:
-            check_session(spark)
-            if number:
-                await_slots(spark, o.plan, self._cancelled)
-            if self._ownership is not None:
-                # A driver whose job was taken over meanwhile must not take it back, as a restart would.
-                fencing.check(storage, self._ownership)
-            elif number:
-                self._check_restore(storage, positions, restarted=True)
-            if self._ownership is None and not o.take_over:
-                refuse_living_owner(storage, o.name)  # one that has come while Spark started
-            ownership = self._ownership = fencing.take_ownership(storage, address=self.address)
-            point = restore_point(o, storage, number > 0, self._damaged)
-            recorded, _ = recorded_starts(storage, point, "latest" if number else o.restore)
-            plan = positions.plan_for(point.metadata if point else None, recorded)
-            self._restored = point
-            claimed = self._claims(point)
-            self._note_left_out(point)
-            own = point.ref_in(storage) if point else None
-            origin = point.uri if point and own is None else None
-            identity = point.metadata.identity if point else None
-            fencing.record_restored(storage, ownership, own, origin, identity, claimed, positions.starts)
-            retained = tuple(storage.list_checkpoints())
-            loaded, unreadable = _load(storage, retained)
-            probe = write_probe(storage) if self._may_be_local(storage) else None
+            self._session.check(self._cancelled if number else None)
+            start = starts.begin(number)
         except (DamagedFile, PermanentFailure, PipelineError) as error:
             raise AttemptFailed(error_text.summary(error), permanent=True) from error
         except StorageError as error:
             raise AttemptFailed(error_text.summary(error), permanent=number == 0) from error
         except NotEnoughSlots as error:
             raise AttemptFailed(f"NotEnoughSlots: {error}") from error
-        metadata = point.metadata if point else None
-        lineage, rewind = self._choose_lineage(metadata, claimed)
-        context = AttemptContext(
-            spec=JobSpec(
-                pipeline=o.name,
-                plan=plan,
-                max_parallelism=o.max_parallelism,
-                buffers=o.buffers,
-                checkpoint_uri=storage.uri,
-                checkpoints=config,
-                attempt=ownership.attempt,
-                ownership=ownership.to_wire(),
-                versions=versions(),
-                probe=probe.to_wire() if probe else None,
-                failpoints=failpoints.active(),
-                limits=LIMITS,
-                first_attempt=number == 0,
-            ),
-            plan=o.plan,
-            spark=spark,
-            storage=storage,
-            ownership=ownership,
-            restored=metadata,
-            restored_storage=point.storage if point else storage,
-            claimed=claimed,
+        context = AttemptContext.of(
+            self._o,
+            config,
+            start,
+            self.history,
+            first=number == 0,
             commit_only=self._stopped,
-            lineage=lineage,
-            rewind=rewind,
-            ignore_earlier_output=o.restore == "none",
-            allow_unclaimed=o.allow_unclaimed,
-            probe=probe,
-            retained=retained,
-            shared=SharedFiles.of(loaded),
-            cleanup=Cleanup(storage, ownership, loaded, unreadable),
-            first_id=1 + max(storage.largest_id(), metadata.id if metadata else 0, self.history.largest_id),
-            history=self.history,
-            host=_driver_host(spark),
-            metadata_options={"weir": VERSION, "interval": config.interval_s, "retained": config.retained},
+            spark=self._session.context,
+            host=self._session.host,
             waits=self.waits,
         )
         self.status = "running"
-        progress.start.begin("deploy", time.monotonic())
-        origin_told = f"{metadata.kind.noun} {point.ref.id} at {point.uri}" if point and metadata else "nothing"
-        _LOG.info("job %s: attempt %d begins from %s", o.name, number + 1, origin_told)
-        attempt = Attempt(context, progress)
+        self.progress.start.begin("deploy", self._system.monotonic())
+        _LOG.info("job %s: attempt %d begins from %s", self._o.name, number + 1, start)
+        self._run_attempt(self._make_attempt(context, self.progress))
+
+    def _run_attempt(self, attempt: Running) -> None:
         with self._lock:
             self._current = attempt
             for request, answer in self._requests:
@@ -436,101 +313,3 @@ class JobMaster:
             with self._lock:
                 self._current = None
             attempt.refuse_requests()
-
-    def _note_left_out(self, point: RestorePoint | None) -> None:
-        if point is None or point.ref.id != self._o.ignore_in_flight:
-            return
-        rows = ", ".join(f"{count} {describe(edge)}" for edge, count in point.left_out.items())
-        _LOG.warning(
-            "job %s: checkpoint %d is restored without its in-flight data; records dropped: %s",
-            self._o.name,
-            point.ref.id,
-            rows or "none",
-        )
-
-    def _claims(self, point: RestorePoint | None) -> bool:
-        """Whether output that was prepared and is not committed is this job's to commit."""
-        claimed = claims_output(self._o, point)
-        if point is not None and not claimed:
-            left = unclaimed_output(self._o, point)
-            if left is not None:
-                _LOG.warning("job %s: %s", self._o.name, left)
-        return claimed
-
-    def _choose_lineage(
-        self, restored: CheckpointMetadata | None, claimed: bool
-    ) -> tuple[tuple[str, tuple[str, int] | None], bool]:
-        """The attempt's lineage, and whether it is still to be branched off by a rewind. A fork branches off, too."""
-        if restored is None:
-            # Kept over attempts: nothing of it may have been committed, but its markers may have been written.
-            if self._lineage is None:
-                self._lineage = (uuid.uuid4().hex, None)
-            return self._lineage, False
-        recorded = (restored.lineage, restored.lineage_parent)
-        rewind = self._o.rewind
-        if not (rewind or not claimed) or (self._lineage is not None and restored.lineage == self._lineage[0]):
-            self._lineage = recorded
-            return recorded, False
-        if self._lineage is None:
-            self._lineage = (uuid.uuid4().hex, (restored.lineage, restored.id))
-        return self._lineage, rewind
-
-    def _may_be_local(self, storage: CheckpointStorage) -> bool:
-        return storage.location.startswith("file:")
-
-    def _forget_checkpoints(self, storage: CheckpointStorage) -> None:
-        """`retain_on_cancel=False`: a cancelled job leaves nothing to restore."""
-        if self._ownership is None:
-            return  # cancelled before it owned them
-        try:
-            refs = storage.list_checkpoints()
-            loaded, _ = _load(storage, refs)
-            left = None
-            if loaded and self.progress.committed < loaded[-1].id:
-                left = uncommitted_output(self._o.plan, self._o.name, loaded[-1], storage)
-            if left is not None:
-                _LOG.warning(
-                    "job %s was cancelled, and %s: its checkpoints are kept in spite of retain_on_cancel=False, "
-                    "so that a later start can commit it",
-                    self._o.name,
-                    left,
-                )
-                return
-            shared = SharedFiles.of(loaded)
-            for ref in refs:
-                fencing.check(storage, self._ownership)
-                storage.delete_checkpoint(ref)
-                for handle in shared.discard(ref.id):
-                    storage.delete_file(handle)
-            if (record := storage.restore_record()) is not None and record.starts:
-                # Where its sources had begun is forgotten, too.
-                fencing.check(storage, self._ownership)
-                fencing.record_restored(storage, fencing.take_ownership(storage), None)
-        except (StorageError, fencing.Fenced):
-            _LOG.exception("the checkpoints of cancelled job %s could not all be deleted", self._o.name)
-
-
-def _load(
-    storage: CheckpointStorage, refs: Sequence[CheckpointRef]
-) -> tuple[tuple[CheckpointMetadata, ...], tuple[CheckpointRef, ...]]:
-    """The checkpoints' metadata, and those whose metadata is damaged; none of them needs to be restored."""
-    loaded, unreadable = [], []
-    for ref in refs:
-        try:
-            loaded.append(storage.load(ref))
-        except DamagedFile as error:
-            _LOG.warning("an older checkpoint is damaged: %s", error)
-            unreadable.append(ref)
-    return tuple(loaded), tuple(unreadable)
-
-
-def _recovery(failed: float, ended: float, submitted: float, progress: Progress) -> Recovery:
-    return Recovery(failed, ended, submitted, progress.deployed_at, progress.running_at, progress.first_commit_at)
-
-
-def _driver_host(spark: Any) -> str:
-    """The address that executors reach the driver at."""
-    if spark.master.startswith("local"):
-        return "127.0.0.1"
-    host: str = spark.getConf().get("spark.driver.host", "127.0.0.1")
-    return host

@@ -11,7 +11,7 @@ from pipeline.graph import Plan
 from pipeline.runtime.driver.restart import RestartStrategy
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JobOptions:
     """A pipeline and how it was started."""
 

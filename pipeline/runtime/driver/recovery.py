@@ -1,8 +1,15 @@
-"""Where the time of a restart went."""
+"""Where the time of restarts went."""
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
+from typing import Final
+
+from pipeline.runtime.driver.attempt_context import Progress
+
+_KEPT: Final = 1_000
+"""Restarts that are remembered."""
 
 
 @dataclass(frozen=True)
@@ -40,3 +47,22 @@ class Recovery:
             name: None if begin is None or end is None else max(0.0, end - begin)
             for name, begin, end in zip(names, times, times[1:], strict=False)
         }
+
+
+class Recoveries:
+    """The newest restarts of a job. Written by the job's thread; what is read is a copy."""
+
+    def __init__(self) -> None:
+        self._restarts: deque[tuple[float, float, float, Progress]] = deque(maxlen=_KEPT)
+        """When the attempt before failed and ended, when the next one began, and how far that came."""
+
+    def begun(self, failed_at: float, ended_at: float, now: float, progress: Progress) -> None:
+        """An attempt begins after one that failed."""
+        self._restarts.append((failed_at, ended_at, now, progress))
+
+    def all(self) -> list[Recovery]:
+        """Oldest first."""
+        return [
+            Recovery(failed, ended, submitted, progress.deployed_at, progress.running_at, progress.first_commit_at)
+            for failed, ended, submitted, progress in list(self._restarts)
+        ]

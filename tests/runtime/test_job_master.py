@@ -1,0 +1,411 @@
+"""A job from its start to its end, over a real folder, with attempts that do what a test says and no Spark."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attempt_parts import job_options
+from checkpoint_folders import metadata_of
+
+from checkpoint.config import CheckpointConfig
+from checkpoint.kinds import CheckpointKind
+from checkpoint.storage import fencing
+from checkpoint.storage.metadata import OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
+from checkpoint.storage.naming import CheckpointRef
+from checkpoint.storage.storage import CheckpointStorage
+from pipeline import Pipeline, RestartStrategy
+from pipeline.errors import NotEnoughSlots
+from pipeline.runtime.driver.attempt_context import Answer, AttemptContext, CheckpointRequest, NotTriggered, Progress
+from pipeline.runtime.driver.failures import AttemptFailed
+from pipeline.runtime.driver.job_master import JobMaster
+from pipeline.runtime.driver.session import Session
+from pipeline.testing import TestingSink, TestingSource
+
+WAIT = 20.0
+
+
+class Attempt:
+    """One attempt; `work` is what it does."""
+
+    def __init__(self, job: Job, context: AttemptContext, progress: Progress, work: Callable[[Attempt], None]) -> None:
+        self.job, self.context, self.progress = job, context, progress
+        self.cancelled = threading.Event()
+        self.requests: list[tuple[CheckpointRequest, Answer]] = []
+        self._work = work
+        self._completed = 0
+
+    def run(self) -> None:
+        self._work(self)
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+
+    def request_checkpoint(self, request: CheckpointRequest, answer: Answer) -> None:
+        self.requests.append((request, answer))
+
+    def refuse_requests(self) -> None:
+        for _, answer in self.requests:
+            answer(NotTriggered("over"))
+
+    def checkpoint(self) -> CheckpointRef:
+        """Complete one."""
+        start, id = self.context.start, self.context.first_checkpoint + self._completed
+        self._completed += 1
+        self.context.history.triggered(id, CheckpointKind.CHECKPOINT, 0.0, 0.0)
+        lineage, parent = start.lineage
+        subtask = SubtaskSnapshot({"in": OperatorSnapshot({"source": None}), "out": OperatorSnapshot()})
+        (vertex,) = self.context.plan.vertices
+        ref = CheckpointRef(id, start.ownership.attempt)
+        metadata = metadata_of(
+            ref,
+            {},
+            pipeline=self.context.spec.pipeline,
+            lineage=lineage,
+            lineage_parent=parent,
+            vertices={vertex.name: VertexSnapshot((subtask,))},
+        )
+        return start.storage.write_metadata(id, ref.attempt, metadata)
+
+
+def finish(attempt: Attempt) -> None:
+    """The job has finished."""
+
+
+def fail(message: str = "boom", **options: Any) -> Callable[[Attempt], None]:
+    def work(attempt: Attempt) -> None:
+        raise AttemptFailed(message, **options)
+
+    return work
+
+
+def checkpoint_and_fail(attempt: Attempt) -> None:
+    attempt.checkpoint()
+    raise AttemptFailed("boom")
+
+
+def until_cancelled(attempt: Attempt) -> None:
+    assert attempt.cancelled.wait(WAIT)
+    raise AttemptFailed("cancelled", permanent=True)
+
+
+class FakeSession(Session):
+    """Has slots for all."""
+
+    def open(self) -> None:
+        self.closed = False
+        self.checked: list[bool] = []
+        self.is_lost: str | None = None
+        self.error: Exception | None = None
+
+    def check(self, stop: threading.Event | None) -> None:
+        self.checked.append(stop is not None)
+        if self.error is not None:
+            raise self.error
+
+    @property
+    def host(self) -> str:
+        return "127.0.0.1"
+
+    def lost(self) -> str | None:
+        return getattr(self, "is_lost", None)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Job:
+    def __init__(self, folder: Path | None, *works: Callable[[Attempt], None], **options: Any) -> None:
+        p = Pipeline("job", parallelism=1)
+        p.source("in", TestingSource()).sink("out", TestingSink())
+        config = options.pop("config", {})
+        self.options = job_options(
+            p.plan(),
+            checkpoints=None if folder is None else CheckpointConfig(str(folder), **config),
+            **{"restart": RestartStrategy.fixed_delay(attempts=5, delay=0), **options},
+        )
+        self.attempts: list[Attempt] = []
+        self._works = list(works)
+        self.master = JobMaster(self.options, session=FakeSession, attempt=self._make)
+        self.session: Any = self.master._session
+        self.over = threading.Event()
+        self.master.on_ended = self.over.set
+
+    def _make(self, context: AttemptContext, progress: Progress) -> Attempt:
+        attempt = Attempt(self, context, progress, self._works[len(self.attempts)])
+        self.attempts.append(attempt)
+        return attempt
+
+    def run(self) -> Job:
+        self.master.start()
+        assert self.over.wait(WAIT)
+        return self
+
+    @property
+    def restored(self) -> list[int]:
+        """What each attempt restored; 0 for nothing."""
+        return [one.context.start.restored.id if one.context.start.restored else 0 for one in self.attempts]
+
+
+def test_a_job_is_restarted_until_it_has_finished(tmp_path: Path) -> None:
+    job = Job(tmp_path, checkpoint_and_fail, fail(), checkpoint_and_fail, finish).run()
+    assert (job.master.status, job.master.restarts, job.master.failure) == ("finished", 3, None)
+    assert job.restored == [0, 1, 1, 2]
+    specs = [one.context.spec for one in job.attempts]
+    assert [one.first_attempt for one in specs] == [True, False, False, False]
+    assert [one.attempt for one in specs] == [1, 2, 3, 4]
+    assert job.session.checked == [False, True, True, True]
+    assert job.session.closed
+
+
+def test_each_attempt_goes_on_where_ids_were_not_given_yet(tmp_path: Path) -> None:
+    def failing_checkpoint(attempt: Attempt) -> None:
+        attempt.context.history.triggered(7, CheckpointKind.CHECKPOINT, 0.0, 0.0)
+        raise AttemptFailed("boom")
+
+    job = Job(tmp_path, checkpoint_and_fail, failing_checkpoint, finish).run()
+    assert [one.context.first_checkpoint for one in job.attempts] == [1, 2, 8]
+    assert Job(tmp_path, finish).run().attempts[0].context.first_checkpoint == 2
+
+
+def test_the_restart_strategy_says_when_it_is_enough(tmp_path: Path) -> None:
+    job = Job(tmp_path, fail(), fail("bang"), restart=RestartStrategy.fixed_delay(attempts=1, delay=0)).run()
+    assert job.master.status == "failed"
+    assert job.master.failure is not None
+    assert job.master.failure.startswith("bang\n(")
+    assert job.master.restarts == 1
+
+
+def test_a_permanent_failure_is_the_jobs(tmp_path: Path) -> None:
+    job = Job(tmp_path, fail("wrong", permanent=True)).run()
+    assert (job.master.status, job.master.failure, job.master.restarts) == ("failed", "wrong", 0)
+
+
+def test_where_the_time_of_restarts_went_is_kept_in_order(tmp_path: Path) -> None:
+    def failing_late(attempt: Attempt) -> None:
+        attempt.progress.failed_at = 1.0
+        raise AttemptFailed("boom")
+
+    job = Job(tmp_path, failing_late, fail(), finish).run()
+    first, second = job.master.recoveries
+    assert first.failed_at == 1.0
+    assert first.failed_at < first.ended_at <= first.submitted_at <= second.failed_at == second.ended_at
+
+
+# -- what is restored -------------------------------------------------------------------------------------------
+
+
+def damaged(attempt: Attempt) -> None:
+    raise AttemptFailed("a file is damaged", damaged="a file is damaged")
+
+
+def test_after_damage_the_one_before_is_restored_if_that_is_wanted(tmp_path: Path) -> None:
+    def two_checkpoints(attempt: Attempt) -> None:
+        attempt.checkpoint()
+        checkpoint_and_fail(attempt)
+
+    config = {"on_damaged": "previous", "retained": 2}
+    # The strategy has nothing to say: it would allow one restart.
+    restart = RestartStrategy.fixed_delay(attempts=1, delay=0)
+    job = Job(tmp_path, two_checkpoints, damaged, finish, config=config, restart=restart).run()
+    assert (job.master.status, job.restored) == ("finished", [0, 2, 1])
+
+
+def test_without_that_damage_is_the_jobs_failure(tmp_path: Path) -> None:
+    job = Job(tmp_path, checkpoint_and_fail, damaged).run()
+    assert job.master.status == "failed"
+    assert "a file is damaged" in str(job.master.failure)
+
+
+def test_the_lineage_stays_the_same_over_attempts_and_starts(tmp_path: Path) -> None:
+    job = Job(tmp_path, fail(), checkpoint_and_fail, finish).run()
+    first, second, third = (one.context.start.lineage for one in job.attempts)
+    assert first == second == third
+    (fourth,) = [one.context.start.lineage for one in Job(tmp_path, finish).run().attempts]
+    assert fourth == first
+
+
+def test_a_rewind_branches_off_once(tmp_path: Path) -> None:
+    (before,) = Job(tmp_path, checkpoint_and_fail, finish).run().attempts[:1]
+    old = before.context.start.lineage[0]
+    job = Job(tmp_path, fail(), checkpoint_and_fail, finish, rewind=True).run()
+    starts = [one.context.start for one in job.attempts]
+    assert [one.rewind for one in starts] == [True, True, False]
+    assert len({one.lineage for one in starts}) == 1
+    assert starts[0].lineage[1] == (old, 1)
+    assert starts[0].lineage[0] != old
+
+
+def test_what_others_have_left_is_known_to_the_attempt(tmp_path: Path) -> None:
+    Job(tmp_path, checkpoint_and_fail, finish).run()
+    start = Job(tmp_path, finish).run().attempts[0].context.start
+    assert start.retained == tuple(start.storage.list_checkpoints()) != ()
+    assert (start.claimed, start.probe is not None) == (True, True)
+
+
+def test_a_job_without_checkpoints_has_a_folder_of_its_own_until_its_end() -> None:
+    folders: list[Path] = []
+
+    def look(attempt: Attempt) -> None:
+        folders.append(Path(attempt.context.start.storage.location.removeprefix("file://")))
+        assert folders[-1].exists()
+
+    job = Job(None, look).run()
+    assert job.master.status == "finished"
+    config = job.attempts[0].context.spec.checkpoints
+    assert (config.interval_s, config.alignment_timeout_s, config.slow_storage_span_s) == (None, None, 0.0)
+    assert not folders[0].exists()
+
+
+# -- what ends a job --------------------------------------------------------------------------------------------
+
+
+def test_a_driver_whose_job_was_taken_over_does_not_take_it_back(tmp_path: Path) -> None:
+    def taken_over(attempt: Attempt) -> None:
+        fencing.take_ownership(attempt.context.start.storage)
+        raise AttemptFailed("boom")
+
+    job = Job(tmp_path, taken_over, finish).run()
+    assert (job.master.status, len(job.attempts)) == ("failed", 1)
+    assert "has a newer owner" in str(job.master.failure)
+
+
+def test_slots_that_do_not_become_free_are_a_failure_that_a_restart_may_help(tmp_path: Path) -> None:
+    def no_slots_meanwhile(attempt: Attempt) -> None:
+        attempt.job.session.error = NotEnoughSlots("3 of 4")
+        raise AttemptFailed("boom")
+
+    job = Job(tmp_path, no_slots_meanwhile, restart=RestartStrategy.fixed_delay(attempts=2, delay=0)).run()
+    assert (job.master.status, job.master.restarts) == ("failed", 2)
+    assert str(job.master.failure).startswith("NotEnoughSlots: 3 of 4\n(")
+
+
+def test_that_spark_is_gone_explains_more_than_what_came_of_it(tmp_path: Path) -> None:
+    def lose(attempt: Attempt) -> None:
+        attempt.job.session.is_lost = "the JVM is gone"
+        raise AttemptFailed("a connection is lost")
+
+    job = Job(tmp_path, lose, finish).run()
+    assert (job.master.status, job.master.failure, len(job.attempts)) == ("failed", "the JVM is gone", 1)
+
+
+def test_users_code_that_fails_is_told_with_its_place(tmp_path: Path) -> None:
+    job = Job(tmp_path, lambda attempt: 1 // 0).run()  # type: ignore[arg-type,return-value]
+    assert job.master.status == "failed"
+    assert "ZeroDivisionError" in str(job.master.failure)
+    assert "test_job_master.py" in str(job.master.failure)
+
+
+# -- cancelling -------------------------------------------------------------------------------------------------
+
+
+def test_a_cancelled_job_keeps_its_checkpoints(tmp_path: Path) -> None:
+    def work(attempt: Attempt) -> None:
+        attempt.checkpoint()
+        attempt.job.master.cancel()
+        until_cancelled(attempt)
+
+    job = Job(tmp_path, work).run()
+    assert (job.master.status, job.master.failure) == ("cancelled", None)
+    assert len(CheckpointStorage(str(tmp_path), "job").list_checkpoints()) == 1
+
+
+@pytest.mark.parametrize("committed", [0, 1])
+def test_without_retain_on_cancel_they_go(tmp_path: Path, committed: int) -> None:
+    def work(attempt: Attempt) -> None:
+        attempt.checkpoint()
+        attempt.progress.committed = committed
+        attempt.job.master.cancel()
+        until_cancelled(attempt)
+
+    job = Job(tmp_path, work, config={"retain_on_cancel": False}).run()
+    assert job.master.status == "cancelled"
+    assert CheckpointStorage(str(tmp_path), "job").list_checkpoints() == []
+
+
+def test_a_job_that_is_cancelled_before_it_starts_has_no_attempt(tmp_path: Path) -> None:
+    Job(tmp_path, checkpoint_and_fail, finish).run()
+    job = Job(tmp_path, finish, config={"retain_on_cancel": False})
+    job.master.cancel()
+    job.run()
+    assert (job.master.status, job.attempts) == ("cancelled", [])
+    assert len(CheckpointStorage(str(tmp_path), "job").list_checkpoints()) == 1, "it never owned them"
+
+
+def test_a_cancel_ends_the_wait_for_a_restart(tmp_path: Path) -> None:
+    def work(attempt: Attempt) -> None:
+        threading.Timer(0.05, attempt.job.master.cancel).start()
+        raise AttemptFailed("boom")
+
+    job = Job(tmp_path, work, restart=RestartStrategy.fixed_delay(delay=1000)).run()
+    assert (job.master.status, job.master.restarts) == ("cancelled", 0)
+
+
+def test_a_cancel_while_an_attempt_is_being_made_reaches_it(tmp_path: Path) -> None:
+    job = Job(tmp_path, until_cancelled)
+    make = job.master._make_attempt
+
+    def cancel_meanwhile(context: AttemptContext, progress: Progress) -> Any:
+        job.master.cancel()
+        return make(context, progress)
+
+    job.master._make_attempt = cancel_meanwhile
+    assert job.run().master.status == "cancelled"
+
+
+# -- requests ---------------------------------------------------------------------------------------------------
+
+
+def test_requests_between_attempts_go_to_the_next_one_and_once(tmp_path: Path) -> None:
+    answers: list[int | Exception] = []
+
+    def answer_all(attempt: Attempt) -> None:
+        for _, answer in attempt.requests:
+            answer(5)
+        attempt.requests.clear()
+
+    job = Job(tmp_path, answer_all)
+    job.master.request_checkpoint(CheckpointRequest(), answers.append)
+    assert answers == []
+    job.run()
+    assert answers == [5]
+    job.master.request_checkpoint(CheckpointRequest(), answers.append)
+    assert [type(one) for one in answers] == [int, NotTriggered]
+
+
+def test_requests_that_an_attempt_leaves_open_are_refused_by_it(tmp_path: Path) -> None:
+    answers: list[int | Exception] = []
+
+    def ask(attempt: Attempt) -> None:
+        attempt.job.master.request_checkpoint(CheckpointRequest(), answers.append)
+
+    Job(tmp_path, ask).run()
+    assert [str(one) for one in answers] == ["over"]
+
+
+@pytest.mark.parametrize(("answer", "stops"), [(1, True), (RuntimeError("no"), False)])
+def test_an_attempt_after_the_last_checkpoint_only_commits(
+    tmp_path: Path, answer: int | Exception, stops: bool
+) -> None:
+    def stop_and_fail(attempt: Attempt) -> None:
+        request = CheckpointRequest(CheckpointKind.FINAL, stop=True)
+        attempt.job.master.request_checkpoint(request, lambda result: None)
+        attempt.requests.pop()[1](answer)
+        raise AttemptFailed("boom")
+
+    job = Job(tmp_path, stop_and_fail, finish).run()
+    assert [one.context.commit_only for one in job.attempts] == [False, stops]
+    assert job.master.stopped is stops
+
+
+def test_a_checkpoint_that_is_complete_is_no_stop(tmp_path: Path) -> None:
+    def answer_and_fail(attempt: Attempt) -> None:
+        attempt.job.master.request_checkpoint(CheckpointRequest(), lambda result: None)
+        attempt.requests.pop()[1](1)
+        raise AttemptFailed("boom")
+
+    job = Job(tmp_path, answer_and_fail, finish).run()
+    assert [one.context.commit_only for one in job.attempts] == [False, False]
