@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
+from checkpoint.options import nearest
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:
@@ -141,14 +143,46 @@ METRICS: Final[tuple[Metric, ...]] = (
 )
 
 
+_KINDS: Final = {metric.name: metric.kind for metric in METRICS}
+
+
 class MetricSink(Protocol):
     """Where readers, writers and the runtime report."""
 
     def count(self, name: str, n: float = 1) -> None:
-        """Add to a counter."""
+        """Add to a counter.
+
+        Raises:
+            ValueError: there is no counter of this name.
+        """
 
     def gauge(self, name: str, value: float | str | None) -> None:
-        """Set a gauge."""
+        """Set a gauge, or a counter that is counted elsewhere.
+
+        Raises:
+            ValueError: there is no metric of this name.
+        """
+
+
+def check_counter(name: str) -> None:
+    """
+    Raises:
+        ValueError: there is no counter of this name.
+    """
+    check_metric(name)
+    if _KINDS[name] != "counter":
+        raise ValueError(f"{name} is a gauge, which is set and not counted")
+
+
+def check_metric(name: str) -> None:
+    """
+    Raises:
+        ValueError: there is no metric of this name.
+    """
+    if name not in _KINDS:
+        raise ValueError(
+            f"there is no metric {name!r}{nearest(name, _KINDS) or '.'} checkpoint.metrics.METRICS has them all"
+        )
 
 
 def as_markdown() -> str:

@@ -2,6 +2,8 @@
 
     WEIR_EXAMPLE_FEEDS="http://localhost:8000/north http://localhost:8000/south" weir run examples/http_source.py
 
+Needs tenacity besides: pip install tenacity.
+
 `GET feed?after=17` answers with a JSON list of the next records behind id 17, `[]` if there are none now.
 
 A request takes longer than `poll` may wait, so a thread fetches, and a bounded queue keeps it from running ahead. The

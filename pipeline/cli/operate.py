@@ -44,7 +44,7 @@ class _Target(NamedTuple):
     secret: str
 
     def ask(self, kind: str, patience: float | None, **arguments: Any) -> Any:
-        from pipeline.runtime.driver.operations import ask
+        from pipeline.runtime.driver.operations_client import ask
 
         return ask(self.address, self.secret, kind, patience, **arguments)
 
@@ -163,7 +163,7 @@ commands: Final = (status, metrics, checkpoint, savepoint, stop, cancel)
 
 @contextmanager
 def _explaining(what: str) -> Iterator[None]:
-    from pipeline.runtime.driver.operations import NotReached, RequestFailed
+    from pipeline.runtime.driver.operations_client import NotReached, RequestFailed
 
     log_to_stderr("WARNING")
     with ending_cleanly():
@@ -181,7 +181,7 @@ def _find(job: str, secret_file: Path | None) -> _Target:
     Raises:
         ClickException: there is no such job, there are several, or its secret isn't known.
     """
-    from pipeline.runtime.driver.operations import SECRET_VARIABLE
+    from pipeline.runtime.driver.operations_client import SECRET_VARIABLE
 
     listed = _listed()
     matching = [one for one in listed if job in (one.name, one.address)]
@@ -237,7 +237,7 @@ def _secret_in(path: Path) -> str:
 
 
 def _checked(secret: str, origin: str) -> str:
-    from pipeline.runtime.driver.operations import LEAST_SECRET
+    from pipeline.runtime.driver.operations_client import LEAST_SECRET
 
     if len(secret.encode()) < LEAST_SECRET:
         raise click.ClickException(f"{origin}: a job's secret has at least {LEAST_SECRET} bytes, so this is none")
@@ -245,7 +245,7 @@ def _checked(secret: str, origin: str) -> str:
 
 
 def _status_or_trouble(job: RunningJob) -> dict[str, Any]:
-    from pipeline.runtime.driver.operations import NotReached, RequestFailed
+    from pipeline.runtime.driver.operations_client import NotReached, RequestFailed
 
     try:
         found: dict[str, Any] = _Target(job.address, job.secret).ask("status", _STATUS_TIMEOUT)

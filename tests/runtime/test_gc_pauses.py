@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipeline.runtime.subtask.gc_pauses import ShortCollections
+from pipeline.runtime.subtask.gc_pauses import GcTime, ShortCollections
 
 HOUR = 3600.0
 
@@ -106,3 +106,19 @@ def test_afterwards_python_collects_as_before() -> None:
     assert gc.get_threshold() == before
     assert gc.get_freeze_count() == 0
     assert policy._collection not in gc.callbacks
+
+
+def test_counts_collections_between_start_and_stop_only() -> None:
+    ticks = iter(range(100))
+    time = GcTime(lambda: float(next(ticks)))
+    gc.disable()  # no collection but the ones asked for
+    try:
+        gc.collect()
+        time.start()
+        gc.collect()
+        gc.collect()
+        time.stop()
+        gc.collect()
+    finally:
+        gc.enable()
+    assert time.seconds == 2

@@ -22,14 +22,8 @@ from deadlines import eventually
 from pipeline import PipelineError
 from pipeline.handle import JobHandle
 from pipeline.runtime import running_jobs
-from pipeline.runtime.driver.operations import (
-    SECRET_VARIABLE,
-    NotReached,
-    OperationsServer,
-    RequestFailed,
-    _vertex,
-    ask,
-)
+from pipeline.runtime.driver.operations import OperationsServer, _vertex
+from pipeline.runtime.driver.operations_client import SECRET_VARIABLE, NotReached, RequestFailed, ask
 from pipeline.runtime.driver.recovery import Recovery
 
 

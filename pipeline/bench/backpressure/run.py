@@ -17,7 +17,7 @@ from pipeline.bench.backpressure.results import Result, Run
 from pipeline.bench.backpressure.variants import Experiment, Settings, Variant
 from pipeline.bench.backpressure.watch import Watch
 from pipeline.bench.errors import BenchFailed
-from pipeline.runtime.subtask.gc_time import GcTime
+from pipeline.runtime.subtask.gc_pauses import GcTime
 from pipeline.testing import failpoints
 
 _TERMINATED: Final = 128 + signal.SIGTERM

@@ -1,4 +1,4 @@
-"""What can be asked of a running job from outside its process: a server beside it, and the client's side.
+"""What can be asked of a running job from outside its process: a server beside it.
 
 One request on each connection: the client shows that it knows the job's secret, sends what it wants, and gets one
 answer. A request has a thread of its own, so one that takes long holds up nobody. The server listens on loopback only.
@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pipeline.errors import PipelineError
 from pipeline.runtime import running_jobs
-from pipeline.runtime.auth import AuthenticationError, authenticate_client, authenticate_server, new_secret
+from pipeline.runtime.auth import AuthenticationError, authenticate_server, new_secret
 from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
 from pipeline.runtime.driver.event_time_status import event_time_of
 from pipeline.runtime.driver.gate_status import gates_of
+from pipeline.runtime.driver.operations_client import HANDSHAKE, LEAST_SECRET, SECRET_VARIABLE
 from pipeline.runtime.wire import ConnectionLost, ControlConnection, Message, shut_down
 
 if TYPE_CHECKING:
@@ -29,12 +30,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(f"weir.{__name__}")
 
-SECRET_VARIABLE: Final = "WEIR_JOB_SECRET"
-LEAST_SECRET: Final = 16
-"""Bytes."""
 _HOST: Final = "127.0.0.1"
-_ROLE: Final = "operations"
-_HANDSHAKE: Final = 10.0
 _LAST_ANSWERS: Final = 5.0
 """Seconds that the answers of the last requests may take once the job has ended."""
 _SUMMED: Final = (
@@ -48,9 +44,6 @@ _SUMMED: Final = (
 _LARGEST: Final = ("busyMsPerSecond", "backPressuredMsPerSecond", "pendingCommits")
 _SHOWN: Final = 10
 """Newest checkpoints in a status."""
-
-
-# -- the job's side ---------------------------------------------------------------------------------------------
 
 
 class OperationsServer:
@@ -120,9 +113,9 @@ class OperationsServer:
 
     def _serve(self, sock: socket.socket) -> None:
         try:
-            authenticate_server(sock, self._secret.encode(), _HANDSHAKE)
+            authenticate_server(sock, self._secret.encode(), HANDSHAKE)
             connection = ControlConnection(sock)
-            request = connection.receive(_HANDSHAKE)
+            request = connection.receive(HANDSHAKE)
             with self._lock:
                 self._waiting.discard(sock)
             if request is not None:
@@ -228,61 +221,3 @@ def _vertex(subtasks: list[dict[str, Any]]) -> dict[str, Any]:
     # A sum without a subtask whose lag isn't known would look smaller than it is.
     lag = None if None in lags or not lags else sum(lags)
     return {"subtasks": len(subtasks), **sums, **most, "recordsLag": lag}
-
-
-# -- the asking side --------------------------------------------------------------------------------------------
-
-
-class NotReached(Exception):
-    """The job at an address doesn't answer, or not this client; says what to do."""
-
-
-class RequestFailed(Exception):
-    """The job has tried, and says why it failed."""
-
-    def __init__(self, error: str, message: str):
-        super().__init__(message)
-        self.error = error
-        """Name of the exception's class in the job."""
-
-
-def ask(address: str, secret: str, kind: str, patience: float | None = None, **arguments: Any) -> Any:
-    """Ask a job something and wait for its answer.
-
-    Args:
-        patience: seconds that the job's answer may take; `None` = as long as the job lives.
-
-    Raises:
-        NotReached: nobody answers there, the secret is wrong, or the job has ended meanwhile.
-        RequestFailed: the job has answered that it failed.
-    """
-    host, _, port = address.rpartition(":")
-    try:
-        sock = socket.create_connection((host, int(port)), _HANDSHAKE)
-    except (OSError, OverflowError, ValueError) as error:
-        raise NotReached(
-            f"no job answers at {address} ({error}): it has ended, or runs on another host, where it can only be asked "
-            "from (it listens on loopback). `weir status` lists the jobs that run here"
-        ) from error
-    with sock:
-        try:
-            authenticate_client(sock, secret.encode(), _ROLE, _HANDSHAKE)
-        except AuthenticationError as error:
-            raise NotReached(
-                f"{address} is no job that has this secret ({error}). A job's secret is in its file in the state "
-                f"folder of the user that runs it: name that file with --secret-file, or set {SECRET_VARIABLE}"
-            ) from error
-        connection = ControlConnection(sock)
-        try:
-            connection.send(kind, **arguments)
-            answer = connection.receive(patience)
-        except ConnectionLost as error:
-            raise NotReached(
-                f"the job at {address} has ended meanwhile ({error}). What became of it, its own output tells; "
-                "`weir status` lists the jobs that run"
-            ) from error
-    if answer is None:
-        raise NotReached(f"the job at {address} doesn't answer within {patience:g} s: its process may be stopped")
-    if answer["type"] == "failed":
-        raise RequestFailed(answer["error"], answer["message"])
-    return answer["result"]

@@ -33,12 +33,38 @@ _LOOK_AT_ALL: Final = 3600.0
 _FULL: Final = 2
 
 
-class ShortCollections:
-    """Keeps collections short between `start` and `stop`, in whichever thread they run."""
+class GcTime:
+    """Adds up the time of all collections between `start` and `stop`, in whichever thread they run."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.seconds = 0.0
         self._clock = clock
         self._began: float | None = None
+
+    def start(self) -> None:
+        gc.callbacks.append(self._collection)
+
+    def stop(self) -> None:
+        gc.callbacks.remove(self._collection)
+
+    def _collection(self, phase: str, info: dict[str, int]) -> None:
+        now = self._clock()
+        if phase == "start":
+            self._began = now
+        elif self._began is not None:  # else started in the middle of one
+            took, self._began = now - self._began, None
+            self.seconds += took
+            self._collected(info["generation"], took, now)
+
+    def _collected(self, generation: int, took: float, now: float) -> None:
+        """A collection has ended."""
+
+
+class ShortCollections(GcTime):
+    """Keeps them short meanwhile."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(clock)
         self._looked_at_all = clock()
         self._set_aside = False
         self._thresholds = gc.get_threshold()
@@ -48,7 +74,7 @@ class ShortCollections:
 
     def start(self) -> None:
         """Set aside what is there: modules, classes, code."""
-        gc.callbacks.append(self._collection)
+        super().start()
         gc.freeze()
         self._set_aside = True
         self._thresholds = gc.get_threshold()
@@ -59,7 +85,7 @@ class ShortCollections:
         self._orders.put(False)
         self._thread.join()
         gc.set_threshold(*self._thresholds)
-        gc.callbacks.remove(self._collection)
+        super().stop()
         gc.unfreeze()
 
     def _make_small(self) -> None:
@@ -68,26 +94,21 @@ class ShortCollections:
         while self._orders.get():
             gc.collect()
 
-    def _collection(self, phase: str, info: dict[str, int]) -> None:
-        if info["generation"] == 0:
+    def _collected(self, generation: int, took: float, now: float) -> None:
+        if generation == 0:
             return
-        now = self._clock()
-        if phase == "start":
-            self._began = now
-        elif self._began is not None:  # else started in the middle of one
-            took, self._began = now - self._began, None
-            if info["generation"] != _FULL:
-                if took > _LONG:
-                    garbage.exempt()
-                    self._set_aside = True
-            elif self._set_aside and now - self._looked_at_all >= _LOOK_AT_ALL:
-                gc.unfreeze()  # the next one looks at everything; it comes soon, since this one looked at little
-                garbage.look_at_all(True)
-                self._set_aside = False
-                self._looked_at_all = now
-            else:
-                garbage.look_at_all(False)
-                if took > _LONG:
-                    gc.freeze()
-                    self._orders.put(True)
-                self._set_aside = self._set_aside or took > _LONG
+        if generation != _FULL:
+            if took > _LONG:
+                garbage.exempt()
+                self._set_aside = True
+        elif self._set_aside and now - self._looked_at_all >= _LOOK_AT_ALL:
+            gc.unfreeze()  # the next one looks at everything; it comes soon, since this one looked at little
+            garbage.look_at_all(True)
+            self._set_aside = False
+            self._looked_at_all = now
+        else:
+            garbage.look_at_all(False)
+            if took > _LONG:
+                gc.freeze()
+                self._orders.put(True)
+            self._set_aside = self._set_aside or took > _LONG

@@ -24,7 +24,6 @@ from pipeline.runtime.protocol import TO_SUBTASK, Hello, Job, ToDriver, ToSubtas
 from pipeline.runtime.subtask import mail
 from pipeline.runtime.subtask.driver_link import DriverLink
 from pipeline.runtime.subtask.gc_pauses import ShortCollections
-from pipeline.runtime.subtask.gc_time import GcTime
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.task_builder import TaskBuilder
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
@@ -51,14 +50,12 @@ def run_subtask(contact: Contact, secret: bytes) -> None:
     # Spark may use this process again, for somebody else's job.
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL)
-    gc_time, short_collections = GcTime(), ShortCollections()
-    gc_time.start()
-    short_collections.start()
+    collections = ShortCollections()
+    collections.start()
     try:
-        run_partition(contact, secret, context.partitionId(), lambda: gc_time.seconds)
+        run_partition(contact, secret, context.partitionId(), lambda: collections.seconds)
     finally:
-        short_collections.stop()
-        gc_time.stop()
+        collections.stop()
         sys.setswitchinterval(interval)
         failpoints.install(())
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from checkpoint.elements import ChannelName
+from checkpoint.metrics import check_counter, check_metric
 from checkpoint.waiting import Waiting
 from pipeline.runtime.subtask.recent_rate import RecentRate
 
@@ -49,9 +50,13 @@ class TaskMetrics:
         self._last: tuple[float, float, float, float] = (self._started, 0.0, 0.0, 0.0)
 
     def count(self, name: str, n: float = 1) -> None:
+        if name not in self._counters:
+            check_counter(name)
         self._counters[name] = self._counters.get(name, 0) + n
 
     def gauge(self, name: str, value: float | str | None) -> None:
+        if name not in self._gauges:
+            check_metric(name)
         self._gauges[name] = value
 
     def report(self) -> dict[str, Any]:

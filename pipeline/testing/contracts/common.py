@@ -10,6 +10,7 @@ from typing import Any, Final
 from pyspark import cloudpickle as _cloudpickle
 
 from checkpoint.codec import encode
+from checkpoint.metrics import check_counter, check_metric
 
 cloudpickle: Any = _cloudpickle  # untyped
 
@@ -31,13 +32,13 @@ class ContractBroken(AssertionError):
 
 
 class NoMetrics:
-    """Takes what a connector counts, and forgets it."""
+    """Takes what a connector counts, and forgets it; names must be known, as in a job."""
 
     def count(self, name: str, n: float = 1) -> None:
-        pass
+        check_counter(name)
 
     def gauge(self, name: str, value: float | str | None) -> None:
-        pass
+        check_metric(name)
 
 
 class Watchdog:

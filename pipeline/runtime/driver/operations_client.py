@@ -1,0 +1,71 @@
+"""Asking a running job something from another process (see `pipeline.runtime.driver.operations`)."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any, Final
+
+from pipeline.runtime.auth import AuthenticationError, authenticate_client
+from pipeline.runtime.wire import ConnectionLost, ControlConnection
+
+SECRET_VARIABLE: Final = "WEIR_JOB_SECRET"
+LEAST_SECRET: Final = 16
+"""Bytes."""
+HANDSHAKE: Final = 10.0
+"""Seconds that each side waits for the other one until they know each other."""
+_ROLE: Final = "operations"
+
+
+class NotReached(Exception):
+    """The job at an address doesn't answer, or not this client; says what to do."""
+
+
+class RequestFailed(Exception):
+    """The job has tried, and says why it failed."""
+
+    def __init__(self, error: str, message: str):
+        super().__init__(message)
+        self.error = error
+        """Name of the exception's class in the job."""
+
+
+def ask(address: str, secret: str, kind: str, patience: float | None = None, **arguments: Any) -> Any:
+    """Ask a job something and wait for its answer.
+
+    Args:
+        patience: seconds that the job's answer may take; `None` = as long as the job lives.
+
+    Raises:
+        NotReached: nobody answers there, the secret is wrong, or the job has ended meanwhile.
+        RequestFailed: the job has answered that it failed.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        sock = socket.create_connection((host, int(port)), HANDSHAKE)
+    except (OSError, OverflowError, ValueError) as error:
+        raise NotReached(
+            f"no job answers at {address} ({error}): it has ended, or runs on another host, where it can only be asked "
+            "from (it listens on loopback). `weir status` lists the jobs that run here"
+        ) from error
+    with sock:
+        try:
+            authenticate_client(sock, secret.encode(), _ROLE, HANDSHAKE)
+        except AuthenticationError as error:
+            raise NotReached(
+                f"{address} is no job that has this secret ({error}). A job's secret is in its file in the state "
+                f"folder of the user that runs it: name that file with --secret-file, or set {SECRET_VARIABLE}"
+            ) from error
+        connection = ControlConnection(sock)
+        try:
+            connection.send(kind, **arguments)
+            answer = connection.receive(patience)
+        except ConnectionLost as error:
+            raise NotReached(
+                f"the job at {address} has ended meanwhile ({error}). What became of it, its own output tells; "
+                "`weir status` lists the jobs that run"
+            ) from error
+    if answer is None:
+        raise NotReached(f"the job at {address} doesn't answer within {patience:g} s: its process may be stopped")
+    if answer["type"] == "failed":
+        raise RequestFailed(answer["error"], answer["message"])
+    return answer["result"]
