@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from attempt_parts import job_options
 from checkpoint_folders import metadata_of
+from session_without_spark import FakeSession
 
 from checkpoint.config import CheckpointConfig
 from checkpoint.kinds import CheckpointKind
@@ -22,7 +23,6 @@ from pipeline.errors import NotEnoughSlots
 from pipeline.runtime.driver.attempt_context import Answer, AttemptContext, CheckpointRequest, NotTriggered, Progress
 from pipeline.runtime.driver.failures import AttemptFailed
 from pipeline.runtime.driver.job_master import JobMaster
-from pipeline.runtime.driver.session import Session
 from pipeline.testing import TestingSink, TestingSource
 
 WAIT = 20.0
@@ -90,31 +90,6 @@ def checkpoint_and_fail(attempt: Attempt) -> None:
 def until_cancelled(attempt: Attempt) -> None:
     assert attempt.cancelled.wait(WAIT)
     raise AttemptFailed("cancelled", permanent=True)
-
-
-class FakeSession(Session):
-    """Has slots for all."""
-
-    def open(self) -> None:
-        self.closed = False
-        self.checked: list[bool] = []
-        self.is_lost: str | None = None
-        self.error: Exception | None = None
-
-    def check(self, stop: threading.Event | None) -> None:
-        self.checked.append(stop is not None)
-        if self.error is not None:
-            raise self.error
-
-    @property
-    def host(self) -> str:
-        return "127.0.0.1"
-
-    def lost(self) -> str | None:
-        return getattr(self, "is_lost", None)
-
-    def close(self) -> None:
-        self.closed = True
 
 
 class Job:

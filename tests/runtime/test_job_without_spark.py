@@ -12,14 +12,16 @@ from typing import Any
 import pytest
 from attempt_parts import attempt_context
 from deadlines import eventually
+from session_without_spark import FakeSession
 
 from checkpoint.kinds import CheckpointKind
-from pipeline import Pipeline
+from pipeline import CheckpointConfig, Pipeline, RestartStrategy
 from pipeline.runtime.deployment import Contact
 from pipeline.runtime.driver.attempt import Attempt
 from pipeline.runtime.driver.attempt_context import AttemptContext, CheckpointRequest, Progress
 from pipeline.runtime.driver.attempt_events import SparkEnded
 from pipeline.runtime.driver.failures import AttemptFailed
+from pipeline.runtime.driver.job_master import JobMaster
 from pipeline.runtime.driver.surroundings import Post, Surroundings
 from pipeline.runtime.packing import pack_plan
 from pipeline.runtime.subtask.process import run_partition
@@ -110,3 +112,18 @@ def test_a_process_of_another_version_says_so_before_it_reads_the_job(tmp_path: 
     with pytest.raises(AttemptFailed, match="and the driver 99; install the same Weir on all hosts") as caught:
         job.run()
     assert caught.value.permanent
+
+
+def test_a_job_that_fails_is_restarted_from_its_newest_checkpoint(tmp_path: Path) -> None:
+    source, sink = TestingSource([*range(10), TestingSource.ABORT(), *range(10, 20)]), TestingSink()
+    checkpoints = CheckpointConfig(str(tmp_path), interval=0.05)
+    p = Pipeline("job", checkpoints=checkpoints, restart=RestartStrategy.fixed_delay(delay=0))
+    p.source("in", source).rebalance().sink("out", sink)
+    options = p.options("latest", spark=None, claim=None, rewind=False, allow_unclaimed=False, ignore_in_flight=None)
+    master = JobMaster(options, session=FakeSession, attempt=lambda *parts: Attempt(*parts, ThreadsForProcesses()))
+    master.start()
+    assert master.ended.wait(WAIT)
+    assert (master.status, master.failure, master.restarts) == ("finished", None, 1)
+    assert sorted(sink.records) == list(range(20))
+    (recovery,) = master.recoveries
+    assert None not in recovery.phases.values()

@@ -1,0 +1,39 @@
+"""What a job takes for Spark's session."""
+
+from __future__ import annotations
+
+import threading
+
+from pipeline.runtime.driver.job_options import JobOptions
+from pipeline.runtime.driver.session import Session
+
+
+class FakeSession(Session):
+    """Has slots for all."""
+
+    def __init__(self, options: JobOptions) -> None:
+        super().__init__(options)
+        self.closed = False
+        self.checked: list[bool] = []
+        """Whether slots of an attempt before were waited for, each time."""
+        self.is_lost: str | None = None
+        self.error: Exception | None = None
+        """What the next checks find."""
+
+    def open(self) -> None:
+        pass
+
+    def check(self, stop: threading.Event | None) -> None:
+        self.checked.append(stop is not None)
+        if self.error is not None:
+            raise self.error
+
+    @property
+    def host(self) -> str:
+        return "127.0.0.1"
+
+    def lost(self) -> str | None:
+        return self.is_lost
+
+    def close(self) -> None:
+        self.closed = True
