@@ -91,14 +91,26 @@ def _docker_trouble() -> str | None:
     return docker_trouble()
 
 
-_LONGEST_FIRST = ("cluster", "docker", "kafka_e2e", "cli", "examples", "pipelines", "sinks", "sources", "testing")
-"""Folders whose files take minutes. They begin, so that no worker has one left at the end while others are idle."""
+_LONGEST_FIRST = (
+    "cluster",
+    "docker",
+    "kafka_e2e",
+    "cli",
+    "bench",
+    "examples",
+    "pipelines",
+    "sinks",
+    "sources",
+    "testing",
+)
+"""Folders, wherever they lie, whose files take minutes. They begin, so that no worker has one left at the end while
+others are idle."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ranks = {folder: rank for rank, folder in enumerate(_LONGEST_FIRST)}
     root = Path(__file__).parent
-    items.sort(key=lambda item: ranks.get(item.path.relative_to(root).parts[0], len(ranks)))
+    items.sort(key=lambda item: min(ranks.get(part, len(ranks)) for part in item.path.relative_to(root).parts))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -16,7 +16,18 @@ from pathlib import Path
 from mutants import Mutant
 
 _SIMULATION = ("tests/simulation",)
-_WITH_SPARK = ("cli", "cluster", "docker", "examples", "kafka_e2e", "packaging", "pipelines", "mutation", "support")
+_WITH_SPARK = (
+    "bench",
+    "cli",
+    "cluster",
+    "docker",
+    "examples",
+    "kafka_e2e",
+    "packaging",
+    "pipelines",
+    "mutation",
+    "support",
+)
 """Folders of tests/ whose tests run jobs, tools and containers: too slow to be run for each mutant."""
 _SLACK = 30.0
 

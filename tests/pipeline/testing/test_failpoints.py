@@ -17,7 +17,7 @@ from checkpoint.failpoints import KNOWN, InjectedFailure, hit, install
 from pipeline.testing import failpoints
 
 STEP = "committer.before_commit"
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_without_an_armed_failpoint_a_hit_does_nothing() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -225,7 +226,7 @@ def test_a_text_is_there_once_and_the_frames_are_the_users() -> None:
     trace = error_text.trace(caught.value)
     assert "the text of it" not in trace.replace('raise ValueError("the text of it")', "")
     assert 'raise ValueError("the text of it")' in trace
-    assert "/pipeline/runtime/" not in trace
+    assert f"{Path(error_text.__file__).parent}/" not in trace
     assert trace.count("Traceback") == 1
 
 

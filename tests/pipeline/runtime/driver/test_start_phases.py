@@ -100,7 +100,7 @@ def test_a_script_hears_of_its_job_unless_it_has_set_logging_up(
 
 
 def test_everything_is_logged_through_the_one_logger() -> None:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[4]
     found = {
         f"{path}: {name}"
         for package in ("pipeline", "sources", "sinks", "formats", "checkpoint")
