@@ -37,7 +37,7 @@ class Data:
     """A batch of records."""
 
     payload: Payload
-    """Arrow IPC record batch (see `checkpoint.batch`)."""
+    """A frame in the format of the edge (see `checkpoint.edge_format`)."""
     size: int
     """Bytes of the payload; what flow control counts."""
     rows: int

@@ -10,8 +10,10 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
+from checkpoint.edge_format import EdgeFormat
 from checkpoint.elements import EdgeName
 from checkpoint.options import is_whole
+from checkpoint.row_format import row_format
 from pipeline.errors import PipelineError
 from pipeline.partitioners import FORWARD, REBALANCE, Distribution, Partitioner
 
@@ -164,7 +166,12 @@ class PlannedEdge:
     carries_keys: bool
     """Frames have key and key group: on keyed edges, and on forward ones behind a vertex whose records have keys, so
     that what was in flight there can go by them when it is restored. (Records without one: see
-    `checkpoint.batch.NO_KEY`.)"""
+    `checkpoint.edge_format.NO_KEY`.)"""
+
+    @property
+    def format(self) -> EdgeFormat:
+        """How its records are encoded."""
+        return row_format(self.carries_keys)
 
     @property
     def upstream_step(self) -> str:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -28,10 +28,11 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkpoint.batch import schema
+from checkpoint.edge_format import EdgeFormat, StoredRows
 from checkpoint.elements import ChannelName, Data, EdgeName, IdleStatus, Watermark
 from checkpoint.in_flight.captured import CapturedState, Part
-from checkpoint.in_flight.runs import Content, Run, origin_of, runs_of
+from checkpoint.in_flight.runs import Content, FormatOf, Run, origin_of, runs_of
+from checkpoint.row_format import row_format
 from checkpoint.storage.errors import DamagedFile
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.storage import CheckpointStorage
@@ -69,6 +70,11 @@ class CapturedChannel:
     size: int
     """Bytes of the rows, as flow control counted them."""
 
+    @property
+    def format(self) -> EdgeFormat:
+        """Of the batches that are read from the file."""
+        return row_format(self.keyed)
+
     def to_wire(self) -> dict[str, Any]:
         return {
             "part": self.part.value,
@@ -90,19 +96,19 @@ def save(
     storage: CheckpointStorage,
     path: str,
     captured: CapturedState,
-    keyed: Callable[[EdgeName], bool],
+    format_of: FormatOf,
     compression: Literal["lz4", "zstd", "none"],
 ) -> FileHandle:
     """Write what a subtask captured; durable on return. Not for the task thread.
 
     Args:
         path: from `checkpoint.storage.naming`.
-        keyed: whether the frames of an edge have key and key group.
+        format_of: gives the format of an edge.
 
     Raises:
         StorageError: nothing is left behind.
     """
-    return storage.write_file(path, encode(captured, keyed, compression))
+    return storage.write_file(path, encode(captured, format_of, compression))
 
 
 def load(storage: CheckpointStorage, handle: FileHandle, subtask: int) -> list[Run]:
@@ -122,11 +128,9 @@ def load(storage: CheckpointStorage, handle: FileHandle, subtask: int) -> list[R
         raise DamagedFile(f"{storage.location}/{handle.path} is damaged: {error}") from error
 
 
-def encode(
-    captured: CapturedState, keyed: Callable[[EdgeName], bool], compression: Literal["lz4", "zstd", "none"]
-) -> Any:
+def encode(captured: CapturedState, format_of: FormatOf, compression: Literal["lz4", "zstd", "none"]) -> Any:
     """The file as a `pyarrow.Buffer`."""
-    channels = _channels(captured, keyed)
+    channels = _channels(captured, format_of)
     places = {(one.part, one.channel): index for index, one in enumerate(channels)}
     table = orjson.dumps({"version": _VERSION, "channels": [one.to_wire() for one in channels]})
     sink = pa.BufferOutputStream()
@@ -135,11 +139,11 @@ def encode(
         positions: Counter[int] = Counter()
         batches: list[Any] = []
         size = 0
-        for run in runs_of(captured, 0, keyed):
+        for run in runs_of(captured, 0, format_of):
             part, _, channel = run.origin
             place = places[part, channel]
             sequence = -1 if part is Part.RESTORED else place
-            batch = _rows(run.content, place, positions[sequence])
+            batch = _rows(run.content, channels[place].format, place, positions[sequence])
             positions[sequence] += batch.num_rows
             batches.append(batch)
             size += batch.nbytes
@@ -155,7 +159,7 @@ def _write(file: Any, batches: list[Any]) -> None:
         file.write_table(pa.Table.from_batches(batches).combine_chunks())
 
 
-def _channels(captured: CapturedState, keyed: Callable[[EdgeName], bool]) -> list[CapturedChannel]:
+def _channels(captured: CapturedState, format_of: FormatOf) -> list[CapturedChannel]:
     rows: Counter[tuple[Part, ChannelName]] = Counter()
     sizes: Counter[tuple[Part, ChannelName]] = Counter()
     for part, channel, element in captured.elements():
@@ -163,32 +167,32 @@ def _channels(captured: CapturedState, keyed: Callable[[EdgeName], bool]) -> lis
         rows[part, channel] += data.rest if data else 0
         sizes[part, channel] += data.size * data.rest // data.rows if data else 0
     return [
-        CapturedChannel(part, channel, keyed(channel.edge), count, sizes[part, channel])
+        CapturedChannel(part, channel, format_of(channel.edge).carries_keys, count, sizes[part, channel])
         for (part, channel), count in rows.items()
     ]
 
 
-def _rows(content: Content, place: int, first: int) -> Any:
+def _rows(content: Content, edge_format: EdgeFormat, place: int, first: int) -> Any:
+    values = timestamps = groups = keys = None
+    n = 1
     match content:
         case Watermark(timestamp):
-            kind, n, values, timestamps = _WATERMARK, 1, pa.nulls(1, pa.binary()), pa.array([timestamp], pa.int64())
+            kind, timestamps = _WATERMARK, pa.array([timestamp], pa.int64())
         case IdleStatus(idle):
-            kind, n = _IDLE if idle else _ACTIVE, 1
-            values, timestamps = pa.nulls(1, pa.binary()), pa.nulls(1, pa.int64())
+            kind = _IDLE if idle else _ACTIVE
         case batch:
-            kind, n, values, timestamps = _RECORD, batch.num_rows, batch.column(0), batch.column(1)
-    keyed = kind == _RECORD and content.num_columns > 2  # type: ignore[union-attr]
-    groups, keys = content.columns[2:] if keyed else (pa.nulls(n, pa.int16()), pa.nulls(n, pa.binary()))  # type: ignore[union-attr]
+            kind, n = _RECORD, batch.num_rows
+            values, timestamps, groups, keys = edge_format.to_stored(batch)
     sequence = pa.Array.from_buffers(pa.int64(), n, [None, pa.py_buffer(array("q", range(first, first + n)))])
     return pa.RecordBatch.from_arrays(
         [
             pa.repeat(pa.scalar(place, pa.int32()), n),
             sequence,
             pa.repeat(pa.scalar(kind, pa.int8()), n),
-            values,
-            timestamps,
-            groups,
-            keys,
+            *(
+                pa.nulls(n, field.type) if column is None else column
+                for column, field in zip((values, timestamps, groups, keys), list(_SCHEMA)[3:], strict=True)
+            ),
         ],
         schema=_SCHEMA,
     )
@@ -253,9 +257,8 @@ def _contents(batch: Any, channels: list[CapturedChannel]) -> Iterable[tuple[int
         if not 0 <= place < len(channels):
             raise ChannelStateError(f"a row of channel {place}; there are {len(channels)}")
         if kind == _RECORD:
-            columns = [values, timestamps, groups, keys] if channels[place].keyed else [values, timestamps]
-            cut = [column.slice(start, end - start) for column in columns]
-            yield place, pa.RecordBatch.from_arrays(cut, schema=schema(channels[place].keyed))
+            cut = (column.slice(start, end - start) for column in (values, timestamps, groups, keys))
+            yield place, channels[place].format.from_stored(StoredRows(*cut))
         elif kind == _WATERMARK:
             yield from ((place, Watermark(one)) for one in timestamps.slice(start, end - start).to_pylist())
         else:

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from checkpoint.edge_format import EdgeFormat
 from checkpoint.elements import EdgeName
+from checkpoint.row_format import row_format
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,11 @@ class EdgeShape:
     upstreams: int
     """Parallelism of the upstream end."""
     downstreams: int
+
+    @property
+    def format(self) -> EdgeFormat:
+        """How its records are encoded."""
+        return row_format(self.carries_keys)
 
     def to_wire(self) -> list[Any]:
         return [self.distribution, self.fingerprint, self.carries_keys, self.upstreams, self.downstreams]

@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkpoint.batch import NO_KEY, rows, schema
 from checkpoint.codec import encode_key
+from checkpoint.edge_format import NO_KEY, EdgeFormat
 from checkpoint.elements import ChannelName, EdgeName, IdleStatus, InFlight, Watermark
 from checkpoint.in_flight.captured import Part
 from checkpoint.in_flight.edges import EdgeShape
@@ -139,29 +139,26 @@ class EdgeRedistribution:
     def _in_range(self, batch: Any, subtask: int) -> Any:
         mine = self._groups(subtask, self.new.downstreams)
         first, last = pa.scalar(mine.start, pa.int16()), pa.scalar(mine.stop - 1, pa.int16())
-        groups = batch.column(2)
+        groups = self.new.format.to_stored(batch).key_groups
         return batch.filter(pc.and_(pc.greater_equal(groups, first), pc.less_equal(groups, last)))
 
     def _with_new_keys(self, batch: Any) -> Any:
         assert self.key_of is not None
-        keys = [encode_key(self.key_of(value)) for value in rows(batch).values]
+        keys = [encode_key(self.key_of(value)) for value in self.old.format.rows(batch).values]
         groups = [key_group(key, self.max_parallelism) for key in keys]
-        return _keyed(batch, pa.array(groups, pa.int16()), pa.array(keys, pa.binary()))
+        return self.new.format.with_keys(batch, pa.array(groups, pa.int16()), pa.array(keys, pa.binary()))
 
     def _formatted(self, batch: Any, subtask: int) -> Any:
         """With or without keys, as the edge has them now; for rows that don't go by key."""
         if not self.new.carries_keys:
-            return batch.select([0, 1]) if batch.num_columns > 2 else batch
+            return self.new.format.without_keys(batch) if self.old.carries_keys else batch
         if self.rule is Rule.STAY:
             return batch
         # A key that they never had. Its group is one of the subtask's, so that they stay together when rescaled again.
         group = self._groups(subtask, self.new.downstreams).start
         n = batch.num_rows
-        return _keyed(batch, pa.repeat(pa.scalar(group, pa.int16()), n), pa.repeat(pa.scalar(NO_KEY, pa.binary()), n))
-
-
-def _keyed(batch: Any, groups: Any, keys: Any) -> Any:
-    return pa.RecordBatch.from_arrays([*batch.columns[:2], groups, keys], schema=schema(keyed=True))
+        groups, keys = pa.repeat(pa.scalar(group, pa.int16()), n), pa.repeat(pa.scalar(NO_KEY, pa.binary()), n)
+        return self.new.format.with_keys(batch, groups, keys)
 
 
 def _every(run: Run, place: int, of: int) -> Any:
@@ -171,17 +168,18 @@ def _every(run: Run, place: int, of: int) -> Any:
     return run.content.take(pa.array(range(first, run.content.num_rows, of), pa.int64()))  # type: ignore[union-attr]
 
 
-def assign(runs: Iterable[Run], choose: Callable[[Any], int]) -> dict[Origin, array[int]]:
+def assign(runs: Iterable[Run], edge_format: EdgeFormat, choose: Callable[[Any], int]) -> dict[Origin, array[int]]:
     """Ask a custom partitioner for every row.
 
     Args:
         runs: of one edge, in order.
+        edge_format: the edge's, as it was when they were captured.
         choose: gives the new subtask for a value.
     """
     found: dict[Origin, array[int]] = {}
     for run in runs:
         if not isinstance(run.content, (Watermark, IdleStatus)):
-            found.setdefault(run.origin, array("h")).extend(map(choose, rows(run.content).values))
+            found.setdefault(run.origin, array("h")).extend(map(choose, edge_format.rows(run.content).values))
     return found
 
 
@@ -210,4 +208,4 @@ def redistribute(
             behind = () if part is Part.RESTORED else (edge, channel.upstream, int(part is Part.OUTPUT))
             found.append(((step, holder, int(part is not Part.RESTORED), *behind), channel, content))
     found.sort(key=lambda one: one[0])
-    return list(to_elements((channel, content) for _, channel, content in found))
+    return list(to_elements(((channel, content) for _, channel, content in found), lambda edge: edges[edge].new.format))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from checkpoint.batch import from_frame, to_frame
+from checkpoint.edge_format import EdgeFormat
 from checkpoint.elements import ChannelName, Data, EdgeName, IdleStatus, InFlight, Watermark
 from checkpoint.in_flight.captured import CapturedState, Part
 
@@ -38,12 +37,16 @@ class Run:
     content: Content
 
 
-def runs_of(captured: CapturedState, subtask: int, keyed: Callable[[EdgeName], bool]) -> Iterator[Run]:
+FormatOf: TypeAlias = Callable[[EdgeName], EdgeFormat]
+"""The format of an edge."""
+
+
+def runs_of(captured: CapturedState, subtask: int, format_of: FormatOf) -> Iterator[Run]:
     """What a subtask captured, in order, with neighbouring batches of a channel joined.
 
     Args:
         subtask: its index within its vertex.
-        keyed: whether the frames of an edge have key and key group.
+        format_of: gives the format of an edge, as it was when the elements were captured.
     """
     rows: Counter[Origin] = Counter()
     waiting: list[Any] = []
@@ -67,7 +70,8 @@ def runs_of(captured: CapturedState, subtask: int, keyed: Callable[[EdgeName], b
         if not isinstance(element, Data):
             yield Run(origin, rows[origin], element)
         elif element.rest:
-            waiting.append(from_frame(element.payload, keyed(channel.edge)).slice(element.start))
+            edge_format = format_of(channel.edge)
+            waiting.append(edge_format.rest(edge_format.from_frame(element.payload), element.start))
             waiting_bytes += element.size
     yield from join()
 
@@ -86,9 +90,13 @@ def concatenated(batches: list[Any]) -> list[Any]:
 
 
 def to_elements(
-    contents: Iterable[tuple[ChannelName, Content]], target: int = TARGET
+    contents: Iterable[tuple[ChannelName, Content]], format_of: FormatOf, target: int = TARGET
 ) -> Iterator[tuple[ChannelName, InFlight]]:
-    """Contents as elements again, in order; neighbouring rows of a channel joined and cut to `target` bytes."""
+    """Contents as elements again, in order; neighbouring rows of a channel joined and cut to `target` bytes.
+
+    Args:
+        format_of: gives the format of an edge, which the contents have.
+    """
     waiting: list[Any] = []
     waiting_bytes = 0
     at: ChannelName | None = None
@@ -98,9 +106,10 @@ def to_elements(
         if waiting:
             assert at is not None
             batches, waiting, waiting_bytes = waiting, [], 0
+            edge_format = format_of(at.edge)
             for batch in concatenated(batches):
-                for piece in _pieces(batch, target):
-                    frame = to_frame(piece)
+                for piece in edge_format.pieces(batch, target):
+                    frame = edge_format.to_frame(piece)
                     yield at, Data(frame, frame.size, piece.num_rows)
 
     for channel, content in contents:
@@ -113,22 +122,3 @@ def to_elements(
             waiting.append(content)
             waiting_bytes += content.nbytes
     yield from join()
-
-
-def _pieces(batch: Any, target: int) -> Iterator[Any]:
-    rows = batch.num_rows
-    columns = [column for column in batch.columns if pa.types.is_binary(column.type)]
-    offsets = [memoryview(column.buffers()[1]).cast("B").cast("i")[column.offset :] for column in columns]
-    fixed: int = sum(column.type.bit_width // 8 for column in batch.columns if not pa.types.is_binary(column.type))
-    fixed += 4 * len(columns)
-
-    def size(row: int) -> int:
-        """Bytes of the rows before this one."""
-        return row * fixed + sum(ends[row] - ends[0] for ends in offsets)
-
-    start = 0
-    while start < rows:
-        fitting = bisect_right(range(rows + 1), size(start) + target, key=size) - 1
-        end = max(fitting, start + 1)
-        yield batch.slice(start, end - start)
-        start = end

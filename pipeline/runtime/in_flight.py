@@ -152,7 +152,7 @@ def ask_custom_partitioners(
         for subtask, handle in _files(metadata, [everyone]):
             runs = channel_state.load(storage, handle, subtask)
             mine = (run for run in runs if run.origin.channel.edge == edge.name)
-            assigned.update(assign(mine, _chooser(edge, shapes[edge.name].downstreams)))
+            assigned.update(assign(mine, old.shape.format, _chooser(edge, shapes[edge.name].downstreams)))
     return assigned
 
 

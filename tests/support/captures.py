@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from checkpoint.batch import BatchBuilder, from_frame, rows, to_frame
 from checkpoint.codec import encode, encode_key
 from checkpoint.elements import ChannelName, Data, EdgeName, IdleStatus, InFlight, Watermark
 from checkpoint.key_groups import key_group
+from checkpoint.row_format import row_format
 
 GROUPS = 16
 EDGE = EdgeName("orders", "totals", "0.0")
@@ -20,7 +20,8 @@ def channel(upstream: int, downstream: int, edge: EdgeName = EDGE) -> ChannelNam
 
 def data(values: Iterable[Any], keyed: bool = False, start: int = 0, timestamp: int | None = None) -> Data:
     """A batch; on a keyed edge each value is a list that begins with its key."""
-    builder = BatchBuilder(keyed)
+    edge_format = row_format(keyed)
+    builder = edge_format.builder()
     for value in values:
         if keyed:
             key = encode_key(value[0])
@@ -28,7 +29,7 @@ def data(values: Iterable[Any], keyed: bool = False, start: int = 0, timestamp: 
         else:
             builder.append(encode(value), timestamp)
     n = builder.rows
-    frame = to_frame(builder.seal())
+    frame = edge_format.to_frame(builder.seal())
     return Data(frame, frame.size, n, start)
 
 
@@ -47,10 +48,11 @@ def shown(elements: Iterable[InFlight], keyed: bool = False) -> list[Any]:
 
 
 def values(element: Data, keyed: bool) -> list[Any]:
-    batch = from_frame(element.payload, keyed)
+    edge_format = row_format(keyed)
+    batch = edge_format.from_frame(element.payload)
     assert batch.num_rows == element.rows
     batch.validate(full=True)
-    return rows(batch).values[element.start :]
+    return edge_format.rows(batch).values[element.start :]
 
 
 def by_channel(sequence: Iterable[tuple[ChannelName, InFlight]]) -> dict[ChannelName, list[InFlight]]:

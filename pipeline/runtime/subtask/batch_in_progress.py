@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from checkpoint.batch import Rows, from_frame, rows
+from checkpoint.edge_format import EdgeFormat, Rows
 from checkpoint.elements import ChannelName, Data
 from checkpoint.state import KeyedBackend
 from pipeline.runtime.subtask.event_time.domains import TimeDomain
@@ -37,20 +37,20 @@ class BatchInProgress:
         self,
         element: Data,
         origin: Origin,
-        keyed: bool,
+        edge_format: EdgeFormat,
         push: Callable[[Any], None],
         inside: TimeDomain | None = None,
     ) -> None:
         """Begin with a batch.
 
         Args:
-            keyed: its rows have keys.
+            edge_format: of the edge that it was on.
             push: where its records enter the chain.
             inside: `None` = `push` leads to the head: to the keyed operator, if there is one. Else it leads to a step
                 that is chained now, in this domain, and the records are older than the watermark that holds there.
         """
         if element.unpacked is None:
-            element.unpacked = rows(from_frame(element.payload, keyed))
+            element.unpacked = edge_format.rows(edge_format.from_frame(element.payload))
         self._element = element
         self._rows = element.unpacked
         self._row = element.start

@@ -99,7 +99,7 @@ class OperatorTask(Task):
                 if element.unpacked is None:  # else it was put back
                     self.metrics.bytes_in += element.size
                 entry = self._entry_of[channel]
-                self.batch.take(element, channel, entry.keyed, entry.push)
+                self.batch.take(element, channel, entry.format, entry.push)
             case Watermark(timestamp):
                 self.event_time.on_watermark(self._channels[channel], timestamp)
             case IdleStatus(idle):

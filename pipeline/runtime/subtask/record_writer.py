@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from checkpoint.batch import NO_KEY, BatchBuilder, to_frame
 from checkpoint.codec import copied, encode, encode_key
+from checkpoint.edge_format import NO_KEY, BatchBuilder
 from checkpoint.elements import BarrierElement, ChannelName, Data
 from checkpoint.in_flight.output_queue import Captured
 from checkpoint.key_groups import key_group, range_of, subtask_of
@@ -46,7 +46,8 @@ class RecordWriter:
         """The most by which a record's outputs have exceeded the limit of an output queue."""
         self._record = record
         self._mailbox = mailbox
-        self._builders = [BatchBuilder(keyed=edge.carries_keys) for _ in channels]
+        self._to_frame = edge.format.to_frame
+        self._builders = [edge.format.builder() for _ in channels]
 
     def seal(self, index: int) -> None:
         """Send the half-built batch of a channel, if it has rows."""
@@ -54,7 +55,7 @@ class RecordWriter:
         if builder.rows:
             channel = self.channels[index]
             rows = builder.rows
-            frame = to_frame(builder.seal())
+            frame = self._to_frame(builder.seal())
             self.records += rows
             self.sent_bytes += frame.size
             channel.send(Data(frame, frame.size, rows))

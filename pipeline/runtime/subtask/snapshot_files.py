@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
 from checkpoint.barriers.events import Barrier
 from checkpoint.committables import SinkState
-from checkpoint.elements import EdgeName
 from checkpoint.in_flight.captured import CapturedState
 from checkpoint.in_flight.channel_state import save
+from checkpoint.in_flight.runs import FormatOf
 from checkpoint.state import KeyedSnapshot
 from checkpoint.storage import savepoints
 from checkpoint.storage.handles import FileHandle
@@ -29,7 +28,7 @@ class SnapshotFiles:
         epoch: int,
         head: str,
         subtask: int,
-        carries_keys: Callable[[EdgeName], bool],
+        format_of: FormatOf,
         compression: Literal["lz4", "zstd", "none"],
         copies: LocalCopies | None,
     ) -> None:
@@ -38,14 +37,14 @@ class SnapshotFiles:
             epoch: of this attempt's claim.
             head: id of the vertex's first step.
             subtask: index within the vertex.
-            carries_keys: whether the frames of an edge have key and key group.
+            format_of: gives the format of an edge.
             copies: what `storage` writes local copies to, if it does.
         """
         self._storage = storage
         self._epoch = epoch
         self._head = head
         self._subtask = subtask
-        self._carries_keys = carries_keys
+        self._format_of = format_of
         self._compression = compression
         self._copies = copies
 
@@ -70,7 +69,7 @@ class SnapshotFiles:
 
     def write_channel_state(self, barrier: Barrier, captured: CapturedState) -> FileHandle:
         path = self._path(barrier, self._head, "in-flight")
-        return save(self._folder(barrier), path, captured, self._carries_keys, self._compression)
+        return save(self._folder(barrier), path, captured, self._format_of, self._compression)
 
     def completed(self, checkpoint_id: int) -> None:
         if self._copies is not None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from checkpoint.barriers.events import Barrier
+from checkpoint.edge_format import EdgeFormat
 from checkpoint.elements import ChannelName, Data, EdgeName, EndOfInput, IdleStatus, RestoreBarrier, Watermark
 from checkpoint.in_flight.restored_input import RestoredInput
 from checkpoint.kinds import CheckpointKind
@@ -49,8 +50,7 @@ class Entry:
     """Where the records of an edge enter a subtask's chain."""
 
     push: Callable[[Any], None]
-    keyed: bool
-    """Whether they come with keys."""
+    format: EdgeFormat
     inside: TimeDomain | None = None
     """For what was in flight between steps that are chained now, the domain there; `None` = they enter at the head."""
 
@@ -334,7 +334,7 @@ class Task(ABC):
         entry = self.entries[channel.edge]
         match element:
             case Data():
-                self.batch.take(element, channel, entry.keyed, entry.push, entry.inside)
+                self.batch.take(element, channel, entry.format, entry.push, entry.inside)
             # Between steps that are chained now the watermark of the step in front holds, once this is processed.
             case Watermark(timestamp):
                 if entry.at_head:

@@ -152,7 +152,7 @@ class TaskBuilder:
                 self._ownership.attempt,
                 vertex.head.id,
                 self._index,
-                lambda edge: self._shapes[edge].carries_keys,
+                lambda edge: self._shapes[edge].format,
                 spec.checkpoints.compression,
                 self._copies,
             )
@@ -282,13 +282,13 @@ class TaskBuilder:
     def _entries(self, chain: Chain) -> dict[EdgeName, Entry]:
         vertex = self._vertex
         entries = {
-            edge.name: Entry(chain.entry(edge.downstream_step, edge.input), edge.carries_keys)
+            edge.name: Entry(chain.entry(edge.downstream_step, edge.input), edge.format)
             for edge in self._plan.inputs_of(vertex.index)
         }
         for step in vertex.steps:
             if step.link is not None and step.chained_to is not None:
-                carries_keys, inside = self._shapes[step.link].carries_keys, chain.time.of[step.chained_to]
-                entries[step.link] = Entry(chain.entry(step.id, 0), carries_keys, inside)
+                inside = chain.time.of[step.chained_to]
+                entries[step.link] = Entry(chain.entry(step.id, 0), self._shapes[step.link].format, inside)
         return entries
 
     def _barriers(self, channels: list[ChannelName]) -> BarrierHandler | BarrierTracker:

@@ -19,7 +19,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoint.batch import BatchBuilder, from_frame, rows, to_frame
 from checkpoint.codec import (
     MAX_DEPTH,
     DecodingError,
@@ -35,6 +34,7 @@ from checkpoint.codec import (
     extensions,
 )
 from checkpoint.codec.values import MAX_EXTENSIONS, _encode_step_by_step
+from checkpoint.row_format import row_format
 from tests.support.edge_values import Colour, Level, Name
 from tests.support.values import EDGES, HASHABLE, KEYS, LARGE, VALUES, same
 
@@ -66,10 +66,11 @@ def test_a_dict_with_such_keys_that_holds_itself_is_refused() -> None:
 
 
 def through_a_channel(value: Any) -> Any:
-    builder = BatchBuilder(keyed=False)
+    edge_format = row_format(carries_keys=False)
+    builder = edge_format.builder()
     for each in (None, value, 1):
         builder.append(encode(each), None)
-    return rows(from_frame(to_frame(builder.seal()), keyed=False)).values[1]
+    return edge_format.rows(edge_format.from_frame(edge_format.to_frame(builder.seal()))).values[1]
 
 
 @settings(deadline=None, max_examples=300)

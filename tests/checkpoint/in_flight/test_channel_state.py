@@ -11,11 +11,13 @@ from captures import EDGE, GROUPS, by_channel, channel, data, shown
 from hypothesis import given
 from hypothesis import strategies as st
 
+from checkpoint.edge_format import EdgeFormat
 from checkpoint.elements import Data, EdgeName, IdleStatus, InFlight, Watermark
 from checkpoint.in_flight.captured import CapturedState, Part
 from checkpoint.in_flight.channel_state import ChannelStateError, channels_of, decode, encode, load, save
 from checkpoint.in_flight.runs import Run, to_elements
 from checkpoint.key_groups import range_of
+from checkpoint.row_format import row_format
 from checkpoint.storage.errors import DamagedFile
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.storage import CheckpointStorage
@@ -23,12 +25,12 @@ from checkpoint.storage.storage import CheckpointStorage
 KEYED = EdgeName("orders", "counts", "0.0")
 
 
-def keyed(edge: EdgeName) -> bool:
-    return edge == KEYED
+def format_of(edge: EdgeName) -> EdgeFormat:
+    return row_format(edge == KEYED)
 
 
 def elements(runs: list[Run], part: Part) -> list[tuple[Any, InFlight]]:
-    return list(to_elements((run.origin.channel, run.content) for run in runs if run.origin.part is part))
+    return list(to_elements(((run.origin.channel, run.content) for run in runs if run.origin.part is part), format_of))
 
 
 SAMPLE = CapturedState(
@@ -49,7 +51,7 @@ SAMPLE = CapturedState(
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd", "none"])
 def test_what_was_captured_comes_back_in_order(compression: Literal["lz4", "zstd", "none"]) -> None:
-    runs = list(decode(encode(SAMPLE, keyed, compression), subtask=1))
+    runs = list(decode(encode(SAMPLE, format_of, compression), subtask=1))
     restored = elements(runs, Part.RESTORED)
     assert [name for name, _ in restored] == [channel(4, 1), channel(0, 1, KEYED), channel(4, 1), channel(4, 1)]
     assert shown([restored[0][1], *(one for _, one in restored[2:])]) == ["r1", ("watermark", 50), "r2"]
@@ -66,7 +68,7 @@ def test_what_was_captured_comes_back_in_order(compression: Literal["lz4", "zstd
 
 def test_timestamps_keys_and_key_groups_come_back() -> None:
     captured = CapturedState(inputs={channel(0, 1, KEYED): [data([["k", 1]], keyed=True, timestamp=77)]})
-    (run,) = decode(encode(captured, keyed, "lz4"), subtask=1)
+    (run,) = decode(encode(captured, format_of, "lz4"), subtask=1)
     assert isinstance(run.content, pa.RecordBatch)
     before = pa.ipc.read_record_batch(captured.inputs[channel(0, 1, KEYED)][0].payload, run.content.schema)  # type: ignore[union-attr]
     assert run.content.equals(before)
@@ -74,7 +76,7 @@ def test_timestamps_keys_and_key_groups_come_back() -> None:
 
 def test_the_old_subtask_that_had_a_row_is_known() -> None:
     """For restored data that is the subtask that captured it; its channels may be those of an older attempt."""
-    runs = list(decode(encode(SAMPLE, keyed, "none"), subtask=1))
+    runs = list(decode(encode(SAMPLE, format_of, "none"), subtask=1))
     assert {(run.origin.part, run.origin.holder) for run in runs} == {
         (Part.RESTORED, 1),
         (Part.INPUT, 1),
@@ -84,7 +86,7 @@ def test_the_old_subtask_that_had_a_row_is_known() -> None:
 
 
 def test_a_row_is_named_by_its_number_within_its_origin() -> None:
-    runs = list(decode(encode(SAMPLE, keyed, "none"), subtask=1))
+    runs = list(decode(encode(SAMPLE, format_of, "none"), subtask=1))
     mine = [run for run in runs if run.origin.part is Part.INPUT and run.origin.channel == channel(0, 1)]
     assert [run.first_row for run in mine] == [0, 3, 3, 3]
 
@@ -115,7 +117,7 @@ def test_any_sequence_comes_back(
 
     restored = [(channel(upstream, 0, edge), made(element)) for upstream, element in sequence]
     captured = CapturedState(restored, by_channel(restored))
-    runs = list(decode(encode(captured, keyed, compression), subtask=0))
+    runs = list(decode(encode(captured, format_of, compression), subtask=0))
     back = elements(runs, Part.RESTORED)
     assert shown((one for _, one in back), with_keys) == shown((one for _, one in restored), with_keys)
     for name, each in by_channel(restored).items():
@@ -125,7 +127,7 @@ def test_any_sequence_comes_back(
 def test_neighbouring_rows_of_a_channel_are_joined_up_to_a_size() -> None:
     small = [data([f"{batch}-{row}-" + "x" * 100 for row in range(10)]) for batch in range(300)]
     captured = CapturedState(inputs={channel(0, 1): [*small]})
-    back = [one for _, one in elements(list(decode(encode(captured, keyed, "lz4"), 1)), Part.INPUT)]
+    back = [one for _, one in elements(list(decode(encode(captured, format_of, "lz4"), 1)), Part.INPUT)]
     assert shown(back) == shown(small)
     sizes = [one.size for one in back if isinstance(one, Data)]
     assert max(sizes) < 68 * 1024
@@ -134,7 +136,7 @@ def test_neighbouring_rows_of_a_channel_are_joined_up_to_a_size() -> None:
 
 def test_a_row_larger_than_that_is_a_batch_of_its_own() -> None:
     captured = CapturedState(inputs={channel(0, 1): [data(["a", "b" * 200_000, "c"])]})
-    back = [one for _, one in elements(list(decode(encode(captured, keyed, "lz4"), 1)), Part.INPUT)]
+    back = [one for _, one in elements(list(decode(encode(captured, format_of, "lz4"), 1)), Part.INPUT)]
     assert [shown([one]) for one in back] == [["a"], ["b" * 200_000], ["c"]]
 
 
@@ -150,7 +152,7 @@ def test_records_and_bytes_are_counted_by_edge_without_those_processed_already()
 
 
 def test_counts_are_read_without_the_data() -> None:
-    file = bytearray(encode(SAMPLE, keyed, "none"))
+    file = bytearray(encode(SAMPLE, format_of, "none"))
     footer = channels_of(bytes(file))
     body = int.from_bytes(file[-10:-6], "little") + 10
     file[300 : len(file) - body] = bytes(len(file) - body - 300)  # no batch is left
@@ -185,7 +187,7 @@ PATH = "chk-5-1/totals-1-in%2Dflight.arrow"
 
 
 def test_a_file_can_be_read_by_any_arrow_reader(storage: CheckpointStorage) -> None:
-    handle = save(storage, PATH, SAMPLE, keyed, "zstd")
+    handle = save(storage, PATH, SAMPLE, format_of, "zstd")
     table = pa.ipc.open_file(storage.read_file(handle)).read_all()
     assert table.column_names == ["channel", "sequence", "kind", "value", "timestamp", "key_group", "key"]
     assert table["sequence"].to_pylist()[:4] == [0, 1, 2, 3]
@@ -197,7 +199,7 @@ def test_a_file_can_be_read_by_any_arrow_reader(storage: CheckpointStorage) -> N
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "altered"])
 def test_a_damaged_file_is_named(storage: CheckpointStorage, tmp_path: Path, damage: str) -> None:
-    handle = save(storage, PATH, SAMPLE, keyed, "lz4")
+    handle = save(storage, PATH, SAMPLE, format_of, "lz4")
     file = tmp_path / "job" / PATH
     content = file.read_bytes()
     match damage:
@@ -218,7 +220,7 @@ def test_a_file_that_is_something_else_is_damaged(storage: CheckpointStorage) ->
 
 
 def test_a_file_that_lacks_rows_is_noticed() -> None:
-    whole = pa.ipc.open_file(encode(SAMPLE, keyed, "none"))
+    whole = pa.ipc.open_file(encode(SAMPLE, format_of, "none"))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, whole.schema) as file:
         file.write_table(whole.read_all().slice(1))

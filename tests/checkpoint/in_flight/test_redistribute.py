@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoint.codec import encode_key
+from checkpoint.edge_format import EdgeFormat
 from checkpoint.elements import ChannelName, EdgeName, IdleStatus, InFlight, Watermark
 from checkpoint.in_flight import channel_state
 from checkpoint.in_flight.captured import CapturedState, Part
@@ -22,8 +23,10 @@ from checkpoint.in_flight.edges import EdgeShape
 from checkpoint.in_flight.redistribute import EdgeRedistribution, Rule, assign, redistribute, rule
 from checkpoint.in_flight.runs import Origin, Run, runs_of
 from checkpoint.key_groups import key_group, range_of
+from checkpoint.row_format import row_format
 
 MOST = 5
+PLAIN, KEYED = row_format(carries_keys=False), row_format(carries_keys=True)
 KEYS = 7
 Sequence = list[tuple[ChannelName, InFlight]]
 
@@ -76,7 +79,7 @@ class Old:
     def runs(self) -> Iterator[Run]:
         for captured in (self.downstream, self.upstream):
             for subtask, state in enumerate(captured):
-                yield from runs_of(state, subtask, lambda _: self.shape.carries_keys)
+                yield from runs_of(state, subtask, lambda _: self.shape.format)
 
     def values(self) -> list[Any]:
         elements = [e for each in (*self.downstream, *self.upstream) for _, _, e in each.elements()]
@@ -141,7 +144,7 @@ def all_restored(old: Old, new: EdgeShape) -> list[Sequence]:
     """The restored sequence of every new subtask."""
     assigned: dict[Origin, array[int]] = {}
     if rule(old.shape, new) is Rule.ASSIGNED:
-        assigned = assign(old.runs(), lambda value: value[2] % new.downstreams)
+        assigned = assign(old.runs(), old.shape.format, lambda value: value[2] % new.downstreams)
     edge = moved(old.shape, new, assigned)
     return [redistribute(old.runs(), {EDGE: edge}, subtask) for subtask in range(new.downstreams)]
 
@@ -221,7 +224,7 @@ def test_watermarks_and_idle_statuses_come_to_all_who_get_rows_of_their_channel(
 ) -> None:
     old = draw.draw(olds(was))
     new = was if same else now
-    edge = moved(was, new, assign(old.runs(), lambda value: value[2] % new.downstreams))
+    edge = moved(was, new, assign(old.runs(), old.shape.format, lambda value: value[2] % new.downstreams))
     runs = list(old.runs())
     for subtask in range(new.downstreams):
         shares = [(run, edge.share(run, subtask)) for run in runs]
@@ -249,13 +252,13 @@ def test_files_and_captured_states_in_memory_come_to_the_same(
 ) -> None:
     old = draw.draw(olds(was))
 
-    def keyed(_: EdgeName) -> bool:
-        return was.carries_keys
+    def format_of(_: EdgeName) -> EdgeFormat:
+        return was.format
 
     def from_files() -> Iterator[Run]:
         for captured in (old.downstream, old.upstream):
             for subtask, state in enumerate(captured):
-                yield from channel_state.decode(channel_state.encode(state, keyed, "none"), subtask)
+                yield from channel_state.decode(channel_state.encode(state, format_of, "none"), subtask)
 
     class Filed(Old):
         def runs(self) -> Iterator[Run]:
@@ -276,7 +279,7 @@ def test_only_the_old_subtasks_that_are_named_matter(
     old = draw.draw(olds(was))
     new = was if same else now
     whole = all_restored(old, new)
-    assigned = assign(old.runs(), lambda value: value[2] % new.downstreams)
+    assigned = assign(old.runs(), old.shape.format, lambda value: value[2] % new.downstreams)
     edge = moved(was, new, assigned)
     for subtask, expected in enumerate(whole):
         some = Old(
@@ -319,7 +322,7 @@ def test_what_waits_further_down_a_chain_comes_before_what_enters_above_it() -> 
     ]
     of_b = [CapturedState(inputs={channel(0, d, to_b): [data([f"in of b{d}"])]}) for d in range(2)]
     runs = [
-        run for states in (of_a, of_b) for d, state in enumerate(states) for run in runs_of(state, d, lambda _: False)
+        run for states in (of_a, of_b) for d, state in enumerate(states) for run in runs_of(state, d, lambda _: PLAIN)
     ]
     old, new = shape("rebalance", 1, 2), shape("forward", 1, 1)
     sequence = redistribute(runs, {to_b: moved(old, new), to_a: moved(old, new)}, 0)
@@ -341,7 +344,7 @@ def test_two_inputs_of_a_step_keep_the_order_of_their_common_rest() -> None:
         (channel(0, 0, side), data(["side 2"])),
     ]
     inputs: dict[ChannelName, list[InFlight]] = {channel(0, 0, side): [data(["side 3"])]}
-    runs = list(runs_of(CapturedState(rest, inputs), 0, lambda _: False))
+    runs = list(runs_of(CapturedState(rest, inputs), 0, lambda _: PLAIN))
     edge = moved(shape("rebalance", 1, 1), shape("rebalance", 1, 1))
     sequence = redistribute(runs, {main: edge, side: edge}, 0)
     assert shown(e for _, e in sequence) == ["side 1", "main 1", "side 2", "side 3"]
@@ -349,7 +352,7 @@ def test_two_inputs_of_a_step_keep_the_order_of_their_common_rest() -> None:
 
 def test_data_of_edges_into_other_vertices_is_passed_over() -> None:
     other = CapturedState(outputs={channel(0, 0, EdgeName("orders", "elsewhere", "0.0")): [data(["not mine"])]})
-    assert redistribute(runs_of(other, 0, lambda _: False), {}, 0) == []
+    assert redistribute(runs_of(other, 0, lambda _: PLAIN), {}, 0) == []
 
 
 # -- rules ----------------------------------------------------------------------------------------------------
@@ -392,7 +395,7 @@ def test_a_custom_partitioner_is_asked_once_for_each_row() -> None:
 
     states = [CapturedState(inputs={channel(0, 0): [data(["a", "b"]), Watermark(1), data(["c"])]})]
     old = Old(shape("custom", 1, 1), states, [])
-    assigned = assign(old.runs(), choose)
+    assigned = assign(old.runs(), old.shape.format, choose)
     assert asked == ["a", "b", "c"]
     edge = moved(old.shape, shape("custom", 1, 2), assigned)
     got = [shown(e for _, e in redistribute(old.runs(), {EDGE: edge}, t)) for t in range(2)]
@@ -404,7 +407,7 @@ def test_another_key_selector_takes_keys_from_the_values_again() -> None:
     old = shape("keyed", 1, 1)
     edge = replace(moved(old, shape("keyed", 1, 3, "key_by(1)")), key_of=lambda value: value[1])
     for subtask in range(3):
-        runs = runs_of(states[0], 0, lambda _: True)
+        runs = runs_of(states[0], 0, lambda _: KEYED)
         for value in shown((e for _, e in redistribute(runs, {EDGE: edge}, subtask)), keyed=True):
             assert owner(value[1], 3) == subtask
 
@@ -416,7 +419,7 @@ def test_rows_that_never_had_a_key_get_a_group_of_their_new_subtask_where_frames
     now = shape("forward", 2, 2, keys=True)
     for subtask, sequence in enumerate(all_restored(old, now)):
         again = CapturedState(sequence)
-        (run,) = runs_of(again, subtask, lambda _: True)
+        (run,) = runs_of(again, subtask, lambda _: KEYED)
         assert shown((e for _, e in sequence), keyed=True) == [f"of {subtask}"]
         assert set(run.content.column(2).to_pylist()) <= set(range_of(subtask, 2, GROUPS))  # type: ignore[union-attr]
 
@@ -428,10 +431,10 @@ def test_rows_on_a_broadcast_edge_are_an_error_and_watermarks_are_none(was: str,
     state = CapturedState(inputs={channel(0, 0): [Watermark(1)]})
     edge = moved(shape(was, 1, 1), shape(now, 1, 2))
     assert edge.rule is Rule.NOTHING
-    assert redistribute(runs_of(state, 0, lambda _: False), {EDGE: edge}, 0) == []
+    assert redistribute(runs_of(state, 0, lambda _: PLAIN), {EDGE: edge}, 0) == []
     state.inputs[channel(0, 0)].append(data(["a"]))
     with pytest.raises(ValueError, match=r"1 records were captured on .*a broadcast edge then or now"):
-        redistribute(runs_of(state, 0, lambda _: False), {EDGE: edge}, 0)
+        redistribute(runs_of(state, 0, lambda _: PLAIN), {EDGE: edge}, 0)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoint.codec import decode, encode, encode_key
+from checkpoint.edge_format import EdgeFormat
 from checkpoint.elements import ChannelName, EdgeName, InFlight
 from checkpoint.in_flight import channel_state
 from checkpoint.in_flight.captured import CapturedState
@@ -86,15 +87,15 @@ class Checkpointed:
     def metadata(self, draining: bool = False) -> CheckpointMetadata:
         shapes = edge_shapes(self.old)
 
-        def carries_keys(edge: EdgeName) -> bool:
-            return shapes[edge].carries_keys
+        def format_of(edge: EdgeName) -> EdgeFormat:
+            return shapes[edge].format
 
         def snapshot(name: str, index: int) -> SubtaskSnapshot:
             captured = self.captured[name, index]
             path = f"chk-5-1/{name.replace(' ', '')}-{index}-in.arrow"
             files: tuple[FileHandle, ...] = ()
             if captured:
-                files = (channel_state.save(self.storage, path, captured, carries_keys, "lz4"),)
+                files = (channel_state.save(self.storage, path, captured, format_of, "lz4"),)
             return SubtaskSnapshot({}, {}, files, captured.rows(), sum(captured.sizes().values()))
 
         vertices = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from checkpoint.batch import BatchBuilder, from_frame, rows, to_frame
 from checkpoint.codec import encode, encode_key
 from checkpoint.elements import ChannelName, Data, EdgeName, InFlight
 from checkpoint.in_flight.captured import CapturedState
+from checkpoint.row_format import row_format
 from simulated.graph import Edge, Row, group_of
 
 
@@ -19,7 +19,8 @@ def batch(records: list[Row]) -> Data:
 def records_of(data: Data, edge: Edge) -> list[Row]:
     """All rows of the payload, those already processed included."""
     if data.unpacked is None:
-        values = rows(from_frame(data.payload, edge.carries_groups)).values
+        edge_format = row_format(edge.carries_groups)
+        values = edge_format.rows(edge_format.from_frame(data.payload)).values
         data.unpacked = [Row(split, sequence, tuple(path)) for split, sequence, path in values]
     found: list[Row] = data.unpacked
     return found
@@ -44,7 +45,7 @@ def with_frames(captured: CapturedState, edges: Mapping[EdgeName, Edge]) -> Capt
 
 
 def _framed(data: Data, edge: Edge) -> Data:
-    builder = BatchBuilder(edge.carries_groups)
+    builder = row_format(edge.carries_groups).builder()
     for row in data.unpacked:
         value = encode([row.split, row.sequence, list(row.path)])
         if edge.carries_groups:
@@ -53,7 +54,7 @@ def _framed(data: Data, edge: Edge) -> Data:
             builder.append_keyed(value, row.timestamp, encode_key(key), group_of(key))
         else:
             builder.append(value, row.timestamp)
-    frame = to_frame(builder.seal())
+    frame = row_format(edge.carries_groups).to_frame(builder.seal())
     return Data(frame, frame.size, data.rows)
 
 

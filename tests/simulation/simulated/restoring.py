@@ -12,6 +12,7 @@ from checkpoint.in_flight.redistribute import EdgeRedistribution, Rule, assign, 
 from checkpoint.in_flight.restored_input import Entry
 from checkpoint.in_flight.runs import Run, runs_of
 from checkpoint.key_groups import subtask_of
+from checkpoint.row_format import row_format
 from pipeline.partitioners import Distribution
 from simulated.frames import with_frames
 from simulated.graph import MAX_PARALLELISM, Edge, Graph, Row, Step, group_of
@@ -50,7 +51,7 @@ class Restoring:
             for subtasks in checkpoint.states.values():
                 for index, state in enumerate(subtasks):
                     captured = with_frames(state.captured, self._edges)
-                    self._runs += runs_of(captured, index, lambda name: self._edges[name].carries_groups)
+                    self._runs += runs_of(captured, index, lambda name: row_format(self._edges[name].carries_groups))
 
     def offsets(self, step: Step) -> dict[int, int]:
         return {split: offset for state in self._states(step) for split, offset in state.offsets.items()}
@@ -114,7 +115,7 @@ class Restoring:
         if found.rule is not Rule.ASSIGNED:
             return found
         runs = [run for run in self._runs if run.origin.channel.edge == edge.name]
-        assigned = assign(runs, lambda value: custom(edge, Row(value[0], value[1]), new.downstreams))
+        assigned = assign(runs, old.format, lambda value: custom(edge, Row(value[0], value[1]), new.downstreams))
         return EdgeRedistribution(old, new, MAX_PARALLELISM, found.shares, found.key_of, assigned)
 
     def _states(self, step: Step) -> list[SubtaskState]:

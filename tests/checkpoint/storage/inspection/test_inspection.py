@@ -14,6 +14,7 @@ from checkpoint.elements import ChannelName, EdgeName
 from checkpoint.in_flight import channel_state
 from checkpoint.in_flight.captured import CapturedState
 from checkpoint.kinds import CheckpointKind
+from checkpoint.row_format import row_format
 from checkpoint.storage import savepoints
 from checkpoint.storage.errors import DamagedFile
 from checkpoint.storage.inspection.checkpoints import InFlight, Pending, StateSize, Summary, Unreadable
@@ -148,7 +149,11 @@ def captured(job: JobFolder, id: int) -> Any:
     rows = data([1, 2, 3])
     state = CapturedState(inputs={ChannelName(EDGE, 0, 0): [rows]})
     handle = channel_state.save(
-        job.storage, private_path(ref, "totals-0", "in-flight"), state, lambda edge: False, "none"
+        job.storage,
+        private_path(ref, "totals-0", "in-flight"),
+        state,
+        lambda edge: row_format(carries_keys=False),
+        "none",
     )
     big = job.storage.spill(
         OperatorSnapshot({"operator": b"x" * (2 * INLINE_STATE_LIMIT)}), private_path(ref, "map-0", "own", "msgpack")

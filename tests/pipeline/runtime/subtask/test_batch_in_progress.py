@@ -8,6 +8,7 @@ import pytest
 from captures import channel, data
 
 from checkpoint.codec import encode_key
+from checkpoint.row_format import row_format
 from checkpoint.state import BroadcastStates, KeyedBackend, OperatorLists, StateAccessError, bind, make_backend
 from pipeline import KeyedOperator, ValueState
 from pipeline.runtime.subtask.batch_in_progress import BatchInProgress
@@ -15,6 +16,8 @@ from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.event_time.domains import TimeDomain
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
+
+PLAIN, KEYED = row_format(carries_keys=False), row_format(carries_keys=True)
 
 
 def test_between_steps_that_are_chained_now_records_are_older_than_the_watermark_in_front() -> None:
@@ -28,9 +31,9 @@ def test_between_steps_that_are_chained_now_records_are_older_than_the_watermark
     def push(value: Any) -> None:
         seen.append((value, context.watermark))
 
-    batch.take(data(["a"], timestamp=50), channel(0, 0), False, push, inside=domain)
+    batch.take(data(["a"], timestamp=50), channel(0, 0), PLAIN, push, inside=domain)
     batch.process()
-    batch.take(data(["b"], timestamp=150), channel(0, 0), False, push)
+    batch.take(data(["b"], timestamp=150), channel(0, 0), PLAIN, push)
     batch.process()
     assert seen == [("a", None), ("b", 100)]
     assert context.watermark == 100
@@ -52,7 +55,7 @@ class Loop:
 
 def test_each_record_has_its_own_key_and_timestamp_and_behind_the_last_there_is_none() -> None:
     one = Loop()
-    one.batch.take(data([["k", 1], ["l", 2]], keyed=True, timestamp=7), channel(0, 0), True, one.push)
+    one.batch.take(data([["k", 1], ["l", 2]], keyed=True, timestamp=7), channel(0, 0), KEYED, one.push)
     assert one.batch.process() == 2
     assert one.seen == [(["k", 1], encode_key("k"), 7), (["l", 2], encode_key("l"), 7)]
     assert one.record.key_bytes is None
@@ -61,10 +64,10 @@ def test_each_record_has_its_own_key_and_timestamp_and_behind_the_last_there_is_
 
 def test_what_held_for_the_batch_before_does_not_hold_for_one_without_keys_and_timestamps() -> None:
     one = Loop()
-    one.batch.take(data(["a"], timestamp=7), channel(0, 0), False, one.push)
+    one.batch.take(data(["a"], timestamp=7), channel(0, 0), PLAIN, one.push)
     one.batch.process()
     one.record.key_bytes = encode_key("of a timer")
-    one.batch.take(data(["b"]), channel(0, 0), False, one.push)
+    one.batch.take(data(["b"]), channel(0, 0), PLAIN, one.push)
     one.batch.process()
     assert one.seen == [("a", None, 7), ("b", None, None)]
 
@@ -73,7 +76,7 @@ def test_what_held_for_the_batch_before_does_not_hold_for_one_without_keys_and_t
 def test_when_something_asks_for_attention_the_rest_can_go_back(keyed: bool) -> None:
     values = [["k", i] for i in range(4)]
     one = Loop(interrupted_by=values[1])
-    one.batch.take(data(values, keyed), channel(2, 0), keyed, one.push)
+    one.batch.take(data(values, keyed), channel(2, 0), row_format(keyed), one.push)
     whole = one.batch.bytes
     assert one.batch.process() == 2
     assert one.batch
@@ -92,7 +95,7 @@ def test_when_something_asks_for_attention_the_rest_can_go_back(keyed: bool) -> 
 def test_nothing_is_processed_while_attention_is_asked_for() -> None:
     one = Loop()
     one.mailbox.interrupt = True
-    one.batch.take(data(["a"]), 0, False, one.push)
+    one.batch.take(data(["a"]), 0, PLAIN, one.push)
     assert one.batch.process() == 0
     assert one.batch
 
@@ -104,7 +107,7 @@ def test_a_record_that_fails_counts_as_processed_up_to_it(keyed: bool) -> None:
     def fail(value: Any) -> None:
         raise ValueError(value)
 
-    one.batch.take(data([["k", 1], ["k", 2]], keyed), 0, keyed, fail)
+    one.batch.take(data([["k", 1], ["k", 2]], keyed), 0, row_format(keyed), fail)
     with pytest.raises(ValueError, match="1"):
         one.batch.process()
     assert one.record.key_bytes is None
@@ -130,9 +133,9 @@ def test_keyed_state_is_that_of_the_record_at_the_head_only() -> None:
 
     one = Loop(backend)
     rows = data([["k", 1], ["l", 2], ["k", 3]], keyed=True)
-    one.batch.take(rows, 0, True, push)
+    one.batch.take(rows, 0, KEYED, push)
     one.batch.process()
     push("behind the batch")
-    one.batch.take(data([["k", 4]], keyed=True), 0, True, push, inside=TimeDomain("front"))
+    one.batch.take(data([["k", 4]], keyed=True), 0, KEYED, push, inside=TimeDomain("front"))
     one.batch.process()
     assert keys == [1, 1, 2, "no key", "no key"]

@@ -13,6 +13,7 @@ from checkpoint.barriers.events import Barrier
 from checkpoint.barriers.handler import BarrierHandler
 from checkpoint.elements import BarrierElement, ChannelName, EdgeName
 from checkpoint.in_flight.restored_input import RestoredInput
+from checkpoint.row_format import row_format
 from pipeline.buffers import BufferConfig
 from pipeline.runtime import protocol
 from pipeline.runtime.network.frames import ChannelId
@@ -73,7 +74,7 @@ def operator_task(mailbox: Mailbox, inputs: InputChannels, checkpoints: Any, sin
         event_time=silent,
         batch=BatchInProgress(RecordInProgress(), mailbox, None),
         restored=RestoredInput(),
-        entries={EDGE: Entry(lambda value: None, keyed=False)},
+        entries={EDGE: Entry(lambda value: None, row_format(carries_keys=False))},
         replay=False,
         mailbox=mailbox,
         driver=silent,

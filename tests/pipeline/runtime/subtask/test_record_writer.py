@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from checkpoint.barriers.events import Barrier
-from checkpoint.batch import Rows, from_frame, rows
 from checkpoint.codec import EncodingError, decode_key, encode_key
+from checkpoint.edge_format import Rows
 from checkpoint.elements import BarrierElement, ChannelName, Data, EdgeName, EndOfInput
 from checkpoint.key_groups import key_group, subtask_of
 from checkpoint.kinds import CheckpointKind
+from checkpoint.row_format import row_format
 from pipeline import BufferConfig
 from pipeline.graph import PlannedEdge
 from pipeline.partitioners import (
@@ -33,6 +34,11 @@ from pipeline.runtime.subtask.record_writer import RecordWriter
 
 MAX_PARALLELISM = 128
 BARRIER = BarrierElement(Barrier(1, CheckpointKind.CHECKPOINT))
+
+
+def decoded(element: Data, keyed: bool) -> Rows:
+    edge_format = row_format(keyed)
+    return edge_format.rows(edge_format.from_frame(element.payload))
 
 
 class Edge:
@@ -74,7 +80,7 @@ class Edge:
         while (taken := channel.take()) is not None:
             element = taken[0]
             if isinstance(element, Data):
-                batch = rows(from_frame(element.payload, self.keyed))
+                batch = decoded(element, self.keyed)
                 assert element.rows == len(batch.values)
                 found.append(batch.values)
             else:
@@ -89,7 +95,7 @@ class Edge:
         taken = channel.take()
         assert taken is not None
         assert isinstance(taken[0], Data)
-        return rows(from_frame(taken[0].payload, self.keyed))
+        return decoded(taken[0], self.keyed)
 
     def values(self) -> list[list[Any]]:
         """All values by channel."""

@@ -11,6 +11,7 @@ import pytest
 from checkpoint.barriers.events import Barrier, BarrierArrived
 from checkpoint.barriers.handler import BarrierHandler
 from checkpoint.elements import ChannelName, EdgeName
+from checkpoint.row_format import row_format
 from pipeline.buffers import BufferConfig
 from pipeline.runtime.network.frames import ChannelId
 from pipeline.runtime.network.input_channels import InputChannels
@@ -50,7 +51,7 @@ def task(mailbox: Mailbox, deadline_of_sent: float | None = None) -> OperatorTas
         event_time=SimpleNamespace(seconds_to_next=lambda now: float("inf")),
         batch=unused,
         restored=unused,
-        entries={EDGE: Entry(lambda value: None, keyed=False)},
+        entries={EDGE: Entry(lambda value: None, row_format(carries_keys=False))},
         replay=False,
         mailbox=mailbox,
         driver=unused,

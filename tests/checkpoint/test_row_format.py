@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoint.batch import BatchBuilder, from_frame, rest, rows, schema, to_frame
 from checkpoint.codec import DecodingError, encode, encode_key
 from checkpoint.key_groups import key_group
+from checkpoint.row_format import row_format
 
+PLAIN, KEYED = row_format(carries_keys=False), row_format(carries_keys=True)
 RECORDS = st.lists(
     st.tuples(
         st.dictionaries(
@@ -24,7 +25,7 @@ RECORDS = st.lists(
 
 
 def build(records: list[Any], keyed: bool) -> Any:
-    builder = BatchBuilder(keyed)
+    builder = row_format(keyed).builder()
     for value, timestamp, key in records:
         if keyed:
             encoded = encode_key(key)
@@ -40,10 +41,13 @@ def test_records_come_out_of_a_frame_as_they_went_in_also_from_the_rest_of_a_bat
     records: list[Any], keyed: bool, data: st.DataObject
 ) -> None:
     start = data.draw(st.integers(0, len(records)))
-    batch = rest(from_frame(to_frame(rest(build(records, keyed), start)), keyed), 0)
+    edge_format = row_format(keyed)
+    batch = edge_format.rest(
+        edge_format.from_frame(edge_format.to_frame(edge_format.rest(build(records, keyed), start))), 0
+    )
     expected = records[start:]
-    out = rows(batch)
-    assert batch.schema == schema(keyed)
+    out = edge_format.rows(batch)
+    assert batch.schema.names == ["value", "timestamp", "key_group", "key"][: 4 if keyed else 2]
     assert out.values == [value for value, _, _ in expected]
     timestamps = [timestamp for _, timestamp, _ in expected]
     assert out.timestamps == (timestamps if any(t is not None for t in timestamps) else None)
@@ -57,7 +61,7 @@ def test_records_come_out_of_a_frame_as_they_went_in_also_from_the_rest_of_a_bat
 
 def test_the_rest_of_a_batch_decodes_without_a_frame_in_between() -> None:
     batch = build([({"i": i}, i, i) for i in range(10)], keyed=True)
-    out = rows(rest(rest(batch, 3), 4))
+    out = KEYED.rows(KEYED.rest(KEYED.rest(batch, 3), 4))
     assert out.values == [{"i": 7}, {"i": 8}, {"i": 9}]
     assert out.timestamps == [7, 8, 9]
     assert out.keys == [encode_key(i) for i in (7, 8, 9)]
@@ -65,12 +69,12 @@ def test_the_rest_of_a_batch_decodes_without_a_frame_in_between() -> None:
 
 def test_a_frame_of_the_rest_holds_only_the_rest() -> None:
     batch = build([("x" * 1000, 1, i) for i in range(100)], keyed=True)
-    assert to_frame(rest(batch, 99)).size < 2000
-    assert rest(batch, 50).column(0).buffers()[2].address == batch.column(0).buffers()[2].address
+    assert KEYED.to_frame(KEYED.rest(batch, 99)).size < 2000
+    assert KEYED.rest(batch, 50).column(0).buffers()[2].address == batch.column(0).buffers()[2].address
 
 
 def test_seal_empties_the_builder_and_size_counts_the_bytes() -> None:
-    builder = BatchBuilder(keyed=False)
+    builder = PLAIN.builder()
     assert (builder.rows, builder.size) == (0, 0)
     builder.append(b"x" * 100, None)
     builder.append(b"x" * 50, 3)
@@ -81,7 +85,7 @@ def test_seal_empties_the_builder_and_size_counts_the_bytes() -> None:
 
 
 def test_rows_without_a_key_on_a_keyed_edge_are_refused() -> None:
-    builder = BatchBuilder(keyed=True)
+    builder = KEYED.builder()
     builder.append(encode(1), None)
     with pytest.raises(ValueError, match="0 of 1 rows have a key"):
         builder.seal()
@@ -91,19 +95,19 @@ def test_every_single_value_may_nest_as_deep_as_the_codec_allows() -> None:
     deep: Any = 1
     for _ in range(255):
         deep = [deep]
-    assert rows(build([(deep, None, 1)], keyed=False)).values == [deep]
+    assert PLAIN.rows(build([(deep, None, 1)], keyed=False)).values == [deep]
 
 
 def test_a_frame_that_is_cut_off_or_of_a_plain_edge_is_an_error() -> None:
-    frame = to_frame(build([(i, None, i) for i in range(10)], keyed=False))
+    frame = PLAIN.to_frame(build([(i, None, i) for i in range(10)], keyed=False))
     for cut in (0, 1, 8, 100, frame.size - 8):
         with pytest.raises(ValueError, match="no frame of a plain edge"):
-            from_frame(frame.slice(0, cut), keyed=False)
+            PLAIN.from_frame(frame.slice(0, cut))
     with pytest.raises(ValueError, match="no frame of a keyed edge"):
-        from_frame(frame, keyed=True)
+        KEYED.from_frame(frame)
 
 
 def test_a_damaged_value_is_named_by_its_row() -> None:
     columns = [pa.array([encode(1), b"\xc1", encode(2)], pa.binary()), pa.nulls(3, pa.int64())]
     with pytest.raises(DecodingError, match="row 1 of a batch of 3"):
-        rows(pa.RecordBatch.from_arrays(columns, schema=schema(keyed=False)))
+        PLAIN.rows(pa.RecordBatch.from_arrays(columns, names=["value", "timestamp"]))
