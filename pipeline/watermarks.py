@@ -18,13 +18,13 @@ class WatermarkStrategy:
     timestamp: str | int | Callable[[Any], int]
     """A field name (of a dict), an index (of a list) or a function of the record."""
     lateness: int
-    """Milliseconds."""
+    """Milliseconds by which records may come out of order."""
     idle_after: float | None = None
-    """Seconds."""
+    """Seconds without records after which a split holds the others back no more; `None` = it always does."""
     quiet_after: float | None = None
-    """Seconds."""
+    """Seconds without records in any split after which the watermark goes on with the clock; `None` = never."""
     max_ahead: int | None = None
-    """Milliseconds."""
+    """Milliseconds by which a timestamp may be ahead and still move the watermark; `None` = any."""
 
     @classmethod
     def bounded(

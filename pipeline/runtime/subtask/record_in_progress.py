@@ -28,7 +28,7 @@ class RecordInProgress:
         self.source_rows: Sequence[Any] | None = None
         """What the source knows of each record of its batch."""
         self.source_splits: Any = None
-        """Of the source's batch: a list with the split of each record, or the split of all of them."""
+        """The splits of the source's batch: a list with that of each record, or the one of all."""
         self.muted = False
         """See `mute`."""
         self.decoded: dict[bytes, Any] = {}

@@ -18,7 +18,7 @@ class TimeDomain:
         self.step = step
         """Id of the step that it begins with."""
         self.generator = generator
-        """Of an `assign_timestamps` step; `None` where the watermark comes from the input."""
+        """Makes the watermarks, if the domain begins with `assign_timestamps`; `None` = they come from the input."""
         self.by_split = by_split
         """The generator is asked for the split that the source read the record from."""
         self.watermark: int | None = None
@@ -51,7 +51,7 @@ class TimeDomains:
     def __init__(self, vertex: Vertex, contexts: Mapping[str, Context], clock: Callable[[], float]) -> None:
         steps = {step.id: step for step in vertex.steps}
         self.head = TimeDomain(vertex.head.id)
-        """Of the input. If the vertex begins with `assign_timestamps`, no step emits into it."""
+        """The one that the input leads into. If the vertex begins with `assign_timestamps`, no step emits into it."""
         self.of: dict[str, TimeDomain] = {}
         """The domain that each step emits into, by step id."""
         self.generated: list[TimeDomain] = []

@@ -42,7 +42,7 @@ class Site:
     backend: KeyedBackend | None
     """Keyed state, if the step is the head and a keyed operator."""
     sink: SinkDriver | None
-    """Of a sink step."""
+    """What drives the sink, if the step is one."""
     clock: Callable[[], float]
     """In seconds; measures what functions take."""
 
