@@ -608,3 +608,20 @@ def test_what_a_job_would_refuse_is_refused(operator: Any, says: str) -> None:
 def test_a_timestamp_is_an_int(timestamp: Any) -> None:
     with pytest.raises(TypeError, match="a timestamp is an int, in milliseconds since the epoch"):
         OperatorHarness(Sound()).process(1, timestamp=timestamp)
+
+
+def test_behind_the_end_of_event_time_a_timer_for_later_than_any_time_is_dropped() -> None:
+    """Also if no event timer has fired at the end."""
+
+    class AsksLate(KeyedOperator):
+        def process(self, value: Any, ctx: Any) -> Any:
+            ctx.processing_timer(0)
+
+        def on_timer(self, timestamp: int, ctx: Any) -> Any:
+            ctx.timer(2**63 + 5)
+            yield "asked"
+
+    harness = OperatorHarness(AsksLate())
+    harness.process("x", key="k")
+    assert harness.end_of_input() == ["asked"]
+    assert harness.timers_dropped == 1
