@@ -210,6 +210,24 @@ def test_what_has_come_meanwhile_is_looked_for_before_a_split_falls_idle() -> No
     assert source.pass_time(1) == 499
 
 
+def test_an_input_that_is_not_told_apart_by_splits_goes_on_being_quiet_as_well() -> None:
+    """Its one split is there before the state comes back."""
+    source = Source("", idle_after=10.0)
+    source.one.split(None)
+    source.record(None, 1000)  # type: ignore[arg-type]
+    source.pass_time(1)
+    source.pass_time(8)
+    state = source.checkpoint()
+    assert [quiet for _, quiet in state["quiet"]] == [pytest.approx(8, abs=1)]
+    source.one = WatermarkGenerator(0, 10.0, source.now, wall_clock=lambda: EPOCH + source.now)
+    source.one.split(None)
+    source.one.restore([state], own=state)
+    source.pass_time(1)
+    assert not source.one.idle
+    source.pass_time(3)
+    assert source.one.idle
+
+
 def test_after_a_long_break_quiet_times_begin_anew() -> None:
     source = Source("ab", idle_after=10.0)
     source.pass_time(9.5)
