@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import ormsgpack
@@ -890,3 +891,30 @@ def test_watermarks_of_a_step_that_makes_none_any_more_are_left_out() -> None:
     one.time.restore_watermarks("times", packed([old.time.snapshot_watermarks()["times"]]), True)
     one.open()
     assert one.context.watermark is None
+
+
+# -- reports --------------------------------------------------------------------------------------------------
+
+
+def test_how_long_event_time_stands_still_counts_from_its_last_watermark() -> None:
+    found: dict[str, float] = {}
+    waits = SimpleNamespace(begin=found.__setitem__, end=found.pop)
+    metrics: Any = SimpleNamespace(gauge=lambda name, value: None, time_waits=waits)
+    one = Subtask(keyed, 1).open()
+    one.process(5000, key="k")
+    one.advance(100)
+    one.watermark(10)
+    one.fire()
+    one.time.report(metrics, waits=True)
+    assert found == {}
+    one.advance(70)
+    one.time.report(metrics, waits=False)
+    assert found == {}
+    one.time.report(metrics, waits=True)
+    ((what, since),) = found.items()
+    assert what.startswith("records with later timestamps, for the timers of 'op'")
+    assert since == 1100.0
+    one.watermark(20)
+    one.fire()
+    one.time.report(metrics, waits=True)
+    assert found == {}
