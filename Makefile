@@ -6,8 +6,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 ARGS ?=
-# Processes that share the tests' files among them; 0 = none, the tests run one after the other.
-WORKERS ?= 2
+# Processes that share the tests among them; 0 = none, the tests run one after the other. Most tests wait, so that two
+# cores have work for more than two.
+WORKERS ?= 4
 
 .DEFAULT_GOAL := help
 .PHONY: help venv java demo test check format full stress mutate bench clean
@@ -39,8 +40,8 @@ java:
 demo: java venv ## Real flights through an embedded Kafka and Weir, with a crash on the way
 	$(BIN)/weir demo $(ARGS)
 
-test: java venv ## All tests, but for stress tests and further rows of long tables (-m matrix, -m full)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+test: java venv ## All tests, with a sample of the rows of long tables (--seed N: those of an earlier run)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 check: venv ## Lint, format, types
 	$(BIN)/ruff check
@@ -51,8 +52,8 @@ format: venv ## Format and mend what ruff can mend
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-full: java venv ## The rows that complete the longest tables, for which CI has no time
-	$(BIN)/python -m pytest -m full $(ARGS)
+full: java venv ## All rows of the long tables, of which make test takes a sample
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "matrix or full" --sample 1 $(ARGS)
 
 stress: java venv ## The long runs under load
 	$(BIN)/python -m pytest -m stress $(ARGS)

@@ -1,14 +1,21 @@
-"""One broker for all tests, topics of their own for each, and a look at the end for processes left behind."""
+"""One broker for all tests, topics of their own for each, a sample of the longest tables, and a look at the end for
+processes left behind.
+
+Rows of tables that are marked `matrix` are sampled: which of them a run takes is decided by its seed, which it prints
+(`pytest --seed N` takes the same again). `--sample 1` takes all.
+"""
 
 from __future__ import annotations
 
 import os
+import random
 import re
+import sys
 import tempfile
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -16,17 +23,24 @@ import pytest
 import s3_server
 from hypothesis import settings
 from s3_server import Bucket, S3Server
+from shared_broker import SharedBroker
 
 from pipeline.testing import KafkaBroker, failpoints
 from pipeline.testing.kafka_backends import docker_trouble
 
 _SESSION = "WEIR_TEST_SESSION"
+_SEED = "WEIR_TEST_SEED"
 _GRACE_S = 10.0
+
+# Else each of the many processes that tests start would compile Weir again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 os.environ[_SESSION] = uuid.uuid4().hex  # inherited by whatever tests start, however indirectly
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ.update(s3_server.ENVIRONMENT)  # before Spark starts, whose workers inherit it
 _left_by_workers: list[str] = []
+_at_end: list[Callable[[], None]] = []
 _state_folder = tempfile.TemporaryDirectory(prefix="weir-jobs-")
 os.environ["WEIR_STATE_DIR"] = _state_folder.name
 
@@ -38,10 +52,14 @@ TopicMaker = Callable[..., str]
 
 
 @pytest.fixture(scope="session")
-def kafka() -> Iterator[KafkaBroker]:
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> KafkaBroker:
     """The broker that all tests share: that of WEIR_KAFKA_BOOTSTRAP, else a native one. Not to be killed."""
-    with KafkaBroker.start(kind="running" if os.environ.get("WEIR_KAFKA_BOOTSTRAP") else "native") as broker:
-        yield broker
+    if os.environ.get("WEIR_KAFKA_BOOTSTRAP"):
+        return KafkaBroker.start(kind="running")
+    folder = tmp_path_factory.getbasetemp()
+    shared = SharedBroker(folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder)
+    _at_end.append(shared.leave)  # not in this fixture: the end of a worker's last test has a timeout
+    return shared.join()
 
 
 @pytest.fixture(scope="session")
@@ -107,10 +125,46 @@ _LONGEST_FIRST = (
 others are idle."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("weir")
+    group.addoption("--seed", type=int, default=None, help="which rows marked `matrix` are taken; the default is drawn")
+    group.addoption("--sample", type=float, default=0.1, help="the share of the rows marked `matrix` that is taken")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"--seed {os.environ[_SEED]} takes the same {config.getoption('sample'):.0%} of the rows marked `matrix`"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     ranks = {folder: rank for rank, folder in enumerate(_LONGEST_FIRST)}
-    root = Path(__file__).parent
-    items.sort(key=lambda item: min(ranks.get(part, len(ranks)) for part in item.path.relative_to(root).parts))
+    items.sort(key=lambda item: min(ranks.get(part, len(ranks)) for part in item.nodeid.partition("::")[0].split("/")))
+    if not any("::" in argument for argument in config.args):
+        left_out = [item for item in items if item.get_closest_marker("matrix") and not _in_sample(config, item)]
+        config.hook.pytest_deselected(items=left_out)
+        out = set(left_out)
+        items[:] = [item for item in items if item not in out]
+
+
+def _in_sample(config: pytest.Config, item: pytest.Item) -> bool:
+    """Decided for each row alone, so that the rows of one file are the same ones if only that file is run."""
+    share: float = config.getoption("sample")
+    return random.Random(f"{os.environ[_SEED]} {item.nodeid}").random() < share
+
+
+def _folder(nodeid: str) -> str:
+    return "/".join(nodeid.partition("::")[0].split("/")[1:-1][:2])
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Where the time goes: seconds of all workers, by folder."""
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[_folder(report.nodeid)] += report.duration
+    if seconds:
+        parts = ", ".join(f"{folder or 'tests'} {total:.0f}" for folder, total in seconds.most_common())
+        terminalreporter.write_line(f"seconds of all workers, by folder: {parts}")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -121,6 +175,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fails the run if a process that a test started still lives. Of several workers each looks after its own."""
     config = session.config
+    while _at_end:
+        _at_end.pop()()
     if config.pluginmanager.hasplugin("dsession"):
         lines: list[str] = _left_by_workers
     else:
@@ -145,6 +201,9 @@ class _Workers:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("seed") is not None:
+        os.environ[_SEED] = str(config.getoption("seed"))
+    os.environ.setdefault(_SEED, str(random.randrange(1_000_000)))  # workers inherit it
     config.pluginmanager.register(_Workers())
 
 
