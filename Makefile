@@ -41,7 +41,7 @@ demo: java venv ## Real flights through an embedded Kafka and Weir, with a crash
 	$(BIN)/weir demo $(ARGS)
 
 test: java venv ## All tests, with a sample of the rows of long tables (--seed N: those of an earlier run)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: venv ## Lint, format, types
 	$(BIN)/ruff check
@@ -53,7 +53,7 @@ format: venv ## Format and mend what ruff can mend
 	$(BIN)/ruff format
 
 full: java venv ## All rows of the long tables, of which make test takes a sample
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "matrix or full" --sample 1 $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "matrix or full" --sample 1 $(ARGS)
 
 stress: java venv ## The long runs under load
 	$(BIN)/python -m pytest -m stress $(ARGS)

@@ -2,7 +2,7 @@
 processes left behind.
 
 Rows of tables that are marked `matrix` are sampled: which of them a run takes is decided by its seed, which it prints
-(`pytest --seed N` takes the same again). `--sample 1` takes all.
+(`pytest --seed N` takes the same again, and draws the same in tests that draw something). `--sample 1` takes all rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pipeline.testing import KafkaBroker, failpoints
 from pipeline.testing.kafka_backends import docker_trouble
 
 _SESSION = "WEIR_TEST_SESSION"
-_SEED = "WEIR_TEST_SEED"
+_SEED = "WEIR_STRESS_SEED"
 _GRACE_S = 10.0
 
 # Else each of the many processes that tests start would compile Weir again.
@@ -110,9 +110,9 @@ def _docker_trouble() -> str | None:
 
 
 _LONGEST_FIRST = (
+    "kafka_e2e",
     "cluster",
     "docker",
-    "kafka_e2e",
     "cli",
     "bench",
     "examples",
@@ -132,7 +132,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    return f"--seed {os.environ[_SEED]} takes the same {config.getoption('sample'):.0%} of the rows marked `matrix`"
+    return (
+        f"--seed {os.environ[_SEED]}: what tests draw, and {config.getoption('sample'):.0%} of the rows marked matrix"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -203,7 +205,7 @@ class _Workers:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("seed") is not None:
         os.environ[_SEED] = str(config.getoption("seed"))
-    os.environ.setdefault(_SEED, str(random.randrange(1_000_000)))  # workers inherit it
+    os.environ.setdefault(_SEED, str(random.randrange(2**32)))  # workers inherit it
     config.pluginmanager.register(_Workers())
 
 

@@ -246,7 +246,9 @@ def test_a_crash_where_a_consumer_pauses_leaves_the_output_exact(
 # -- the driver is killed --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", ["coordinator.before_metadata", "coordinator.after_metadata"])
+@pytest.mark.parametrize(
+    "step", ["coordinator.before_metadata", pytest.param("coordinator.after_metadata", marks=pytest.mark.matrix)]
+)
 @pytest.mark.parametrize(
     ("after", "max_concurrent"),
     [

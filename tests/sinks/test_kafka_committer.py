@@ -532,7 +532,9 @@ def test_a_producer_that_lost_a_connection_is_not_used_again(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["committer.mid_produce", "committer.after_send_offsets"])
+@pytest.mark.parametrize(
+    "step", ["committer.mid_produce", pytest.param("committer.after_send_offsets", marks=pytest.mark.matrix)]
+)
 def test_a_commit_goes_on_when_the_broker_restarts_in_its_middle(
     own_kafka: KafkaBroker, make_job: JobMaker, step: str
 ) -> None:

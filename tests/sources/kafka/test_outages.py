@@ -261,7 +261,7 @@ def test_a_commit_waits_for_an_outage_however_long_it_tries_other_things(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", [{}, {"linger.ms": 500}])
+@pytest.mark.parametrize("config", [{}, pytest.param({"linger.ms": 500}, marks=pytest.mark.matrix)])
 def test_a_writer_that_nobody_flushes_notices_that_brokers_are_away_and_back(
     broker: KafkaBroker, topic: str, config: dict[str, int]
 ) -> None:
