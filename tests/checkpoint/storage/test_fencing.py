@@ -1,4 +1,4 @@
-"""Claims: one owner a job, and nothing of an older one counts."""
+"""One owner a job, and nothing of an older one counts."""
 
 import os
 import random
@@ -14,7 +14,15 @@ from s3_server import Bucket, StoredFolder
 
 from checkpoint.kinds import CheckpointKind
 from checkpoint.storage.errors import DamagedFile
-from checkpoint.storage.fencing import Fenced, Ownership, check, record_restored, take_ownership, taking_ownership
+from checkpoint.storage.fencing import (
+    Fenced,
+    Ownership,
+    check,
+    record_nothing_given_up,
+    record_restored,
+    take_ownership,
+    taking_ownership,
+)
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.ownership import RestoreRecord
@@ -66,7 +74,7 @@ def complete(storage: CheckpointStorage, checkpoint_id: int, attempt: int) -> Ch
 
 
 def own(storage: CheckpointStorage, restored: CheckpointRef | None = None) -> Ownership:
-    """Ownership the job and record what was restored."""
+    """Take ownership and record what was restored."""
     mine = take_ownership(storage)
     record_restored(storage, mine, restored)
     return mine
@@ -320,3 +328,28 @@ def test_a_new_owner_never_loses_its_checkpoint_to_a_stalled_one(order: list[int
         assert good[-1].attempt == 2
         if committed:
             assert restored[0].id == 2, "the new owner would put out again what the old one has committed"
+
+
+def test_an_owner_that_is_fenced_while_it_records_deletes_nothing(tmp_path: Path) -> None:
+    storage = prepared(tmp_path)
+    old, mine = own(storage), take_ownership(storage)
+
+    class Overtaken(CheckpointStorage):
+        """Somebody takes ownership right after the record is there."""
+
+        def put(self, path: str, data: bytes) -> None:
+            super().put(path, data)
+            if path == mine.record_path:
+                take_ownership(storage)
+
+    with pytest.raises(Fenced):
+        record_restored(Overtaken(str(tmp_path), "orders"), mine, None)
+    assert old in storage.owners()
+
+
+def test_who_gives_nothing_up_still_says_what_was_restored_when_its_checkpoint_is_gone(tmp_path: Path) -> None:
+    storage = prepared(tmp_path)
+    ref = complete(storage, 3, own(storage).attempt)
+    own(storage, ref)
+    storage.delete_checkpoint(ref)
+    assert record_nothing_given_up(storage, take_ownership(storage)).restored == ref

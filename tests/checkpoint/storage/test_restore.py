@@ -247,3 +247,23 @@ def test_state_is_still_verified_when_in_flight_data_is_left_out(storage: Checkp
     (folder / "chk-7-1/totals-0-state.arrow").unlink()
     with pytest.raises(DamagedFile, match=r"totals-0-state\.arrow"):
         newest(storage, ignore_in_flight=7)
+
+
+@pytest.mark.parametrize("said", [True, False])
+@pytest.mark.parametrize("claim", [None, True, False])
+def test_what_an_earlier_attempt_said_of_the_output_holds(
+    storage: CheckpointStorage, said: bool, claim: bool | None
+) -> None:
+    complete(storage, 1)
+    point = newest(storage)
+    assert point is not None
+    assert replace(point, claimed=said).claimed_by("orders", claim) is said
+    assert replace(point, claimed=said).claimed_by("other", claim) is said
+
+
+def test_by_default_the_output_belongs_to_the_pipeline_that_prepared_it(storage: CheckpointStorage) -> None:
+    complete(storage, 1)
+    point = newest(storage)
+    assert point is not None
+    assert [point.claimed_by(point.metadata.pipeline, claim) for claim in (None, True, False)] == [True, True, False]
+    assert [point.claimed_by("other", claim) for claim in (None, True, False)] == [False, True, False]

@@ -23,7 +23,13 @@ from checkpoint.storage.arrow_files import ArrowFiles
 from checkpoint.storage.errors import DamagedFile, StorageError
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.local_files import LocalFiles
-from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
+from checkpoint.storage.metadata import (
+    CheckpointMetadata,
+    OperatorSnapshot,
+    SubtaskSnapshot,
+    VertexSnapshot,
+    pack_state,
+)
 from checkpoint.storage.naming import (
     CheckpointRef,
     belongs_to,
@@ -176,7 +182,10 @@ def test_staged_files_of_a_sink_lie_under_shared_with_the_attempt_number(storage
 def test_large_state_is_spilled_to_a_file_and_comes_back(storage: CheckpointStorage) -> None:
     small = OperatorSnapshot({"positions": [1, 2]})
     assert storage.spill(small, "chk-1-1/orders-0-spilled.msgpack") is small
-    large = OperatorSnapshot({"positions": b"x" * INLINE_STATE_LIMIT})
+    around = len(pack_state({"positions": b"x" * 10_000})) - 10_000
+    largest = OperatorSnapshot({"positions": b"x" * (INLINE_STATE_LIMIT - around)})
+    assert storage.spill(largest, "chk-1-1/orders-0-spilled.msgpack") is largest
+    large = OperatorSnapshot({"positions": b"x" * (INLINE_STATE_LIMIT - around + 1)})
     spilled = storage.spill(large, "chk-1-1/orders-0-spilled.msgpack")
     assert spilled.state == {}
     assert [file.path for file in spilled.all_files()] == ["chk-1-1/orders-0-spilled.msgpack"]
