@@ -233,6 +233,10 @@ class Pipeline:
         """Start the job and wait for its end. Ctrl-C and SIGTERM stop it behind a last checkpoint (see
         `JobHandle.wait`), and this returns; a second one cancels it.
 
+        Args:
+            timeout: seconds, or a `timedelta`, that the job may take; then it is cancelled. `None` (the default) = any
+                time. The others are those of `start`.
+
         Raises:
             JobFailed: with the first cause and, if it was user code, the user's traceback.
             JobCancelled: somebody cancelled it; a signal: `Interrupted`.

@@ -68,6 +68,22 @@ class CheckpointInProgress:
     """Subtasks that have not acknowledged, ascending. Empty: `_metadata` is being written."""
 
 
+@dataclass(frozen=True, slots=True)
+class CoordinatorStatistics:
+    """What a coordinator has, for tests and debugging."""
+
+    in_progress: tuple[CheckpointInProgress, ...]
+    """By ascending id."""
+    retained: tuple[int, ...]
+    """Ids of the completed checkpoints that are kept, oldest first."""
+    deleting: tuple[int, ...]
+    """Ids whose deletion was asked for and has neither ended nor been given up."""
+    consecutive_failures: int
+    """Ordinary checkpoints that have failed since the last one that completed."""
+    span_scale: float
+    """See `Heartbeat`."""
+
+
 @dataclass(slots=True)
 class _Pending:
     checkpoint_id: int
@@ -169,36 +185,17 @@ class CheckpointCoordinator:
 
     # -- what can be read -----------------------------------------------------------------------------------------
 
-    @property
-    def in_progress(self) -> tuple[CheckpointInProgress, ...]:
-        """Checkpoints triggered and not resolved, by ascending id."""
-        return tuple(
-            CheckpointInProgress(p.checkpoint_id, p.kind, p.triggered_at, tuple(sorted(p.missing)))
-            for p in self._pending.values()
+    def statistics(self) -> CoordinatorStatistics:
+        return CoordinatorStatistics(
+            in_progress=tuple(
+                CheckpointInProgress(p.checkpoint_id, p.kind, p.triggered_at, tuple(sorted(p.missing)))
+                for p in self._pending.values()
+            ),
+            retained=self._retention.kept,
+            deleting=self._retention.deleting,
+            consecutive_failures=self._failures,
+            span_scale=self._span_scale,
         )
-
-    @property
-    def retained(self) -> tuple[int, ...]:
-        """Ids of the completed checkpoints that are kept, oldest first."""
-        return self._retention.kept
-
-    @property
-    def deleting(self) -> tuple[int, ...]:
-        """Ids whose deletion was asked for and has neither ended nor been given up."""
-        return self._retention.deleting
-
-    @property
-    def consecutive_failures(self) -> int:
-        return self._failures
-
-    @property
-    def span_scale(self) -> float:
-        return self._span_scale
-
-    @property
-    def next_id(self) -> int:
-        """Id that the next checkpoint will have."""
-        return self._next_id
 
     def next_deadline(self, now: float) -> float | None:
         """When to send the next `Tick`, a clock value of at least `now`; `None` if time alone changes nothing."""

@@ -42,7 +42,7 @@ class Answer(Enum):
     """There is no address, or it is another host's."""
 
 
-class Verdict(Enum):
+class OwnerState(Enum):
     LIVES = auto()
     GONE = auto()
     UNKNOWN = auto()
@@ -60,23 +60,23 @@ class Owner:
     """Empty if it can't be asked."""
 
 
-def judge(same_host: bool, process_there: bool, answer: Answer) -> Verdict:
+def owner_state(same_host: bool, process_there: bool, answer: Answer) -> OwnerState:
     """
     Args:
         same_host: the owner's host has the name of this one (containers may share a name and not their processes).
         process_there: a process with the owner's number, which is not younger than the ownership, runs here.
     """
     if not same_host:
-        return Verdict.UNKNOWN
+        return OwnerState.UNKNOWN
     match answer:
         case Answer.RUNS:
-            return Verdict.LIVES
+            return OwnerState.LIVES
         case Answer.ENDED | Answer.NOBODY:
-            return Verdict.GONE
+            return OwnerState.GONE
         case Answer.SILENT:
-            return Verdict.LIVES if process_there else Verdict.UNKNOWN
+            return OwnerState.LIVES if process_there else OwnerState.UNKNOWN
         case Answer.UNKNOWN:
-            return Verdict.UNKNOWN if process_there else Verdict.GONE
+            return OwnerState.UNKNOWN if process_there else OwnerState.GONE
 
 
 def refuse_living_owner(storage: CheckpointStorage, name: str) -> None:
@@ -90,15 +90,15 @@ def refuse_living_owner(storage: CheckpointStorage, name: str) -> None:
     if newest is None or owner is None:
         return
     same_host = owner.host == socket.gethostname()
-    verdict = judge(same_host, same_host and _process_there(owner), _ask(owner) if same_host else Answer.UNKNOWN)
+    state = owner_state(same_host, same_host and _process_there(owner), _ask(owner) if same_host else Answer.UNKNOWN)
     who = f"process {owner.pid} on host {owner.host}{owner.address and f', at {owner.address}'}"
-    if verdict is Verdict.LIVES:
+    if state is OwnerState.LIVES:
         raise PipelineError(
             f"job {name!r} runs already, in {who}. `weir stop {name}` stops it there; to end it and go on here, start "
             "with --take-over, or start(take_over=True). If both are to run, give one another pipeline name or "
             "checkpoint folder"
         )
-    if verdict is Verdict.UNKNOWN:
+    if state is OwnerState.UNKNOWN:
         _LOG.warning(
             "job %s: whether its last owner (%s) still runs can't be told from here; if it does, this start ends it",
             name,

@@ -77,7 +77,7 @@ def tick(c: CheckpointCoordinator, now: float) -> list[Action]:
 
 
 def in_progress(c: CheckpointCoordinator) -> list[int]:
-    return [p.checkpoint_id for p in c.in_progress]
+    return [p.checkpoint_id for p in c.statistics().in_progress]
 
 
 def trigger(checkpoint_id: int, kind: CheckpointKind = CHECKPOINT, *tokens: str) -> TriggerCheckpoint:
@@ -89,7 +89,7 @@ def of(kind: type, actions: list[Action]) -> list[Any]:
 
 
 def _kind(c: CheckpointCoordinator, checkpoint_id: int) -> CheckpointKind:
-    return next(p.kind for p in c.in_progress if p.checkpoint_id == checkpoint_id)
+    return next(p.kind for p in c.statistics().in_progress if p.checkpoint_id == checkpoint_id)
 
 
 # -- the way of a checkpoint ----------------------------------------------------------------------------------
@@ -101,8 +101,8 @@ def test_a_checkpoint_is_triggered_acknowledged_finalised_and_notified():
     assert c.handle(Acknowledged(1, 0), 10.1) == []
     assert c.handle(Acknowledged(1, 1), 10.2) == [FinaliseCheckpoint(1, CHECKPOINT)]
     assert c.handle(Finalised(1), 10.3) == [NotifyComplete(1, CHECKPOINT)]
-    assert c.in_progress == ()
-    assert c.retained == (1,)
+    assert c.statistics().in_progress == ()
+    assert c.statistics().retained == (1,)
 
 
 def test_nothing_is_triggered_before_every_subtask_runs():
@@ -155,7 +155,7 @@ def test_idle_and_finished_subtasks_have_to_acknowledge_like_all_others():
     tick(c, 10.0)
     for subtask in (0, 1, 2, 4):
         assert c.handle(Acknowledged(1, subtask), 11.0) == []
-    assert c.in_progress == (CheckpointInProgress(1, CHECKPOINT, 10.0, (3,)),)
+    assert c.statistics().in_progress == (CheckpointInProgress(1, CHECKPOINT, 10.0, (3,)),)
     assert c.handle(Acknowledged(1, 3), 12.0) == [FinaliseCheckpoint(1, CHECKPOINT)]
 
 
@@ -276,7 +276,7 @@ def test_checkpoints_that_expire_while_a_subtask_waits_for_brokers_are_no_failur
                 failed += of(FailJob, c.handle(WaitsOutside(1, waiting), float(time)))
         failed += of(FailJob, tick(c, float(time)))
     assert bool(failed) == counts
-    assert c.consecutive_failures == int(counts)
+    assert c.statistics().consecutive_failures == int(counts)
 
 
 def test_metadata_that_is_not_written_counts_whatever_subtasks_wait_for():
@@ -337,14 +337,14 @@ def test_a_storage_that_fails_at_metadata_fails_the_checkpoint_and_counts():
     actions = c.handle(FinaliseFailed(1, "no space left"), 12.0)
     assert of(NotifyAborted, actions) == [NotifyAborted(1, CHECKPOINT, FailureReason.FINALISE, "no space left", ())]
     assert of(FailJob, actions)
-    assert c.retained == ()
+    assert c.statistics().retained == ()
 
 
 def test_a_checkpoint_that_a_subtask_was_not_ready_for_does_not_count():
     c = coordinator()
     tick(c, 10.0)
     assert of(FailJob, c.handle(Declined(1, 0, "restoring", FailureReason.NOT_READY), 11.0)) == []
-    assert c.consecutive_failures == 0
+    assert c.statistics().consecutive_failures == 0
     assert tick(c, 20.0) == [trigger(2)]
 
 
@@ -369,7 +369,7 @@ def test_a_failed_checkpoint_counts_once_however_many_subtasks_decline():
         c.handle(Declined(1, subtask, "no"), 11.0)
     c.handle(FinaliseFailed(1, "late"), 11.0)
     tick(c, 110.0)
-    assert c.consecutive_failures == 1
+    assert c.statistics().consecutive_failures == 1
 
 
 def test_a_job_that_fails_is_failed_once_and_triggers_no_more():
@@ -390,7 +390,7 @@ def test_subsumed_checkpoints_do_not_count_as_failures():
     for k in (1, 2, 3):
         tick(c, 10.0 * k)
     assert of(FailJob, complete(c, 3, 31.0)) == []
-    assert c.consecutive_failures == 0
+    assert c.statistics().consecutive_failures == 0
 
 
 # -- acknowledgements out of turn -----------------------------------------------------------------------------
@@ -497,7 +497,7 @@ def test_of_two_being_finalised_the_older_is_subsumed_and_deleted_once_its_write
     assert c.handle(Acknowledged(1, 0), 22.5) == []
     assert c.handle(report, 23.0) == [DeleteCheckpoint(1)]
     assert c.handle(report, 24.0) == []
-    assert c.retained == (2,)
+    assert c.statistics().retained == (2,)
 
 
 def test_a_checkpoint_whose_metadata_hangs_expires_and_is_deleted_if_it_turns_up_later():
@@ -516,7 +516,7 @@ def test_completions_beyond_the_retained_number_delete_the_oldest():
     c = coordinator(first_id=6, retained_ids=(3, 5), retained=2)
     tick(c, 10.0)
     assert complete(c, 6, 11.0) == [NotifyComplete(6, CHECKPOINT), DeleteCheckpoint(3)]
-    assert c.retained == (5, 6)
+    assert c.statistics().retained == (5, 6)
     tick(c, 20.0)
     assert complete(c, 7, 21.0) == [NotifyComplete(7, CHECKPOINT), DeleteCheckpoint(5)]
 
@@ -533,7 +533,7 @@ def test_retention_neither_counts_nor_deletes_savepoints():
     complete(c, 1, 11.0)
     request(c, SAVEPOINT, "s", 12.0)
     assert complete(c, 2, 13.0) == [NotifyComplete(2, SAVEPOINT)]
-    assert c.retained == (1,)
+    assert c.statistics().retained == (1,)
     tick(c, 20.0)
     assert of(DeleteCheckpoint, complete(c, 3, 21.0)) == [DeleteCheckpoint(1)]
 
@@ -547,7 +547,7 @@ def with_backlog(most: int = 1, **options: Any) -> CheckpointCoordinator:
     for k in range(1, most + 3):
         tick(c, 10.0 * k)
         complete(c, k, 10.0 * k + 1)
-    assert len(c.deleting) == most + 1
+    assert len(c.statistics().deleting) == most + 1
     return c
 
 
@@ -566,7 +566,7 @@ def test_as_many_deletions_as_max_concurrent_hold_nothing_back():
     for k in (1, 2):
         tick(c, 10.0 * k)
         complete(c, k, 10.0 * k + 1)
-    assert c.deleting == (1,)
+    assert c.statistics().deleting == (1,)
     assert tick(c, 30.0) == [trigger(3)]
 
 
@@ -575,7 +575,7 @@ def test_a_hung_deletion_is_given_up_after_the_timeout():
     assert tick(c, 120.9) == []
     assert c.next_deadline(120.9) == 121.0
     assert tick(c, 121.0) == [trigger(4)]
-    assert c.deleting == (2,)
+    assert c.statistics().deleting == (2,)
     assert c.handle(DeletionDone(1), 122.0) == []
 
 
@@ -741,8 +741,8 @@ def test_a_failed_savepoint_neither_counts_against_the_job_nor_changes_spans_or_
     assert actions == [trigger(3)]
     complete(c, 3, 5.0)
     tick(c, 103.0)
-    assert c.span_scale == 1.0
-    assert c.consecutive_failures == 0
+    assert c.statistics().span_scale == 1.0
+    assert c.statistics().consecutive_failures == 0
 
 
 def test_a_request_for_a_final_checkpoint_is_an_error():
@@ -761,7 +761,7 @@ def test_each_expiry_halves_the_span_and_each_completion_doubles_it_back():
         assert c.heartbeat(10.0 + 100.0 * k).span_scale == scale
     for k, scale in ((3, 0.5), (4, 1.0), (5, 1.0)):
         complete(c, k, 210.0 + 10 * (k - 2) - 1)
-        assert c.span_scale == scale
+        assert c.statistics().span_scale == scale
         assert tick(c, 210.0 + 10 * (k - 2)) == [trigger(k + 1)]
 
 
@@ -769,14 +769,14 @@ def test_a_decline_leaves_the_span_as_it_is():
     c = coordinator(tolerable_failures=LENIENT)
     tick(c, 10.0)
     decline(c, 1, 11.0)
-    assert c.span_scale == 1.0
+    assert c.statistics().span_scale == 1.0
 
 
 def test_spans_are_not_shortened_without_end():
     c = coordinator(tolerable_failures=LENIENT)
     for k in range(30):
         tick(c, 10.0 + 100.0 * k)
-    assert c.span_scale == MIN_SPAN_SCALE > 0
+    assert c.statistics().span_scale == MIN_SPAN_SCALE > 0
 
 
 # -- end of input and of the job ------------------------------------------------------------------------------
@@ -823,7 +823,7 @@ def test_the_final_checkpoint_ends_triggering_when_it_is_complete():
     (rejected,) = request(c, SAVEPOINT, "late", 4.0)
     assert rejected == RejectRequest("late", "no savepoint is taken any more: the job's last checkpoint is complete")
     assert tick(c, 1000.0) == []
-    assert c.retained == (1,)
+    assert c.statistics().retained == (1,)
 
 
 def test_a_final_checkpoint_that_fails_within_tolerance_is_taken_again_after_a_pause():

@@ -305,9 +305,9 @@ class World:
         assert beat.in_progress == tuple((n, self.seen[n].kind) for n in sorted(self.pending()))
         assert MIN_SPAN_SCALE <= beat.span_scale <= 1
         assert len(self.ordinary()) <= self.options.max_concurrent
-        assert self.coordinator.retained == tuple(self.kept)
-        assert self.coordinator.consecutive_failures == self.failures
-        assert sorted(self.coordinator.deleting) == sorted(self.deleting)
+        assert self.coordinator.statistics().retained == tuple(self.kept)
+        assert self.coordinator.statistics().consecutive_failures == self.failures
+        assert sorted(self.coordinator.statistics().deleting) == sorted(self.deleting)
         for n in self.pending():
             assert self.now < self.seen[n].triggered_at + self.options.timeout_s, "overdue"
         live = self.running and not self.failed and not self.ended

@@ -93,7 +93,7 @@ def test_an_acknowledgement_says_that_the_snapshot_was_taken() -> None:
 def test_nothing_passes_of_a_checkpoint_that_is_over_or_of_a_savepoint() -> None:
     made = coordinator()
     made.handle(CheckpointRequested(CheckpointKind.SAVEPOINT, "user"), 11.0)
-    assert [one.kind for one in made.in_progress] == [CheckpointKind.CHECKPOINT, CheckpointKind.SAVEPOINT]
+    assert [one.kind for one in made.statistics().in_progress] == [CheckpointKind.CHECKPOINT, CheckpointKind.SAVEPOINT]
     assert all(passed(made.handle(SnapshotTaken(2, subtask), 12.0)) == [] for subtask in range(6))
     made = CheckpointCoordinator(checkpoint_config(interval=10.0, tolerable_failures=9), 6, 1, reach=REACH)
     made.handle(SubtasksRunning(), 0.0)

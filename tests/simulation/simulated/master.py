@@ -168,7 +168,7 @@ class Master:
                 self.shared.register(n, files)
                 self._tell(events.Acknowledged(n, subtask.number))
             case ("declined", n, message):
-                self.declined += any(one.checkpoint_id == n for one in self.coordinator.in_progress)
+                self.declined += any(one.checkpoint_id == n for one in self.coordinator.statistics().in_progress)
                 self._tell(events.Declined(n, subtask.number, message))
             case ("async failed", n):
                 self._tell(events.Declined(n, subtask.number, "storage", FailureReason.ASYNC))

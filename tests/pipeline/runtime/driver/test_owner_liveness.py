@@ -21,26 +21,26 @@ from checkpoint.storage.storage import CheckpointStorage
 from pipeline.errors import PipelineError
 from pipeline.runtime.driver import owner_liveness
 from pipeline.runtime.driver.operations import OperationsServer
-from pipeline.runtime.driver.owner_liveness import Answer, Verdict, judge, refuse_living_owner
+from pipeline.runtime.driver.owner_liveness import Answer, OwnerState, owner_state, refuse_living_owner
 
 _RULES = {
-    (True, Answer.RUNS): Verdict.LIVES,
-    (False, Answer.RUNS): Verdict.LIVES,  # a container's, whose processes aren't seen here
-    (True, Answer.ENDED): Verdict.GONE,
-    (False, Answer.ENDED): Verdict.GONE,
-    (True, Answer.NOBODY): Verdict.GONE,  # its process has gone on to something else
-    (False, Answer.NOBODY): Verdict.GONE,
-    (True, Answer.SILENT): Verdict.LIVES,  # it is stopped, or another user's
-    (False, Answer.SILENT): Verdict.UNKNOWN,
-    (True, Answer.UNKNOWN): Verdict.UNKNOWN,
-    (False, Answer.UNKNOWN): Verdict.GONE,
+    (True, Answer.RUNS): OwnerState.LIVES,
+    (False, Answer.RUNS): OwnerState.LIVES,  # a container's, whose processes aren't seen here
+    (True, Answer.ENDED): OwnerState.GONE,
+    (False, Answer.ENDED): OwnerState.GONE,
+    (True, Answer.NOBODY): OwnerState.GONE,  # its process has gone on to something else
+    (False, Answer.NOBODY): OwnerState.GONE,
+    (True, Answer.SILENT): OwnerState.LIVES,  # it is stopped, or another user's
+    (False, Answer.SILENT): OwnerState.UNKNOWN,
+    (True, Answer.UNKNOWN): OwnerState.UNKNOWN,
+    (False, Answer.UNKNOWN): OwnerState.GONE,
 }
 
 
 @pytest.mark.parametrize(("there", "answer"), list(itertools.product([True, False], Answer)))
 def test_the_verdict_by_what_is_seen(there: bool, answer: Answer) -> None:
-    assert judge(True, there, answer) is _RULES[there, answer]
-    assert judge(False, there, answer) is Verdict.UNKNOWN  # a restart elsewhere must not need anything
+    assert owner_state(True, there, answer) is _RULES[there, answer]
+    assert owner_state(False, there, answer) is OwnerState.UNKNOWN  # a restart elsewhere must not need anything
 
 
 class Handle:
