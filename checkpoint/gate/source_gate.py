@@ -11,6 +11,8 @@ holds the next one back, the time is `slow_storage_span`, and beyond its window 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from checkpoint.coordination.coordinator_events import Heartbeat
 from checkpoint.gate.gate_events import (
     Action,
@@ -37,6 +39,12 @@ _LEAST_SECONDS = 0.1
 """A gate that opens since time has passed stays open for what the pace gives in so many seconds, at least."""
 _ROUNDING = 1e-6
 """Seconds by which sums of clock differences may miss a deadline."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateStatistics:
+    closed_seconds: float
+    """Time that the gate has been closed since the start."""
 
 
 class SourceGate:
@@ -118,21 +126,19 @@ class SourceGate:
         """Largest checkpoint id whose barrier was taken."""
         return self._last_barrier
 
-    def closed_seconds(self, now: float) -> float:
-        """Time closed since the start, in seconds."""
-        return self._closed_total + (0.0 if self._open else max(0.0, now - self._now))
-
     def record_allowance(self) -> int | None:
         """How many records may be fetched now: `None` = any number, 0 = closed, else at least one."""
-        return self._allowance(self._record_limit, self._span_records)
-
-    def byte_allowance(self) -> int | None:
-        """How many bytes may be fetched now: `None` = any number, 0 = closed; a single larger record still goes."""
-        return self._allowance(self._byte_limit, self._span_bytes)
+        if not self._open:
+            return 0
+        limit = self._record_limit
+        return None if limit is None else max(1, limit - self._span_records)
 
     def admits_trigger(self, checkpoint_id: int) -> bool:
         """Whether a trigger is still to be answered: its barrier was not taken and its checkpoint is not over."""
         return checkpoint_id > self._last_barrier and checkpoint_id not in self._resolved_untaken
+
+    def statistics(self, now: float) -> GateStatistics:
+        return GateStatistics(self._closed_total + (0.0 if self._open else max(0.0, now - self._now)))
 
     def next_deadline(self, now: float) -> float | None:
         """When to send the next `Tick`, a clock value; `None` if time alone changes nothing."""
@@ -262,11 +268,6 @@ class SourceGate:
 
     def _scaled(self, limit: int | None) -> int | None:
         return None if limit is None or not self._active else max(1, int(limit * self._scale))
-
-    def _allowance(self, limit: int | None, used: int) -> int | None:
-        if not self._open:
-            return 0
-        return None if limit is None else max(1, limit - used)
 
     def _time_left(self) -> float | None:
         seconds = self._options.span_seconds

@@ -57,7 +57,7 @@ def test_a_healthy_job_loses_no_throughput_and_its_gate_never_closes(seed: int) 
     on, off = compare(replace(scenario, queue_seconds=0.2 * scenario.interval), seed)
     check(on)
     assert max(on.completed.values()) < on.s.interval, "the scenario is healthy"
-    assert all(source.gate.closed_seconds(on.now) == 0 for source in on.sources)
+    assert all(source.gate.statistics(on.now).closed_seconds == 0 for source in on.sources)
     assert on.processed >= 0.98 * off.processed
     assert not on.failures
 
@@ -67,7 +67,7 @@ def test_a_sink_at_one_percent(seed: int) -> None:
     scenario = random_scenario(seed)
     job = Job(replace(scenario, fetch_rate=100 * SINK_RATE, queue_seconds=10 * scenario.interval), seed).run()
     check(job)
-    assert any(source.gate.closed_seconds(job.now) > 0 for source in job.sources)
+    assert any(source.gate.statistics(job.now).closed_seconds > 0 for source in job.sources)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -121,7 +121,7 @@ def test_savepoints_neither_refill_spans_nor_delay_checkpoints(seed: int, every:
     job = Job(replace(healthy, savepoint_every=every * scenario.interval), seed).run()
     check(job)
     assert job.savepoints > 5
-    assert all(source.gate.closed_seconds(job.now) == 0 for source in job.sources)
+    assert all(source.gate.statistics(job.now).closed_seconds == 0 for source in job.sources)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -131,7 +131,7 @@ def test_savepoints_of_an_overloaded_job_admit_no_more_data(seed: int) -> None:
     job = Job(replace(scenario, savepoint_every=savepoint_every, queue_seconds=queue_seconds), seed).run()
     check(job)
     assert job.savepoints > 1
-    assert any(source.gate.closed_seconds(job.now) > 0 for source in job.sources)
+    assert any(source.gate.statistics(job.now).closed_seconds > 0 for source in job.sources)
 
 
 @pytest.mark.parametrize("seed", range(6))

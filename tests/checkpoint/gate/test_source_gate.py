@@ -147,16 +147,16 @@ def test_time_closed_does_not_count() -> None:
     assert not gate.is_open
     gate.handle(BarrierTaken(1, CHECKPOINT), 100.0)
     gate.handle(Tick(), 105.0)
-    assert gate.closed_seconds(105.0) == 99.0
+    assert gate.statistics(105.0).closed_seconds == 99.0
     assert gate.next_deadline(105.0) == 111.0
 
 
 def test_closed_seconds_runs_while_closed() -> None:
     gate = make()
     close_by_time(gate)
-    assert gate.closed_seconds(14.0) == 3.0
+    assert gate.statistics(14.0).closed_seconds == 3.0
     gate.handle(BarrierTaken(1, CHECKPOINT), 15.0)
-    assert gate.closed_seconds(20.0) == 4.0
+    assert gate.statistics(20.0).closed_seconds == 4.0
 
 
 def test_a_clock_read_by_another_thread_may_lag_a_little() -> None:
@@ -176,7 +176,7 @@ def test_a_healthy_job_never_closes_it() -> None:
         actions += gate.handle(BarrierTaken(n, CHECKPOINT), now)
         actions += gate.handle(CheckpointResolved(n, completed=True), now + 0.5)
     assert actions == []
-    assert gate.closed_seconds(now) == 0.0
+    assert gate.statistics(now).closed_seconds == 0.0
 
 
 @pytest.mark.parametrize("options", [{"interval": None}, {"enabled": False}])
@@ -186,7 +186,7 @@ def test_without_checkpoints_or_switched_off_it_only_counts(options: dict[str, A
     assert gate.handle(Emitted(100, 100), 1000.0) == []
     assert gate.is_open
     assert (gate.span_records, gate.span_bytes) == (100, 100)
-    assert (gate.record_allowance(), gate.byte_allowance()) == (None, None)
+    assert gate.record_allowance() is None
 
 
 # -- the reason ---------------------------------------------------------------------------------------------------
@@ -244,11 +244,11 @@ def test_limits_close_it_without_grace(limit: dict[str, int], emitted: Emitted) 
 
 def test_allowance_is_what_is_left_and_nothing_while_closed() -> None:
     gate = make(max_span_records=10, max_span_bytes=1000)
-    assert (gate.record_allowance(), gate.byte_allowance()) == (10, 1000)
+    assert gate.record_allowance() == 10
     gate.handle(Emitted(7, 400), 1.0)
-    assert (gate.record_allowance(), gate.byte_allowance()) == (3, 600)
+    assert gate.record_allowance() == 3
     gate.handle(Emitted(3, 100), 1.0)
-    assert (gate.record_allowance(), gate.byte_allowance()) == (0, 0)
+    assert gate.record_allowance() == 0
     assert make().record_allowance() is None
 
 
@@ -339,7 +339,7 @@ def test_expiries_shorten_the_span_and_completions_lengthen_it() -> None:
     gate.handle(Emitted(1, 10), 0.0)
     gate.handle(heartbeat(scale=0.5), 0.0)
     assert gate.next_deadline(0.0) == 5.5
-    assert (gate.record_allowance(), gate.byte_allowance()) == (49, 490)
+    assert gate.record_allowance() == 49
     gate.handle(heartbeat(scale=1.0), 1.0)
     assert gate.next_deadline(1.0) == 11.0
 
@@ -356,7 +356,7 @@ def test_a_shortened_span_closes_it_earlier() -> None:
 def test_a_span_is_never_shortened_below_one_fetch() -> None:
     gate = make(max_span_records=100, max_span_bytes=1000)
     gate.handle(heartbeat(scale=2.0**-20), 0.0)
-    assert (gate.record_allowance(), gate.byte_allowance()) == (1, 1)
+    assert gate.record_allowance() == 1
     assert gate.next_deadline(0.0) is None
     assert gate.handle(Tick(), 5.0) == []
     assert isinstance(gate.handle(Emitted(1, 1), 6.0)[-1], CloseGate)
@@ -460,4 +460,4 @@ def test_where_reading_begins_the_span_is_new_and_all_barriers_stay_known(
     assert gate.is_open
     assert not any(gate.admits_trigger(n) for n in taken)
     assert gate.next_deadline(now) == pytest.approx(now + 11.0)
-    assert gate.closed_seconds(now) == 0.0
+    assert gate.statistics(now).closed_seconds == 0.0

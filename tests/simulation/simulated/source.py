@@ -102,7 +102,7 @@ class Source(Subtask):
             raise SpanTooLong(f"{self.name} has emitted {self._span_records} records in a span of {limit}")
         since, closed = self._refilled
         now = self.scheduler.now
-        open_seconds = now - since - (self.gate.closed_seconds(now) - closed)
+        open_seconds = now - since - (self.gate.statistics(now).closed_seconds - closed)
         assert self._gate_options.span_seconds is not None
         longest = max(self._gate_options.span_seconds, self.options.slow_storage_span)
         # A span that expiries have shortened holds one fetch at least, however late it comes.
@@ -140,7 +140,7 @@ class Source(Subtask):
         self.take_snapshot(barrier, unaligned=barrier.unaligned)
         if kind is not CheckpointKind.SAVEPOINT:
             self._span_records = 0
-            self._refilled = (now, self.gate.closed_seconds(now))
+            self._refilled = (now, self.gate.statistics(now).closed_seconds)
         self._act(self.gate.handle(events.BarrierTaken(n, kind), now))
 
     @property

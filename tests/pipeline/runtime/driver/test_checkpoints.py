@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 from collections.abc import Iterator
 from pathlib import Path
@@ -181,7 +182,10 @@ def failing(storage: Any, monkeypatch: pytest.MonkeyPatch, durable: bool = False
 # -- from the trigger to the end --------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_is_triggered_at_sources_written_and_told_to_all(tmp_path: Path) -> None:
+def test_a_checkpoint_is_triggered_at_sources_written_and_told_to_all(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     driver = Driver(tmp_path, parallelism=2)
     driver.request()
     assert driver.said(Trigger) == [Trigger(1, CheckpointKind.CHECKPOINT)]
@@ -198,6 +202,7 @@ def test_a_checkpoint_is_triggered_at_sources_written_and_told_to_all(tmp_path: 
     for subtask in range(2):
         assert driver.said(Completed, subtask) == [Completed(1, CheckpointKind.CHECKPOINT, commits=True)]
     assert (driver.answers, driver.statuses(), driver.final) == ([1], ["completed"], [])
+    assert "job job: checkpoint 1 completed in 2.00 s" in caplog.text
 
 
 def test_metadata_tells_of_replay_and_of_the_end_of_input_as_at_the_trigger(driver: Driver) -> None:
