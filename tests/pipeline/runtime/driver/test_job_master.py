@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from attempt_parts import job_options
 from checkpoint_folders import metadata_of
 from session_without_spark import FakeSession
 
+from checkpoint.committables import Committable, SegmentName
 from checkpoint.config import CheckpointConfig
 from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import fencing
@@ -51,13 +53,15 @@ class Attempt:
         for _, answer in self.requests:
             answer(NotTriggered("over"))
 
-    def checkpoint(self) -> CheckpointRef:
-        """Complete one."""
+    def checkpoint(self, staged: int = 0) -> CheckpointRef:
+        """Complete one, in which the sink has so many committables."""
         start, id = self.context.start, self.context.first_checkpoint + self._completed
         self._completed += 1
         self.context.history.triggered(id, CheckpointKind.CHECKPOINT, 0.0, 0.0)
         lineage, parent = start.lineage
-        subtask = SubtaskSnapshot({"in": OperatorSnapshot({"source": None}), "out": OperatorSnapshot()})
+        pending = [Committable(SegmentName(id, i), {}, ()).to_wire() for i in range(staged)]
+        out = OperatorSnapshot({"sink": {"pending": [[0, pending]], "committers": []}} if staged else {})
+        subtask = SubtaskSnapshot({"in": OperatorSnapshot({"source": None}), "out": out})
         (vertex,) = self.context.plan.vertices
         ref = CheckpointRef(id, start.ownership.attempt)
         metadata = metadata_of(
@@ -214,6 +218,63 @@ def test_a_rewind_branches_off_once(tmp_path: Path) -> None:
     assert starts[0].lineage[0] != old
 
 
+def test_a_fork_leaves_output_to_the_original_and_branches_off(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def staging(attempt: Attempt) -> None:
+        attempt.checkpoint(staged=2)
+
+    (original,) = Job(tmp_path, staging).run().attempts
+    (ref,) = original.context.start.storage.list_checkpoints()
+    uri = original.context.start.storage.uri_of(ref.path)
+    fork = Job(tmp_path, fail(), finish, name="fork", restore=uri).run()
+    assert (fork.master.status, fork.restored) == ("finished", [1, 1])
+    for attempt in fork.attempts:
+        start = attempt.context.start
+        assert (start.claimed, start.rewind, start.retained) == (False, False, ())
+        assert start.lineage[1] == (original.context.start.lineage[0], 1)
+        assert start.restored_storage.location != start.storage.location
+    assert "(2 parts); it is left to pipeline 'job'" in caplog.text
+
+
+def test_an_older_checkpoint_that_is_damaged_stands_in_nobodys_way(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def two_checkpoints(attempt: Attempt) -> None:
+        attempt.checkpoint()
+        attempt.checkpoint()
+
+    Job(tmp_path, two_checkpoints).run()
+    storage = CheckpointStorage(str(tmp_path), "job")
+    older, newer = storage.list_checkpoints()
+    storage.put(f"{older.path}/_metadata", b"damaged")
+    (attempt,) = Job(tmp_path, finish, config={"retained": 2}).run().attempts
+    start = attempt.context.start
+    assert (start.restored and start.restored.ref, start.cleanup.unreadable) == (newer, (older,))
+    assert "an older checkpoint is damaged" in caplog.text
+
+
+def test_records_that_are_left_out_are_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    Job(tmp_path, checkpoint_and_fail, finish).run()
+    Job(tmp_path, finish, ignore_in_flight=1).run()
+    assert "checkpoint 1 is restored without its in-flight data; records dropped: none" in caplog.text
+
+
+def test_a_start_of_a_job_that_runs_is_refused_unless_it_takes_it_over(tmp_path: Path) -> None:
+    outcomes: list[str] = []
+
+    def start_again(attempt: Attempt) -> None:
+        jobs = [Job(tmp_path, finish, take_over=take_over).run() for take_over in (False, True)]
+        outcomes.extend(str(job.master.failure) for job in jobs)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        job = Job(tmp_path, start_again)
+        job.master.address = f"127.0.0.1:{listener.getsockname()[1]}"
+        job.run()
+    assert "runs already" in outcomes[0]
+    assert outcomes[1] == "None"
+
+
 def test_what_others_have_left_is_known_to_the_attempt(tmp_path: Path) -> None:
     Job(tmp_path, checkpoint_and_fail, finish).run()
     start = Job(tmp_path, finish).run().attempts[0].context.start
@@ -288,17 +349,20 @@ def test_a_cancelled_job_keeps_its_checkpoints(tmp_path: Path) -> None:
     assert len(CheckpointStorage(str(tmp_path), "job").list_checkpoints()) == 1
 
 
-@pytest.mark.parametrize("committed", [0, 1])
-def test_without_retain_on_cancel_they_go(tmp_path: Path, committed: int) -> None:
+@pytest.mark.parametrize(("staged", "committed", "kept"), [(0, 0, False), (1, 0, True), (1, 1, False), (1, 2, False)])
+def test_without_retain_on_cancel_they_go_unless_they_hold_uncommitted_output(
+    tmp_path: Path, staged: int, committed: int, kept: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     def work(attempt: Attempt) -> None:
-        attempt.checkpoint()
+        attempt.checkpoint(staged)
         attempt.progress.committed = committed
         attempt.job.master.cancel()
         until_cancelled(attempt)
 
     job = Job(tmp_path, work, config={"retain_on_cancel": False}).run()
     assert job.master.status == "cancelled"
-    assert CheckpointStorage(str(tmp_path), "job").list_checkpoints() == []
+    assert bool(CheckpointStorage(str(tmp_path), "job").list_checkpoints()) is kept
+    assert ("kept in spite of retain_on_cancel=False" in caplog.text) is kept
 
 
 def test_a_job_that_is_cancelled_before_it_starts_has_no_attempt(tmp_path: Path) -> None:
