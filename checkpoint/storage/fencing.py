@@ -20,6 +20,7 @@ import random
 import socket
 import time
 from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -97,7 +98,13 @@ def taking_ownership(
         attempt = next_attempt(storage.owners(), storage.folders())
         yield 0.0
         mine = Ownership(attempt, f"{rng.getrandbits(128):032x}")
-        storage.put(mine.path, _description(mine, clock(), address))
+        try:
+            storage.put(mine.path, _description(mine, clock(), address))
+        except StorageError:
+            # The file may be there all the same, and would fence this very driver when it tries again.
+            with suppress(StorageError):
+                storage.remove([mine.path])
+            raise
         yield 0.0
         if not rivals(mine, storage.owners()):
             return mine

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from s3_server import Bucket, StoredFolder
 
 from checkpoint.kinds import CheckpointKind
-from checkpoint.storage.errors import DamagedFile
+from checkpoint.storage.errors import DamagedFile, StorageError
 from checkpoint.storage.fencing import (
     Fenced,
     Ownership,
@@ -353,3 +353,20 @@ def test_who_gives_nothing_up_still_says_what_was_restored_when_its_checkpoint_i
     own(storage, ref)
     storage.delete_checkpoint(ref)
     assert record_nothing_given_up(storage, take_ownership(storage)).restored == ref
+
+
+class _LosesAnswers(CheckpointStorage):
+    """Writes small files, and says that it has not."""
+
+    def put(self, path: str, data: bytes) -> None:
+        super().put(path, data)
+        raise StorageError(f"no answer about {path}")
+
+
+def test_a_driver_is_not_fenced_by_an_owner_file_of_its_own_that_it_was_told_is_not_there(tmp_path: Path) -> None:
+    storage = prepared(tmp_path)
+    mine = take_ownership(storage)
+    with pytest.raises(StorageError):
+        take_ownership(_LosesAnswers(str(tmp_path), "orders"))
+    check(storage, mine)
+    assert take_ownership(storage).attempt > mine.attempt
