@@ -175,7 +175,8 @@ class CheckpointMetadata:
     draining: bool = False
     """Triggered before restored in-flight data had drained through the job: a restore has to drain again."""
     ended: bool = False
-    """All input had ended, and event time with it: nothing was in flight, and a restore begins a new event time."""
+    """All input had ended, or was told to by somebody who stopped the job; event time ends with it, here and there or
+    everywhere, so that a restore begins a new one."""
 
     @property
     def ref(self) -> CheckpointRef:

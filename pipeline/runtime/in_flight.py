@@ -6,7 +6,8 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from checkpoint.elements import ChannelName, EdgeName, InFlight
+from checkpoint.elements import ChannelName, EdgeName, InFlight, Watermark
+from checkpoint.event_time.bounds import MAX_WATERMARK
 from checkpoint.in_flight import channel_state
 from checkpoint.in_flight.edges import EdgeShape, SnapshotEdge
 from checkpoint.in_flight.redistribute import EdgeRedistribution, Rule, assign, redistribute, rule
@@ -228,7 +229,8 @@ def load_in_flight(
     """
     edges = _redistributions(vertex, plan, restored.edges, max_parallelism, restored.assigned)
     runs = (run for subtask, handle in restored.files for run in channel_state.load(storage, handle, subtask))
-    return redistribute(runs, edges, index)
+    # Whoever's event time had ended says so again; but of a job that was being drained none does, as it reads on.
+    return [one for one in redistribute(runs, edges, index) if one[1] != Watermark(MAX_WATERMARK)]
 
 
 def holders(

@@ -66,7 +66,7 @@ class _Checkpoint:
     replaying: bool
     """Triggered while restored in-flight data was on its way through the job."""
     input_ended: bool
-    """Triggered when all input had ended."""
+    """Triggered when all input had ended, or was told to."""
     snapshots: dict[int, SubtaskSnapshot] = field(default_factory=dict)
     """Of the subtasks that have acknowledged."""
     phase: _Phase = _Phase.COLLECTING
@@ -120,6 +120,7 @@ class DriverCheckpoints:
             reached_from_sources(context.plan),
         )
         self._input_ended = False
+        """All input has ended, or was told to: it may have ended in some of the subtasks, and event time with it."""
         self._checkpoints: dict[int, _Checkpoint] = {}
         self._waiting: dict[str, _Waiting] = {}
         """By the request's token."""
@@ -219,6 +220,7 @@ class DriverCheckpoints:
                 for subtask in sources:
                     self._peers.send_to(subtask, passed)
             case events.EndInput():
+                self._input_ended = True
                 self._peers.send_to_sources(EndInput())
             case events.FinaliseCheckpoint(id):
                 one = self._checkpoints[id]

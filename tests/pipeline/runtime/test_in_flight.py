@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from checkpoint.codec import decode, encode, encode_key
 from checkpoint.edge_format import EdgeFormat
-from checkpoint.elements import ChannelName, EdgeName, InFlight
+from checkpoint.elements import ChannelName, EdgeName, InFlight, Watermark
+from checkpoint.event_time.bounds import MAX_WATERMARK
 from checkpoint.in_flight import channel_state
 from checkpoint.in_flight.captured import CapturedState
 from checkpoint.key_groups import key_group, range_of
@@ -147,6 +148,16 @@ def test_in_flight_data_comes_from_the_files_of_both_ends(tmp_path: Path) -> Non
     assert contents(c.load(job(build, source=2, rest=2), "step")) == [["queued at 0", "sent to 0"], ["queued at 1"]]
     both = contents(c.load(job(build, source=2, rest=3), "step"))
     assert sorted(v for each in both for v in each) == ["queued at 0", "queued at 1", "sent to 0"]
+
+
+def test_the_end_of_event_time_is_not_restored(tmp_path: Path) -> None:
+    """A source that has ended says so again. One that was told to, since somebody drained the job, reads on."""
+    build: Build = lambda s: s.rebalance().process("step", Same())  # noqa: E731
+    c = Checkpointed(tmp_path, job(build))
+    c.at(channel(0, 0, c.edge("in", "step")), [data(["a"]), Watermark(5), data(["b"]), Watermark(MAX_WATERMARK)])
+    ((*kept,),) = c.load(job(build), "step")
+    assert [element for _, element in kept if isinstance(element, Watermark)] == [Watermark(5)]
+    assert contents([kept]) == [["a", ("watermark", 5), "b"]]
 
 
 @settings(max_examples=20)

@@ -220,6 +220,15 @@ def test_metadata_tells_of_replay_and_of_the_end_of_input_as_at_the_trigger(driv
     assert [(one.id, one.draining, one.ended) for one in told] == [(1, True, False), (2, False, True)]
 
 
+def test_metadata_tells_that_event_time_may_have_ended_since_the_job_was_being_drained(driver: Driver) -> None:
+    """Its first source may have ended, and the last not: should the driver die now, the next one reads on."""
+    driver.request(CheckpointRequest(CheckpointKind.FINAL, stop=True, drain=True))
+    driver.checkpoint(1)
+    assert driver.answers == [1], "the ordinary checkpoint; the last one waits for the end of all input"
+    (ref,) = driver.storage.list_checkpoints()
+    assert driver.storage.load(ref).ended
+
+
 def test_a_request_that_a_newer_checkpoint_answers_first_gets_that_ones_id(tmp_path: Path) -> None:
     driver = Driver(tmp_path, max_concurrent=2, retained=2)
     for id in (1, 2):
