@@ -19,14 +19,16 @@ from pipeline.runtime.auth import authenticate_client
 from pipeline.runtime.deployment import Contact, JobSpec
 from pipeline.runtime.message_connection import MessageConnection
 from pipeline.runtime.network.network import Network
+from pipeline.runtime.network.sockets import SOCKETS, Sockets
 from pipeline.runtime.network.tcp_keepalive import fail_when_peer_is_gone
 from pipeline.runtime.protocol import TO_SUBTASK, Hello, Job, ToDriver, ToSubtask
 from pipeline.runtime.subtask import mail
-from pipeline.runtime.subtask.driver_link import DriverLink
+from pipeline.runtime.subtask.driver_link import Connection, DriverLink
 from pipeline.runtime.subtask.gc_pauses import ShortCollections
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.task_builder import TaskBuilder
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
+from pipeline.runtime.system import SYSTEM, System
 from pipeline.runtime.versions import versions
 from pipeline.runtime.wire import ConnectionLost, ControlConnection
 
@@ -60,19 +62,30 @@ def run_subtask(contact: Contact, secret: bytes) -> None:
         failpoints.install(())
 
 
-def run_partition(contact: Contact, secret: bytes, partition: int, gc_seconds: Callable[[], float]) -> None:
+def run_partition(
+    contact: Contact,
+    secret: bytes,
+    partition: int,
+    gc_seconds: Callable[[], float],
+    *,
+    connect: Callable[[Contact, bytes, int], Connection] | None = None,
+    system: System = SYSTEM,
+    sockets: Sockets = SOCKETS,
+) -> None:
     """One subtask, from its first connection to its last; needs no Spark.
 
     Args:
         gc_seconds: how long the garbage collector has held the process.
+        connect: makes the connection to the driver; `None` = by a socket.
+        system, sockets: of this process.
     """
-    connection = _connect(contact, secret, partition)
+    connection = (connect or _connect)(contact, secret, partition)
     job = _job_of(connection)
-    mailbox = Mailbox()
-    metrics = TaskMetrics()
+    mailbox = Mailbox(system)
+    metrics = TaskMetrics(system.monotonic)
     metrics.gc_seconds = gc_seconds
     where = f"in partition {partition} on host {socket.gethostname()}"
-    link = DriverLink(connection, mailbox, metrics, where, job.limits)
+    link = DriverLink(connection, mailbox, metrics, where, job.limits, system)
     link.start()
     copies = None
     try:
@@ -91,6 +104,8 @@ def run_partition(contact: Contact, secret: bytes, partition: int, gc_seconds: C
             on_error=mailbox.post_failure,
             on_announcement=lambda channel, barrier: mailbox.post(mail.BarrierSeen(channel, barrier)),
             buffers=spec.buffers,
+            system=system,
+            sockets=sockets,
         )
         network.start()
     except BaseException as error:
@@ -101,7 +116,7 @@ def run_partition(contact: Contact, secret: bytes, partition: int, gc_seconds: C
         link.report(_hello(partition, network.address, copies))
         deployment = link.await_deployment()
         link.entered("is loading the pipeline's code")
-        TaskBuilder(spec, deployment, mailbox, metrics, link, network, copies).run()
+        TaskBuilder(spec, deployment, mailbox, metrics, link, network, copies, system).run()
         link.closed()
         job_over = True
     except BaseException as error:
@@ -122,7 +137,7 @@ def _connect(contact: Contact, secret: bytes, partition: int) -> MessageConnecti
     return MessageConnection(ControlConnection(sock), TO_SUBTASK)
 
 
-def _job_of(connection: MessageConnection[ToDriver, ToSubtask]) -> Job:
+def _job_of(connection: Connection) -> Job:
     """The first thing that the driver says; both sides have shown that they know the attempt's secret."""
     message = connection.receive(_JOB_TIMEOUT)
     if not isinstance(message, Job):
