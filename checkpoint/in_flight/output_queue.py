@@ -85,11 +85,6 @@ class OutputQueue:
     def pop(self) -> Element:
         return self._front.popleft() if self._front else self._queue.popleft()
 
-    @property
-    def barriers(self) -> list[int]:
-        """Ids of the barriers that have not left."""
-        return [e.barrier.checkpoint_id for e in (*self._front, *self._queue) if isinstance(e, BarrierElement)]
-
     def __bool__(self) -> bool:
         return bool(self._front or self._queue)
 

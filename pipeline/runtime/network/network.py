@@ -8,47 +8,26 @@ from __future__ import annotations
 import contextlib
 import logging
 import selectors
-import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, TypeVar
 
 from checkpoint.elements import BarrierElement
 from pipeline.buffers import BufferConfig
-from pipeline.runtime.network.channel_statistics import ChannelStatistics, InputStatistics
-from pipeline.runtime.network.connections import STAGING_BYTES, Connection, IncomingConnection, OutgoingConnection
-from pipeline.runtime.network.frames import ChannelId, FrameError
+from pipeline.runtime.network.connection_table import ROLE_PREFIX, ConnectionTable
+from pipeline.runtime.network.frames import ChannelId
 from pipeline.runtime.network.input_channels import InputChannel, InputChannels
 from pipeline.runtime.network.output_channel import OutputChannel
 from pipeline.runtime.network.sockets import SOCKETS, Sockets
 from pipeline.runtime.system import SYSTEM, System
 
+T = TypeVar("T")
+
 _log = logging.getLogger(f"weir.{__name__}")
 
-_ROLE_PREFIX: Final = "data "
 _JOIN_GRACE: Final = 5.0
 """Seconds beyond the flush timeout that the network thread may take to end."""
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkStatistics:
-    """The data plane of one subtask. Counters are cumulative over the attempt."""
-
-    inputs: InputStatistics
-    outputs: tuple[ChannelStatistics, ...]
-    bytes_in: int
-    """Bytes of data frames received."""
-    bytes_out: int
-    """Bytes of data frames sent."""
-    records_in: int
-    """Records taken from the input channels."""
-    records_out: int
-    """Records put into the output channels."""
-    queued_bytes: int
-    """Bytes in the input and output queues."""
 
 
 class Network:
@@ -110,13 +89,6 @@ class Network:
         self._sleeping = False
         """The network thread is about to wait, or waits, and needs a byte to be woken."""
         # network thread only
-        self._outgoing: dict[int, OutgoingConnection] = {}
-        self._incoming: dict[IncomingConnection, None] = {}
-        self._senders: dict[InputChannel, tuple[IncomingConnection, int]] = {}
-        """Where the credit of a channel goes."""
-        self._unopened: list[tuple[IncomingConnection, int, ChannelId]] = []
-        """Channels opened by peers before `connect`."""
-        self._staging = memoryview(bytearray(STAGING_BYTES))
         self._flush_until: float | None = None
         """Set once the network is closing."""
         self._undelivered: list[ChannelId] = []
@@ -133,13 +105,16 @@ class Network:
         self._address: tuple[str, int] = self._listener.getsockname()[:2]
         self._waker, self._woken = self._sockets.pair()
         self._selector = self._sockets.selector()
+        self._connections = ConnectionTable(
+            self._selector, self._sockets, self._outputs, self._on_announcement, self._on_lost, self._clock
+        )
         self._establisher = self._sockets.establisher(
             self._selector,
             self._secret,
-            role=lambda: f"{_ROLE_PREFIX}{self._own_index}",
-            on_accepted=self._accepted,
-            on_dialled=self._dialled,
-            on_failed=self._unreachable,
+            role=lambda: f"{ROLE_PREFIX}{self._own_index}",
+            on_accepted=self._connections.accepted,
+            on_dialled=self._connections.dialled,
+            on_failed=self._on_lost,
             handshake_timeout=self._handshake_timeout,
         )
         self._thread = self._system.thread(self._run, "weir-network")
@@ -195,9 +170,7 @@ class Network:
         )
 
         def begin() -> None:
-            unopened, self._unopened = self._unopened, []
-            for connection, number, channel_id in unopened:
-                self._guarded(connection, partial(self._bind, inputs, connection, number, channel_id))
+            self._connections.open_channels(inputs, own_index)
             for peer, endpoint in endpoints.items():
                 self._establisher.dial(peer, endpoint, self._connect_timeout)
 
@@ -209,19 +182,6 @@ class Network:
         if self._inputs is None:
             raise RuntimeError("the input channels are made by connect()")
         return self._inputs
-
-    def statistics(self) -> NetworkStatistics:
-        inputs = self.inputs.statistics()
-        outputs = tuple(output.statistics() for output in self._outputs.values())
-        return NetworkStatistics(
-            inputs=inputs,
-            outputs=outputs,
-            bytes_in=sum(channel.bytes for channel in inputs.channels),
-            bytes_out=sum(channel.bytes for channel in outputs),
-            records_in=sum(channel.records for channel in inputs.channels),
-            records_out=sum(channel.records for channel in outputs),
-            queued_bytes=inputs.queued_bytes + sum(channel.queued_bytes for channel in outputs),
-        )
 
     def close(self, flush_timeout: float = 0.0) -> None:
         """Close all connections and end the network thread. From now on `on_error` is not called.
@@ -239,6 +199,7 @@ class Network:
 
         def begin() -> None:
             self._flush_until = until
+            self._connections.closing = True
 
         self._command(begin)
         thread.join(flush_timeout + _JOIN_GRACE)
@@ -283,7 +244,7 @@ class Network:
                     key.data(mask)
                 while self._commands:
                     self._commands.popleft()()
-                self._send_due()
+                self._connections.send(_emptied(self._credits_due), _emptied(self._outputs_due))
                 self._establisher.on_time()
         except BaseException as error:
             _log.exception("the network thread failed")
@@ -293,8 +254,7 @@ class Network:
             self._sleeping = False
             self._undelivered = [output.id for output in self._outputs.values() if not output.empty]
             self._establisher.close()
-            for connection in (*self._outgoing.values(), *self._incoming):
-                connection.sock.close()
+            self._connections.close()
             self._selector.close()
             for sock in (self._listener, self._waker, self._woken):
                 sock.close()
@@ -305,129 +265,24 @@ class Network:
             deadline = min(deadline, self._flush_until) if deadline is not None else self._flush_until
         return None if deadline is None else max(0.0, deadline - self._clock())
 
+    def _flushed(self) -> bool:
+        """Whether the thread may end."""
+        if self._flush_until is None:
+            return False
+        return self._clock() >= self._flush_until or self._connections.flushed(self._establisher.dialling)
+
+    def _on_lost(self, error: ConnectionError) -> None:
+        if self._flush_until is None:
+            self._on_error(error)
+
     def _on_accept(self, _mask: int) -> None:
         self._establisher.accept(self._listener)
 
     def _on_woken(self, _mask: int) -> None:
         self._woken.recv(4096)
 
-    def _send_due(self) -> None:
-        """Send what other threads have announced."""
-        touched: dict[Connection, None] = {}
-        while self._credits_due:
-            channel = self._credits_due.popleft()
-            if channel in self._senders:  # else the first credit goes out when the channel is opened
-                sender, number = self._senders[channel]
-                sender.add_credit(number)
-                touched[sender] = None
-        while self._outputs_due:
-            output = self._outputs_due.popleft()
-            output.unschedule()
-            if output.id.downstream in self._outgoing:
-                touched[self._outgoing[output.id.downstream]] = None
-        for connection in touched:
-            self._guarded(connection, connection.flush)
 
-    # -- connections ------------------------------------------------------------------------------------------
-
-    def _accepted(self, sock: socket.socket, role: str, address: str) -> None:
-        peer = role.removeprefix(_ROLE_PREFIX)
-        if not role.startswith(_ROLE_PREFIX) or not peer.isdecimal():
-            _log.warning("dropped a connection from %s: it is for %r, not for data", address, role)
-            sock.close()
-            return
-        connection = IncomingConnection(sock, int(peer), self._staging, self._open, self._on_announcement, self._clock)
-        self._incoming[connection] = None
-        self._register(connection)
-
-    def _dialled(self, peer: int, sock: socket.socket) -> None:
-        channels = [output for output in self._outputs.values() if output.id.downstream == peer]
-        connection = OutgoingConnection(sock, peer, self._staging, channels, self._clock)
-        self._outgoing[peer] = connection
-        self._register(connection)
-        self._guarded(connection, connection.flush)
-
-    def _unreachable(self, error: ConnectionError) -> None:
-        if self._flush_until is None:
-            self._on_error(error)
-
-    def _open(self, connection: IncomingConnection, number: int, channel_id: ChannelId) -> None:
-        if self._inputs is None:
-            self._unopened.append((connection, number, channel_id))
-        else:
-            self._bind(self._inputs, connection, number, channel_id)
-
-    def _bind(self, inputs: InputChannels, connection: IncomingConnection, number: int, channel_id: ChannelId) -> None:
-        channel = next((channel for channel in inputs.channels if channel.id == channel_id), None)
-        if channel is None or channel_id.upstream != connection.peer:
-            raise FrameError(f"it opened {channel_id}, which is no input of subtask {self._own_index} from there")
-        if channel in self._senders:
-            raise FrameError(f"it opened {channel_id} twice")
-        connection.bind(number, channel, inputs)
-        self._senders[channel] = (connection, number)
-        connection.flush()
-
-    def _register(self, connection: Connection) -> None:
-        sock = connection.sock
-        self._sockets.connected(sock)
-        self._selector.register(sock, selectors.EVENT_READ, lambda mask: self._on_ready(connection, mask))
-
-    def _on_ready(self, connection: Connection, mask: int) -> None:
-        def step() -> None:
-            if mask & selectors.EVENT_READ and not connection.on_readable():
-                self._lost(connection, None)
-            elif mask & selectors.EVENT_WRITE:
-                connection.flush()
-
-        self._guarded(connection, step)
-
-    def _guarded(self, connection: Connection, step: Callable[[], None]) -> None:
-        """Run a step of a connection; if that loses the connection, the others go on."""
-        if not self._is_open(connection):  # lost by an earlier event of this round
-            return
-        try:
-            step()
-        except OSError as error:
-            self._lost(connection, error)
-        if self._is_open(connection):
-            interest = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.wants_write else 0)
-            key = self._selector.get_key(connection.sock)
-            if key.events != interest:
-                self._selector.modify(connection.sock, interest, key.data)
-
-    def _is_open(self, connection: Connection) -> bool:
-        return connection in self._incoming or self._outgoing.get(connection.peer) is connection
-
-    def _lost(self, connection: Connection, error: OSError | None) -> None:
-        self._selector.unregister(connection.sock)
-        connection.sock.close()
-        if isinstance(connection, IncomingConnection):
-            del self._incoming[connection]
-            for channel in connection.channels.values():
-                del self._senders[channel]
-            direction = "upstream"
-        else:
-            del self._outgoing[connection.peer]
-            direction = "downstream"
-        protocol = isinstance(error, FrameError)
-        if self._flush_until is not None or (connection.orderly and not protocol):
-            _log.debug("the connection to subtask %d ended", connection.peer)
-            return
-        what = "it broke the protocol" if protocol else "its process has ended, or the network is down"
-        failure = ConnectionError(
-            f"lost the connection to subtask {connection.peer} ({direction}): {error or 'closed by the peer'}; {what}"
-        )
-        failure.__cause__ = error
-        self._on_error(failure)
-
-    def _flushed(self) -> bool:
-        """Whether the thread may end."""
-        if self._flush_until is None:
-            return False
-        if self._clock() >= self._flush_until:
-            return True
-        for connection in list(self._outgoing.values()):
-            if connection.drained and not connection.shut:
-                self._guarded(connection, connection.shut_down)
-        waiting = self._establisher.dialling
-        return not self._outgoing and all(o.empty for o in self._outputs.values() if o.id.downstream in waiting)
+def _emptied(due: deque[T]) -> Iterator[T]:
+    """Takes everything out, also what another thread adds meanwhile."""
+    while due:
+        yield due.popleft()

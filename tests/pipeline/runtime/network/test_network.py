@@ -70,7 +70,7 @@ def subtasks():
             "127.0.0.1",
             subtask.woken.set,
             subtask.errors.put,
-            lambda channel, barrier: subtask.announced.put((channel, barrier)),
+            lambda *announced: subtask.announced.put(announced),
             buffers,
             **options,
         )
@@ -149,10 +149,12 @@ def test_many_frames_of_random_sizes_keep_their_order_on_every_channel(subtasks)
         reader.join(PATIENCE)
 
     assert received == {(1, 0): sent[0], (1, 1): sent[1], (2, 0): sent[2]}
-    totals = up.network.statistics()
-    assert totals.records_out == left.network.statistics().records_in + right.network.statistics().records_in == 300
-    assert totals.bytes_out == sum(len(payload) for payloads in sent.values() for payload in payloads)
-    assert totals.queued_bytes == 0
+    put = [output.statistics() for output in up.outputs]
+    taken = [one for down in (left, right) for one in down.network.inputs.statistics().channels]
+    for channels in (put, taken):
+        assert sum(one.records for one in channels) == 300
+        assert sum(one.bytes for one in channels) == sum(len(one) for payloads in sent.values() for one in payloads)
+        assert sum(one.queued_bytes for one in channels) == 0
 
 
 def test_a_channel_that_nobody_reads_holds_up_no_other_on_the_same_connection(subtasks):
@@ -374,10 +376,10 @@ def test_connecting_without_the_address_of_a_downstream_subtask_is_refused(subta
 
 def test_a_failing_callback_is_reported_and_not_swallowed(subtasks):
     up, down = subtasks(0), subtasks(1)
-    down.network._on_announcement = None  # not callable: a defect
+    down.announced = None  # has no `put`: a defect
     join(up, down, edges=[(0, 0, 1)])
     up.send(0, BarrierElement(Barrier(1)))
-    assert isinstance(down.errors.get(timeout=PATIENCE), TypeError)
+    assert isinstance(down.errors.get(timeout=PATIENCE), AttributeError)
 
 
 # -- processes of their own -----------------------------------------------------------------------------------
