@@ -447,6 +447,7 @@ def test_of_a_savepoint_that_expires_half_written_nothing_is_left(driver: Driver
     driver.system.now += 600
     driver.tell(events.Tick())
     assert [type(one) for one in driver.answers] == [RuntimeError]
+    assert driver.said(Heartbeat)[-1].options == {}
     driver.work()
     assert savepoints.prepare(folder.uri) is not None
 
