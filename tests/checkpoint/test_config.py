@@ -51,6 +51,7 @@ def test_a_checkpoint_folder_may_be_a_path() -> None:
         ({"min_pause": -0.1}, "min_pause must be at least 0 s, not -0.1"),
         ({"min_pause": math.inf}, "min_pause must be a finite number of seconds"),
         ({"min_pause": True}, "min_pause must be seconds or a timedelta, not True"),
+        ({"slow_storage_span": -0.5}, "slow_storage_span must be at least 0 s, not -0.5"),
         ({"max_concurrent": 0}, "max_concurrent must be a whole number of at least 1, not 0"),
         ({"max_concurrent": 1.0}, "max_concurrent must be a whole number of at least 1, not 1.0"),
         ({"tolerable_failures": -1}, "tolerable_failures must be a whole number of at least 0, not -1"),
