@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from checkpoint.barriers.events import Barrier
 from checkpoint.elements import BarrierElement, Data, EndOfInput, IdleStatus, Watermark
 from pipeline.buffers import BufferConfig
-from pipeline.runtime.network.debloat import Budget
+from pipeline.runtime.network.debloat import INTERVAL, Budget
 from pipeline.runtime.network.frames import ChannelId, FrameError, Header, Kind
 from pipeline.runtime.network.input_channels import InputChannels
 from pipeline.runtime.network.output_channel import OutputChannel
@@ -438,3 +438,122 @@ def test_budgets_follow_what_was_consumed_and_not_what_was_polled():
     inputs.put(0, data(2_000))
     assert channels.statistics().estimated_time_to_consume == pytest.approx(0.4, rel=0.01)
     assert channels.statistics().channels[0].records == 50
+
+
+def test_several_elements_that_are_put_back_are_counted_once():
+    link = Link(budget=Budget(1_000, 500)).open()
+    for size in (10, 20, 30):
+        link.output.send(data(size))
+    link.run()
+    _, first = link.inputs.poll()
+    _, second = link.inputs.poll()
+    for element in (second, first):
+        link.inputs.put_back(0, element)
+    assert link.inputs.queued_bytes == 30
+    assert [link.inputs.poll()[1].size for _ in range(3)] == [10, 20, 30]
+    assert link.inputs.queued_bytes == 0
+    assert link.channel.statistics().records == 3
+
+
+def test_the_channel_whose_element_was_put_back_is_read_first_again():
+    inputs = Inputs(3)
+    for index in (0, 1, 2):
+        inputs.put(index, data(10 + index))
+    index, element = inputs.inputs.poll()
+    assert index == 0
+    inputs.inputs.put_back(0, element)
+    assert [index for index, _ in inputs.poll_all()] == [0, 1, 2]
+
+
+def test_a_sender_with_a_frame_that_is_too_large_hears_when_the_receiver_is_empty_and_not_before():
+    link = Link(budget=Budget(1_000, 500)).open()
+    for _ in range(3):
+        link.output.send(data(10))
+    link.run()
+    assert not link.channel.starve()
+    for left in (2, 1):
+        link.inputs.poll()
+        assert (len(link.credit_due), len(link.channel._queue)) == (0, left)
+    link.inputs.poll()
+    assert len(link.credit_due) == 1
+    link.run()
+    # That was told. From now on credit is announced in steps again.
+    link.output.send(data(10))
+    link.run()
+    link.inputs.poll()
+    assert not link.credit_due
+
+
+def test_only_an_empty_receiver_admits_a_frame_without_credit():
+    link = Link(budget=Budget(100, 50)).open()
+    link.output.send(data(60))
+    link.run()
+    credit = link.channel.credit()  # for another reason, such as a new budget, with a frame still queued
+    assert (credit.limit_bytes, credit.consumed_frames) == (100, 0)
+    with pytest.raises(FrameError, match="without credit"):
+        link.channel.receiving(Header(Kind.DATA, 0, 1, 5_000, 1))
+
+
+def test_every_channel_hears_of_a_new_budget():
+    due = []
+    inputs = InputChannels([ChannelId(0, i, 9) for i in range(3)], BufferConfig(), due.append, lambda: None)
+    for channel in inputs.channels:
+        channel.credit()
+        channel.receiving(Header(Kind.DATA, 0, 1, 10_000, 0))
+        inputs.put(channel, data(10_000))
+        inputs.poll()
+    due.clear()
+    for channel in inputs.channels:
+        channel.credit()
+    for tenth in range(1, 11):
+        inputs.debloat(tenth, 0.2 * tenth)
+    assert set(due) == set(inputs.channels)
+    assert len({channel.credit().budget_bytes for channel in inputs.channels}) == 1
+
+
+def test_budgets_are_observed_at_the_interval_and_only_the_time_since_the_last_look_counts():
+    inputs = Inputs(1)
+    for number in range(4):
+        inputs.put(0, data(1_000))
+        inputs.inputs.poll()
+        inputs.inputs.debloat(INTERVAL * number, float(number + 1))  # at the interval to the dot
+    assert inputs.inputs.statistics().rate == pytest.approx(1_000)
+
+
+def test_a_queue_that_is_full_to_its_limit_has_no_room_and_one_byte_less_is_room():
+    for size, room in ((4_095, True), (4_096, False)):
+        link = Link()  # frames of 2,048 bytes, of which two fit
+        link.output.send(data(size))
+        assert (link.output.has_room, link.output.overdrawn_bytes) == (room, 0)
+    link.output.send(data(3))
+    assert link.output.overdrawn_bytes == 3
+
+
+def test_a_frame_that_takes_all_that_is_left_of_the_credit_is_sent_and_one_byte_more_is_not():
+    for size, arrived in ((60, [40, 60]), (61, [40])):
+        link = Link(budget=Budget(100, 50)).open()
+        link.output.send(data(40))
+        link.output.send(data(size))
+        link.run()
+        assert [element.size for element in link.channel._queue._queue] == arrived
+
+
+def test_an_output_channel_is_finished_once_its_end_and_all_before_it_has_left():
+    link = Link(budget=Budget(100, 50)).open()
+    assert not link.output.finished  # empty, and not at its end
+    for element in (data(100), data(100), EndOfInput()):
+        link.output.send(element)
+    assert not link.output.finished
+    link.run()
+    assert not link.output.finished
+    link.drain()
+    assert link.output.finished
+
+
+def test_a_lone_frame_of_half_a_budget_needs_no_backlog():
+    for size, backlog in ((50, 0), (51, 1)):
+        link = Link(budget=Budget(100, 50)).open()
+        for each in (60, size):
+            link.output.send(data(each))
+        link.deliver_credit()
+        assert (link.wire.count(None), link.output.backlog()) == (backlog, False)  # once for a frame
