@@ -11,8 +11,9 @@ from typing import Any
 from checkpoint import failpoints
 from sinks.files.errors import TargetUnavailable
 from sinks.files.marker import Marker, newest
-from sinks.files.recovery import WriterRecovery, recover
+from sinks.files.recovery import FileRecovery
 from sinks.files.target import Target, writer_name
+from sinks.recovery import recover
 from sinks.sink import Committable, Committer, CommitterContext, WriterRestore
 
 log = logging.getLogger(f"weir.{__name__}")
@@ -41,7 +42,7 @@ class FileCommitter(Committer):
         ctx.check_owner()
         found = find_marker(self._target, self._writer, ctx.restored_state)
         marker = recover(
-            WriterRecovery(
+            FileRecovery(
                 where=_where(self._target.uri, ctx.sink_id, ctx.writer),
                 lineage=ctx.lineage,
                 checkpoint=ctx.restored_checkpoint,
@@ -161,7 +162,7 @@ def check_restore(uri: str, restore: WriterRestore) -> None:
     except TargetUnavailable:
         return
     recover(
-        WriterRecovery(
+        FileRecovery(
             where=_where(uri, restore.sink_id, restore.writer),
             lineage=restore.lineage,
             checkpoint=restore.checkpoint,

@@ -10,7 +10,8 @@ from confluent_kafka import KafkaException
 
 from sinks.kafka.marker import Marker
 from sinks.kafka.marker_group import MarkerGroup
-from sinks.kafka.recovery import OnMarkerLost, WriterRecovery, recover
+from sinks.kafka.recovery import KafkaRecovery, recover
+from sinks.recovery import OnMarkerLost
 from sinks.sink import Committable, WriterRestore
 
 _LOOK: Final = 5.0
@@ -35,7 +36,7 @@ def not_committed(
         return committables
     if found is None or found.lineage.id != Marker.from_wire(recorded).lineage.id:
         return committables
-    return [one for one in committables if found.last is None or one.name > found.last]
+    return found.after(committables)
 
 
 def check_restore(
@@ -65,16 +66,15 @@ def check_restore(
     except KafkaException:
         return
     recover(
-        WriterRecovery(
+        KafkaRecovery(
             group=writer,
             lineage=restore.lineage,
             checkpoint=restore.checkpoint,
             recorded=recorded,
             found=found,
-            restored=[committable.name for committable in restore.pending],
+            restored=restore.pending,
             rewind=restore.rewind,
-            ignore_earlier_output=False,
-            on_marker_lost=on_marker_lost,
+            when_lost=on_marker_lost,
             fork=restore.fork,
         )
     )

@@ -2,72 +2,44 @@
 
 No transaction needs to outlive a process: the segments are in the checkpoint, so whatever was not committed can be
 produced again, and the marker, committed in the same transaction, tells what was. After any trouble the producer is
-replaced by one that starts as a restore does: fence, ask whether the job is still ours, read the marker.
+replaced by one that starts as a restore does: ask whether the job is still ours, fence, read the marker.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar
+from dataclasses import replace
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
 from checkpoint import failpoints
-from checkpoint.outage import Outage
 from sinks.kafka.clients import DEFAULT_MESSAGE_LIMIT
-from sinks.kafka.errors import BrokerUnavailable, CommitFailed, ForeignMarker, MarkerLost, RecordRefused
+from sinks.kafka.committer_options import CommitterOptions
+from sinks.kafka.errors import BrokerUnavailable, MarkerLost, RecordRefused
 from sinks.kafka.hanging import held_up_partitions
 from sinks.kafka.marker import Marker
 from sinks.kafka.marker_group import HangingTransaction, MarkerGroup
-from sinks.kafka.permissions import REFUSALS, check_group, to_grant
-from sinks.kafka.recovery import OnMarkerLost, WriterRecovery, recover, refuse_the_originals
-from sinks.kafka.refusal import explained, first_row, read_rows, without
-from sinks.kafka.rows import Rows
+from sinks.kafka.permissions import check_group
+from sinks.kafka.producers import Producers
+from sinks.kafka.recovery import KafkaRecovery, recover, recover_in_doubt, refuse_the_originals
+from sinks.kafka.refused_record import culprit, explained, lowered_limit
+from sinks.kafka.retries import Retries
+from sinks.kafka.staged_rows import rows_to_commit, smallest_limit, transactions
 from sinks.kafka.topics import TopicCatalog
-from sinks.kafka.transactions import (
-    TransactionalProducer,
-    is_fenced,
-    is_hopeless,
-    is_outage,
-    is_refusal,
-    reason,
-)
+from sinks.kafka.transactions import TransactionalProducer
 from sinks.sink import Committable, Committer, CommitterContext, SegmentName
 
 _log = logging.getLogger(f"weir.{__name__}")
-_T = TypeVar("_T")
 
-RETRY_SECONDS: Final = 60.0
-"""For so long one call of `open` or `commit` tries again whatever isn't an outage."""
 REFRESH_SECONDS: Final = 12 * 3600.0
 """A marker that is older is written again: Kafka keeps it for days (`offsets.retention.minutes`)."""
-_MAX_FENCED: Final = 3
-_FIRST_WAIT: Final = 0.05
-_LONGEST_WAIT: Final = 2.0
-"""Seconds between two tries."""
 _NO_LIMIT: Final = 2**31 - 1
 _ONE_RECORD: Final = 1
 """A limit of batches at which each has one record."""
-
-
-@dataclass(frozen=True)
-class CommitterOptions:
-    servers: str
-    config: Mapping[str, Any] = field(repr=False)
-    name: str
-    """Of the writer: its transactional id and the group of its marker."""
-    topic: str | None
-    """What it writes to, unless a function says so."""
-    marker_topic: str
-    """The marker is at partition 0 of this topic."""
-    max_transaction_bytes: int
-    on_marker_lost: OnMarkerLost
-    outage_timeout: float | None = None
 
 
 class KafkaCommitter(Committer):
@@ -81,17 +53,16 @@ class KafkaCommitter(Committer):
             topic, *wire = ctx.restored_state
             self._restored_marker = Marker.from_wire(wire)
         self._group = MarkerGroup(options.servers, options.config, options.name, topic)
+        self._producers = Producers(options, ctx)
+        self._retries = Retries(options, ctx, topic, self._producers.discard)
         self._id = uuid.uuid4().hex
-        self._producer: TransactionalProducer | None = None
         self._marker: Marker | None = None
         """The last one known to be committed. Replaced whole, never changed; read by `snapshot` in another thread."""
         self._attempted: Marker | None = None
-        """Of a transaction whose outcome isn't known."""
+        """The marker of a transaction whose outcome isn't known."""
         self._highest = 0
         self._left_out: dict[SegmentName, frozenset[int]] = {}
         self._lowered_limit = _NO_LIMIT
-        what = f"the Kafka brokers at {options.servers} to commit to (sink {ctx.sink_id!r})"
-        self._outage = Outage(ctx.waiting, what, options.outage_timeout)
 
     def leave_out(self, segment: SegmentName, rows: Collection[int]) -> None:
         """Commit the segment without these rows of it, numbered from 0."""
@@ -104,7 +75,7 @@ class KafkaCommitter(Committer):
             CommitFailed: no broker within `outage_timeout`, or it refuses this user.
             Fenced: another driver owns the job.
         """
-        marker = self._retrying(lambda: self._settle(restored), "take over the output of")
+        marker = self._retries.run(lambda: self._recover(restored), "take over the output of")
         self._hit("committer.after_settle")
         return marker.after(restored)
 
@@ -123,7 +94,7 @@ class KafkaCommitter(Committer):
         if checkpoint_id <= marker.checkpoint and not marker.after(committables):
             return
         self._hit("committer.before_commit")
-        self._retrying(lambda: self._commit(checkpoint_id, committables), f"commit checkpoint {checkpoint_id} of")
+        self._retries.run(lambda: self._commit(checkpoint_id, committables), f"commit checkpoint {checkpoint_id} of")
         self._hit("committer.after_commit")
 
     @property
@@ -136,7 +107,7 @@ class KafkaCommitter(Committer):
         Raises:
             CommitFailed, MarkerLost, ForeignMarker, Fenced: as `commit`.
         """
-        self._retrying(self._refresh, "refresh the marker of")
+        self._retries.run(self._refresh, "refresh the marker of")
 
     def highest_checkpoint(self) -> int:
         return self._highest
@@ -146,38 +117,37 @@ class KafkaCommitter(Committer):
         return None if marker is None else [self._group.topic, *marker.to_wire()]
 
     def close(self) -> None:
-        self._discard(abort=True)
+        self._producers.discard(abort=True)
         self._group.close()
 
     # -- the steps, each of which may be repeated from its start -----------------------------------------------------
 
-    def _settle(self, restored: Sequence[Committable]) -> Marker:
+    def _recover(self, restored: Sequence[Committable]) -> Marker:
         ctx = self._ctx
         if ctx.fork:
             # Before anything is fenced, since the original may be running.
             for marker in self._group.everywhere():
                 refuse_the_originals(self._group.group, ctx.lineage, marker)
-        producer, found = self._new_producer(_message_limit(restored), restored)
-        recovered = recover(
-            WriterRecovery(
+        producer, found = self._new_producer(smallest_limit(restored, DEFAULT_MESSAGE_LIMIT), restored)
+        marker = recover(
+            KafkaRecovery(
                 group=self._group.group,
                 lineage=ctx.lineage,
                 checkpoint=ctx.restored_checkpoint,
                 recorded=self._restored_marker,
                 found=found,
-                restored=[committable.name for committable in restored],
+                restored=restored,
                 rewind=ctx.rewind,
                 ignore_earlier_output=ctx.ignore_earlier_output,
                 fork=ctx.fork,
-                on_marker_lost=self._options.on_marker_lost,
+                when_lost=self._options.on_marker_lost,
             )
         )
-        marker = recovered.marker
         self._highest = max(self._highest, found.checkpoint if found else 0, marker.checkpoint)
         if marker != found:
             marker = replace(marker, committer=self._id)
             self._hit("committer.before_settle")
-            self._transact(producer, (), marker, settles=True)
+            self._transact(producer, (), marker, marker_alone=True)
         self._marker, self._attempted = marker, None
         return marker
 
@@ -185,11 +155,11 @@ class KafkaCommitter(Committer):
         marker = self._known_marker()
         todo = marker.after(committables)
         checkpoint = max(checkpoint_id, marker.checkpoint)
-        groups = list(_transactions(todo, self._options.max_transaction_bytes)) or [[]]
+        groups = list(transactions(todo, self._options.max_transaction_bytes)) or [[]]
         for number, group in enumerate(groups):
             if number:
                 self._hit("committer.between_transactions")
-            while not self._commit_group(checkpoint, group, _message_limit(todo)):
+            while not self._commit_group(checkpoint, group, smallest_limit(todo, DEFAULT_MESSAGE_LIMIT)):
                 pass
 
     def _commit_group(self, checkpoint: int, group: Sequence[Committable], message_limit: int) -> bool:
@@ -204,86 +174,66 @@ class KafkaCommitter(Committer):
             try:
                 self._transact(producer, left, marker)
             except RecordRefused as refused:
-                if self._limit_was_lowered(refused, producer.message_limit):
-                    self._discard(abort=True)
-                    return False
-                ctx = self._ctx
-                culprit = self._one_by_one(refused, left)
-                if culprit is None:
-                    raise RecordRefused(
-                        f"{refused}. It took each record of that batch alone a moment later, so the topic seems to be "
-                        "mended; the next attempt commits again",
-                        refused.record,
-                    ) from refused
-                raise explained(culprit, ctx.sink_id, ctx.writer, left, ctx.staging, self._left_out) from refused
+                options = self._options
+                topics = TopicCatalog(options.servers, options.config, self._retries.outage)
+                limit = lowered_limit(refused, producer.message_limit, topics)
+                if limit is None:
+                    raise self._explained(refused, left) from refused
+                _log.warning("%s: a topic takes only batches of %d bytes by now", options.name, limit)
+                self._lowered_limit = limit
+                self._producers.discard(abort=True)
+                return False
         return True
 
-    def _limit_was_lowered(self, refused: RecordRefused, message_limit: int) -> bool:
-        """† A topic whose limit was lowered refuses whole batches, also of records that it takes one by one."""
-        record = refused.record
-        if record is None or record.error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
-            return False
-        catalog = TopicCatalog(self._options.servers, self._options.config, self._outage)
-        limit = catalog.get(record.topic).max_message_bytes
-        if limit >= message_limit:
-            return False
-        _log.warning("%s: topic %r takes batches of %d bytes by now", self._options.name, record.topic, limit)
-        self._lowered_limit = limit
-        return True
+    def _explained(self, refused: RecordRefused, segments: Sequence[Committable]) -> RecordRefused:
+        """The refusal with the record that is to blame, found by sending them one by one in an aborted transaction."""
+        ctx = self._ctx
 
-    def _one_by_one(self, refused: RecordRefused, segments: Sequence[Committable]) -> RecordRefused | None:
-        """† The client reports a whole batch as refused. So each record from the first of that batch on is sent in one
-        of its own, in a transaction that is aborted, until one is refused: that is to blame. `None` if all are taken:
-        no record may be named then, since it would be left out."""
-        first = first_row(refused, segments, self._ctx.staging, self._left_out)
-        if first is None:
-            return refused
-        name, row = first
-        rest = {**self._left_out, name: {*self._left_out.get(name, ()), *range(row)}}
-        self._discard(abort=True)
-        producer = self._ready_producer(_ONE_RECORD)
+        def one_by_one() -> TransactionalProducer:
+            self._producers.discard(abort=True)
+            return self._ready_producer(_ONE_RECORD)
+
         try:
-            producer.probe(
-                rows
-                for segment in segments
-                if segment.name >= name
-                for rows in without(read_rows(segment, self._ctx.staging), rest.get(segment.name, ()))
-            )
-        except RecordRefused as culprit:
-            return culprit
+            found = culprit(refused, segments, ctx.staging, self._left_out, one_by_one)
         finally:
-            self._discard(abort=True)
-        return None
+            self._producers.discard(abort=True)
+        if found is None:
+            return RecordRefused(
+                f"{refused}. It took each record of that batch alone a moment later, so the topic seems to be mended; "
+                "the next attempt commits again",
+                refused.record,
+            )
+        return explained(found, ctx.sink_id, ctx.writer, segments, ctx.staging, self._left_out)
 
     def _refresh(self) -> None:
         producer = self._ready_producer(DEFAULT_MESSAGE_LIMIT)
-        self._transact(producer, (), replace(self._known_marker(), committer=self._id), settles=True)
+        self._transact(producer, (), replace(self._known_marker(), committer=self._id), marker_alone=True)
 
     def _transact(
         self,
         producer: TransactionalProducer,
         segments: Sequence[Committable],
         marker: Marker,
-        settles: bool = False,
+        marker_alone: bool = False,
     ) -> None:
         """
         Args:
-            settles: the marker alone, not an epoch: its steps have another name.
+            marker_alone: it is no epoch's transaction: the failpoints of its steps have other names.
         """
 
-        def hit(step: str, reached: bool = not settles) -> None:
+        def hit(step: str, reached: bool = not marker_alone) -> None:
             if reached:
                 self._hit(step)
 
         def before_commit() -> None:
-            hit("committer.mid_settle", settles)
+            hit("committer.mid_settle", marker_alone)
             hit("committer.after_send_offsets")
             self._ctx.check_owner()
             hit("committer.after_owner_check")
 
         self._attempted = marker
         producer.transact(
-            self._rows(segments),
+            rows_to_commit(segments, self._ctx.staging, self._left_out),
             self._group.offset(marker),
             self._group.metadata,
             mid_produce=lambda: hit("committer.mid_produce"),
@@ -307,41 +257,33 @@ class KafkaCommitter(Committer):
     def _hit(self, step: str) -> None:
         failpoints.hit(step, subtask=self._ctx.writer)
 
-    def _rows(self, segments: Sequence[Committable]) -> Iterator[Rows]:
-        for segment in segments:
-            rows = read_rows(segment, self._ctx.staging)
-            left_out = self._left_out.get(segment.name)
-            yield from rows if left_out is None else without(rows, left_out)
+    def _known_marker(self) -> Marker:
+        if self._marker is None:
+            raise RuntimeError("commit before open")
+        return self._marker
 
-    # -- producers -------------------------------------------------------------------------------------------------
+    # -- a new producer, and the marker that it finds ----------------------------------------------------------------
 
     def _ready_producer(self, message_limit: int, segments: Sequence[Committable] = ()) -> TransactionalProducer:
         """
         Args:
-            segments: that it is for; they may be in a transaction of unknown outcome.
+            segments: what it is for; they may be in a transaction of unknown outcome.
         """
-        producer = self._producer
-        if producer is not None and producer.healthy() and producer.message_limit <= message_limit:
-            return producer
-        producer, found = self._new_producer(message_limit, segments)
-        self._recover(found)
+        producer = self._producers.usable(message_limit)
+        if producer is None:
+            producer, found = self._new_producer(message_limit, segments)
+            policy = self._options.on_marker_lost
+            marker = recover_in_doubt(self._options.name, self._marker, self._attempted, found, policy)
+            if marker is not None and marker == self._attempted:
+                _log.info("%s: a transaction of unknown outcome counts as committed: %s", self._options.name, marker)
+                self._highest = max(self._highest, marker.checkpoint)
+            self._marker, self._attempted = marker, None
         return producer
 
     def _new_producer(
         self, message_limit: int, segments: Sequence[Committable]
     ) -> tuple[TransactionalProducer, Marker | None]:
-        options = self._options
-        if self._producer is not None:
-            message_limit = min(message_limit, self._producer.message_limit)
-            self._discard(abort=False)
-        self._ctx.check_owner()
-        producer = self._producer = TransactionalProducer(
-            options.servers, options.config, options.name, self._ctx.sink_id, message_limit
-        )
-        self._hit("committer.before_init")
-        producer.init()
-        self._hit("committer.after_init")
-        self._ctx.check_owner()
+        producer = self._producers.new(message_limit)
         try:
             found = self._read_marker()
         except HangingTransaction:
@@ -360,9 +302,9 @@ class KafkaCommitter(Committer):
             raise
 
     def _end_hanging(self, producer: TransactionalProducer, segments: Sequence[Committable]) -> Marker | None:
-        """† Whatever the transaction coordinator knew of has ended when the producer began, so what may still change
-        the marker hangs (see hanging.py): in some partitions committed, in others not, which doesn't matter if it has
-        no records.
+        """End a transaction that hangs (see hanging.py). The transaction coordinator knows of none that is open, since
+        the new producer has ended those, and yet the marker may still change. Some partitions have it as committed and
+        others don't, which doesn't matter if it has no records.
 
         Returns:
             The marker that is there then.
@@ -371,7 +313,8 @@ class KafkaCommitter(Committer):
             MarkerLost: it has records, and `on_marker_lost` doesn't say what to do.
         """
         options, group = self._options, self._group
-        topics = {topic for rows in self._rows(segments) for topic in rows.topics or [rows.topic or ""]}
+        rows = rows_to_commit(segments, self._ctx.staging, self._left_out)
+        topics = {topic for piece in rows for topic in piece.topics or [piece.topic or ""]}
         if topics and options.on_marker_lost == "fail":
             raise MarkerLost(
                 f"the marker of group {options.name!r} hangs: Kafka has acknowledged the end of a transaction and told "
@@ -398,118 +341,5 @@ class KafkaCommitter(Committer):
             return found
         checkpoint = max(found.checkpoint, self._ctx.restored_checkpoint)
         skipped = self._attempted or replace(found, checkpoint=checkpoint, last=segments[-1].name)
-        self._transact(producer, (), skipped, settles=True)
+        self._transact(producer, (), skipped, marker_alone=True)
         return skipped
-
-    def _recover(self, found: Marker | None) -> None:
-        """A new producer has settled what the last one left open: was it committed?"""
-        if found is not None and found == self._attempted:
-            _log.info("%s: a transaction of unknown outcome turns out to be committed: %s", self._options.name, found)
-            self._marker = found
-            self._highest = max(self._highest, found.checkpoint)
-        elif found is None:
-            self._marker_vanished()
-        elif found != self._marker:
-            raise ForeignMarker(
-                f"somebody else has written the marker of group {self._options.name!r}: it says {found}, but this sink "
-                f"last wrote {self._marker}. Two jobs must not use one transactional_id_prefix and sink id"
-            )
-        self._attempted = None
-
-    def _marker_vanished(self) -> None:
-        policy = self._options.on_marker_lost
-        if self._attempted is None:
-            return  # everything is known all the same; the next transaction writes it again
-        if policy == "fail":
-            raise MarkerLost(
-                f"the marker of group {self._options.name!r} vanished while the sink was committing {self._attempted}; "
-                "whether that is in the topic can't be told. Somebody deleted the group's offsets, or the topic: set "
-                'on_marker_lost="replay" to commit it again (doubled if it is there), or "skip" to leave it out'
-            )
-        if policy == "skip":
-            self._marker = self._attempted
-
-    def _discard(self, abort: bool) -> None:
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            if abort and producer.in_transaction:
-                self._hit("committer.before_abort")
-                producer.discard(abort)
-                self._hit("committer.after_abort")
-            else:
-                producer.discard(abort)
-
-    def _known_marker(self) -> Marker:
-        if self._marker is None:
-            raise RuntimeError("commit before open")
-        return self._marker
-
-    def _retrying(self, step: Callable[[], _T], what: str) -> _T:
-        """Repeat `step` with ever new producers; only trouble with Kafka is worth it. Brokers that are away are waited
-        for, whatever else is tried for a while."""
-        deadline: float | None = None
-        """Of trouble that is no outage."""
-        wait, fenced = _FIRST_WAIT, 0
-        while True:
-            began = time.monotonic()
-            try:
-                result = step()
-                self._outage.over()
-                return result
-            except KafkaException as error:
-                fenced += is_fenced(error)
-                if is_outage(error):
-                    final = not self._outage.away(began)
-                    deadline, fenced = None, 0  # what brokers find when they are back has another reason
-                elif is_refusal(error):
-                    final = not self._outage.refused()
-                else:
-                    now = time.monotonic()
-                    deadline = now + RETRY_SECONDS if deadline is None else deadline
-                    final = is_hopeless(error) or fenced > _MAX_FENCED or now >= deadline
-                self._discard(abort=final)
-                self._ctx.check_owner()
-                if final:
-                    self._outage.over()
-                    raise CommitFailed(self._explain(error, what, fenced)) from error
-                _log.warning("%s: trying again with a new producer after %s", self._options.name, reason(error))
-            except BaseException:
-                self._discard(abort=True)
-                raise
-            time.sleep(wait)
-            wait = min(2 * wait, _LONGEST_WAIT)
-
-    def _explain(self, error: KafkaException, what: str, fenced: int) -> str:
-        options = self._options
-        if fenced > _MAX_FENCED:
-            advice = (
-                f"other producers used transactional id {options.name!r} meanwhile, {fenced} times. Two jobs must not "
-                "use one transactional_id_prefix and sink id; or transactions take longer than transaction.timeout.ms"
-            )
-        elif is_refusal(error):
-            advice = "the brokers don't let this client in: correct the user, password or certificates in config"
-        elif is_hopeless(error):
-            code = error.args[0].code()
-            advice = to_grant(code, options.name, self._group.topic) if code in REFUSALS else "correct config"
-        else:
-            patience = RETRY_SECONDS if options.outage_timeout is None else options.outage_timeout
-            advice = f"tried for {patience:g} s. Check that the brokers at {options.servers} run and can be reached"
-        return f"sink {self._ctx.sink_id!r} could not {what} writer {self._ctx.writer}: {reason(error)}; {advice}"
-
-
-def _message_limit(segments: Sequence[Committable]) -> int:
-    return min((int(segment.payload["message_limit"]) for segment in segments), default=DEFAULT_MESSAGE_LIMIT)
-
-
-def _transactions(segments: Sequence[Committable], limit: int) -> Iterator[list[Committable]]:
-    """Whole segments, in order, at most `limit` bytes together where one alone isn't more."""
-    group: list[Committable] = []
-    size = 0
-    for segment in segments:
-        if group and size + segment.payload["bytes"] > limit:
-            yield group
-            group, size = [], 0
-        group.append(segment)
-        size += segment.payload["bytes"]
-    if group:
-        yield group

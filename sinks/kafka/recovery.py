@@ -1,17 +1,15 @@
-"""What of a writer's output is committed in Kafka at a restore, told from its marker. Pure; see `sinks.recovery`."""
+"""Recovering a writer of a Kafka sink: its markers and its refusals. Pure; `sinks.recovery` has the rules."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NoReturn
+from typing import Final
 
+from sinks import recovery
 from sinks.kafka.errors import EarlierOutput, ForeignMarker, MarkerLost, OutputAhead
 from sinks.kafka.marker import Marker
-from sinks.recovery import Outcome, decide, up_to
+from sinks.recovery import OnMarkerLost, Outcome, RecoveryDecision, WriterRecovery
 from sinks.sink import Lineage, SegmentName
-
-OnMarkerLost = Literal["fail", "replay", "skip"]
 
 _FORGOTTEN: Final = (
     "Kafka forgets the offsets of a group without members after offsets.retention.minutes (7 days by default); a new "
@@ -21,35 +19,76 @@ _RESET: Final = "Somebody has reset the group's offsets, or the brokers have los
 _SHARED: Final = "Two jobs must not share a transactional_id_prefix and sink id."
 
 
-@dataclass(frozen=True, slots=True)
-class WriterRecovery:
+@dataclass(frozen=True, kw_only=True)
+class KafkaRecovery(WriterRecovery[Marker]):
     group: str
-    """The marker group, for messages."""
-    lineage: Lineage
-    """The job's."""
-    checkpoint: int
-    """Id of the checkpoint restored; 0 for none."""
-    recorded: Marker | None
-    """Last marker known to be committed when that checkpoint was taken."""
-    found: Marker | None
-    """The marker in Kafka, read when nothing of an earlier producer is pending any more."""
-    restored: Sequence[SegmentName]
-    """Segments of the checkpoint that it doesn't know to be committed, in order."""
-    rewind: bool
-    ignore_earlier_output: bool
-    on_marker_lost: OnMarkerLost
-    fork: bool = False
-    """The checkpoint is another pipeline's."""
+    """The marker's group, for messages."""
+    when_lost: OnMarkerLost = "fail"
+
+    def marker(self, lineage: Lineage, last: SegmentName | None, origin: Marker | None = None) -> Marker:
+        return Marker(lineage, self.checkpoint, last)
+
+    def unknown_here(self, found: Marker) -> bool:
+        if self.recorded is None or found.last is None or found.last == self.recorded.last:
+            return False
+        return all(found.last != one.name for one in self.restored) and found.progress > self.recorded.progress
+
+    def on_marker_lost(self, decision: RecoveryDecision) -> OnMarkerLost:
+        return self.when_lost
+
+    def refusal(self, outcome: Outcome) -> Exception:
+        found, checkpoint = self.found, self.checkpoint
+        match outcome:
+            case Outcome.AHEAD if found is not None:
+                restore = f"checkpoint {checkpoint}" if checkpoint else "no checkpoint"
+                return OutputAhead(
+                    f"output is ahead of this checkpoint: {restore} is being restored, but the marker of group "
+                    f"{self.group!r} says that {found} is committed. Restore checkpoint {found.checkpoint} or a later "
+                    f"one, or start with rewind=True to accept that what was written after checkpoint {checkpoint} is "
+                    "written again."
+                )
+            case Outcome.OTHER_BRANCH:
+                return OutputAhead(
+                    f"output of another branch of this job's history is committed: the marker of group {self.group!r} "
+                    f"says that {found} is committed, and checkpoint {checkpoint}, which is being restored, doesn't "
+                    "know that segment. Both hold the same records, read twice after a restart from an older "
+                    "checkpoint. Restore the checkpoint or savepoint whose output was committed, or a later one; or "
+                    "start with rewind=True to accept that records are written again."
+                )
+            case Outcome.EARLIER_OUTPUT:
+                return EarlierOutput(
+                    f"there is committed output but no checkpoint to restore: the marker of group {self.group!r} says "
+                    f"{found}. Starting from nothing would write it again. Point the pipeline at the checkpoint folder "
+                    'it had; or, to keep that output and start afresh beside it, use restore="none" or another '
+                    "transactional_id_prefix."
+                )
+            case Outcome.OTHER_OUTPUT:
+                parent = self.lineage.parent[0] if self.lineage.parent else None
+                return EarlierOutput(
+                    f"there is committed output under this fork's names that doesn't come from checkpoint {checkpoint} "
+                    f"of lineage {parent}, which it starts from: the marker of group {self.group!r} says {found}. Give "
+                    "the fork a name, or a transactional_id_prefix, that was not used before; or start with "
+                    "rewind=True to begin anew beside that output"
+                )
+            case Outcome.WENT_BACK:
+                return self._lost("is lost", f"says {found}: it went back", _RESET)
+            case Outcome.ANOTHER_JOBS:
+                return self._lost("is another job's", f"says {found}", _SHARED)
+            case _ if found is not None:
+                return self._lost("is another run's", f"says {found}", _taken_over(found))
+        return self._lost("is lost", "has no committed offset", _FORGOTTEN)
+
+    def _lost(self, state: str, says: str, why: str) -> MarkerLost:
+        return MarkerLost(
+            f"the marker of group {self.group!r} {state}: checkpoint {self.checkpoint} records "
+            f"{self.recorded or 'none'}, and the group {says}. {why} Whether the {len(self.restored)} segment(s) that "
+            f"checkpoint {self.checkpoint} holds are in the topic can't be told: "
+            'on_marker_lost="replay" commits them (doubled if they are there), "skip" leaves them out (lost if they '
+            "are not)."
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveredMarker:
-    marker: Marker
-    """What the marker must say before the writer takes part in a checkpoint. Segments up to its `last` are committed,
-    the others must be committed."""
-
-
-def recover(s: WriterRecovery) -> RecoveredMarker:
+def recover(writer: KafkaRecovery) -> Marker:
     """
     Raises:
         OutputAhead: output of a later checkpoint is committed, and the user didn't ask to rewind.
@@ -57,35 +96,41 @@ def recover(s: WriterRecovery) -> RecoveredMarker:
         ForeignMarker: the names are those of the pipeline that this one is a fork of.
         MarkerLost: by `on_marker_lost`.
     """
-    found = s.found
-    if found is not None and s.fork:
-        refuse_the_originals(s.group, s.lineage, found)
-    decision = decide(s, lambda marker: _unknown_here(s, marker))
-    ours = decision.ours
+    if writer.found is not None and writer.fork:
+        refuse_the_originals(writer.group, writer.lineage, writer.found)
+    return recovery.recover(writer)
+
+
+def recover_in_doubt(
+    group: str, known: Marker | None, attempted: Marker | None, found: Marker | None, on_marker_lost: OnMarkerLost
+) -> Marker | None:
+    """The marker that is committed, once a new producer has ended what the one before left open.
+
+    Args:
+        known: the last one known to be committed.
+        attempted: that of a transaction of unknown outcome.
+        found: the one in Kafka.
+
+    Raises:
+        ForeignMarker: somebody else wrote the one in Kafka.
+        MarkerLost: there is none, so that the outcome can't be told, and `on_marker_lost` doesn't say what to do.
+    """
     if found is None:
-        if decision.outcome is Outcome.ANEW:
-            return RecoveredMarker(Marker(ours, s.checkpoint, None))
-        return _lost(s, ours, "is lost", "has no committed offset", _FORGOTTEN)
-    match decision.outcome:
-        case Outcome.GOES_ON:
-            return RecoveredMarker(found)
-        case Outcome.BRANCHES:
-            return RecoveredMarker(Marker(ours, s.checkpoint, up_to(found.last, s.checkpoint)))
-        case Outcome.ANEW:
-            return RecoveredMarker(Marker(ours, s.checkpoint, None))
-        case Outcome.AHEAD:
-            _ahead(s, found)
-        case Outcome.OTHER_BRANCH:
-            _other_branch(s, found)
-        case Outcome.EARLIER_OUTPUT:
-            _earlier(s, found)
-        case Outcome.OTHER_OUTPUT:
-            _other_output(s, found)
-        case Outcome.WENT_BACK:
-            return _lost(s, ours, "is lost", f"says {found}: it went back", _RESET)
-        case Outcome.ANOTHER_JOBS:
-            return _lost(s, ours, "is another job's", f"says {found}", _SHARED)
-    return _lost(s, ours, "is another run's", f"says {found}", _taken_over(found))
+        if attempted is None:
+            return known  # everything is known all the same; the next transaction writes it again
+        if on_marker_lost == "fail":
+            raise MarkerLost(
+                f"the marker of group {group!r} vanished while the sink was committing {attempted}; whether that is in "
+                "the topic can't be told. Somebody deleted the group's offsets, or the topic: set "
+                'on_marker_lost="replay" to commit it again (doubled if it is there), or "skip" to leave it out'
+            )
+        return attempted if on_marker_lost == "skip" else known
+    if found not in (attempted, known):
+        raise ForeignMarker(
+            f"somebody else has written the marker of group {group!r}: it says {found}, but this sink last wrote "
+            f"{known}. Two jobs must not use one transactional_id_prefix and sink id"
+        )
+    return found
 
 
 def refuse_the_originals(group: str, fork: Lineage, found: Marker) -> None:
@@ -98,48 +143,6 @@ def refuse_the_originals(group: str, fork: Lineage, found: Marker) -> None:
             f"group {group!r} belongs to the pipeline that this one is a fork of: its marker says {found}. The fork "
             "would keep the original from committing. Give it a transactional_id_prefix of its own"
         )
-
-
-def _unknown_here(s: WriterRecovery, found: Marker) -> bool:
-    if s.recorded is None or found.last is None or found.last == s.recorded.last:
-        return False
-    return found.last not in s.restored and found.progress > s.recorded.progress
-
-
-def _other_branch(s: WriterRecovery, found: Marker) -> NoReturn:
-    raise OutputAhead(
-        f"output of another branch of this job's history is committed: the marker of group {s.group!r} says that "
-        f"{found} is committed, and checkpoint {s.checkpoint}, which is being restored, doesn't know that segment. "
-        "Both hold the same records, read twice after a restart from an older checkpoint. Restore the checkpoint or "
-        "savepoint whose output was committed, or a later one; or start with rewind=True to accept that records are "
-        "written again."
-    )
-
-
-def _ahead(s: WriterRecovery, found: Marker) -> NoReturn:
-    restore = f"checkpoint {s.checkpoint}" if s.checkpoint else "no checkpoint"
-    raise OutputAhead(
-        f"output is ahead of this checkpoint: {restore} is being restored, but the marker of group {s.group!r} says "
-        f"that {found} is committed. Restore checkpoint {found.checkpoint} or a later one, or start with rewind=True "
-        f"to accept that what was written after checkpoint {s.checkpoint} is written again."
-    )
-
-
-def _earlier(s: WriterRecovery, found: Marker) -> NoReturn:
-    raise EarlierOutput(
-        f"there is committed output but no checkpoint to restore: the marker of group {s.group!r} says {found}. "
-        "Starting from nothing would write it again. Point the pipeline at the checkpoint folder it had; or, to keep "
-        'that output and start afresh beside it, use restore="none" or another transactional_id_prefix.'
-    )
-
-
-def _other_output(s: WriterRecovery, found: Marker) -> NoReturn:
-    raise EarlierOutput(
-        f"there is committed output under this fork's names that doesn't come from checkpoint {s.checkpoint} of "
-        f"lineage {s.lineage.parent[0] if s.lineage.parent else None}, which it starts from: the marker of group "
-        f"{s.group!r} says {found}. Give the fork a name, or a transactional_id_prefix, that was not used before; or "
-        "start with rewind=True to begin anew beside that output"
-    )
 
 
 def _taken_over(found: Marker) -> str:
@@ -155,18 +158,4 @@ def _taken_over(found: Marker) -> str:
         "Kafka has forgotten nothing: a run with another checkpoint folder or another history has taken these names "
         f"over since. Its lineage, {lineage.id}, began{begun}. {go_on}To go on from this checkpoint all the same, set "
         "a transactional_id_prefix that was not used before, and on_marker_lost."
-    )
-
-
-def _lost(s: WriterRecovery, ours: Lineage, state: str, says: str, why: str) -> RecoveredMarker:
-    recorded = s.recorded.last if s.recorded else None
-    if s.on_marker_lost == "replay":
-        return RecoveredMarker(Marker(ours, s.checkpoint, recorded))
-    if s.on_marker_lost == "skip":
-        return RecoveredMarker(Marker(ours, s.checkpoint, s.restored[-1] if s.restored else recorded))
-    raise MarkerLost(
-        f"the marker of group {s.group!r} {state}: checkpoint {s.checkpoint} records {s.recorded or 'none'}, and the "
-        f"group {says}. {why} Whether the {len(s.restored)} segment(s) that checkpoint {s.checkpoint} holds are in the "
-        'topic can\'t be told: on_marker_lost="replay" commits them (doubled if they are there), "skip" leaves them '
-        "out (lost if they are not)."
     )

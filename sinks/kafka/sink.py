@@ -11,13 +11,14 @@ from checkpoint.outage import Outage
 from formats import RegistryFormat
 from sinks.kafka.clients import OWNED, Delivery
 from sinks.kafka.committed_output import check_restore, not_committed
-from sinks.kafka.committer import CommitterOptions, KafkaCommitter
+from sinks.kafka.committer import KafkaCommitter
+from sinks.kafka.committer_options import CommitterOptions
 from sinks.kafka.encoding import PLAIN_FORMATS, Field, Format, RecordEncoder, RecordOptions
 from sinks.kafka.permissions import check_writers
-from sinks.kafka.recovery import OnMarkerLost
 from sinks.kafka.topics import TopicCatalog
 from sinks.kafka.validation import check_brokers, check_topic
 from sinks.kafka.writers import DirectWriter, StagingWriter
+from sinks.recovery import OnMarkerLost
 from sinks.sink import Committable, Committer, CommitterContext, Sink, SinkWriter, WriterContext, WriterRestore
 
 _MIB: Final = 1024 * 1024

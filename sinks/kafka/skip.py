@@ -12,8 +12,8 @@ import orjson
 
 from sinks.kafka.committer import KafkaCommitter
 from sinks.kafka.errors import KafkaSinkError
-from sinks.kafka.refusal import read_rows
 from sinks.kafka.rows import Headers
+from sinks.kafka.staged_rows import read_rows
 from sinks.sink import Committable, SegmentName, Staging
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -13,7 +11,10 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from sinks.kafka.clients import REFUSING, producer_config
+from sinks.kafka.bounded_calls import BoundedCalls
+from sinks.kafka.client_errors import is_outage, reason
+from sinks.kafka.clients import producer_config
+from sinks.kafka.connection import Connection
 from sinks.kafka.rows import Rows
 from sinks.kafka.sender import Sender
 from sinks.kafka.topics import refuse_missing
@@ -26,7 +27,6 @@ _OFFSETS_TIMEOUT: Final = 10.0
 """Seconds for the marker. The client keeps asking the group coordinator that it knows, even if another took over, so
 waiting is less use than a new producer, which looks for it."""
 _ABORT_TIMEOUT: Final = 5.0
-_GRACE: Final = 2.0
 _SLOW_COMMIT: Final = 5.0
 """A commit that took longer was perhaps sent twice, so the producer isn't used again."""
 _DELIVERY_TIMEOUT: Final = 60.0
@@ -38,81 +38,6 @@ _PROBED: Final = 500
 
 _LOG_LEVEL: Final = 6
 """Syslog's "info": that a connection was lost."""
-_LOST: Final = ("Disconnected", "failed:", "timed out", "Closing connection")
-_KNOWN_BROKER: Final = re.compile(r"/\d+: ")
-"""How the log names a broker that the client was told of, unlike one that it was only given the address of."""
-
-_FENCED: Final = frozenset(
-    {KafkaError._FATAL, KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
-)
-
-_HOPELESS: Final = frozenset(
-    {
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError._AUTHENTICATION,
-        KafkaError._INVALID_ARG,
-        KafkaError.INVALID_TRANSACTION_TIMEOUT,
-        KafkaError.OFFSET_METADATA_TOO_LARGE,
-        KafkaError.UNSUPPORTED_VERSION,
-    }
-)
-"""What trying again doesn't mend."""
-
-
-_AWAY: Final = frozenset(
-    {
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._TRANSPORT,
-        KafkaError._RESOLVE,
-        KafkaError._TIMED_OUT,
-        KafkaError._TIMED_OUT_QUEUE,
-        KafkaError._MSG_TIMED_OUT,
-        KafkaError._WAIT_COORD,
-        KafkaError.BROKER_NOT_AVAILABLE,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.KAFKA_STORAGE_ERROR,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NETWORK_EXCEPTION,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.NOT_ENOUGH_REPLICAS,
-        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.REQUEST_TIMED_OUT,
-    }
-)
-
-
-class _Connection:
-    """What a client says about its connections to brokers. Passes its log on to Python's.
-
-    Only the log tells of a connection that was lost and is back at once. The transaction coordinator may still hold
-    requests of it, and an old one that ends a transaction would end the next. Any broker may have been the marker
-    group's coordinator, which the client goes on to wait for when another has taken over.
-    """
-
-    def __init__(self) -> None:
-        self.lost: str | None = None
-        self.refused: KafkaError | None = None
-        """What a broker said that doesn't let this client in: requests only time out then."""
-
-    def log(self, level: int, message: str, *args: object) -> None:
-        """Called by the client, as a logger's."""
-        text = message % args if args else message
-        if any(part in text for part in _LOST) and ("TxnCoordinator" in text or _KNOWN_BROKER.search(text)):
-            self.lost = text.rpartition("]: ")[2]
-        # What the sink can't mend it raises, so that this is for looking into trouble.
-        _log.log(min(level, logging.INFO), "%s", text)
-
-    def error(self, error: KafkaError) -> None:
-        if error.code() in REFUSING:
-            self.refused = error
-        if error.code() == KafkaError._ALL_BROKERS_DOWN or "TxnCoordinator" in error.str():
-            self.lost = error.str()
 
 
 class TransactionalProducer:
@@ -127,18 +52,18 @@ class TransactionalProducer:
         """
         self.message_limit = message_limit
         self._id = transactional_id
-        self._connection = _Connection()
+        self.connection = Connection()
         settings = {
             **producer_config(servers, config, "exactly_once", message_limit),
             "transactional.id": transactional_id,
-            "error_cb": self._connection.error,
-            "logger": self._connection,
+            "error_cb": self.connection.error,
+            "logger": self.connection,
             "log_level": max(_LOG_LEVEL, int(config.get("log_level", 0))),
             "log.connection.close": True,
         }
         self._sender = Sender(sink_id, settings, _MAX_OUTSTANDING, partial(refuse_missing, servers, config, sink_id))
         self._open = False
-        self._stuck = False
+        self.calls = BoundedCalls(f"kafka-{transactional_id}")
         self._slow = False
 
     def init(self) -> None:
@@ -149,7 +74,7 @@ class TransactionalProducer:
         """
         self._within(STEP_TIMEOUT, self._sender.producer.init_transactions)
         self._sender.poll(0)
-        self._connection.lost = None  # being found and connected to isn't a loss
+        self.connection.lost = None  # being found and connected to isn't a loss
 
     @property
     def in_transaction(self) -> bool:
@@ -163,9 +88,9 @@ class TransactionalProducer:
             KafkaException: it has ended.
         """
         self._sender.poll(0)
-        if self._connection.lost is not None:
-            _log.info("%s: the producer is replaced: %s", self._id, self._connection.lost)
-        return self._connection.lost is None and not self._slow
+        if self.connection.lost is not None:
+            _log.info("%s: the producer is replaced: %s", self._id, self.connection.lost)
+        return self.connection.lost is None and not self._slow
 
     def transact(
         self,
@@ -255,7 +180,7 @@ class TransactionalProducer:
             abort: end an open transaction now, since no successor may come soon to do it: readers wait for it.
         """
         producer = self._sender.producer
-        if self._stuck:
+        if self.calls.stuck:
             return
         if abort and self._open:
             try:
@@ -267,64 +192,28 @@ class TransactionalProducer:
                     self._id,
                     reason(error),
                 )
-        if not self._stuck:
+        if not self.calls.stuck:
             producer.purge(blocking=False)
 
     def _check_connection(self) -> None:
         self._sender.poll(0)
-        if self._connection.lost is not None:
-            raise KafkaException(KafkaError(KafkaError._TRANSPORT, self._connection.lost))
+        if self.connection.lost is not None:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT, self.connection.lost))
 
     def _within(self, timeout: float, call: Callable[[float], object]) -> None:
-        """Calls the client, and gives it up if it doesn't keep to its own timeout: after a broker's restart
-        send_offsets_to_transaction was seen to wait for ever."""
-        outcome: list[BaseException | None] = []
+        try:
+            self.calls.run(timeout, call)
+        except KafkaException as error:
+            cause = self._with_refusal(error)
+            if cause is error:
+                raise
+            raise cause from error
 
-        def run() -> None:
-            try:
-                call(timeout)
-                outcome.append(None)
-            except BaseException as error:
-                outcome.append(error)
-
-        thread = threading.Thread(target=run, name=f"kafka-{self._id}", daemon=True)
-        thread.start()
-        thread.join(timeout + _GRACE)
-        if outcome and outcome[0] is not None:
-            raise self._with_refusal(outcome[0])
-        if not outcome:
-            self._stuck = True
-            late = KafkaError(KafkaError._TIMED_OUT, f"the client didn't return within {timeout:.0f} s")
-            raise self._with_refusal(KafkaException(late))
-
-    def _with_refusal(self, error: BaseException) -> BaseException:
+    def _with_refusal(self, error: KafkaException) -> KafkaException:
         """The refusal that is behind a request without an answer, or the error itself."""
-        if not isinstance(error, KafkaException) or not is_outage(error):
+        if not is_outage(error):
             return error
         with suppress(KafkaException):
             self._sender.poll(0)  # hands over what the connections said
-        refused = self._connection.refused
+        refused = self.connection.refused
         return error if refused is None else KafkaException(refused)
-
-
-def is_outage(error: KafkaException) -> bool:
-    """Whether it says that brokers are away, or not ready yet: not the client's fault, and over when they are back."""
-    return error.args[0].code() in _AWAY
-
-
-def is_refusal(error: KafkaException) -> bool:
-    """Whether it says that the brokers don't let this client in."""
-    return error.args[0].code() in REFUSING
-
-
-def is_fenced(error: KafkaException) -> bool:
-    return error.args[0].code() in _FENCED
-
-
-def is_hopeless(error: KafkaException) -> bool:
-    return error.args[0].code() in _HOPELESS
-
-
-def reason(error: KafkaException) -> str:
-    cause = error.args[0]
-    return f"{cause.str()} ({cause.name()})"

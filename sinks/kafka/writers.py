@@ -10,13 +10,13 @@ from confluent_kafka import KafkaError, KafkaException
 
 from checkpoint import failpoints
 from checkpoint.outage import Outage
+from sinks.kafka.client_errors import reason
 from sinks.kafka.clients import REFUSING, Delivery, producer_config
 from sinks.kafka.encoding import RecordEncoder
 from sinks.kafka.errors import BrokerUnavailable
 from sinks.kafka.segments import SegmentStager
 from sinks.kafka.sender import Sender
 from sinks.kafka.topics import refuse_missing
-from sinks.kafka.transactions import reason
 from sinks.sink import SinkBatch, SinkWriter, WriterContext
 
 _log = logging.getLogger(f"weir.{__name__}")

@@ -28,7 +28,7 @@ kafka-flow#850, seatunnel#11471, flink-connector-kafka#100 (a bounded read whose
     here: test_offset_gaps_of_transactions_are_no_loss_and_do_not_keep_a_bounded_job_from_its_end
 flink#22126, KAFKA-18401 (a transaction without records)
     here: test_an_idle_topic_keeps_the_job_running_and_its_checkpoints_coming
-    sinks/test_kafka_committer: test_an_empty_epoch_advances_the_marker_and_keeps_the_last_segment
+    sinks/kafka/test_committer: test_an_empty_epoch_advances_the_marker_and_keeps_the_last_segment
 ArroyoSystems/arroyo#1109 (idle topic)
     here: test_an_idle_topic_keeps_the_job_running_and_its_checkpoints_coming
 flink#17327 (more subtasks than partitions)
@@ -51,7 +51,7 @@ robinhood/faust#604 (an operator raises, and the message counts as done)
 Further ones, in sources/kafka/test_reports: a topic created again under a running source (confluent-kafka-python#1787),
 partitions found twice (flink-connector-kafka#305), a bounded read that is restored (flink-connector-kafka#71), an empty
 partition of a bounded read (geomesa#7334), offsets of partitions that nothing was read from (flink#15161), a record
-larger than any fetch, every compression. In sinks/test_kafka_reports: a topic deleted before the commit, records
+larger than any fetch, every compression. In sinks/kafka/test_reports: a topic deleted before the commit, records
 without key, names that Kafka's client does not take.
 """
 

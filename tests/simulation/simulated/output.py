@@ -10,7 +10,7 @@ from checkpoint.committables import Committable
 from simulated.graph import Row
 from sinks.kafka.errors import MarkerLost
 from sinks.kafka.marker import Marker
-from sinks.kafka.recovery import WriterRecovery, recover
+from sinks.kafka.recovery import KafkaRecovery, recover
 from sinks.sink import Lineage
 
 
@@ -79,16 +79,21 @@ class SimulatedCommitter:
         self._producer = 0
 
     def open(self, restored: Sequence[Committable], rewind: bool = False) -> Iterator[None]:
-        """Fence, read the marker, settle. Afterwards `left` is what must still be committed."""
+        """Fence, read the marker, recover. Afterwards `left` is what must still be committed."""
         self._producer = self._output.init(self._group)
         yield
         found = self._output.markers.get(self._group)
-        names = [one.name for one in restored]
-        recovery = WriterRecovery(
-            self._group, self._lineage, self._checkpoint, self._recorded, found, names, rewind, False, "fail"
+        recovery = KafkaRecovery(
+            group=self._group,
+            lineage=self._lineage,
+            checkpoint=self._checkpoint,
+            recorded=self._recorded,
+            found=found,
+            restored=restored,
+            rewind=rewind,
         )
         try:
-            marker = recover(recovery).marker
+            marker = recover(recovery)
         except MarkerLost:
             if "marker_lost_ignored" not in self._faults:
                 raise

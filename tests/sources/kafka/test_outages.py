@@ -19,7 +19,7 @@ from checkpoint.waiting import Waiting
 from pipeline.broker.security import Security
 from pipeline.testing import KafkaBroker
 from sinks import KafkaSink
-from sinks.kafka import committer as committer_module
+from sinks.kafka import retries
 from sinks.kafka.errors import CommitFailed
 from sinks.sink import CommitterContext, Lineage, SinkBatch, WriterContext
 from sources import KafkaSource, SourceBatch, SourceContext
@@ -232,7 +232,7 @@ def test_brokers_that_are_back_may_not_know_of_all_topics_yet(
 def test_a_commit_waits_for_an_outage_however_long_it_tries_other_things(
     broker: KafkaBroker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(committer_module, "RETRY_SECONDS", 5.0)
+    monkeypatch.setattr(retries, "RETRY_SECONDS", 5.0)
     waiting = Waiting()
     one = committer(broker, topic, waiting)
     one.open([])

@@ -1,21 +1,21 @@
-"""A record that Kafka refuses when its checkpoint is committed: where it is staged, and how to go on without it."""
+"""A record that Kafka refuses when its checkpoint is committed: which one it is, where it is staged, and how to go on
+without it."""
 
 from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from confluent_kafka import KafkaError
 
 from sinks.kafka.errors import CommitRefused, RecordRefused, RefusedRecord
 from sinks.kafka.rows import Rows, headers_size
-from sinks.kafka.segments import read_segment
+from sinks.kafka.staged_rows import LeftOut, read_rows, rows_to_commit
+from sinks.kafka.topics import TopicCatalog
+from sinks.kafka.transactions import TransactionalProducer
 from sinks.sink import Committable, SegmentName, Staging
-
-LeftOut = Mapping[SegmentName, Collection[int]]
-"""Numbers of rows, from 0, by their segment."""
 
 _OF_THE_TOPIC: Final = frozenset(
     {
@@ -26,29 +26,6 @@ _OF_THE_TOPIC: Final = frozenset(
     }
 )
 """Refusals of whatever is written to the topic: once somebody has mended it, a restart succeeds."""
-
-
-def read_rows(segment: Committable, staging: Staging) -> Iterator[Rows]:
-    """
-    Raises:
-        DamagedFile: it can't be read.
-    """
-    for file in segment.files:
-        yield from read_segment(staging.read(file))
-
-
-def without(pieces: Iterator[Rows], numbers: Collection[int]) -> Iterator[Rows]:
-    """What is left of a segment's rows, in order."""
-    first = 0
-    for rows in pieces:
-        start, end = 0, len(rows)
-        for number in sorted(number - first for number in numbers if first <= number < first + end):
-            if start < number:
-                yield rows.slice(start, number)
-            start = number + 1
-        if start < end:
-            yield rows.slice(start)
-        first += end
 
 
 def explained(
@@ -85,15 +62,49 @@ def explained(
     return kind(message, record)
 
 
-def first_row(
-    refused: RecordRefused, segments: Sequence[Committable], staging: Staging, left_out: LeftOut
-) -> tuple[SegmentName, int] | None:
-    """Where the record is; `None` if it is unknown, or its topic refuses all records alike."""
+def lowered_limit(refused: RecordRefused, message_limit: int, topics: TopicCatalog) -> int | None:
+    """The topic's `max.message.bytes` by now, if it is lower than `message_limit`; else `None`.
+
+    A topic whose limit was lowered refuses whole batches, also of records that it takes one by one.
+    """
+    record = refused.record
+    if record is None or record.error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
+        return None
+    limit = topics.get(record.topic).max_message_bytes
+    return limit if limit < message_limit else None
+
+
+def culprit(
+    refused: RecordRefused,
+    segments: Sequence[Committable],
+    staging: Staging,
+    left_out: LeftOut,
+    producer: Callable[[], TransactionalProducer],
+) -> RecordRefused | None:
+    """Which record is to blame: the client reports a whole batch as refused. So each record from its first one on
+    is sent in a batch of its own, until one is refused.
+
+    Args:
+        segments: what was to be committed.
+        left_out: rows that were left out of it.
+        producer: makes one whose batches have one record each; the caller aborts its transaction.
+
+    Returns:
+        `None` if all were taken. No record may be named then, since it would be left out.
+    """
     record = refused.record
     if record is None or record.error.code() in _OF_THE_TOPIC:
-        return None
+        return refused
     place = _find(record, segments, staging, left_out)
-    return None if place is None else (place[0], min(place[1]))
+    if place is None:
+        return refused
+    name, first = place[0], min(place[1])
+    rest = {**left_out, name: {*left_out.get(name, ()), *range(first)}}
+    try:
+        producer().probe(rows_to_commit([one for one in segments if one.name >= name], staging, rest))
+    except RecordRefused as found:
+        return found
+    return None
 
 
 def _find(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -384,8 +383,8 @@ def test_a_committer_that_was_fenced_stops_at_once(kafka: KafkaBroker, make_job:
     assert output(kafka, job) == list(range(10))
 
 
-def test_the_ownership_is_checked_before_it_fences_others_and_before_it_commits(
-    kafka: KafkaBroker, make_job: JobMaker
+def test_the_ownership_is_checked_before_others_are_fenced_and_before_a_commit(
+    kafka: KafkaBroker, make_job: JobMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = make_job()
     allowed = 0
@@ -399,11 +398,11 @@ def test_the_ownership_is_checked_before_it_fences_others_and_before_it_commits(
     committer = replace(job, check_owner=check_owner).committer()
     rival = job.committer()
     rival.open([])
-    unfenced = rival._producer
+    made = _producers_made(monkeypatch)
     with pytest.raises(Fenced):
         committer.open([])
     rival.commit(1, job.write(1, records(0, 5)))
-    assert rival._producer is unfenced
+    assert made == []
     rival.close()
     allowed = 100
     job.restored_checkpoint, job.restored_state = 1, rival.snapshot()
@@ -496,11 +495,12 @@ def test_a_commit_of_unknown_outcome_gets_a_new_producer_that_asks_the_marker(
     job = make_job()
     committer = job.committer()
     committer.open([])
-    used = committer._producer
+    made = _producers_made(monkeypatch)
     _trouble_once(monkeypatch, after=committed)
     committer.commit(1, job.write(1, records(0, 2_000)))
-    assert committer._producer is not used
+    assert len(made) == 1
     committer.commit(2, job.write(2, records(2_000, 5)))
+    assert len(made) == 1
     committer.close()
     assert output(kafka, job) == list(range(2_005))
 
@@ -515,18 +515,17 @@ def test_a_commit_of_unknown_outcome_gets_a_new_producer_that_asks_the_marker(
     ],
 )
 def test_a_producer_that_lost_a_connection_is_not_used_again(
-    kafka: KafkaBroker, make_job: JobMaker, said: str, replaced: bool
+    kafka: KafkaBroker, make_job: JobMaker, monkeypatch: pytest.MonkeyPatch, said: str, replaced: bool
 ) -> None:
     job = make_job()
+    made = _producers_made(monkeypatch)
     committer = job.committer()
     committer.open([])
-    used = committer._producer
-    assert used is not None
     committer.commit(1, job.write(1, records(0, 5)))
-    assert committer._producer is used
-    used._connection.log(logging.INFO, "%s [%s] %s", "FAIL", "rdkafka#1", said)
+    (used,) = made
+    used.connection.log(logging.INFO, "%s [%s] %s", "FAIL", "rdkafka#1", said)
     committer.commit(2, job.write(2, records(5, 5)))
-    assert (committer._producer is not used) == replaced
+    assert (made != [used]) == replaced
     committer.close()
     assert output(kafka, job) == list(range(10))
 
@@ -536,7 +535,7 @@ def test_a_producer_that_lost_a_connection_is_not_used_again(
     "step", ["committer.mid_produce", pytest.param("committer.after_send_offsets", marks=pytest.mark.matrix)]
 )
 def test_a_commit_goes_on_when_the_broker_restarts_in_its_middle(
-    own_kafka: KafkaBroker, make_job: JobMaker, step: str
+    own_kafka: KafkaBroker, make_job: JobMaker, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     job = make_job()
     job.servers = own_kafka.bootstrap_servers
@@ -545,13 +544,13 @@ def test_a_commit_goes_on_when_the_broker_restarts_in_its_middle(
     committer.open([])
     restarted = []
 
-    def restart(at: str) -> None:
+    def restart(at: str, subtask: int | None = None) -> None:
         if at == step and not restarted:
-            restarted.append(time.monotonic())
+            restarted.append(at)
             own_kafka.kill()
             own_kafka.restart()
 
-    committer._hit = restart  # type: ignore[method-assign]
+    monkeypatch.setattr(failpoints, "hit", restart)
     committer.commit(1, job.write(1, records(0, 3_000)))
     committer.commit(2, job.write(2, records(3_000, 10)))
     committer.close()
@@ -562,16 +561,19 @@ def test_a_commit_goes_on_when_the_broker_restarts_in_its_middle(
 def test_a_client_that_does_not_return_is_left_behind(
     kafka: KafkaBroker, make_job: JobMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It may be stuck in a lock of its own: no other call must come to it, not even the one that aborts."""
     job = make_job()
-    committer = job.committer()
-    committer.open([])
-    used, released = committer._producer, threading.Event()
-    assert used is not None
-    monkeypatch.setattr("sinks.kafka.transactions._GRACE", 0.1)
+    producer = TransactionalProducer(job.servers, {}, job.group, "out", 1_000_000)
+    producer.init()
+    producer.probe([])
+    assert producer.in_transaction
+    released = threading.Event()
+    producer.calls.grace = 0.1
     with pytest.raises(KafkaException, match="didn't return"):
-        used._within(0.1, lambda _: released.wait(30))
+        producer.calls.run(0.1, lambda _: released.wait(30))
+    monkeypatch.setattr(producer.calls, "run", lambda *_: pytest.fail("it was called again"))
+    producer.discard(abort=True)
     released.set()
-    used.discard(abort=True)
 
 
 def test_trouble_that_lasts_ends_in_an_error_that_says_what_to_do(
@@ -646,19 +648,13 @@ def test_closing_ends_an_open_transaction(kafka: KafkaBroker, make_job: JobMaker
 
 def test_the_snapshot_is_the_last_marker_known_to_be_committed(make_job: JobMaker) -> None:
     job = make_job()
-    committer = job.committer()
+    seen: list[Any] = []
+    committer = replace(job, check_owner=lambda: seen.append(committer.snapshot())).committer()
     committer.open([])
     before = committer.snapshot()
-    seen: list[Any] = []
-    held = threading.Event()
-
-    def check_owner() -> None:
-        seen.append(committer.snapshot())
-        held.set()
-
-    object.__setattr__(committer._ctx, "check_owner", check_owner)
+    seen.clear()
     committer.commit(1, job.write(1, records(0, 5)))
-    assert held.is_set()
+    assert seen
     assert seen == [before] * len(seen)
     assert committer.snapshot()[:-1] == [job.topic, "L1", None, 1, [1, 0]]
     committer.close()
@@ -676,6 +672,19 @@ def _count_transactions(monkeypatch: pytest.MonkeyPatch) -> list[None]:
         made.append(None)
 
     monkeypatch.setattr(TransactionalProducer, "transact", counted)
+    return made
+
+
+def _producers_made(monkeypatch: pytest.MonkeyPatch) -> list[TransactionalProducer]:
+    """Those that committers begin from now on."""
+    made: list[TransactionalProducer] = []
+    original = TransactionalProducer.init
+
+    def init(self: TransactionalProducer) -> None:
+        made.append(self)
+        original(self)
+
+    monkeypatch.setattr(TransactionalProducer, "init", init)
     return made
 
 

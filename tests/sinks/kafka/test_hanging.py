@@ -20,7 +20,7 @@ from sinks.kafka.errors import MarkerLost
 from sinks.kafka.hanging import held_up_partitions
 from sinks.kafka.marker import Marker
 from sinks.kafka.marker_group import HangingTransaction, MarkerGroup
-from sinks.kafka.refusal import read_rows
+from sinks.kafka.staged_rows import read_rows
 from sinks.kafka.transactions import TransactionalProducer
 
 pytestmark = pytest.mark.timeout(300)

@@ -158,10 +158,9 @@ def test_the_size_limit_is_the_brokers_to_the_byte(kafka: KafkaBroker, make_job:
     direct.prepare_commit(1)
     assert [len(r.value or b"") for r in kafka.consume(job.topic)] == [fits]
     # One byte more, past Weir's check: the broker refuses it.
-    job.options["topic"] = lambda _: job.topic
+    job.alter_topic("max.message.bytes", "1000000")
     unchecked = job.writer()
-    limits = unchecked._encoder._topics
-    limits._known[job.topic] = type(limits.get(job.topic))(job.topic, 1, 1_000_000)
+    job.alter_topic("max.message.bytes", "5000")
     unchecked.write_batch(batch([b"x" * (fits + 1)]))
     with pytest.raises(RecordRefused, match="MSG_SIZE_TOO_LARGE"):
         unchecked.prepare_commit(1)

@@ -104,11 +104,12 @@ def test_a_driver_that_has_lost_the_job_commits_nothing(job: FileJob) -> None:
     def fenced() -> None:
         raise Fenced
 
+    lost = False
+    job.check_owner = lambda: fenced() if lost else None
     committer, epoch = job.opened(), job.epoch(1, records(0, 2))
-    committer._ctx.__dict__["check_owner"] = fenced
+    lost = True
     with pytest.raises(Fenced):
         committer.commit(1, epoch)
-    job.check_owner = fenced
     with pytest.raises(Fenced):
         job.opened()
     assert visible(job.target) == []

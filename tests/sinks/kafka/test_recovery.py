@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks import Lineage, SegmentName
+from sinks import Committable, Lineage, SegmentName
 from sinks.kafka.errors import EarlierOutput, ForeignMarker, MarkerLost, OutputAhead
 from sinks.kafka.marker import Marker
-from sinks.kafka.recovery import WriterRecovery, recover
+from sinks.kafka.recovery import KafkaRecovery, recover
 
 L1, L2, L3 = Lineage("L1"), Lineage("L2", ("L1", 6)), Lineage("L3", ("L1", 6))
 
@@ -21,20 +21,24 @@ def seg(epoch: int, index: int = 0) -> SegmentName:
     return SegmentName(epoch, index)
 
 
+def pending(epoch: int, index: int = 0) -> Committable:
+    return Committable(seg(epoch, index), {})
+
+
 def marker(lineage: Lineage, checkpoint: int, last: SegmentName | None = None) -> Marker:
     return Marker(lineage, checkpoint, last)
 
 
-FRESH = WriterRecovery("group", L1, 0, None, None, [], rewind=False, ignore_earlier_output=False, on_marker_lost="fail")
-RESTORE_6 = replace(FRESH, checkpoint=6, recorded=marker(L1, 5, seg(5)), restored=[seg(6, 0), seg(6, 1)])
+FRESH = KafkaRecovery(group="group", lineage=L1, checkpoint=0, recorded=None, found=None, restored=[])
+RESTORE_6 = replace(FRESH, checkpoint=6, recorded=marker(L1, 5, seg(5)), restored=[pending(6, 0), pending(6, 1)])
 
 
 def test_a_first_start_writes_a_marker_that_says_nothing_is_out() -> None:
-    assert recover(FRESH).marker == marker(L1, 0)
+    assert recover(FRESH) == marker(L1, 0)
 
 
 def test_a_restart_before_the_first_checkpoint_keeps_its_marker() -> None:
-    assert recover(replace(FRESH, found=marker(L1, 0))).marker == marker(L1, 0)
+    assert recover(replace(FRESH, found=marker(L1, 0))) == marker(L1, 0)
 
 
 def test_a_start_without_restore_is_refused_where_output_is_committed() -> None:
@@ -44,16 +48,16 @@ def test_a_start_without_restore_is_refused_where_output_is_committed() -> None:
 
 def test_restore_none_accepts_earlier_output_and_begins_anew() -> None:
     found = marker(Lineage("L0"), 9, seg(9))
-    assert recover(replace(FRESH, found=found, ignore_earlier_output=True)).marker == marker(L1, 0)
+    assert recover(replace(FRESH, found=found, ignore_earlier_output=True)) == marker(L1, 0)
 
 
 def test_the_marker_of_a_start_that_committed_nothing_is_no_earlier_output() -> None:
-    assert recover(replace(FRESH, found=marker(Lineage("L0"), 0))).marker == marker(L1, 0)
+    assert recover(replace(FRESH, found=marker(Lineage("L0"), 0))) == marker(L1, 0)
 
 
-def test_segments_up_to_the_markers_name_are_out_and_the_rest_is_pending() -> None:
-    assert recover(replace(RESTORE_6, found=marker(L1, 6, seg(6, 0)))).marker.last == seg(6, 0)
-    assert recover(replace(RESTORE_6, found=marker(L1, 5, seg(5)))).marker.last == seg(5)
+def test_segments_up_to_the_markers_name_are_committed_and_the_rest_is_pending() -> None:
+    assert recover(replace(RESTORE_6, found=marker(L1, 6, seg(6, 0)))).last == seg(6, 0)
+    assert recover(replace(RESTORE_6, found=marker(L1, 5, seg(5)))).last == seg(5)
 
 
 def test_output_ahead_of_the_checkpoint_stops_with_what_to_do() -> None:
@@ -64,27 +68,27 @@ def test_output_ahead_of_the_checkpoint_stops_with_what_to_do() -> None:
 def test_a_rewind_settles_by_the_old_marker_and_begins_a_lineage_that_names_its_parent() -> None:
     s = replace(RESTORE_6, lineage=L2, rewind=True)
     ahead, behind = recover(replace(s, found=marker(L1, 7, seg(7)))), recover(replace(s, found=marker(L1, 5, seg(5))))
-    assert (ahead.marker.lineage, ahead.marker.checkpoint) == (L2, 6)
-    assert ahead.marker.last is not None
-    assert ahead.marker.last >= seg(6, 1)
-    assert behind.marker == marker(L2, 6, seg(5))
+    assert (ahead.lineage, ahead.checkpoint) == (L2, 6)
+    assert ahead.last is not None
+    assert ahead.last >= seg(6, 1)
+    assert behind == marker(L2, 6, seg(5))
 
 
 def test_a_rewound_lineage_does_not_count_ids_given_out_again_as_out() -> None:
-    again = recover(replace(RESTORE_6, lineage=L2, rewind=True, found=marker(L1, 7, seg(7, 3)))).marker.last
+    again = recover(replace(RESTORE_6, lineage=L2, rewind=True, found=marker(L1, 7, seg(7, 3)))).last
     assert again is not None
     assert again < seg(7, 0)
 
 
 def test_a_rewind_that_crashed_before_its_first_checkpoint_can_be_repeated() -> None:
     begun = marker(L2, 6, seg(6, 0))
-    assert recover(replace(RESTORE_6, lineage=L2, rewind=True, found=begun)).marker == begun
-    assert recover(replace(RESTORE_6, lineage=L3, rewind=True, found=begun)).marker == marker(L3, 6, seg(6, 0))
+    assert recover(replace(RESTORE_6, lineage=L2, rewind=True, found=begun)) == begun
+    assert recover(replace(RESTORE_6, lineage=L3, rewind=True, found=begun)) == marker(L3, 6, seg(6, 0))
 
 
 def test_a_restore_of_the_parent_goes_on_with_its_child() -> None:
     begun = marker(L2, 6, seg(6, 0))
-    assert recover(replace(RESTORE_6, found=begun)).marker == begun
+    assert recover(replace(RESTORE_6, found=begun)) == begun
 
 
 def test_a_child_that_went_on_is_ahead_of_its_parent() -> None:
@@ -95,12 +99,12 @@ def test_a_child_that_went_on_is_ahead_of_its_parent() -> None:
 
 def test_a_child_of_another_checkpoint_counts_as_marker_lost() -> None:
     with pytest.raises(MarkerLost, match="lineage L2"):
-        recover(replace(RESTORE_6, checkpoint=7, restored=[seg(7)], found=marker(L2, 6, seg(6))))
+        recover(replace(RESTORE_6, checkpoint=7, restored=[pending(7)], found=marker(L2, 6, seg(6))))
 
 
 def test_a_writer_that_went_on_with_the_child_keeps_to_it() -> None:
-    later = replace(RESTORE_6, checkpoint=9, recorded=marker(L2, 6, seg(6, 0)), restored=[seg(9)])
-    assert recover(replace(later, found=marker(L2, 9, seg(9)))).marker == marker(L2, 9, seg(9))
+    later = replace(RESTORE_6, checkpoint=9, recorded=marker(L2, 6, seg(6, 0)), restored=[pending(9)])
+    assert recover(replace(later, found=marker(L2, 9, seg(9)))) == marker(L2, 9, seg(9))
     with pytest.raises(MarkerLost):
         recover(replace(later, found=marker(L1, 9, seg(9))))
 
@@ -134,13 +138,13 @@ def test_a_run_that_took_the_names_over_meanwhile_counts_as_marker_lost_and_is_t
 def test_a_marker_that_is_gone_is_an_error_with_a_choice(policy: str, last: SegmentName) -> None:
     with pytest.raises(MarkerLost, match=r"offsets.retention.minutes.*2 segment.*\"replay\".*\"skip\""):
         recover(RESTORE_6)
-    chosen = replace(RESTORE_6, on_marker_lost=policy)  # type: ignore[arg-type]
-    assert recover(chosen).marker == marker(L1, 6, last)
+    chosen = replace(RESTORE_6, when_lost=policy)  # type: ignore[arg-type]
+    assert recover(chosen) == marker(L1, 6, last)
 
 
 def test_a_marker_that_expired_before_anything_but_the_first_was_recorded_is_lost_too() -> None:
     with pytest.raises(MarkerLost):
-        recover(replace(FRESH, checkpoint=1, recorded=marker(L1, 0), restored=[seg(1)]))
+        recover(replace(FRESH, checkpoint=1, recorded=marker(L1, 0), restored=[pending(1)]))
 
 
 def test_a_marker_older_than_the_one_recorded_is_lost() -> None:
@@ -150,9 +154,9 @@ def test_a_marker_older_than_the_one_recorded_is_lost() -> None:
 
 def test_a_subtask_id_that_is_new_to_the_lineage_starts_a_marker() -> None:
     new = replace(FRESH, checkpoint=20)
-    assert recover(new).marker == marker(L1, 20)
+    assert recover(new) == marker(L1, 20)
     left_by_an_older_run = marker(Lineage("L0"), 9, seg(9))
-    assert recover(replace(new, found=left_by_an_older_run)).marker == marker(L1, 20)
+    assert recover(replace(new, found=left_by_an_older_run)) == marker(L1, 20)
 
 
 # -- forks and starts that don't claim ------------------------------------------------------------------------------
@@ -164,14 +168,14 @@ DROP = replace(RESTORE_6, lineage=L2, restored=[])
 
 
 def test_a_fork_begins_with_a_marker_that_names_its_parent() -> None:
-    assert recover(FORK).marker == marker(L2, 6)
+    assert recover(FORK) == marker(L2, 6)
 
 
 def test_a_fork_that_crashed_before_its_first_checkpoint_begins_again() -> None:
     begun = marker(L2, 6)
-    assert recover(replace(FORK, found=begun)).marker == begun
+    assert recover(replace(FORK, found=begun)) == begun
     # Another driver has made up another name for it.
-    assert recover(replace(FORK, lineage=L3, found=begun)).marker == marker(L3, 6)
+    assert recover(replace(FORK, lineage=L3, found=begun)) == marker(L3, 6)
 
 
 def test_a_fork_that_went_on_is_ahead_of_the_savepoint_it_started_from() -> None:
@@ -181,7 +185,7 @@ def test_a_fork_that_went_on_is_ahead_of_the_savepoint_it_started_from() -> None
 
 
 def test_a_fork_that_is_rewound_begins_anew_and_counts_nothing_of_its_first_run_as_out() -> None:
-    again = recover(replace(FORK, lineage=L3, rewind=True, found=marker(L2, 9, seg(9, 2)))).marker
+    again = recover(replace(FORK, lineage=L3, rewind=True, found=marker(L2, 9, seg(9, 2))))
     assert (again.lineage, again.checkpoint) == (L3, 6)
     assert again.last is not None
     assert again.last < seg(7, 0)
@@ -201,15 +205,13 @@ def test_a_fork_refuses_names_with_output_that_does_not_come_from_its_savepoint(
     found = marker(lineage, 8, seg(8))
     with pytest.raises(EarlierOutput, match=r"from checkpoint 6 of lineage L1.*checkpoint 8 of lineage.*rewind=True"):
         recover(replace(FORK, found=found))
-    assert recover(replace(FORK, found=found, rewind=True)).marker == marker(L2, 6)
-    assert recover(replace(FORK, found=marker(lineage, lineage.parent[1] if lineage.parent else 0))).marker == marker(
-        L2, 6
-    )
+    assert recover(replace(FORK, found=found, rewind=True)) == marker(L2, 6)
+    assert recover(replace(FORK, found=marker(lineage, lineage.parent[1] if lineage.parent else 0))) == marker(L2, 6)
 
 
 def test_a_fork_of_a_fork_is_told_from_both() -> None:
     fork = replace(FRESH, lineage=Lineage("L4", ("L2", 9)), checkpoint=9, fork=True)
-    assert recover(fork).marker == marker(Lineage("L4", ("L2", 9)), 9)
+    assert recover(fork) == marker(Lineage("L4", ("L2", 9)), 9)
     with pytest.raises(ForeignMarker):
         recover(replace(fork, found=marker(L2, 9, seg(9))))
     with pytest.raises(EarlierOutput):
@@ -217,8 +219,8 @@ def test_a_fork_of_a_fork_is_told_from_both() -> None:
 
 
 def test_a_fork_with_a_checkpoint_of_its_own_is_a_job_like_any_other() -> None:
-    own = replace(FRESH, lineage=L2, checkpoint=9, recorded=marker(L2, 6), restored=[seg(8), seg(9)])
-    assert recover(replace(own, found=marker(L2, 8, seg(8)))).marker == marker(L2, 8, seg(8))
+    own = replace(FRESH, lineage=L2, checkpoint=9, recorded=marker(L2, 6), restored=[pending(8), pending(9)])
+    assert recover(replace(own, found=marker(L2, 8, seg(8)))) == marker(L2, 8, seg(8))
     with pytest.raises(OutputAhead):
         recover(replace(own, found=marker(L2, 10, seg(10))))
     with pytest.raises(MarkerLost):  # a second fork was started under its name
@@ -227,7 +229,7 @@ def test_a_fork_with_a_checkpoint_of_its_own_is_a_job_like_any_other() -> None:
 
 def test_dropping_what_a_checkpoint_holds_begins_a_lineage_behind_it() -> None:
     for found in (marker(L1, 5, seg(5)), marker(L1, 6, seg(6, 0))):
-        assert recover(replace(DROP, found=found)).marker == marker(L2, 6, found.last)
+        assert recover(replace(DROP, found=found)) == marker(L2, 6, found.last)
 
 
 def test_dropping_does_not_excuse_output_that_is_ahead() -> None:
@@ -235,23 +237,23 @@ def test_dropping_does_not_excuse_output_that_is_ahead() -> None:
         for ahead in (marker(L1, 7, seg(7)), marker(L2, 8, seg(8))):
             with pytest.raises(OutputAhead):
                 recover(replace(DROP, lineage=lineage, found=ahead))
-    assert recover(replace(DROP, rewind=True, found=marker(L1, 7, seg(7)))).marker.lineage == L2
+    assert recover(replace(DROP, rewind=True, found=marker(L1, 7, seg(7)))).lineage == L2
 
 
 def test_dropping_that_crashed_before_its_first_checkpoint_can_be_repeated() -> None:
     begun = marker(L2, 6, seg(5))
-    assert recover(replace(DROP, found=begun)).marker == begun
-    assert recover(replace(DROP, lineage=L3, found=begun)).marker == marker(L3, 6, seg(5))
+    assert recover(replace(DROP, found=begun)) == begun
+    assert recover(replace(DROP, lineage=L3, found=begun)) == marker(L3, 6, seg(5))
 
 
 def test_who_thinks_better_of_dropping_before_the_first_checkpoint_commits_what_is_left() -> None:
     begun = marker(L2, 6, seg(6, 0))
-    assert recover(replace(RESTORE_6, found=begun)).marker == begun
+    assert recover(replace(RESTORE_6, found=begun)) == begun
 
 
 def test_a_subtask_id_that_is_new_may_have_a_marker_of_an_attempt_that_came_to_nothing() -> None:
     new = replace(DROP, recorded=None)
-    assert recover(replace(new, found=marker(L1, 6))).marker == marker(L2, 6)
+    assert recover(replace(new, found=marker(L1, 6))) == marker(L2, 6)
     with pytest.raises(OutputAhead):
         recover(replace(new, found=marker(L1, 8, seg(8))))
 
@@ -268,20 +270,20 @@ def test_output_of_another_reading_of_the_same_records_stops_the_restore() -> No
     """† From checkpoint 2 the job went on twice: to a savepoint with segment 3, and, restarted, to one with segment 4.
     The first was restored and has committed segment 3; the second would write the same records again."""
     second = replace(
-        RESTORE_6, recorded=marker(L1, 2, seg(2)), restored=[seg(4)], lineage=L1, found=marker(L1, 3, seg(3))
+        RESTORE_6, recorded=marker(L1, 2, seg(2)), restored=[pending(4)], lineage=L1, found=marker(L1, 3, seg(3))
     )
     with pytest.raises(OutputAhead, match="another branch of this job's history"):
         recover(second)
     rewound = replace(second, lineage=replace(L2, parent=("L1", 6)), rewind=True)
-    assert recover(rewound).marker.lineage.parent == (L1.id, 6)
+    assert recover(rewound).lineage.parent == (L1.id, 6)
 
 
 @pytest.mark.parametrize(
     "found", [marker(L1, 3, seg(3)), marker(L1, 4, seg(4)), marker(L1, 5, seg(4)), marker(L1, 2, seg(2))]
 )
 def test_whatever_of_its_own_history_is_out_is_no_other_branch(found: Marker) -> None:
-    own = replace(RESTORE_6, recorded=marker(L1, 2, seg(2)), restored=[seg(3), seg(4)], lineage=L1, found=found)
-    assert recover(own).marker == found
+    own = replace(RESTORE_6, recorded=marker(L1, 2, seg(2)), restored=[pending(3), pending(4)], lineage=L1, found=found)
+    assert recover(own) == found
 
 
 # -- the marker's form ----------------------------------------------------------------------------------------------
@@ -309,13 +311,18 @@ def test_over_any_crashes_each_segment_is_committed_once(out: int, crashes: list
     names = [seg(epoch, index) for epoch in range(3, 7) for index in range(3)]
     committed = names[:out]
     found = marker(L1, 6, committed[-1] if committed else None)
-    situation = replace(
-        RESTORE_6, recorded=marker(L1, 2), restored=names, lineage=L2 if rewinds else L1, rewind=rewinds, found=found
+    recovery = replace(
+        RESTORE_6,
+        recorded=marker(L1, 2),
+        restored=[Committable(name, {}) for name in names],
+        lineage=L2 if rewinds else L1,
+        rewind=rewinds,
+        found=found,
     )
     for stop in [*crashes, len(names)]:
-        current = recover(situation).marker
+        current = recover(recovery)
         for segment in [n for n in names if current.last is None or n > current.last][:stop]:
             committed.append(segment)
             current = replace(current, last=segment)
-        situation = replace(situation, found=current)
+        recovery = replace(recovery, found=current)
     assert committed == names

@@ -19,9 +19,9 @@ from checkpoint.committables import Committable, SegmentName
 from checkpoint.errors import PermanentFailure
 from pipeline.testing.kafka import KafkaBroker
 from sinks.kafka.errors import CommitRefused, OutputAhead, RecordRefused
-from sinks.kafka.refusal import read_rows, without
 from sinks.kafka.rows import Rows
 from sinks.kafka.skip import NotSkipped, skip
+from sinks.kafka.staged_rows import read_rows, without
 from sinks.kafka.transactions import TransactionalProducer
 
 JobMaker = Callable[..., Job]
