@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from sinks import Committable, Lineage, SegmentName
 from sinks.kafka.errors import EarlierOutput, ForeignMarker, MarkerLost, OutputAhead
 from sinks.kafka.marker import Marker
-from sinks.kafka.recovery import KafkaRecovery, recover
+from sinks.kafka.recovery import KafkaRecovery, recover, recover_in_doubt
+from sinks.recovery import OnMarkerLost
 
 L1, L2, L3 = Lineage("L1"), Lineage("L2", ("L1", 6)), Lineage("L3", ("L1", 6))
 
@@ -326,3 +327,39 @@ def test_over_any_crashes_each_segment_is_committed_once(out: int, crashes: list
             current = replace(current, last=segment)
         recovery = replace(recovery, found=current)
     assert committed == names
+
+
+# -- a transaction of unknown outcome ---------------------------------------------------------------------------------
+
+KNOWN, ATTEMPTED, OTHERS = marker(L1, 5, seg(5)), marker(L1, 6, seg(6)), replace(marker(L1, 6, seg(6)), committer="x")
+
+
+@pytest.mark.parametrize("policy", ["fail", "replay", "skip"])
+@pytest.mark.parametrize(
+    ("known", "attempted", "found", "committed"),
+    [
+        (KNOWN, None, KNOWN, KNOWN),
+        (KNOWN, ATTEMPTED, KNOWN, KNOWN),
+        (KNOWN, ATTEMPTED, ATTEMPTED, ATTEMPTED),
+        (KNOWN, None, None, KNOWN),  # somebody deleted it; the next transaction writes it again
+    ],
+)
+def test_a_new_producer_tells_whether_the_last_transaction_was_committed(
+    policy: OnMarkerLost, known: Marker, attempted: Marker | None, found: Marker | None, committed: Marker
+) -> None:
+    assert recover_in_doubt("group", known, attempted, found, policy) == committed
+
+
+@pytest.mark.parametrize(("policy", "committed"), [("replay", KNOWN), ("skip", ATTEMPTED)])
+def test_a_marker_that_vanished_during_a_commit_is_an_error_with_a_choice(
+    policy: OnMarkerLost, committed: Marker
+) -> None:
+    with pytest.raises(MarkerLost, match=r"'group' vanished.*checkpoint 6.*\"replay\".*\"skip\""):
+        recover_in_doubt("group", KNOWN, ATTEMPTED, None, "fail")
+    assert recover_in_doubt("group", KNOWN, ATTEMPTED, None, policy) == committed
+
+
+@pytest.mark.parametrize("attempted", [None, ATTEMPTED])
+def test_a_marker_that_somebody_else_wrote_meanwhile_is_refused(attempted: Marker | None) -> None:
+    with pytest.raises(ForeignMarker, match=r"'group': it says checkpoint 6.*last wrote checkpoint 5"):
+        recover_in_doubt("group", KNOWN, attempted, OTHERS, "replay")

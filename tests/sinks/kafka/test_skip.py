@@ -6,13 +6,10 @@ import base64
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from kafka_sink_helpers import FolderStaging, Job, records
 
 from checkpoint.committables import Committable, SegmentName
@@ -21,7 +18,7 @@ from pipeline.testing.kafka import KafkaBroker
 from sinks.kafka.errors import CommitRefused, OutputAhead, RecordRefused
 from sinks.kafka.rows import Rows
 from sinks.kafka.skip import NotSkipped, skip
-from sinks.kafka.staged_rows import read_rows, without
+from sinks.kafka.staged_rows import read_rows
 from sinks.kafka.transactions import TransactionalProducer
 
 JobMaker = Callable[..., Job]
@@ -245,16 +242,6 @@ def test_no_record_is_named_if_the_topic_takes_all_of_them_by_the_time_of_the_lo
     committer.close()
     job.restore(1, committer.snapshot(), pending)
     assert output(kafka, job) == list(range(11))
-
-
-@given(st.lists(st.integers(0, 4), max_size=6), st.sets(st.integers(0, 30)))
-def test_what_is_left_of_a_segment_is_all_but_the_rows_left_out(sizes: list[int], numbers: set[int]) -> None:
-    values = [str(i).encode() for i in range(sum(sizes))]
-    ends = list(accumulate(sizes))
-    pieces = (Rows("t", None, list(values[end - size : end])) for size, end in zip(sizes, ends, strict=True))
-    left = list(without(pieces, numbers))
-    assert all(len(rows) for rows in left)
-    assert [v for rows in left for v in rows.values] == [v for i, v in enumerate(values) if i not in numbers]
 
 
 def test_nothing_is_committed_if_the_record_is_not_there_or_cannot_be_saved(
