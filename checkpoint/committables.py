@@ -98,7 +98,7 @@ class SinkState:
 
     @classmethod
     def from_wire(cls, *wires: Mapping[str, Any]) -> SinkState:
-        """Of several subtasks together."""
+        """What several subtasks hold, together."""
         pending: dict[int, list[Committable]] = {}
         committers: dict[int, Any] = {}
         for wire in wires:

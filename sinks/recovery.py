@@ -120,7 +120,7 @@ class WriterRecovery(ABC, Generic[M]):
         to it as committed, or is restored.
 
         Args:
-            found: a marker of the recorded lineage.
+            found: a marker of the recorded lineage, not older than the recorded one.
         """
 
     @abstractmethod

@@ -22,16 +22,19 @@ from checkpoint.waiting import Waiting
 
 
 class RecordContext(Protocol):
-    """What a writer may ask about the record in progress."""
+    """What a writer may ask about the record that it is given."""
 
     @property
-    def key(self) -> Any: ...
+    def key(self) -> Any:
+        """The stream's key; `None` on a stream without."""
 
     @property
-    def timestamp(self) -> int | None: ...
+    def timestamp(self) -> int | None:
+        """Milliseconds since the epoch; `None` on a stream without timestamps."""
 
     @property
-    def watermark(self) -> int | None: ...
+    def watermark(self) -> int | None:
+        """The subtask's, milliseconds since the epoch; `None` before the first."""
 
 
 @dataclass(slots=True)
@@ -51,12 +54,14 @@ class SinkBatch:
 class StagedFile(Protocol):
     """A file being written in the checkpoint storage."""
 
-    def write(self, data: bytes | memoryview | Any) -> None: ...
+    def write(self, data: bytes | memoryview | Any) -> None:
+        """Append bytes."""
 
     def close(self) -> FileHandle:
         """Make it durable. The handle has path, size and checksum."""
 
-    def abort(self) -> None: ...
+    def abort(self) -> None:
+        """Drop it."""
 
 
 class Staging(Protocol):
@@ -75,11 +80,16 @@ class Staging(Protocol):
 
 @dataclass(frozen=True)
 class WriterContext:
+    """What a writer knows of its job."""
+
     pipeline: str
     sink_id: str
+    """The sink step's id in the pipeline."""
     subtask: int
+    """From 0 to `parallelism` - 1."""
     parallelism: int
     staging: Staging
+    """Where files go that belong to checkpoints."""
     metrics: MetricSink
     waiting: Waiting = field(default_factory=Waiting)
     """Where a writer says what it waits for that lies outside of the job."""
@@ -96,28 +106,31 @@ class Lineage:
 
 @dataclass(frozen=True)
 class CommitterContext:
-    """What a committer knows. There is one committer for each *writer*: the sink subtask index whose committables it
-    commits, at the parallelism they were written with. After rescaling a subtask may host several writers."""
+    """What a committer knows. There is one committer for each writer. After rescaling, a subtask may have several: the
+    output of a writer that is no more is committed by one that is."""
 
     pipeline: str
     sink_id: str
+    """The sink step's id in the pipeline."""
     writer: int
+    """Index of the subtask that has written what is to be committed, at the parallelism it was written with."""
     lineage: Lineage
+    """The history that the job's checkpoints belong to from now on."""
     restored_checkpoint: int
     """Id of the checkpoint restored; 0 at a start without restore."""
     restored_state: Any
     """What `Committer.snapshot` returned for this writer in that checkpoint; `None` if it had none."""
     rewind: bool
-    """The user accepts output that is ahead of the checkpoint (`start(rewind=True)`)."""
+    """Whether the user accepts output that is ahead of the checkpoint (`start(rewind=True)`)."""
     ignore_earlier_output: bool
-    """`start(restore="none")`: earlier output under the same names is accepted."""
+    """Whether the user accepts earlier output under the same names (`start(restore="none")`)."""
     staging: Staging
     metrics: MetricSink
     check_owner: Callable[[], None]
     """Raises `Fenced` when another driver has taken the job over. To be called before anything that
     fences or commits."""
     fork: bool = False
-    """The checkpoint restored is another pipeline's, whose output and names this job must leave alone."""
+    """Whether the checkpoint restored is another pipeline's. Its output and names must be left alone."""
     waiting: Waiting = field(default_factory=Waiting)
     """Where a committer says what it waits for that lies outside of the job, such as brokers that are down."""
 
@@ -139,14 +152,17 @@ class WriterRestore:
 
 
 class SinkWriter(ABC):
-    """Writes in one subtask; called by the task thread only. Implement `write` or `write_batch` (runtime calls
-    `write_batch` if it is overridden, in slices bounded by time, else `write` for each record)."""
+    """Writes in one subtask. Only the task thread calls it.
+
+    Implement `write` or `write_batch`. The runtime calls `write_batch` if there is one, with a few records at a time,
+    else `write` for each record.
+    """
 
     def write(self, value: Any, ctx: RecordContext) -> None:
         """Take one record.
 
         Raises:
-            Exception: the record can't be delivered; fails the attempt while the record is in progress.
+            Exception: the record can't be delivered. The attempt fails, and no checkpoint covers the record.
         """
         raise NotImplementedError(f"{type(self).__name__} implements neither write nor write_batch")
 
@@ -156,23 +172,28 @@ class SinkWriter(ABC):
 
     @abstractmethod
     def prepare_commit(self, checkpoint_id: int) -> Sequence[Any]:
-        """The barrier has come: what was written since the last one, as committables in order (may be empty).
+        """End the epoch: a barrier has come.
 
-        Each is a value of plain types, or a pair `(value, [FileHandle, ...])` if it refers to staged files.
+        Returns:
+            What was written since the last barrier, as committables in order; may be empty. Each is a value of plain
+            types, or a pair `(value, [FileHandle, ...])` if it refers to staged files.
         """
 
     def close(self) -> None:
-        """Release everything; what is not in a committable is dropped. Called once, also after a failure."""
+        """Release everything. What is not in a committable must never become visible.
+
+        Called once, also after a failure.
+        """
 
 
 class Committer(ABC):
-    """Commits for one writer; called by one committing thread only, except `snapshot`."""
+    """Commits what one writer has prepared. One committing thread calls it, except for `snapshot`."""
 
     def open(self, restored: Sequence[Committable]) -> Sequence[Committable]:
-        """Called before the subtask takes part in a checkpoint.
+        """Begin, before the subtask takes part in a checkpoint.
 
         Args:
-            restored: committables of the restored checkpoint that it does not know to be committed, in order.
+            restored: the committables that the restored checkpoint holds and does not know to be committed, in order.
 
         Returns:
             Those of `restored` that still must be committed, in order. By default all of them, so that `commit` must
@@ -182,13 +203,15 @@ class Committer(ABC):
 
     @abstractmethod
     def commit(self, checkpoint_id: int, committables: Sequence[Committable]) -> None:
-        """Make them visible, all of them, in order; durable on return. Idempotent.
+        """Make all of them visible, in order. Durable on return. Must be idempotent.
 
-        Called also with an empty list. `checkpoint_id` is the completed checkpoint whose epoch they belong to.
+        Args:
+            checkpoint_id: the completed checkpoint whose epoch they belong to.
+            committables: may be empty: every completed checkpoint is committed.
 
         Raises:
             PermanentFailure: no restart can help; the job ends.
-            Exception: not (or perhaps not) committed; fails the attempt, and the restore commits again.
+            Exception: not, or perhaps not, committed. The attempt fails, and the restore commits again.
         """
 
     @property
@@ -204,12 +227,16 @@ class Committer(ABC):
         """
 
     def highest_checkpoint(self) -> int:
-        """The largest checkpoint id known from what is committed outside (a marker); ids given later are larger."""
+        """The largest checkpoint id that is known from output committed outside, such as from a marker. Checkpoints of
+        this job get larger ids."""
         return 0
 
     def snapshot(self) -> Any:
-        """What the next restore's `restored_state` shall be, of plain types. Called by the task thread at a barrier
-        while `commit` may be running: return a value that is replaced whole, never changed in place."""
+        """What a restore of the checkpoint gives back as `restored_state`, of plain types.
+
+        The task thread calls it at a barrier, perhaps while `commit` is running: return a value that is replaced whole,
+        never changed in place.
+        """
         return None
 
     def close(self) -> None:
@@ -217,37 +244,48 @@ class Committer(ABC):
 
 
 class Sink(ABC):
-    """A sink's definition: serialisable, holds no clients or open files."""
+    """A sink's definition. The driver pickles it, so it holds no clients and no open files."""
 
     needs_checkpoints: bool = False
-    """Whether an unbounded job without a checkpoint folder must be refused (nothing would ever be visible)."""
+    """Whether output is only visible once a checkpoint is complete. Then an unbounded job without a checkpoint folder
+    is refused."""
 
     def validate(self) -> None:
-        """As `Source.validate`."""
+        """Called on the driver before the job starts: see whether the sink can run. Leaves this object as it is.
+
+        Raises:
+            Exception: it can't; the message says what to do.
+        """
 
     def validate_as(self, pipeline: str, sink_id: str, parallelism: int) -> None:
-        """Called on the driver after `validate`: check what depends on the names that the sink gets. Changes nothing,
-        and must not disturb a job that runs under the same names.
+        """Called on the driver after `validate`: check what depends on the names that the sink gets, such as
+        permissions. Changes nothing, and must not disturb a job that runs under the same names.
 
         Raises:
             Exception: the sink can't run; the message says what to do.
         """
 
     def exclusive_names(self, pipeline: str, sink_id: str) -> Sequence[str]:
-        """What of the outside the sink has for itself, described so that a user knows it. Two sinks of a pipeline that
+        """Names outside that no other sink may use, described so that a user knows them. Two sinks of a pipeline that
         describe the same are refused."""
         return ()
 
     @abstractmethod
-    def create_writer(self, ctx: WriterContext) -> SinkWriter: ...
+    def create_writer(self, ctx: WriterContext) -> SinkWriter:
+        """Called once in each subtask."""
 
     def create_committer(self, ctx: CommitterContext) -> Committer | None:
-        """`None` for sinks whose writers deliver on their own."""
+        """Called for each writer whose output the subtask commits.
+
+        Returns:
+            `None` if the writers deliver on their own.
+        """
         return None
 
     def check_restore(self, restore: WriterRestore) -> None:
-        """Called on the driver before a start from a checkpoint that the user has named takes the job over, so that
-        one that must be refused leaves everything as it is. Changes nothing; the committer checks again.
+        """See whether a checkpoint that the user has named can be restored. Called on the driver before the start takes
+        the job over, so that a start that must be refused leaves everything as it is. Changes nothing; the committer
+        checks again.
 
         Raises:
             PermanentFailure: the committer would refuse it.
@@ -256,9 +294,10 @@ class Sink(ABC):
     def uncommitted(
         self, pipeline: str, sink_id: str, writer: int, state: Any, committables: Sequence[Committable]
     ) -> Sequence[Committable]:
-        """Which of a checkpoint's committables are not committed, or may not be. Called on the driver; changes nothing.
+        """Which of a checkpoint's committables are not committed, or may not be. Called on the driver. Changes nothing.
 
         Args:
+            writer: who has prepared them.
             state: what `Committer.snapshot` returned for this writer in that checkpoint; `None` if it had none.
         """
         return committables

@@ -44,7 +44,7 @@ class Staged:
         return sorted(self.held.pending)
 
     def waiting(self, writer: int) -> Sequence[Committable]:
-        """What of a writer's is not committed, in order. Asks the brokers.
+        """What a writer has prepared and is not committed, in order. Asks the brokers.
 
         Raises:
             PipelineError: there is no such writer.
@@ -72,7 +72,7 @@ class Staged:
         return to_commit({each: self.waiting(each) for each in {writer, *self.writers}}, writer, name)
 
     def skip(self, writer: int, name: SegmentName, rows: Collection[int], save: Path) -> int:
-        """Claims the job, so that whoever else runs it is fenced, then as `sinks.kafka.skip.skip`.
+        """Take the job over, so that whoever else runs it is fenced, then do as `sinks.kafka.skip.skip`.
 
         Raises:
             StorageError: ownership can't be taken.

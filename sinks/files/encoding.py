@@ -33,7 +33,7 @@ _ROWS_AT_ONCE: Final = 1024
 _DICT: Final = frozenset({dict})
 _STR: Final = frozenset({str})
 _ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
-"""Of values in memory; compressed they are a fraction of it."""
+"""Bytes of values in memory; compressed they are a fraction of it."""
 
 
 class PartEncoder(ABC):
@@ -122,7 +122,7 @@ class Parquet(PartEncoder):
 
 
 def suffix(kind: Format, compression: str) -> str:
-    """Of a part's name: readers tell the compression of JSON lines by it."""
+    """How a part's name ends; readers tell the compression of JSON lines by it."""
     return ".parquet" if kind == "parquet" else f".jsonl{_SUFFIXES[compression]}"
 
 
@@ -161,7 +161,7 @@ class ParquetRows:
         """
         columns = PythonColumns(round_floats)
         self.schema = pa.schema([field for field in schema if field.name not in elsewhere], metadata=schema.metadata)
-        """Of the files."""
+        """The files' schema."""
         self._fields = frozenset((*schema.names, *elsewhere))
         self._builders = [(field.name, columns.builder(field, field.name)) for field in schema]
         check(self.schema)

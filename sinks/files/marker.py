@@ -21,7 +21,7 @@ _FORMAT: Final = 1
 @dataclass(frozen=True, slots=True)
 class Marker(OutputMarker):
     path: str = ""
-    """Of the last part: its name, which two writers never give twice."""
+    """The last part's name; no two parts have the same."""
     term: int = 0
     """How many committers this writer has had. A marker of an older one that is written late doesn't count."""
 
@@ -50,7 +50,7 @@ class Marker(OutputMarker):
             if content["weir"] == _FORMAT:
                 return cls.from_wire(content["marker"])
         except (ValueError, TypeError, KeyError):
-            pass  # said below, for both kinds of content that is none
+            pass  # said below, for all content that is no marker
         raise ValueError(f"{name} is not a marker that this version of Weir has written: {data[:100]!r}")
 
     def __str__(self) -> str:

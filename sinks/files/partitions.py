@@ -54,7 +54,7 @@ def fields_of(partition_by: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def names_in(folder: str) -> list[str]:
-    """Of `country=NZ/day=2026-11-28` country and day."""
+    """The fields' names in a folder's path: country and day in `country=NZ/day=2026-11-28`."""
     return [unquote(part.partition("=")[0]) for part in folder.split("/")] if folder else []
 
 

@@ -44,22 +44,27 @@ class FileSink(Sink):
     ) -> None:
         """
         Args:
-            uri: the folder: an absolute local path, or a URI that pyarrow knows (`file:///data`, `s3://bucket/data`).
-                Local ones must be mounted on every host.
-            format: "parquet" or "jsonl" (a JSON value a line; what JSON does not have, NaN say, is refused).
-            schema: of the Parquet files, needed there. Fields that a record doesn't have are null; a record with a
-                field that the schema doesn't have, at any depth, or with a value that would not be read back equal, is
+            uri: the folder: an absolute local path, or a URI that pyarrow knows (`file:///data`, `s3://bucket/data`). A
+                local one must be mounted on every host.
+            format: what the files are: "parquet", or "jsonl" (a JSON value a line; a record with something that JSON
+                doesn't have, such as NaN, is refused).
+            schema: the columns of Parquet files, needed there and only there. A field that a record doesn't have is
+                null. A record is refused if it has a field that the schema doesn't have, at any depth, or a value that
+                would not be read back equal.
+            partition_by: which sub-folder `name=value/` a record goes to: by a field's name, several, or a function of
+                the record that returns a dict. Parquet files leave these fields out, since readers take them from the
+                folders' names; JSON lines keep them. `None`: all files are in the folder itself.
+            compression: of Parquet files "zstd" (the default), "snappy", "gzip", "lz4" or "none"; of JSON lines "none"
+                (the default), "gzip" or "zstd", which their names say by `.gz` or `.zst`.
+            roll_bytes: a file that has reached this many bytes is ended, and the next record begins another; 128 MiB by
+                default. Every file is ended at each checkpoint, whatever its size.
+            roll_seconds: a file that is older than so many seconds is ended as well, once the next records come.
+                `None`: files are not ended by age.
+            max_open_parts: how many files (in several sub-folders) one subtask writes at once, 100 by default. With
+                more, the one that got no record for longest is ended.
+            round_floats: what happens to a float that a column of float16 or float32 can only hold rounded, such as
+                0.1. True: it is rounded. False, the default: the record is refused. One that is too large is always
                 refused.
-            partition_by: a field's name, or several, or a function of the record that returns a dict: records go into
-                sub-folders `name=value/`. Parquet files leave these fields out, since readers take them from the
-                folders' names; JSON lines keep them.
-            compression: of Parquet "zstd" (the default), "snappy", "gzip", "lz4" or "none"; of JSON lines "none" (the
-                default), "gzip" or "zstd", told by the suffix `.gz` or `.zst`.
-            roll_bytes: a file that has reached this size is ended. So is every file at each checkpoint.
-            roll_seconds: a file that is older than this is ended when records come; `None` = not by age.
-            max_open_parts: so many files (of several sub-folders) of one subtask are written at once.
-            round_floats: whether columns of float16 and float32 take floats that they hold only rounded, such as 0.1;
-                those that are too large for them are refused in any case.
 
         Raises:
             ValueError, TypeError: an option has a value that it can't have.

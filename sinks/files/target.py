@@ -109,7 +109,7 @@ class Target:
         """Durably.
 
         Args:
-            committer: its id; each committer has a file of its own, so that one that was replaced overwrites nothing.
+            committer: its id. Each committer has its own file, so that one that was replaced overwrites nothing.
         """
         with self._explained("write"):
             self._files.make_folder(self._path(FOLDER))

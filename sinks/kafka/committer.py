@@ -199,8 +199,8 @@ class KafkaCommitter(Committer):
             self._producers.discard(abort=True)
         if found is None:
             return RecordRefused(
-                f"{refused}. It took each record of that batch alone a moment later, so the topic seems to be mended; "
-                "the next attempt commits again",
+                f"{refused}. It took each record of that batch alone a moment later, so the topic seems to accept it "
+                "again; the next attempt commits again",
                 refused.record,
             )
         return explained(found, ctx.sink_id, ctx.writer, segments, ctx.staging, self._left_out)

@@ -285,7 +285,7 @@ def _varint(number: int) -> int:
 
 @dataclass(frozen=True)
 class _PerTopic:
-    """Of a format that has to know the topic."""
+    """The encoder of a format that has to know the topic."""
 
     encoder: Encoder
 

@@ -1,8 +1,8 @@
 """Transactions that Kafka has acknowledged as ended, and that stay open for good in some of their partitions.
 
-The coordinator writes down how a transaction ends, says so, and then tells the partitions. Kafka 4.3 and 4.4 take a
-partition that has no leader at that moment for a deleted one, and leave it out: so it is for all partitions of a broker
-that is the only replica, crashes, and finds the transaction when it starts again.
+The coordinator writes down how a transaction ends, says so, and then tells the partitions. Kafka 4.3 and 4.4 leave a
+partition out that has no leader at that moment, as if it had been deleted. That happens to every partition whose only
+replica is on a broker that crashes then: once it runs again, the transaction is still open there.
 (`TransactionMarkerChannelManager.addTxnMarkersToBrokerQueue` on `KRaftMetadataCache.getPartitionLeaderEndpoint`, which
 up to Kafka 4.2 told both apart.)
 """
@@ -22,7 +22,7 @@ _LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call
 
 
 def held_up_partitions(servers: str, config: Mapping[str, Any], topics: Iterable[str]) -> list[TopicPartition]:
-    """Those at which readers with `read_committed` wait for the end of a transaction, whosever it is.
+    """Those at which readers with `read_committed` wait for the end of a transaction, whichever job's it is.
 
     Raises:
         KafkaException: no answer.

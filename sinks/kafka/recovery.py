@@ -31,7 +31,7 @@ class KafkaRecovery(WriterRecovery[Marker]):
     def unknown_here(self, found: Marker) -> bool:
         if self.recorded is None or found.last is None or found.last == self.recorded.last:
             return False
-        return all(found.last != one.name for one in self.restored) and found.progress > self.recorded.progress
+        return all(found.last != one.name for one in self.restored)
 
     def on_marker_lost(self, decision: RecoveryDecision) -> OnMarkerLost:
         return self.when_lost

@@ -25,7 +25,7 @@ _OF_THE_TOPIC: Final = frozenset(
         KafkaError._UNKNOWN_TOPIC,
     }
 )
-"""Refusals of whatever is written to the topic: once somebody has mended it, a restart succeeds."""
+"""Refusals of whatever is written to the topic: once somebody has corrected that, a restart succeeds."""
 
 
 def explained(

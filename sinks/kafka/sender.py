@@ -92,7 +92,7 @@ class Sender:
         """
         self._on_stall = on_stall
         self._topics: set[str] = set()
-        """Of what was sent since the last flush."""
+        """Topics of what was sent since the last flush."""
         self._last_delivered = -1
         self._last_change = 0.0
         self._sink_id = sink_id
@@ -190,7 +190,7 @@ class Sender:
                 self._wait()
             if producer.produce_batch(topic, messages) < len(messages):
                 failed = next(message["_error"] for message in messages if "_error" in message)
-                self.poll(_LOOK)  # † the producer may be unable because of a record that it is about to report
+                self.poll(_LOOK)  # perhaps it can't because of a record that it is about to report
                 raise failed if isinstance(failed, KafkaException) else KafkaException(failed)
 
     def _send_each(self, rows: Rows) -> None:
@@ -218,7 +218,7 @@ class Sender:
                     self._wait()
                 except KafkaException as error:
                     if error.args[0].code() == KafkaError._STATE:
-                        self.poll(_LOOK)  # † as above
+                        self.poll(_LOOK)  # as above
                     self._deliveries.note(RefusedRecord(error.args[0], topic, partition, key, value))
                     self.check()
                     raise

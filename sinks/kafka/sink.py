@@ -60,27 +60,37 @@ class KafkaSink(Sink):
     ) -> None:
         """
         Args:
-            servers: addresses of brokers, `host:port[,host:port…]`.
-            topic: name, or a function of the record that returns one. Topics must exist.
-            key: the message's key: a field's name, an index, or a function of the record. Without, messages have none.
-            value_format: "json" (what JSON doesn't have, NaN for instance, is refused), "str", "bytes", `Avro(…)`,
-                `JsonSchema(…)` or `Protobuf(…)`. A record that is `None` is written as a tombstone.
-            key_format: as `value_format`; by default str and bytes as they are and everything else as JSON.
-            headers: function of the record that returns names and values (str, bytes or None).
-            timestamp: milliseconds since the epoch: a field's name, an index, a function of the record, or "record" for
-                the stream's own timestamp. By default, and for `None`, the time of writing to Kafka.
-            partitioner: function of the record and the number of partitions. By default murmur2 of the key.
-            delivery: "exactly_once", "at_least_once" or "none".
-            transactional_id_prefix: begins the names of the sink's transactional ids and of the groups with its
-                markers, `<prefix>-<sink>-<subtask>`; by default the pipeline's name.
-            max_transaction_bytes: an epoch with more content than this is committed in several transactions.
-            on_marker_lost: what to do if the marker that a checkpoint records is gone from Kafka: "fail", "replay"
-                (commit what the checkpoint holds) or "skip" (leave it out).
-            config: settings of librdkafka.
-            marker_topic: the markers are committed offsets of its partition 0; by default `topic`, or Kafka's
-                `__consumer_offsets` if that is a function.
-            outage_timeout: seconds that brokers which are down are waited for, while the job runs and at its restarts,
-                before that fails the attempt; `None` = for ever. `weir status` says since when.
+            servers: addresses of brokers, `host:port[,host:port…]`. One that answers is enough to find the others.
+            topic: where records go: a topic's name, or a function that gets the record and returns a name. Topics must
+                exist.
+            key: what a message's key is made of: a field's name, an index, or a function of the record. Messages of one
+                key go to one partition. `None`: messages have no key and are spread over the partitions.
+            value_format: how a record becomes a message's value: "json" (a record with something that JSON doesn't
+                have, such as NaN, is refused), "str", "bytes", `Avro(…)`, `JsonSchema(…)` or `Protobuf(…)`. A record
+                that is `None` is written as a tombstone.
+            key_format: the same for keys. `None`: str and bytes are written as they are, all else as JSON.
+            headers: a function of the record that returns the message's headers: a dict or pairs of a name and a value
+                (str, bytes or `None`). `None`: messages have no headers.
+            timestamp: the message's timestamp, in milliseconds since 1970: a field's name, an index, a function of the
+                record, or "record" for the timestamp that the record has in the stream. `None`, also as a value: the
+                time at which the message is sent.
+            partitioner: a function that gets the record and the number of partitions, and returns a partition's number.
+                `None`: the partition that Kafka's own clients choose for the key (murmur2).
+            delivery: what readers can rely on. "exactly_once": each record is in the topic once, and visible when its
+                checkpoint is complete. "at_least_once": visible at once; after a failure records are written again.
+                "none": visible at once; a failure may lose records and write others again.
+            transactional_id_prefix: how the names of the sink's transactional ids and marker groups begin:
+                `<prefix>-<sink>-<subtask>`. `None`: the pipeline's name. No other job on the cluster may use the same.
+            max_transaction_bytes: bytes of keys, values and headers in one transaction, 64 MiB by default. An epoch
+                with more is committed in several, one after the other. Matters with "exactly_once" only.
+            on_marker_lost: what a restore does if Kafka no longer has the marker that says what is committed: "fail"
+                stops with an error, "replay" commits what the checkpoint holds (doubled if it was committed), "skip"
+                leaves it out (lost if it was not).
+            config: further settings of librdkafka, such as security and compression. `None`: none.
+            marker_topic: the markers are kept as committed offsets of partition 0 of this topic; nothing is written to
+                it. `None`: `topic`, or Kafka's `__consumer_offsets` if that is a function.
+            outage_timeout: seconds that the sink waits for brokers that are down, while the job runs and when it
+                restarts. After that the attempt fails. `None`: it waits for ever, and `weir status` says since when.
 
         Raises:
             ValueError, TypeError: an option has a value that it can't have.
@@ -150,7 +160,7 @@ class KafkaSink(Sink):
     def validate_as(self, pipeline: str, sink_id: str, parallelism: int) -> None:
         """
         Raises:
-            MissingPermission: of an exactly-once sink: a subtask may not commit.
+            MissingPermission: a subtask of an exactly-once sink may not commit.
             BrokerUnavailable: no broker answers.
         """
         if self.delivery == "exactly_once":

@@ -94,8 +94,8 @@ def skip(
 ) -> int:
     """Commit all that waits up to the segment, and the segment without these rows, which are saved before.
 
-    It settles as a restore does, and commits epoch by epoch over all writers: after rescaling a key's older records may
-    lie with another one†. The marker then says that the segment is committed, so that the checkpoint that holds
+    It begins as a restore does, and commits epoch by epoch over all writers: after rescaling, a key's older records may
+    belong to another writer. The marker then says that the segment is committed, so that the checkpoint that holds
     it can still be restored, and older ones can't.
 
     Args:

@@ -32,7 +32,7 @@ _SLOW_COMMIT: Final = 5.0
 _DELIVERY_TIMEOUT: Final = 60.0
 _MAX_OUTSTANDING: Final = 16 * 1024 * 1024
 _ABORTED_KEY: Final = b"weir: aborted"
-"""Of tombstones that nobody is to see; compacted topics take no record without a key."""
+"""The key of tombstones that nobody is to see; compacted topics take no record without a key."""
 _PROBED: Final = 500
 """Rows that are sent one by one before the next look whether one was refused."""
 
@@ -67,7 +67,7 @@ class TransactionalProducer:
         self._slow = False
 
     def init(self) -> None:
-        """Fence whoever had the id before, and settle what it left open.
+        """Fence whoever had the id before, and end the transaction that it left open.
 
         Raises:
             KafkaException
@@ -153,8 +153,8 @@ class TransactionalProducer:
     def abort_hanging(
         self, partitions: Iterable[TopicPartition], offset: TopicPartition, group_metadata: bytes
     ) -> None:
-        """† End what hangs (see hanging.py): the end of a later transaction of the same id counts for it, too, in the
-        group and in each partition that it touches.
+        """End a transaction that hangs (see hanging.py): the end of a later one of the same id counts for it, too, in
+        the group and in each partition that the later one touches.
 
         Args:
             partitions: that have open records.

@@ -13,7 +13,7 @@ from sinks import Committable, Lineage, SegmentName
 from sinks.kafka.errors import EarlierOutput, ForeignMarker, MarkerLost, OutputAhead
 from sinks.kafka.marker import Marker
 from sinks.kafka.recovery import KafkaRecovery, recover, recover_in_doubt
-from sinks.recovery import OnMarkerLost
+from sinks.recovery import OnMarkerLost, decide
 
 L1, L2, L3 = Lineage("L1"), Lineage("L2", ("L1", 6)), Lineage("L3", ("L1", 6))
 
@@ -56,6 +56,15 @@ def test_the_marker_of_a_start_that_committed_nothing_is_no_earlier_output() -> 
     assert recover(replace(FRESH, found=marker(Lineage("L0"), 0))) == marker(L1, 0)
 
 
+def test_a_start_from_nothing_is_no_branch_of_anything() -> None:
+    """Not even of a checkpoint 0, which no job has."""
+    of_none = Lineage("L2", ("L1", 0))
+    assert recover(replace(FRESH, lineage=of_none)).lineage == of_none
+    assert not decide(replace(FRESH, lineage=of_none)).begins
+    with pytest.raises(EarlierOutput):
+        recover(replace(FRESH, found=marker(of_none, 3, seg(3))))
+
+
 def test_segments_up_to_the_markers_name_are_committed_and_the_rest_is_pending() -> None:
     assert recover(replace(RESTORE_6, found=marker(L1, 6, seg(6, 0)))).last == seg(6, 0)
     assert recover(replace(RESTORE_6, found=marker(L1, 5, seg(5)))).last == seg(5)
@@ -64,6 +73,12 @@ def test_segments_up_to_the_markers_name_are_committed_and_the_rest_is_pending()
 def test_output_ahead_of_the_checkpoint_stops_with_what_to_do() -> None:
     with pytest.raises(OutputAhead, match=r"checkpoint 6 is being restored.*checkpoint 7 of lineage L1.*rewind=True"):
         recover(replace(RESTORE_6, found=marker(L1, 7, seg(7))))
+
+
+def test_a_rewind_excuses_only_what_was_ahead_when_it_began() -> None:
+    """A job that was rewound once is not rewound again at each of its restarts."""
+    with pytest.raises(OutputAhead):
+        recover(replace(RESTORE_6, rewind=True, found=marker(L1, 7, seg(7))))
 
 
 def test_a_rewind_settles_by_the_old_marker_and_begins_a_lineage_that_names_its_parent() -> None:
@@ -89,6 +104,11 @@ def test_a_rewind_that_crashed_before_its_first_checkpoint_can_be_repeated() -> 
 
 def test_a_restore_of_the_parent_goes_on_with_its_child() -> None:
     begun = marker(L2, 6, seg(6, 0))
+    assert recover(replace(RESTORE_6, found=begun)) == begun
+
+
+def test_a_restore_of_the_parent_goes_on_with_a_child_that_was_rewound_from_output_ahead() -> None:
+    begun = recover(replace(RESTORE_6, lineage=L2, rewind=True, found=marker(L1, 7, seg(7))))
     assert recover(replace(RESTORE_6, found=begun)) == begun
 
 
@@ -143,6 +163,10 @@ def test_a_marker_that_is_gone_is_an_error_with_a_choice(policy: str, last: Segm
     assert recover(chosen) == marker(L1, 6, last)
 
 
+def test_without_a_marker_nothing_is_skipped_that_the_checkpoint_does_not_hold() -> None:
+    assert recover(replace(RESTORE_6, restored=[], when_lost="skip")) == marker(L1, 6, seg(5))
+
+
 def test_a_marker_that_expired_before_anything_but_the_first_was_recorded_is_lost_too() -> None:
     with pytest.raises(MarkerLost):
         recover(replace(FRESH, checkpoint=1, recorded=marker(L1, 0), restored=[pending(1)]))
@@ -158,6 +182,15 @@ def test_a_subtask_id_that_is_new_to_the_lineage_starts_a_marker() -> None:
     assert recover(new) == marker(L1, 20)
     left_by_an_older_run = marker(Lineage("L0"), 9, seg(9))
     assert recover(replace(new, found=left_by_an_older_run)) == marker(L1, 20)
+
+
+def test_a_subtask_id_that_is_new_to_a_child_lineage_does_not_begin_another() -> None:
+    assert recover(replace(FRESH, lineage=L2, checkpoint=9)).lineage == L2
+
+
+def test_output_that_is_pending_without_any_marker_is_not_taken_for_the_first() -> None:
+    with pytest.raises(MarkerLost, match="checkpoint 6 records none, and the group has no committed offset"):
+        recover(replace(FRESH, checkpoint=6, restored=[pending(6)]))
 
 
 # -- forks and starts that don't claim ------------------------------------------------------------------------------
@@ -280,7 +313,8 @@ def test_output_of_another_reading_of_the_same_records_stops_the_restore() -> No
 
 
 @pytest.mark.parametrize(
-    "found", [marker(L1, 3, seg(3)), marker(L1, 4, seg(4)), marker(L1, 5, seg(4)), marker(L1, 2, seg(2))]
+    "found",
+    [marker(L1, 3, seg(3)), marker(L1, 4, seg(4)), marker(L1, 5, seg(4)), marker(L1, 2, seg(2)), marker(L1, 3, seg(2))],
 )
 def test_whatever_of_its_own_history_is_out_is_no_other_branch(found: Marker) -> None:
     own = replace(RESTORE_6, recorded=marker(L1, 2, seg(2)), restored=[pending(3), pending(4)], lineage=L1, found=found)

@@ -235,7 +235,7 @@ def test_no_record_is_named_if_the_topic_takes_all_of_them_by_the_time_of_the_lo
     job.alter_topic("cleanup.policy", "compact")
     committer = job.committer()
     committer.open([])
-    with pytest.raises(RecordRefused, match="the topic seems to be mended") as caught:
+    with pytest.raises(RecordRefused, match="the topic seems to accept it again") as caught:
         committer.commit(1, pending)
     assert not isinstance(caught.value, PermanentFailure)
     assert "weir sink skip" not in str(caught.value)

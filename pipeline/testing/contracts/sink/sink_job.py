@@ -1,4 +1,4 @@
-"""A job around one sink, without Spark: attempts, epochs, checkpoints, crashes. The contract suite's stage."""
+"""A job around one sink, without Spark: attempts, epochs, checkpoints, crashes."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class SinkJob:
         self.lineage = Lineage("lineage-1")
         self._epochs = itertools.count(attempts + 1)
         self.next_id = 1
-        """Of the next checkpoint: larger than all before, in whatever attempt."""
+        """The next checkpoint's; larger than all before, in whatever attempt."""
 
     def start(
         self,
