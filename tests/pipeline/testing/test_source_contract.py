@@ -293,10 +293,13 @@ class CloseFails(Reader):
         raise RuntimeError("there is no connection yet")
 
 
+THREADS_END = threading.Event()
+
+
 class LeavesThread(Reader):
     def __init__(self, ctx: SourceContext) -> None:
         super().__init__(ctx)
-        threading.Thread(target=lambda: time.sleep(8), daemon=True).start()
+        threading.Thread(target=THREADS_END.wait, daemon=True).start()
 
 
 class NothingRestoredIsTheEnd(Reader):
@@ -367,8 +370,12 @@ def test_a_broken_rule_is_found_and_named(rule: str, broken: Any) -> None:
     def factory() -> Source:
         return Numbers(broken) if issubclass(broken, SourceReader) else broken()
 
-    with pytest.raises(ContractBroken) as found:
-        check_source_contract(factory, RECORDS, wait=0.3)
+    THREADS_END.clear()
+    try:
+        with pytest.raises(ContractBroken) as found:
+            check_source_contract(factory, RECORDS, wait=0.3)
+    finally:
+        THREADS_END.set()
     assert (found.value.rule, found.value.rule in str(found.value)) == (rule, True), found.value
 
 

@@ -113,6 +113,11 @@ def test_being_fenced_is_tried_again_three_times() -> None:
     assert one.aborts == [False, False, False, True]
 
 
+def test_what_ended_it_is_told_though_it_was_fenced_before() -> None:
+    with pytest.raises(CommitFailed, match="READ on group"):
+        Committing(*[FENCED] * 3, KafkaError.GROUP_AUTHORIZATION_FAILED).run()
+
+
 def test_other_trouble_does_not_count_as_being_fenced() -> None:
     assert Committing(FENCED, OTHER, FENCED, OTHER, FENCED, OTHER).run() == "done"
 

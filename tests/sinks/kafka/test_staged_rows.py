@@ -19,7 +19,7 @@ from sinks.kafka.rows import Rows
 from sinks.kafka.segments import SegmentStager
 from sinks.kafka.staged_rows import read_rows, rows_to_commit, smallest_limit, transactions, without
 
-NOW_MS = 4_000_000_000_000
+FAR_PAST, FAR_FUTURE = 1_000, 4_000_000_000_000
 
 
 def sized(*sizes: int) -> list[Committable]:
@@ -115,11 +115,11 @@ def test_one_that_was_not_sent_is_told_as_it_is(staging: FolderStaging) -> None:
 
 
 def test_rows_are_numbered_over_the_pieces_of_a_segment(staging: FolderStaging) -> None:
-    large = [b"x" * 700_000, b"y" * 700_000, b"z"]
-    segments = epoch(staging, 1, *[rows([value]) for value in large], limit=10_000_000)
+    large = [letter * 700_000 for letter in (b"a", b"b", b"c", b"d")]
+    segments = epoch(staging, 1, *[rows([value]) for value in [*large, b"z"]], limit=10_000_000)
     assert len(segments) == 1
-    assert len(list(read_rows(segments[0], staging))) == 2
-    assert command(segments, refused(b"z"), staging) == "SCRIPT out --writer 2 --segment 1/0 --row 2"
+    assert [len(piece) for piece in read_rows(segments[0], staging)] == [2, 2, 1]
+    assert command(segments, refused(b"z"), staging) == "SCRIPT out --writer 2 --segment 1/0 --row 4"
 
 
 def test_all_rows_that_are_the_same_are_named_and_those_left_out_before(staging: FolderStaging) -> None:
@@ -129,6 +129,8 @@ def test_all_rows_that_are_the_same_are_named_and_those_left_out_before(staging:
     assert command(segments, refused(b"a"), staging, left_out=left_out) == (
         "SCRIPT out --writer 2 --segment 1/0 --row 0 --row 1 --row 2 --row 3"
     )
+    left_out = {SegmentName(1, 0): {0}}
+    assert "of writer 2, row 2 (topic" in str(explained(refused(b"a"), "out", 2, segments, staging, left_out))
 
 
 def test_of_rows_that_differ_in_headers_the_largest_is_to_blame_if_it_is_too_large(staging: FolderStaging) -> None:
@@ -137,10 +139,19 @@ def test_of_rows_that_differ_in_headers_the_largest_is_to_blame_if_it_is_too_lar
     assert command(segments, too_large, staging) == "SCRIPT out --writer 2 --segment 1/0 --row 1"
 
 
-def test_of_rows_that_differ_in_time_the_most_distant_is_to_blame_for_a_timestamp(staging: FolderStaging) -> None:
-    segments = epoch(staging, 1, rows([b"a"] * 3, timestamps=[None, 2_000_000_000_000, NOW_MS]))
+@pytest.mark.parametrize(("other", "row"), [(FAR_FUTURE, 2), (FAR_PAST, 2), (None, 1)])
+def test_of_rows_that_differ_in_time_the_most_distant_is_to_blame_for_a_timestamp(
+    staging: FolderStaging, other: int | None, row: int
+) -> None:
+    segments = epoch(staging, 1, rows([b"a"] * 3, timestamps=[None, 2_000_000_000_000, other]))
     late = refused(b"a", KafkaError.INVALID_TIMESTAMP)
-    assert command(segments, late, staging) == "SCRIPT out --writer 2 --segment 1/0 --row 2"
+    assert command(segments, late, staging) == f"SCRIPT out --writer 2 --segment 1/0 --row {row}"
+
+
+def test_neither_headers_nor_time_matter_for_other_refusals(staging: FolderStaging) -> None:
+    unlike: dict[str, Any] = {"headers": [None, [("h", b"x")]], "timestamps": [None, FAR_FUTURE]}
+    segments = epoch(staging, 1, rows([b"a"] * 2, **unlike))
+    assert command(segments, refused(b"a"), staging) == "SCRIPT out --writer 2 --segment 1/0 --row 0 --row 1"
 
 
 def test_a_row_with_a_partition_of_its_own_is_found_at_that_one(staging: FolderStaging) -> None:
