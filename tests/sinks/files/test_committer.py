@@ -77,7 +77,7 @@ def test_a_file_is_visible_whole_or_not_at_all(job: FileJob) -> None:
     assert ids(job.target) == [0, 1, 2, 3]
 
 
-def test_an_epoch_that_is_out_is_not_written_again_even_if_readers_took_its_files_away(job: FileJob) -> None:
+def test_an_epoch_that_is_committed_is_not_written_again_even_if_readers_took_its_files_away(job: FileJob) -> None:
     committer, epoch = job.opened(), job.epoch(1, records(0, 4))
     committer.commit(1, epoch)
     for path in visible(job.target):
@@ -113,6 +113,50 @@ def test_a_driver_that_has_lost_the_job_commits_nothing(job: FileJob) -> None:
     with pytest.raises(Fenced):
         job.opened()
     assert visible(job.target) == []
+
+
+def test_a_driver_that_has_lost_the_job_is_told_that_and_not_that_output_is_ahead(job: FileJob) -> None:
+    """Which would end its job for good."""
+    committer = job.opened()
+    state = committer.snapshot()
+    committer.commit(9, job.epoch(9, records(0, 2)))
+    late = job.restore(1, state)
+    late.check_owner = _raise_interrupted
+    with pytest.raises(InterruptedError):
+        late.opened()
+
+
+def test_a_driver_that_loses_the_job_while_it_looks_leaves_the_marker_alone(job: FileJob) -> None:
+    state = job.opened().snapshot()
+    before = {path.name: path.read_bytes() for path in (job.target / FOLDER).iterdir()}
+    asked: list[bool] = []
+    late = job.restore(1, state)
+    late.check_owner = lambda: _raise_interrupted() if asked else asked.append(True)
+    with pytest.raises(InterruptedError):
+        late.opened()
+    assert {path.name: path.read_bytes() for path in (job.target / FOLDER).iterdir()} == before
+
+
+def _raise_interrupted() -> None:
+    raise InterruptedError
+
+
+def test_a_writer_has_one_marker_however_many_committers_it_had(job: FileJob) -> None:
+    for _ in range(3):
+        committer = job.opened()
+    committer.commit(1, job.epoch(1, records(0, 2)))
+    assert len(list((job.target / FOLDER).iterdir())) == 1
+
+
+def test_a_file_that_is_there_is_not_written_again(job: FileJob) -> None:
+    committer, epoch = job.opened(), job.epoch(1, records(0, 2))
+    with failpoints.fail("files.after_rename"), pytest.raises(failpoints.InjectedFailure):
+        committer.commit(1, epoch)
+    (first,) = visible(job.target)
+    written = first.stat()
+    committer.commit(1, epoch)
+    assert len(visible(job.target)) == 2
+    assert (first.stat().st_ino, first.stat().st_mtime_ns) == (written.st_ino, written.st_mtime_ns)
 
 
 def test_a_marker_that_a_replaced_committer_writes_late_does_not_count(job: FileJob) -> None:
@@ -158,7 +202,7 @@ def test_writers_do_not_see_each_other(job: FileJob) -> None:
     assert len(list((job.target / FOLDER).iterdir())) == 3
 
 
-def test_restored_epochs_go_out_in_order_each_under_the_names_it_has(job: FileJob) -> None:
+def test_restored_epochs_are_committed_in_order_each_under_the_names_it_has(job: FileJob) -> None:
     first = job.opened()
     state = first.snapshot()
     pending = [*job.epoch(1, records(0, 2)), *job.epoch(2, records(2, 4)), *job.epoch(3, records(4, 6))]
@@ -271,7 +315,7 @@ def test_output_of_an_epoch_that_is_partly_visible_is_ahead_too(job: FileJob) ->
         job.restore(6, state).opened()
 
 
-def test_a_rewind_writes_again_beside_what_was_ahead(job: FileJob) -> None:
+def test_a_rewind_writes_again_beside_what_was_ahead(job: FileJob, caplog: pytest.LogCaptureFixture) -> None:
     committer = job.opened()
     pending = job.epoch(1, records(0, 2))
     state = committer.snapshot()
@@ -281,6 +325,7 @@ def test_a_rewind_writes_again_beside_what_was_ahead(job: FileJob) -> None:
     rewound.sink().check_restore(rewound.writer_restore(pending))
     again = rewound.committer()
     assert again.open(pending) == []  # the old marker says that they are committed
+    assert "files of checkpoints 2 to 2 stay beside what is written from now on" in caplog.text
     assert again.highest_checkpoint() == 2
     again.commit(3, rewound.epoch(3, records(2, 4)))
     assert ids(job.target) == [0, 1, 2, 2, 3, 3]
@@ -317,7 +362,14 @@ def test_a_start_from_nothing_beside_earlier_output_is_refused_unless_it_is_mean
     assert committer.highest_checkpoint() == 1
 
 
-def test_a_start_from_nothing_again_is_fine_while_nothing_is_out(job: FileJob) -> None:
+def test_a_restart_says_nothing_of_files_that_stay(job: FileJob, caplog: pytest.LogCaptureFixture) -> None:
+    committer = job.opened()
+    committer.commit(1, job.epoch(1, records(0, 2)))
+    job.restore(1, committer.snapshot()).opened()
+    assert caplog.text == ""
+
+
+def test_a_start_from_nothing_again_is_fine_while_nothing_is_committed(job: FileJob) -> None:
     job.opened()
     job.restore(0, None, lineage=Lineage("L9")).opened()
 
@@ -336,7 +388,7 @@ def test_a_marker_that_is_gone_is_an_error_that_offers_a_choice(job: FileJob) ->
     assert ids(job.target) == [0, 1]
 
 
-def test_a_sink_that_gets_another_folder_knows_what_is_out_in_the_old_one(job: FileJob) -> None:
+def test_a_sink_that_gets_another_folder_knows_what_is_committed_in_the_old_one(job: FileJob) -> None:
     committer = job.opened()
     state = committer.snapshot()
     pending = [*job.epoch(1, records(0, 2)), *job.epoch(2, records(2, 4))]
@@ -365,7 +417,7 @@ def test_a_fork_leaves_the_originals_files_and_marker_alone(job: FileJob) -> Non
     another.opened()
 
 
-def test_what_of_a_checkpoint_is_out_can_be_told_from_outside(job: FileJob) -> None:
+def test_what_of_a_checkpoint_is_committed_can_be_told_from_outside(job: FileJob) -> None:
     committer = job.opened()
     state = committer.snapshot()
     pending = [*job.epoch(1, records(0, 2)), *job.epoch(2, records(2, 4))]
@@ -374,6 +426,8 @@ def test_what_of_a_checkpoint_is_out_can_be_told_from_outside(job: FileJob) -> N
     assert job.sink().uncommitted("job", "out", 0, state, pending) == pending[2:]
     assert job.sink().uncommitted("job", "out", 0, None, pending) == pending
     assert job.sink().uncommitted("other", "out", 0, state, pending) == pending
+    elsewhere = [state[0], Marker(Lineage("L9"), 1).to_wire()]
+    assert job.sink().uncommitted("job", "out", 0, elsewhere, pending) == pending
 
 
 def test_a_file_in_the_markers_place_that_is_none_is_named(job: FileJob) -> None:

@@ -124,6 +124,26 @@ def test_parquet_files_roll_by_what_is_in_memory_too(job: FileJob) -> None:
     assert rows(job.target) == values
 
 
+def test_a_file_that_has_just_the_size_is_ended(job: FileJob) -> None:
+    line = len(b'{"id":1}\n')
+    job.options = {"format": "jsonl", "roll_bytes": line}
+    writer = job.writer()
+    for n in range(3):
+        write(writer, [{"id": n}])
+    assert [one.payload["bytes"] for one in cut(writer, 1)] == [line] * 3
+
+
+def test_an_epoch_has_only_what_was_written_since_the_barrier_before(job: FileJob) -> None:
+    writer = job.writer()
+    epochs = []
+    for n in (1, 2):
+        write(writer, [{"id": n}] * n)
+        epochs.append(cut(writer, n))
+    assert [[one.payload["rows"] for one in epoch] for epoch in epochs] == [[1], [2]]
+    assert cut(writer, 3) == []
+    assert not {one.payload["path"] for one in epochs[0]} & {one.payload["path"] for one in epochs[1]}
+
+
 def test_a_file_that_is_old_is_ended_when_records_come(job: FileJob) -> None:
     job.options = {"format": "jsonl", "roll_seconds": 60}
     now = 0.0
@@ -131,7 +151,7 @@ def test_a_file_that_is_old_is_ended_when_records_come(job: FileJob) -> None:
     write(writer, [{"id": 1}])
     now = 59.0
     write(writer, [{"id": 2}])
-    now = 61.0
+    now = 60.0
     write(writer, [{"id": 3}])
     now = 62.0
     write(writer, [{"id": 4}])
@@ -209,8 +229,8 @@ def test_parts_are_staged_in_pieces_that_fit_into_memory(job: FileJob) -> None:
     part.write(content[:1500])
     part.write(content[1500:])
     pieces = part.seal()
-    assert part.size == 5120
-    assert all(piece.size <= 2000 for piece in pieces)
+    assert (part.size, part.tell()) == (5120, 5120)
+    assert [piece.size for piece in pieces] == [1000, 1500, 1000, 1000, 620]
     assert b"".join(FolderStaging(job.staging).read(piece) for piece in pieces) == content
 
 
