@@ -130,7 +130,9 @@ def test_barriers_out_of_order_are_refused():
         log.add(6, [])
 
 
-@pytest.mark.parametrize("wrong", [segments(2, "a"), segments(4, "a"), segments(3, "a", "b")[::-1]])
+@pytest.mark.parametrize(
+    "wrong", [segments(2, "a"), segments(4, "a"), segments(3, "a", "b")[::-1], segments(3, "a") * 2]
+)
 def test_names_that_do_not_fit_their_barrier_are_refused(wrong: list[Committable]):
     with pytest.raises(ValueError, match="SegmentName"):
         fresh().add(3, wrong)

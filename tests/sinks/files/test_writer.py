@@ -131,6 +131,14 @@ def test_a_file_that_has_just_the_size_is_ended(job: FileJob) -> None:
     for n in range(3):
         write(writer, [{"id": n}])
     assert [one.payload["bytes"] for one in cut(writer, 1)] == [line] * 3
+    job.options["roll_bytes"] = 1024 * line
+    assert [one.payload["rows"] for one in job.epoch(1, [{"id": 1}] * 2048)] == [1024, 1024]
+
+
+def test_a_file_takes_records_however_small_it_is_to_be(job: FileJob) -> None:
+    """A Parquet file has some bytes before its first record."""
+    job.options = {"schema": SCHEMA, "roll_bytes": 1}
+    assert [one.payload["rows"] for one in job.epoch(1, [{"amount": 1.0}] * 2)] == [2]
 
 
 def test_an_epoch_has_only_what_was_written_since_the_barrier_before(job: FileJob) -> None:
@@ -221,6 +229,38 @@ def test_of_many_folders_only_so_many_files_are_open(job: FileJob) -> None:
     # The file of folder 1 was the one not written to for longest.
     assert [one.payload["path"].split("/")[0] for one in epoch] == ["n=1", "n=2", "n=3", "n=0"]
     assert [one.payload["rows"] for one in epoch] == [1, 1, 1, 3]
+
+
+def test_of_many_open_files_the_one_with_the_most_in_memory_is_written_out_first(
+    job: FileJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sinks.files.writer._BUFFER_BYTES", 2_000)
+    job.options = {"schema": pa.schema([("n", pa.int64()), ("id", pa.int64())]), "partition_by": "n"}
+    writer = job.writer()
+    for number in range(3):
+        write(writer, [{"n": 0, "id": number}])
+        write(writer, [{"n": 1, "id": id} for id in range(200)])
+    job.opened().commit(1, cut(writer, 1))
+    groups = {path.parent.name: pq.ParquetFile(path).num_row_groups for path in visible(job.target)}
+    assert groups["n=0"] == 1
+    assert groups["n=1"] > 1
+    assert len(rows(job.target)) == 603
+
+
+def test_a_parquet_file_has_row_groups_that_fit_into_memory(job: FileJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sinks.files.encoding._ROW_GROUP_BYTES", 10_000)
+    job.options = {"schema": pa.schema([("id", pa.int64())])}
+    job.opened().commit(1, job.epoch(1, [{"id": id} for id in range(5_000)]))
+    (path,) = visible(job.target)
+    file = pq.ParquetFile(path)
+    assert [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)] == [2048, 2048, 904]
+
+
+def test_a_folders_name_may_have_200_bytes(job: FileJob) -> None:
+    folder = folder_of("x")
+    assert len(folder({"x": "y" * 198})) == 200
+    with pytest.raises(RecordRefused, match="at most 200 bytes"):
+        folder({"x": "y" * 199})
 
 
 def test_parts_are_staged_in_pieces_that_fit_into_memory(job: FileJob) -> None:

@@ -108,6 +108,7 @@ def test_a_segment_goes_on_over_calls_until_it_is_full(staging: FolderStaging) -
         stager.append(plain(b"%d" % n + b"x" * (49 - ROW_BYTES)))
     staged = stager.finish()
     assert sizes(staged) == [100, 100, 50]
+    assert [payload["rows"] for payload, _ in staged] == [2, 2, 1]
     first_letters = [[(value or b"")[:1] for value in values] for values in content(staging, staged)]
     assert first_letters == [[b"0", b"1"], [b"2", b"3"], [b"4"]]
 
