@@ -109,7 +109,7 @@ class Failpoint:
     directory: str
     """Has the count of hits. Once it is removed the failpoint is no longer armed, wherever it was installed."""
     text: str = ""
-    """Of the failure."""
+    """What the failure says."""
     seconds: float = 0.0
     """How long to stall, or the longest to hold."""
 

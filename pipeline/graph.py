@@ -96,7 +96,7 @@ class Graph:
         """Add a step; without an id it gets one from its place in the graph.
 
         Raises:
-            PipelineError: the id is taken or no usable id, or the parallelism is none.
+            PipelineError: the id is taken or unusable, or the parallelism is not a whole number from 1.
         """
         self._numbers[kind] += 1
         named = id is not None

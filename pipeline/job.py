@@ -28,7 +28,7 @@ from sources.source import Source
 _LOG = logging.getLogger(f"weir.{__name__}")
 _refuses_starts = False
 _MOST_SUBTASKS: Final = 32767
-"""Of a step. Where a row in flight goes is kept in 16 bits."""
+"""How many subtasks a step may have: where a row in flight goes is kept in 16 bits."""
 
 
 @contextmanager

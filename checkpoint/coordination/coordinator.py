@@ -109,7 +109,7 @@ class _Stop:
     token: str
     drain: bool
     checkpoint_id: int | None = None
-    """Of the last checkpoint, once it is triggered."""
+    """The id of the last checkpoint, once it is triggered."""
 
 
 class CheckpointCoordinator:
@@ -181,7 +181,7 @@ class CheckpointCoordinator:
         """Ordinary checkpoints that have failed since the last one that completed."""
         self._span_scale = 1.0
         self._actions: list[Action] = []
-        """Of the event in progress."""
+        """What the event in progress has asked for so far."""
 
     # -- what can be read -----------------------------------------------------------------------------------------
 

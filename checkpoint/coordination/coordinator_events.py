@@ -53,7 +53,7 @@ class SnapshotTaken:
     checkpoint_id: int
     subtask: int
     span: int | None = None
-    """Of a source: records that it has emitted since the barrier before."""
+    """Records that a source has emitted since the barrier before; `None` for other subtasks."""
     busy: bool = False
     """It would have emitted more, if it had been let (`SourceGate.busy`)."""
 
@@ -186,9 +186,9 @@ class BarrierPassed:
     start_delay: float
     """Seconds from the trigger to the last snapshot."""
     mean_span: float
-    """Of these sources, in records."""
+    """The mean span of these sources, in records."""
     busy_span: float
-    """Of those of them that are busy; 0 if none is."""
+    """The mean span of those sources that are busy; 0 if no source is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +284,7 @@ Action = (
 class Heartbeat:
     """The coordinator's facts, sent to every subtask about once a second and with every notification.
 
-    Whatever a subtask believes because of notifications it can rebuild from this (design principle 3).
+    Whatever a subtask believes because of notifications it can rebuild from this.
     """
 
     in_progress: tuple[tuple[int, CheckpointKind], ...]

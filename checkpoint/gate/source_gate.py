@@ -255,7 +255,7 @@ class SourceGate:
 
     @property
     def _record_limit(self) -> int | None:
-        """Of the window and of `max_span_records`, the one that is used up first."""
+        """The window or `max_span_records`, whichever is used up first."""
         hard = self._scaled(self._options.max_span_records)
         if self._window is None:
             return hard
@@ -319,7 +319,7 @@ class SourceGate:
         elif left is not None and left <= _ROUNDING and not self._owes_a_fetch():
             used_up = f"span of {self._span_time + left:.3g} s used up"
         elif self._window is not None and records is not None and self._span_records + least > records:
-            # Not shortened: it has been judged by the delays of barriers, and storage is none of its business.
+            # Not shortened: it has been judged by the delays of barriers, and storage has no part in that.
             return f"window of {in_words(self._window.records)} used up"
         else:
             return ""

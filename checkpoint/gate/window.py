@@ -83,7 +83,7 @@ class Window:
         self._position = 0
         self._taken_at = now
         self._delay: float | None = None
-        """Of the newest barrier that has passed."""
+        """Start delay of the newest barrier that has passed."""
         self._proven = 0.0
         """Records a second, the most that was drained since a barrier last passed slowly."""
         self._pace = 1.0

@@ -72,7 +72,7 @@ class CapturedChannel:
 
     @property
     def format(self) -> EdgeFormat:
-        """Of the batches that are read from the file."""
+        """The format of the batches that are read from the file."""
         return row_format(self.keyed)
 
     def to_wire(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Which rows of an old channel come to which new subtask, and in which order (pure).
 
 Every new subtask works out its own share from the same captured state and comes to the same answer as all others
-without talking to them. The order is that of design rule (1): what an old subtask still had of its restored sequence,
+without talking to them. The order is this: what an old subtask still had of its restored sequence,
 then, for each upstream subtask, what was queued on the channel and what the barrier overtook at its other end. So the
 records of one upstream subtask and key stay in order, as long as the key moves as a whole.
 """

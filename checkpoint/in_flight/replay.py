@@ -62,7 +62,7 @@ class RestoreBarrierCounter:
         """A channel has delivered it. Returns whether to pass it on now; that is true once.
 
         Raises:
-            ValueError: the channel has delivered it before, or is none of the subtask's.
+            ValueError: the channel has delivered it before, or doesn't belong to the subtask.
         """
         if channel not in self._missing:
             raise ValueError(f"a restore barrier came twice, or on a channel that isn't there: {channel}")

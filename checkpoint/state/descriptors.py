@@ -19,7 +19,7 @@ V = TypeVar("V")
 A = TypeVar("A")
 R = TypeVar("R")
 H = TypeVar("H")
-"""Of handles: what the attribute is on an instance that runs."""
+"""The type of a handle: what the attribute is on an instance that runs."""
 
 
 class StateDescriptor(Generic[H]):

@@ -171,7 +171,7 @@ class _BytesColumn:
 
 
 class _Rows:
-    """Of a batch."""
+    """The rows of a batch that is being built."""
 
     def __init__(self) -> None:
         self._keys = _BytesColumn()

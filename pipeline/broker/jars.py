@@ -17,7 +17,7 @@ from typing import Final
 from pipeline.broker.java import find_java
 
 KAFKA_VERSION: Final = "4.2.1"
-"""† Kafka 4.3.0 and 4.4.0 may forget commits that they have acknowledged; see `sinks.kafka.hanging`."""
+"""Kafka 4.3.0 and 4.4.0 may forget commits that they have acknowledged; see `sinks.kafka.hanging`."""
 _LOG4J_VERSION: Final = "2.25.5"
 _FETCH_TIMEOUT_S: Final = 900.0
 _MARKER: Final = "complete"

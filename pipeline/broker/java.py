@@ -26,7 +26,7 @@ def find_java(env: Mapping[str, str] = os.environ) -> str:
     """The path of a `java` that is new enough: that of `JAVA_HOME` if it is set (as Spark does), else on `PATH`.
 
     Raises:
-        JavaMissing: there is none, it can't be run, or it is too old.
+        JavaMissing: there is no Java, it can't be run, or it is too old.
     """
     home = env.get("JAVA_HOME")
     if home:

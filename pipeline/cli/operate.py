@@ -240,7 +240,9 @@ def _checked(secret: str, origin: str) -> str:
     from pipeline.runtime.driver.operations_client import LEAST_SECRET
 
     if len(secret.encode()) < LEAST_SECRET:
-        raise click.ClickException(f"{origin}: a job's secret has at least {LEAST_SECRET} bytes, so this is none")
+        raise click.ClickException(
+            f"{origin}: a job's secret has at least {LEAST_SECRET} bytes, and this one has fewer"
+        )
     return secret
 
 

@@ -40,7 +40,7 @@ class JobSpec:
     buffers: BufferConfig
     checkpoint_uri: str
     checkpoints: CheckpointConfig
-    """Of a job that was given none, the least that it needs."""
+    """A job that was given none has the least that it needs."""
     attempt: int
     ownership: Any
     """Wire form of this attempt's `checkpoint.storage.fencing.Ownership`."""
@@ -125,9 +125,9 @@ class Restored:
     sources: dict[str, list[Any]] = field(default_factory=dict)
     """Every old subtask's `SourceReader.snapshot`; a missing step wasn't in the checkpoint."""
     sinks: dict[str, SinkState] = field(default_factory=dict)
-    """Of the owners hosted here."""
+    """State of the writers that this subtask hosts."""
     event_time: dict[str, list[Any]] = field(default_factory=dict)
-    """Of the head step: every old subtask's watermarks of its inputs."""
+    """For the head step: every old subtask's watermarks of its inputs."""
     watermarks: dict[str, list[Any]] = field(default_factory=dict)
-    """Of steps that make watermarks: every old subtask's."""
+    """For steps that make watermarks: every old subtask's watermarks."""
     in_flight: RestoredInFlight = field(default_factory=RestoredInFlight)

@@ -52,7 +52,7 @@ class BarrierOptions:
     """What a source has to know of a barrier beside id and kind."""
 
     target: str | None = None
-    """Of a savepoint: see `checkpoint.barriers.events.Barrier`."""
+    """Where a savepoint goes: see `checkpoint.barriers.events.Barrier`."""
     stop: bool = False
     """Emit nothing behind it, unless the checkpoint is aborted."""
 
@@ -101,7 +101,7 @@ class Heartbeat:
 
     facts: coordinator_events.Heartbeat
     options: Mapping[int, BarrierOptions] = field(default_factory=dict)
-    """Of the checkpoints in progress that aren't ordinary ones, by id."""
+    """Options of the checkpoints in progress that have some, by id."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,12 +34,12 @@ class RunningJob:
     """Where a job can be asked, and with which secret."""
 
     name: str
-    """Of the pipeline."""
+    """The name of the pipeline."""
     address: str
     """`127.0.0.1:41233`."""
     secret: str
     pid: int
-    """Of its driver."""
+    """Process id of its driver."""
     host: str
     started: float
     """Seconds since 1970."""

@@ -454,7 +454,7 @@ class Attempt:
             self._quiesce()
 
     def _finish_if_settled(self) -> None:
-        """Of a job that was stopped: once everything restored is committed, everybody may leave."""
+        """For a job that was stopped: once everything restored is committed, everybody may leave."""
         if self._progress.running_at is not None and self._commits.restored_settled:
             self._quiesce()
 

@@ -96,11 +96,11 @@ class CheckpointRequest:
 
     kind: CheckpointKind = CheckpointKind.CHECKPOINT
     target: SavepointFolder | None = None
-    """Of a savepoint: its folder."""
+    """The folder of a savepoint; `None` for a checkpoint."""
     stop: bool = False
     """The job ends behind it."""
     drain: bool = False
-    """Of a stop: all input ends first."""
+    """End all input before the stop."""
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 

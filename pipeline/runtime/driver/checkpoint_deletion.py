@@ -29,7 +29,7 @@ class CheckpointDeletion:
         self._refs = {ref.id: ref for ref in context.start.retained}
         """Checkpoints of earlier attempts."""
         self._folders: dict[int, SavepointFolder] = {}
-        """Of all savepoints of this attempt, since subtasks may report to one that is over."""
+        """Folders of all savepoints of this attempt, since subtasks may report to one that is over."""
         self._copying: set[int] = set()
         """Savepoints in progress."""
         self._spared: list[FileHandle] = []

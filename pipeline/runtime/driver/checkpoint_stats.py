@@ -78,7 +78,7 @@ class CheckpointStats:
 
 
 def in_words(row: CheckpointStats) -> str:
-    """Of a completed checkpoint: how long it took, what is in it, and the times of the subtask that was the last."""
+    """What the log says of a completed checkpoint: its duration and content, and the times of its last subtask."""
     text = (
         f"{CheckpointKind(row.kind).noun} {row.id} completed in {row.duration or 0:.2f} s"
         f"{', unaligned' if row.unaligned else ''}: "
@@ -101,14 +101,14 @@ class CheckpointHistory:
     def __init__(self) -> None:
         self._rows: OrderedDict[int, CheckpointStats] = OrderedDict()
         self._triggered: dict[int, float] = {}
-        """Of those in progress."""
+        """When each checkpoint in progress was triggered."""
         self._detailed: dict[int, int] = {}
         """Those that have ended and whose details are kept, oldest first, and what these weigh."""
         self._details = 0
         """The sum of that."""
         self._largest_id = 0
         self.completed_count = 0
-        """Of all checkpoints that there ever were."""
+        """How many checkpoints were ever completed."""
         self.failed_count = 0
 
     def rows(self) -> list[CheckpointStats]:
@@ -120,7 +120,7 @@ class CheckpointHistory:
 
     @property
     def largest_id(self) -> int:
-        """Of the checkpoints of all attempts, complete or not; 0 before the first."""
+        """The largest id of a checkpoint of any attempt, complete or not; 0 before the first."""
         return self._largest_id
 
     def triggered(self, id: int, kind: CheckpointKind, now: float, trigger_time: float) -> None:

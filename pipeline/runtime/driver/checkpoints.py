@@ -61,14 +61,14 @@ class _Checkpoint:
     tokens: tuple[str, ...]
     """The requests that it was triggered for."""
     folder: SavepointFolder | None
-    """Of a savepoint."""
+    """Where a savepoint goes; `None` for a checkpoint."""
     options: BarrierOptions
     replaying: bool
     """Triggered while restored in-flight data was on its way through the job."""
     input_ended: bool
     """Triggered when all input had ended, or was told to."""
     snapshots: dict[int, SubtaskSnapshot] = field(default_factory=dict)
-    """Of the subtasks that have acknowledged."""
+    """Snapshots of the subtasks that have acknowledged."""
     phase: _Phase = _Phase.COLLECTING
 
 
@@ -130,7 +130,7 @@ class DriverCheckpoints:
         """Whether a checkpoint of this attempt has completed."""
         self._writers = system.executor(2, "weir-finalise")
         self._writes: list[Future[None]] = []
-        """Of `_metadata`, those that have ended included, up to the next completion."""
+        """Writes of `_metadata`, those that have ended included, up to the next completion."""
         self._deletion = CheckpointDeletion(context, inbox, system)
 
     # -- what the attempt tells ---------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ COUNTED: Final = tuple(_WORDS)
 
 
 def event_time_of(subtasks: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Of every vertex that has had a watermark or counts something: its lowest watermark and the largest lag, of those
+    """For every vertex that has had a watermark or counts something: its lowest watermark and the largest lag, of those
     subtasks that aren't idle, if there are any.
 
     Args:

@@ -44,7 +44,7 @@ GONE: Final = (
     "It said nothing: it was killed (by the system, for want of memory?), it crashed, or code in it called os._exit. "
     "What it printed is in the output of the executor."
 )
-"""Of a process that is gone without a word."""
+"""What is said of a process that is gone without a word."""
 _ABOUT_OTHERS: Final = {FailureKind.PEER: Sign.LOST_PEER, FailureKind.CANCELLED: Sign.SPARK}
 """What a subtask's word is worth where the cause lies elsewhere."""
 

@@ -9,7 +9,7 @@ from checkpoint.gate.window import in_words
 
 
 def gates_of(subtasks: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Of every source vertex: how many of its gates are closed and why, and the windows of its subtasks (records,
+    """For every source vertex: how many of its gates are closed and why, and the windows of its subtasks (records,
     smallest and largest; `None` without) with the last change of the smallest.
 
     Args:

@@ -74,8 +74,10 @@ class Watched:
 
 
 class _Signals:
-    """Of this process. Everything but `_handle` and `start` runs in a thread of its own, since a signal's handler must
-    not wait for anything that the main thread may hold."""
+    """The signals of this process.
+
+    Everything but `_handle` and `start` runs in a thread of its own, since a signal's handler must not wait for
+    anything that the main thread may hold."""
 
     def __init__(self) -> None:
         self._jobs: list[Watched] = []

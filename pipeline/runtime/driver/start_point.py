@@ -54,7 +54,7 @@ class StartPoint:
     """What these refer to."""
     cleanup: Cleanup
     largest_id: int
-    """Of all checkpoints that the folder knows of, and of the one that is restored; 0 if there is none."""
+    """The largest id of the checkpoints in the folder and of the restored one; 0 without any."""
     probe: Probe | None
     """By which every process shows that it sees the folder, if it may be local."""
 

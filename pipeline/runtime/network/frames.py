@@ -100,7 +100,7 @@ def read_header(buffer: memoryview, offset: int) -> Header:
     """Parse the header at `offset`.
 
     Raises:
-        FrameError: it is none.
+        FrameError: it is no frame of this protocol.
     """
     header = Header(*_HEADER.unpack_from(buffer, offset))
     if not Kind.DATA <= header.kind <= Kind.CREDIT:

@@ -9,7 +9,7 @@ WINDOW = 10.0
 
 
 class RecentRate:
-    """Of a counter that is looked at now and then. Not thread-safe."""
+    """The rate of a counter that is looked at now and then. Not thread-safe."""
 
     def __init__(self, now: float, window: float = WINDOW):
         self._window = window

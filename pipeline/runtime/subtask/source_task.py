@@ -52,7 +52,7 @@ class SourceTask(Task):
         self._alignment_timeout = alignment_timeout
         self._savepoint_alignment_timeout = savepoint_alignment_timeout
         self._options: dict[int, protocol.BarrierOptions] = {}
-        """Of checkpoints that are not resolved; ordinary ones have none."""
+        """Options of checkpoints in progress; ordinary ones have no options."""
         self._stopped_by: int | None = None
         """Checkpoint that the job is to end with: nothing may be emitted behind its barrier."""
         self._told_to_end = False

@@ -90,7 +90,7 @@ class TaskCheckpoints:
         self._clock = clock
         self._pending: dict[int, PendingSnapshot] = {}
         self._unconfirmed: dict[int, KeyedSnapshot] = {}
-        """Of checkpoints that nobody has said to be complete or given up."""
+        """Snapshots of checkpoints that are neither complete nor given up, as far as is known here."""
         self._due: dict[int, float] = {}
         """Aligned barriers that become unaligned in the output queues: checkpoint id → clock value."""
         for writer in writers:
