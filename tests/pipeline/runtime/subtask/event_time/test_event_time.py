@@ -893,6 +893,22 @@ def test_watermarks_of_a_step_that_makes_none_any_more_are_left_out() -> None:
     assert one.context.watermark is None
 
 
+def test_an_input_without_splits_goes_on_with_its_own_state_if_nothing_has_changed() -> None:
+    """Each subtask's part of it is another one, though all are called the same."""
+
+    def build(stream: Stream) -> Any:
+        bounded(stream.rebalance())
+
+    olds = [Subtask(build, 1, subtask=i, parallelism=2).open() for i in range(2)]
+    for old, at in zip(olds, (50, 100), strict=True):
+        old.process({"at": at})
+    states = packed([old.time.snapshot_watermarks()["times"] for old in olds])
+    for same, largest in ((True, 100), (False, 50)):
+        one = Subtask(build, 1, subtask=1, parallelism=2)
+        one.time.restore_watermarks("times", states, same)
+        assert one.open().time.snapshot_watermarks()["times"]["splits"] == [[None, largest]]
+
+
 # -- reports --------------------------------------------------------------------------------------------------
 
 

@@ -202,3 +202,10 @@ def test_status_tells_each_vertex_in_one_line() -> None:
         "night": "watermark 1970-01-01 00:00:00 UTC (9)",
         "half": "no watermark in some subtasks yet",
     }
+
+
+def test_without_records_ahead_the_log_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    one = Times(["a"], max_ahead=10)
+    one.record("a", int(NOW * 1000))
+    one.report.log(NOW)
+    assert not caplog.records
