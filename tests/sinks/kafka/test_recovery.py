@@ -77,7 +77,7 @@ def test_output_ahead_of_the_checkpoint_stops_with_what_to_do() -> None:
 
 def test_a_rewind_excuses_only_what_was_ahead_when_it_began() -> None:
     """A job that was rewound once is not rewound again at each of its restarts."""
-    with pytest.raises(OutputAhead):
+    with pytest.raises(OutputAhead, match="ahead of this checkpoint: checkpoint 6 is being restored"):
         recover(replace(RESTORE_6, rewind=True, found=marker(L1, 7, seg(7))))
 
 
