@@ -6,9 +6,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 ARGS ?=
-# Processes that share the tests among them; 0 = none, the tests run one after the other. Most tests wait, so that two
-# cores have work for more than two.
-WORKERS ?= 4
+# Processes that share the files of tests among them; 0 = none, the tests run one after the other.
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help venv java demo test check format full stress mutate bench clean
