@@ -6,8 +6,9 @@ import importlib.util
 import os
 import sys
 import traceback
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Final
 
 import click
@@ -18,6 +19,18 @@ from pipeline.runtime import error_text
 
 _FOLDER_VARIABLE: Final = "WEIR_SCRIPT_FOLDER"
 """Tells workers of Weir's own Spark sessions where modules beside the script are (`pipeline.runtime.spark_daemon`)."""
+
+
+class _ScriptLoader(SourceFileLoader):
+    """Compiles the script each time, as Python does with a script that it runs.
+
+    Compiled files are told apart by second and size, so a script that was edited at once could be run as it was before.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        code = self.source_to_code(self.get_data(self.path), self.path)
+        assert isinstance(code, CodeType)
+        return code
 
 
 def find_pipeline(target: str) -> Pipeline:
@@ -62,8 +75,8 @@ def _load(path: Path) -> ModuleType:
         sys.path.append(folder)
     os.environ[_FOLDER_VARIABLE] = folder
     name = f"weir_script_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
+    spec = importlib.util.spec_from_file_location(name, path, loader=_ScriptLoader(name, str(path)))
+    if path.suffix != ".py" or spec is None or spec.loader is None:
         raise click.ClickException(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
