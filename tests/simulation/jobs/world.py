@@ -1,0 +1,66 @@
+"""What users' code and the outside world of a simulated job share, beyond all processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from virtual.scheduler import Scheduler
+
+from jobs.graph import Edge, Graph, Row
+from jobs.output import OutputSystem
+
+WORLDS: dict[str, World] = {}
+"""By name: a pickled step finds its own again."""
+
+
+_SLOW_SECONDS = 0.4
+"""The most that a record takes in a slow step."""
+
+
+class LateRecord(AssertionError):
+    """A watermark has promised that it doesn't come."""
+
+
+class World:
+    def __init__(self, name: str, graph: Graph, scheduler: Scheduler, faults: frozenset[str]) -> None:
+        self.name = name
+        self.graph = graph
+        self.scheduler = scheduler
+        self.rng = scheduler.rng
+        self.faults = faults
+        self.output = OutputSystem()
+        self.slow_steps: tuple[str, ...] = ()
+        """How the ids of steps begin that take long."""
+        self.exact = True
+        """Nothing may be doubled."""
+        self.strict_time = True
+        """No record may be late."""
+        self.dropped: set[Row] = set()
+        """Rows that were in flight in checkpoints which were restored without."""
+        self.happened: Callable[[str], None] = lambda moment: None
+        """Told of moments at which a crash is of interest; it may kill."""
+        WORLDS[name] = self
+
+    def pause(self, chance: float = 1.0, step: str = "") -> None:
+        """Code of the user's takes time."""
+        if self.slow_steps and step.startswith(self.slow_steps):
+            self.scheduler.pause(self.rng.random() * _SLOW_SECONDS)
+        elif chance >= 1.0 or self.rng.random() < chance:
+            self.scheduler.pause()
+
+    def received(self, step: str, value: Any, ctx: Any) -> tuple[Edge, Row]:
+        """A record has come to a step: by which edge, and what it is with its way so far."""
+        split, sequence, path, last = value
+        edge = self.graph.between(last, step)
+        row = Row(split, sequence, (*path, edge.index))
+        if self.strict_time and ctx.timestamp is not None:
+            watermark = ctx.watermark
+            if watermark is not None and ctx.timestamp <= watermark:
+                raise LateRecord(f"{step}: {row} at {ctx.timestamp} comes behind watermark {watermark}")
+        return edge, row
+
+
+def sent(step: str, row: Row) -> list[Any]:
+    """A record as a step emits it."""
+    return [row.split, row.sequence, list(row.path), step]
