@@ -557,3 +557,13 @@ def test_a_lone_frame_of_half_a_budget_needs_no_backlog():
             link.output.send(data(each))
         link.deliver_credit()
         assert (link.wire.count(None), link.output.backlog()) == (backlog, False)  # once for a frame
+
+
+def test_credit_that_was_given_for_another_reason_is_no_answer_to_a_sender_that_waits_for_an_empty_receiver():
+    link = Link(budget=Budget(1_000, 500)).open()
+    link.output.send(data(10))
+    link.run()
+    assert not link.channel.starve()
+    link.channel.credit()  # a new budget, say, while the frame is still queued
+    link.inputs.poll()
+    assert len(link.credit_due) == 1
