@@ -17,8 +17,7 @@ from deadlines import eventually
 from small_job import NEVER, WAIT, records, running, small_job
 
 from pipeline import KeyedOperator, RestartStrategy, ValueState
-from pipeline.runtime.driver import job_master
-from pipeline.runtime.driver.attempt import Attempt
+from pipeline.runtime.driver import attempt, attempt_context
 from pipeline.runtime.liveness import Limits
 from pipeline.testing import TestingSink, TestingSource
 
@@ -138,7 +137,7 @@ def waits(handle: Any) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_master, "LIMITS", LIMITS)
+    monkeypatch.setattr(attempt_context, "LIMITS", LIMITS)
 
 
 @pytest.mark.parametrize(
@@ -212,13 +211,13 @@ def test_a_commit_of_a_stopped_job_that_takes_longer_than_silence_may_last(
 def test_a_deployment_that_takes_longer_than_silence_may_last(
     unique_name: Name, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask = Attempt._ask_custom_partitioners
+    plan = attempt.deployments
 
-    def slowly(attempt: Attempt) -> Any:
+    def slowly(*args: Any, **options: Any) -> Any:
         time.sleep(LONG)
-        return ask(attempt)
+        return plan(*args, **options)
 
-    monkeypatch.setattr(Attempt, "_ask_custom_partitioners", slowly)
+    monkeypatch.setattr(attempt, "deployments", slowly)
     sink = TestingSink()
     job = small_job(unique_name("long"), tmp_path / "checkpoints", TestingSource(records(0, 30)), sink, parallelism=2)
     with running(job, spark) as handle:
@@ -238,7 +237,7 @@ def hold_pythons_lock() -> None:
 def test_code_that_holds_pythons_lock_is_told(
     unique_name: Name, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_master, "LIMITS", Limits(pace=0.2, told=0.5))
+    monkeypatch.setattr(attempt_context, "LIMITS", Limits(pace=0.2, told=0.5))
     long = Long(tmp_path, "open", hold_pythons_lock)
     sink = Sink(long, tmp_path, fails=False)
     job = small_job(

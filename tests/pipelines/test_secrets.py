@@ -17,7 +17,7 @@ from deadlines import eventually
 from pyspark import cloudpickle
 from small_job import WAIT, records, running, small_job
 
-from pipeline.runtime.driver import attempt
+from pipeline.runtime.driver import surroundings
 from pipeline.runtime.driver.spark_job import SparkJob
 from pipeline.testing import TestingSink, TestingSource
 
@@ -43,7 +43,7 @@ def test_what_spark_ships_as_blocks_has_no_password_and_not_the_attempts_secret(
             shipped.append((cloudpickle.dumps(self._partition), self._secret))  # type: ignore[no-untyped-call]
             super().start()
 
-    monkeypatch.setattr(attempt, "SparkJob", Seen)
+    monkeypatch.setattr(surroundings, "SparkJob", Seen)
     source = SecretSource([*records(0, 5), TestingSource.PAUSE()], tmp_path / "source")
     with running(small_job(unique_name("job"), tmp_path / "checkpoints", source, TestingSink()), spark):
         source.wait_until_paused(WAIT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from checkpoint.codec import encode
+from checkpoint.state.snapshot_reader import read_batches
 from pipeline.bench import state
 from pipeline.bench.errors import BenchFailed
 from pipeline.bench.memory import MemoryMeter
@@ -44,7 +46,9 @@ def test_each_size_is_built_written_and_restored(tmp_path: Path) -> None:
 def test_values_have_the_size_that_was_asked_for(value_bytes: int) -> None:
     subtask = Subtask()
     subtask.build(300, value_bytes)
-    values = [value for _, maps in subtask.backend._kept() for one in maps for value in one.data.values()]
+    snapshot = io.BytesIO()
+    subtask.backend.freeze().write(snapshot.write)
+    values = [value for *_, batch in read_batches(snapshot.getvalue()) for value in batch]
     assert len(values) == 300
     assert {len(encode(value)) for value in values} <= set(range(value_bytes - 5, value_bytes + 5))
 
