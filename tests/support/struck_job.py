@@ -176,6 +176,7 @@ class StruckJob:
 
     def _feed_until(self, step: Step, condition: Callable[[], bool]) -> None:
         if step.new_partition:
+            self._await_readers()
             self._add_partition()
         self.stage.produce(step.burst)
 
@@ -187,6 +188,11 @@ class StruckJob:
             return condition()
 
         eventually(fed, WAIT)
+
+    def _await_readers(self) -> None:
+        """A reader that the restart from the last crash makes afterwards would have the partition to begin with."""
+        self.stage.produce(FEED)
+        assert self.findings().lost == 0
 
     def _add_partition(self) -> None:
         """With records of a key that is only there."""
