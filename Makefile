@@ -40,6 +40,7 @@ demo: java venv ## Real flights through an embedded Kafka and Weir, with a crash
 	$(BIN)/weir demo $(ARGS)
 
 test: java venv ## All tests, with a sample of the rows of long tables (--seed N: those of an earlier run)
+	$(BIN)/python tests/support/class_archives.py
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: venv ## Lint, format, types
@@ -52,6 +53,7 @@ format: venv ## Format and mend what ruff can mend
 	$(BIN)/ruff format
 
 full: java venv ## All rows of the long tables, of which make test takes a sample
+	$(BIN)/python tests/support/class_archives.py
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "matrix or full" --sample 1 $(ARGS)
 
 stress: java venv ## The long runs under load

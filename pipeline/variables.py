@@ -13,6 +13,7 @@ PREFIX: Final = "WEIR_"
 _OWN: Final = frozenset(
     {
         "WEIR_CACHE",
+        "WEIR_CLASS_ARCHIVES",
         "WEIR_CONFIG",
         "WEIR_IVY_SETTINGS",
         "WEIR_JOB_SECRET",

@@ -25,6 +25,7 @@ from hypothesis import settings
 from s3_server import Bucket, S3Server
 from shared_broker import SharedBroker
 
+from pipeline import class_archive
 from pipeline.testing import KafkaBroker, failpoints
 from pipeline.testing.kafka_backends import docker_trouble
 
@@ -38,6 +39,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 os.environ[_SESSION] = uuid.uuid4().hex  # inherited by whatever tests start, however indirectly
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+os.environ.setdefault(class_archive.VARIABLE, "use")  # making one takes a JVM some seconds
 os.environ.update(s3_server.ENVIRONMENT)  # before Spark starts, whose workers inherit it
 _left_by_workers: list[str] = []
 _at_end: list[Callable[[], None]] = []

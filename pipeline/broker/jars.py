@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from pipeline.broker.java import find_java
+from pipeline.cache import cache_dir
 
 KAFKA_VERSION: Final = "4.2.1"
 """Kafka 4.3.0 and 4.4.0 may forget commits that they have acknowledged; see `sinks.kafka.hanging`."""
@@ -40,11 +41,6 @@ log = logging.getLogger(f"weir.{__name__}")
 
 class FetchFailed(RuntimeError):
     """The jars could not be fetched; the message has the end of Ivy's output."""
-
-
-def cache_dir() -> Path:
-    """`WEIR_CACHE`, by default `~/.cache/weir`."""
-    return Path(os.environ.get("WEIR_CACHE") or Path.home() / ".cache" / "weir")
 
 
 def jars_folder(root: Path, version: str = KAFKA_VERSION) -> Path:

@@ -22,22 +22,31 @@ class JavaMissing(RuntimeError):
     """There is no Java, or it is too old; the message says what to install."""
 
 
-def find_java(env: Mapping[str, str] = os.environ) -> str:
-    """The path of a `java` that is new enough: that of `JAVA_HOME` if it is set (as Spark does), else on `PATH`.
+def java_path(env: Mapping[str, str] = os.environ) -> str:
+    """The path of `java`: that of `JAVA_HOME` if it is set (as Spark does), else on `PATH`. It isn't run.
 
     Raises:
-        JavaMissing: there is no Java, it can't be run, or it is too old.
+        JavaMissing: there is no Java.
     """
     home = env.get("JAVA_HOME")
     if home:
         java = str(Path(home) / "bin" / "java")
         if not os.access(java, os.X_OK):
             raise JavaMissing(f"JAVA_HOME is {home}, but {java} can't be executed. {_INSTALL}")
-    else:
-        found = shutil.which("java", path=env.get("PATH", os.defpath))
-        if found is None:
-            raise JavaMissing(f"there is no `java` on PATH and JAVA_HOME isn't set. {_INSTALL}")
-        java = found
+        return java
+    found = shutil.which("java", path=env.get("PATH", os.defpath))
+    if found is None:
+        raise JavaMissing(f"there is no `java` on PATH and JAVA_HOME isn't set. {_INSTALL}")
+    return found
+
+
+def find_java(env: Mapping[str, str] = os.environ) -> str:
+    """The path of a `java` that is new enough; see `java_path`.
+
+    Raises:
+        JavaMissing: there is no Java, it can't be run, or it is too old.
+    """
+    java = java_path(env)
     try:
         told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError) as error:

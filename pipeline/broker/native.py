@@ -23,6 +23,7 @@ from pipeline.broker.java_tool import run_java_tool
 from pipeline.broker.ports import free_ports, is_free
 from pipeline.broker.readiness import await_broker
 from pipeline.broker.security import CONTROLLER_LISTENER, LISTENER, Security
+from pipeline.class_archive import EXIT_SECONDS, ClassArchive, class_archive
 
 _START_TIMEOUT_S: Final = 60.0
 _STOP_TIMEOUT_S: Final = 15.0
@@ -102,7 +103,9 @@ class NativeBroker:
         self._security_folder = security_folder or directory / "security"
         self._ephemeral = ephemeral
         logging = f"-Dlog4j2.configurationFile={directory / 'log4j2.properties'}"
-        self._java = [java, f"-Xmx{heap_mb}m", *_JVM_OPTIONS, logging, "-cp", f"{jars}/*"]
+        self._java_options = [f"-Xmx{heap_mb}m", *_JVM_OPTIONS, logging, "-cp", f"{jars}/*"]
+        self._jars = jars
+        self._archive = ClassArchive()
         self._process: subprocess.Popen[str] | None = None
         self._pid: int | None = None
         self._owner = os.getpid()
@@ -227,6 +230,7 @@ class NativeBroker:
         if self.alive and self._pid is not None:
             _signal(self._pid, signal.SIGKILL)
             self._wait(_STOP_TIMEOUT_S)
+        self._archive.discard()
         self._process = None
 
     def pause(self) -> None:
@@ -294,7 +298,9 @@ class NativeBroker:
         _write_properties(self._properties_path, settings)
         _write_properties(self.admin_config_path, self.security.java_client_config(self._security_folder))
         (self._directory / "log4j2.properties").write_text(_LOGGING)
-        command = [*self._java, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
+        archive = class_archive("kafka", self._java_path, self._jars, may_make=False)
+        command = [self._java_path, *archive.options, *self._java_options]
+        command += ["kafka.tools.StorageTool", "format", "--ignore-formatted"]
         with self.log_path.open("a") as log:
             formatted = subprocess.run(
                 [*command, "-t", self._cluster_id() or cluster_id, "-c", str(self._properties_path)],
@@ -312,12 +318,13 @@ class NativeBroker:
         Raises:
             BrokerFailed: it ended or doesn't answer in time.
         """
+        self._archive = class_archive("kafka", self._java_path, self._jars)
         with self.log_path.open("a") as log:
             self._process = subprocess.Popen(
                 [
                     *(sys.executable, "-I", supervisor.__file__, str(os.getpid())),
-                    *(str(self._directory) if self._ephemeral else "-", *self._java),
-                    *("kafka.Kafka", str(self._properties_path)),
+                    *(str(self._directory) if self._ephemeral else "-", self._java_path),
+                    *(*self._archive.options, *self._java_options, "kafka.Kafka", str(self._properties_path)),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -349,13 +356,16 @@ class NativeBroker:
         return "Address already in use" in self.log_tail()
 
     def shut_down(self) -> None:
-        """End the process, after 15 s by SIGKILL; the data stays."""
+        """End the process, after 15 s by SIGKILL (60 s if it archives its classes); the data stays."""
         if self.alive and self._pid is not None:
             _signal(self._pid, signal.SIGTERM)
             _signal(self._pid, signal.SIGCONT)  # a paused one would not hear it
-            if not self._wait(_STOP_TIMEOUT_S):
+            if self._wait(EXIT_SECONDS if self._archive.is_made else _STOP_TIMEOUT_S):
+                self._archive.keep()
+            else:
                 _signal(self._pid, signal.SIGKILL)
                 self._wait(_STOP_TIMEOUT_S)
+        self._archive.discard()
         self._process = None
 
     # -- inside -----------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from spark_cluster import SparkCluster, tail
+from spark_cluster import JVM_OPTIONS, SparkCluster, tail
 from topology import Shape
 
 _SCRIPT = Path(__file__).with_name("jobs") / "standalone.py"
@@ -25,8 +25,8 @@ LEAN: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.executor.memory": "512m",
-    "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.executor.extraJavaOptions": JVM_OPTIONS,
+    "spark.driver.extraJavaOptions": JVM_OPTIONS,
 }
 """What a session on a small cluster needs; nothing that changes how jobs run."""
 DAEMON: Mapping[str, str] = {"spark.python.daemon.module": "pipeline.runtime.spark_daemon"}

@@ -17,9 +17,15 @@ from typing import Self
 import psutil
 import pyspark
 
+from pipeline.broker.java import java_path
+from pipeline.class_archive import class_archive
+
 LOOPBACK = "127.0.0.1"
 
 _HOME = Path(pyspark.__file__).parent
+_ARCHIVE = class_archive("spark", java_path(), _HOME / "jars", may_make=False)
+JVM_OPTIONS = " ".join(("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *_ARCHIVE.options))
+"""Of daemons, executors and drivers: quick to start."""
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
@@ -45,7 +51,7 @@ class Daemon:
         self.folder = folder
         folder.mkdir(parents=True)
         self.log = folder / "log"
-        options = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dspark.master.rest.enabled=false"
+        options = f"{JVM_OPTIONS} -Dspark.master.rest.enabled=false"
         environment = {
             **os.environ,
             "SPARK_HOME": str(_HOME),
