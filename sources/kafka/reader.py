@@ -6,40 +6,36 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message
 
 from checkpoint import failpoints
-from checkpoint.brokers import REFUSES
-from checkpoint.outage import Outage, Refusals
 
 from ..rate_limit import RateLimit, admit
 from ..source import END, End, SourceBatch, SourceContext, SourceReader
+from .assigned import AssignedPartitions
 from .bad_records import Letter
-from .cluster import DEFAULT_TIMEOUT, Cluster, Topic
+from .client_health import ClientHealth
 from .dead_letters import policy
 from .decode import RecordDecoder, partitions, timestamps
 from .discovery import PartitionDiscovery
-from .errors import DataLoss, KafkaUnavailable
 from .events import ErrorLog, advice, client_log, passes
 from .group import GroupOffsets, committed_offsets
 from .lag import Lag
+from .messages import first_offsets, key_of
+from .opening import START_TIMEOUT_S, open_when_up
 from .options import KafkaOptions, PartitionKey
 from .pausing import PausePolicy
-from .splits import Split, check_position, owner, to_state
-from .start import SplitAssignment, open_splits
+from .splits import Split, owner, to_state
+from .start import SplitAssignment
 from .statistics import FetchStatistics
 
 log = logging.getLogger(f"weir.{__name__}")
 
-_START_TIMEOUT_S: Final = 30.0
-"""A restart may meet a broker that is restarting, too."""
 _CLOSE_TIMEOUT_S: Final = 3.0
 _LAG_EVERY_S: Final = 1.0
-_TRY_AGAIN_S: Final = 0.5
-_LOOK_AGAIN_S: Final = 1.0
 _UNPOLLED_S: Final = 1.0
 """A task that has not polled for so long is held up, by its sink or its channels."""
 _FIRST_RECORD_SIZE: Final = 1024
@@ -61,10 +57,8 @@ class KafkaReader(SourceReader):
         self._bad_records = policy(options, ctx)
         self._decoder = RecordDecoder(options.value_format, self._bad_records, options.key_format)
         self._errors = ErrorLog(ctx.source_id)
-        self._closing = False
+        self._health = ClientHealth(options, ctx, self._errors)
         self._policy = PausePolicy(options.prefetch_bytes)
-        self._paused = False
-        """Whether the consumer is paused, which a short closing does not do."""
         self._batch: list[Message] = []
         """The messages last polled; those emitted come first."""
         self._held: list[Message] = []
@@ -82,34 +76,26 @@ class KafkaReader(SourceReader):
         if self._group is not None:
             config["on_commit"] = self._group.on_commit
         self._consumer = Consumer(
-            {**config, "error_cb": self._on_client_error, "stats_cb": self._on_statistics}, logger=client_log
+            {**config, "error_cb": self._health.on_error, "stats_cb": self._on_statistics}, logger=client_log
         )
         self._discovery: PartitionDiscovery | None = None
         assignment = SplitAssignment(ctx.source_id, ctx.subtask, ctx.parallelism, ctx.restored or (), fixed)
-        what = f"the Kafka brokers at {options.servers} to read from (source {ctx.source_id!r})"
-        self._outage = Outage(ctx.waiting, what, options.outage_timeout)  # type: ignore[arg-type]  # seconds by now
-        self._outage_due = 0.0
-        self._refusals = Refusals()
         self._served_at = time.monotonic()
-        self._look_again: dict[PartitionKey, float] = {}
-        """Partitions whose position was out of range when no broker could say what their range is."""
         self._unread: dict[PartitionKey, int] = {}
         """Those that came later and are not read, with their beginnings."""
         try:
-            topics, splits = self._open_splits(assignment)
+            topics, splits = open_when_up(options, assignment, self._committed, self._health.outage)
             self._bad_records.take_over(self._restored_letters())
         except BaseException:
-            self._closing = True
+            self._health.closing = True
             self._consumer.close()
             self._bad_records.close(0)
             raise
-        self._splits: dict[PartitionKey, Split] = {split.key: split for split in splits}
+        self._assigned = AssignedPartitions(self._consumer, options, ctx, splits)
         self._known = {(topic.name, number) for topic in topics.values() for number in range(topic.partitions)}
-        self._reading: dict[PartitionKey, Split] = {}
-        """The splits that are assigned to the consumer: those that have not ended."""
         unread = [split for split in splits if not split.ended]
-        self._learn_leaders({split.topic for split in unread})
-        self._assign(unread)
+        self._assigned.learn_leaders({split.topic for split in unread})
+        self._assigned.assign(unread)
         self._limit: RateLimit | None = None
         if options.rate_limit is not None:
             self._limit = RateLimit(self._share(options.rate_limit), time.monotonic())
@@ -124,27 +110,6 @@ class KafkaReader(SourceReader):
             "which makes a reader in the worker"
         )
 
-    def _open_splits(self, assignment: SplitAssignment) -> tuple[Mapping[str, Topic], list[Split]]:
-        """Waits for brokers that are down: a restart may meet the outage that it is for."""
-        while True:
-            began = time.monotonic()
-            try:
-                with Cluster(self._options, _START_TIMEOUT_S) as cluster:
-                    topics = cluster.topics()
-                    splits = open_splits(self._options, assignment, cluster, topics, self._committed)
-            except (KafkaUnavailable, DataLoss, ValueError) as e:
-                if isinstance(e, KafkaUnavailable):
-                    goes_on = self._outage.refused() if e.refused else self._outage.away(began)
-                else:  # brokers that have just started may not know of all topics yet
-                    goes_on = self._outage.lasts and self._outage.refused()
-                if not goes_on:
-                    self._outage.over()
-                    raise
-                time.sleep(_TRY_AGAIN_S)
-            else:
-                self._outage.over()
-                return topics, splits
-
     # -- SourceReader ----------------------------------------------------------------------------------------------
 
     def poll(self, max_records: int, timeout: float) -> SourceBatch | End | None:
@@ -157,19 +122,19 @@ class KafkaReader(SourceReader):
         self._batch_splits = None
         self._polled_at = now = time.monotonic()
         self._bad_records.serve()
-        self._look_at_outage(now)
+        self._assigned.find_positions_again(now)
+        self._health.check(now)
         if self._discovery is not None:
             self._take_discovered(self._discovery.found(), now)
         self._report_lag(now, unemitted=0)
-        if now - self._served_at >= _UNPOLLED_S and not self._paused:
+        if now - self._served_at >= _UNPOLLED_S and not self._assigned.paused:
             self._serve_client()  # a source that may not fetch, as it is too fast, hears of refusals, too
         if self._policy.closed:
             self._wait_closed(timeout, now)
             return None
-        if self._paused:
-            self._paused = False
-            self._consumer.resume(_topic_partitions(self._reading))
-        at_end = self._options.bounded and not self._reading and not self._held
+        if self._assigned.paused:
+            self._assigned.resume()
+        at_end = self._options.bounded and not self._assigned.reading and not self._held
         if at_end and not self._bad_records.pending:
             return END
         if at_end or self._bad_records.full:
@@ -191,10 +156,10 @@ class KafkaReader(SourceReader):
         if (now := time.monotonic()) - self._polled_at >= _UNPOLLED_S:
             self._serve_client()
             self._report_lag(now, len(self._batch) - emitted)
-        positions = self._positions()
-        first_unemitted = _first_offsets(self._batch[emitted:] + self._held)
+        positions = self._assigned.positions()
+        first_unemitted = first_offsets(self._batch[emitted:] + self._held)
         splits = []
-        for key, split in self._splits.items():
+        for key, split in self._assigned.splits.items():
             position, ended = positions.get(key, split.position), split.ended
             if key in first_unemitted:
                 position, ended = first_unemitted[key], False
@@ -206,7 +171,11 @@ class KafkaReader(SourceReader):
 
     def splits(self) -> list[PartitionKey]:
         return list(
-            {**self._reading, **dict.fromkeys(self._batch_splits or ()), **dict.fromkeys(map(_key, self._held))}
+            {
+                **self._assigned.reading,
+                **dict.fromkeys(self._batch_splits or ()),
+                **dict.fromkeys(map(key_of, self._held)),
+            }
         )
 
     def on_checkpoint_complete(self, checkpoint_id: int) -> None:
@@ -228,7 +197,7 @@ class KafkaReader(SourceReader):
         self._policy.open()
 
     def close(self) -> None:
-        self._closing = True
+        self._health.closing = True
         if self._discovery is not None:
             self._discovery.stop()
         # Closing waits for commits under way, which takes most of a minute when the broker is down. They are for lag
@@ -262,40 +231,14 @@ class KafkaReader(SourceReader):
             messages = [message for message in messages if message.error() is None]
         else:
             events = []
-        if messages and self._outage.lasts:
-            self._outage.over()
+        if messages and self._health.outage.lasts:
+            self._health.outage.over()
         self._statistics.handed_over(len(messages))
-        if self._options.bounded and self._reading:
-            messages = self._cut_at_ends(messages, events)
+        if self._options.bounded and self._assigned.reading:
+            messages = self._assigned.cut_at_ends(messages, events)
         for event in events:
             self._on_event(event)
         return messages
-
-    def _cut_at_ends(self, messages: list[Message], events: list[Message]) -> list[Message]:
-        """End the splits whose position reached their end, and drop what was polled from beyond it."""
-        positions = self._positions()
-        for event in events:
-            # Where the last records were compacted away or aborted, no message brings the position to the end.
-            if (error := event.error()) is not None and error.code() == KafkaError._PARTITION_EOF:
-                positions[_key(event)] = max(positions.get(_key(event), 0), event.offset() or 0)
-        beyond = set()
-        for key, split in list(self._reading.items()):
-            if split.end is not None and positions[key] >= split.end:
-                if positions[key] > split.end:
-                    beyond.add(key)
-                self._finish(split)
-        if not beyond:
-            return messages
-        return [
-            m for m in messages if (key := _key(m)) not in beyond or (m.offset() or 0) < (self._splits[key].end or 0)
-        ]
-
-    def _finish(self, split: Split) -> None:
-        failpoints.hit("source.partition_ended", subtask=self._ctx.subtask)
-        split.ended = True
-        split.position = split.end or 0
-        self._consumer.incremental_unassign(_topic_partitions([split.key]))
-        del self._reading[split.key]
 
     def _to_batch(self) -> SourceBatch | None:
         raw: list[bytes] = list(map(Message.value, self._batch))  # type: ignore[arg-type]  # None only for tombstones
@@ -313,47 +256,27 @@ class KafkaReader(SourceReader):
         return SourceBatch(values, timestamps(messages), size, contexts, self._batch_splits)
 
     def _wait_closed(self, timeout: float, now: float) -> None:
-        if not self._paused and self._policy.due(now):
+        if not self._assigned.paused and self._policy.due(now):
             failpoints.hit("source.before_client_pause", subtask=self._ctx.subtask)
             self._pause_client()
-        if self._paused:
+        if self._assigned.paused:
             self._held += self._sift(self._consumer.consume(1, timeout))  # serves the client's callbacks
         else:
             time.sleep(timeout)
 
     def _pause_client(self) -> None:
-        self._consumer.pause(_topic_partitions(self._reading))
-        self._paused = True
+        self._assigned.pause()
         self._policy.paused()
 
     def _serve_client(self) -> None:
         """The client's callbacks (answers to commits, statistics, new tokens) wait for a poll, which a task that is
         held up may not make for hours. They go before records, of which one may come along."""
-        if not self._paused and sum(map(len, self._held)) >= self._options.batch_bytes:
+        if not self._assigned.paused and sum(map(len, self._held)) >= self._options.batch_bytes:
             self._pause_client()
         self._served_at = time.monotonic()
         self._held += self._sift(self._consumer.consume(1, 0))
 
     # -- assignment ------------------------------------------------------------------------------------------------
-
-    def _learn_leaders(self, topics: Collection[str]) -> None:
-        """A client that is assigned partitions of a topic it knows nothing of asks for their leaders only when it looks
-        after its topics the next time, which is once a second."""
-        for topic in topics:
-            try:
-                self._consumer.list_topics(topic, timeout=_START_TIMEOUT_S)
-            except KafkaException as e:
-                log.info("source %s: %s: its leaders are looked up later: %s", self._ctx.source_id, topic, e)
-
-    def _assign(self, splits: Sequence[Split]) -> None:
-        if not splits:
-            return
-        failpoints.hit("source.before_assign", subtask=self._ctx.subtask)
-        self._consumer.incremental_assign([TopicPartition(s.topic, s.partition, s.position) for s in splits])
-        failpoints.hit("source.after_assign", subtask=self._ctx.subtask)
-        self._reading.update({split.key: split for split in splits})
-        if self._paused:
-            self._consumer.pause(_topic_partitions(self._reading))
 
     def _take_discovered(self, found: Sequence[Split], now: float) -> None:
         if not found:
@@ -365,8 +288,8 @@ class KafkaReader(SourceReader):
             return
         if own:
             failpoints.hit("source.partition_found", subtask=self._ctx.subtask)
-        self._splits.update({split.key: split for split in own})
-        self._assign(own)
+        self._assigned.splits.update({split.key: split for split in own})
+        self._assigned.assign(own)
         for split in own:
             log.info("source %s: found %s, reading it from offset %d", self._ctx.source_id, split, split.position)
         if self._limit is not None and self._options.rate_limit is not None:
@@ -385,14 +308,6 @@ class KafkaReader(SourceReader):
         """This subtask's part of the rate: only subtasks with partitions can use theirs."""
         return rate / max(1, len({owner(key, self._ctx.parallelism) for key in self._known}))
 
-    def _positions(self) -> dict[PartitionKey, int]:
-        """The next offset of every assigned partition; a consumer knows none before the first message."""
-        known = self._consumer.position(_topic_partitions(self._reading))
-        return {
-            (p.topic, p.partition): p.offset if p.offset >= 0 else self._reading[p.topic, p.partition].position
-            for p in known
-        }
-
     def _restored_letters(self) -> list[Letter]:
         """Bad records of this subtask's partitions that were not out at the checkpoint."""
         kept = [Letter.from_wire(wire) for state in self._ctx.restored or () for wire in state.get("dead_letters", ())]
@@ -400,15 +315,15 @@ class KafkaReader(SourceReader):
         return [letter for letter in kept if owner((letter.topic, letter.partition), width) == self._ctx.subtask]
 
     def _committed(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, int | None]:
-        return committed_offsets(self._consumer, self._options, keys, _START_TIMEOUT_S)
+        return committed_offsets(self._consumer, self._options, keys, START_TIMEOUT_S)
 
     def _report_lag(self, now: float, unemitted: int) -> None:
         """Set the gauge if it is due; `unemitted` records of the batch last polled are still to come."""
         if now < self._lag_due:
             return
         self._lag_due = now + _LAG_EVERY_S
-        positions = self._positions()
-        if self._policy.closed or self._paused or unemitted:
+        positions = self._assigned.positions()
+        if self._policy.closed or self._assigned.paused or unemitted:
             self._lag.ask([*positions, *self._unread], now)
         elif self._unread:
             self._lag.ask(self._unread, now)
@@ -423,10 +338,10 @@ class KafkaReader(SourceReader):
             return
         if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED and self._group is None:
             return  # the client looks for its group's coordinator although it has no use for it
-        split = self._reading.get(_key(event))
+        split = self._assigned.reading.get(key_of(event))
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             if split is not None:
-                self._on_out_of_range(split)
+                self._assigned.find_position(split)
         elif passes(error):
             self._errors.warn(error, f"{event.topic()}[{event.partition()}]", time.monotonic())
         else:
@@ -435,84 +350,7 @@ class KafkaReader(SourceReader):
                 f"{error.str()} ({error.name()}). {advice(error)}"
             )
 
-    def _on_out_of_range(self, split: Split) -> None:
-        split.position = self._positions()[split.key]
-        try:
-            low, high = self._consumer.get_watermark_offsets(TopicPartition(*split.key), timeout=DEFAULT_TIMEOUT)
-        except KafkaException as e:
-            if not passes(e.args[0]):
-                raise
-            self._look_again[split.key] = time.monotonic() + _LOOK_AGAIN_S
-            return
-        self._look_again.pop(split.key, None)
-        warning = check_position(split, low, high, "the next offset to read", self._options.on_data_loss)
-        if warning is not None:
-            log.warning("source %s: %s", self._ctx.source_id, warning)
-        if split.end is not None and split.position >= split.end:
-            self._finish(split)
-            return
-        self._consumer.incremental_unassign(_topic_partitions([split.key]))
-        self._assign([split])
-
     def _on_statistics(self, text: str) -> None:
         self._statistics.on_statistics(text)
         if self._statistics.connected:
-            self._outage.over()
-
-    def _look_at_outage(self, now: float) -> None:
-        """
-        Raises:
-            KafkaUnavailable: it has lasted too long.
-        """
-        for key, due in list(self._look_again.items()):
-            split = self._reading.get(key)
-            if split is None:
-                del self._look_again[key]
-            elif now >= due:
-                self._on_out_of_range(split)
-        if not self._outage.lasts or now < self._outage_due:
-            return
-        self._outage_due = now + _LOOK_AGAIN_S
-        if not self._outage.away():
-            self._outage.over()
-            raise KafkaUnavailable(
-                f"source {self._ctx.source_id}: no Kafka broker at {self._options.servers} could be reached for "
-                f"{self._outage.timeout:g} s (outage_timeout). Nothing is lost: start the job again once they are back"
-            )
-
-    def _on_client_error(self, error: KafkaError) -> None:
-        if self._closing:
-            return  # what matters was raised before
-        if error.code() == KafkaError._ALL_BROKERS_DOWN:
-            self._outage.away()
-        # Neither an outage nor records that were fetched before say that a refusal is over.
-        refused = error.code() in REFUSES and self._refusals.count()
-        if error.fatal() or refused:
-            raise RuntimeError(
-                f"source {self._ctx.source_id}: the Kafka client failed: {error.str()} ({error.name()}). "
-                f"{advice(error)}"
-            )
-        self._errors.warn(error, self._options.servers, time.monotonic())
-
-
-def _key(message: Message) -> PartitionKey:
-    topic, partition = message.topic(), message.partition()
-    return (topic or "", -1 if partition is None else partition)
-
-
-def _topic_partitions(keys: Mapping[PartitionKey, Split] | Sequence[PartitionKey]) -> list[TopicPartition]:
-    return [TopicPartition(topic, partition) for topic, partition in keys]
-
-
-def _first_offsets(messages: list[Message]) -> dict[PartitionKey, int]:
-    """The first offset of every partition among `messages`."""
-    backwards = messages[::-1]
-    return {
-        (topic or "", partition or 0): offset or 0
-        for topic, partition, offset in zip(
-            map(Message.topic, backwards),
-            map(Message.partition, backwards),
-            map(Message.offset, backwards),
-            strict=True,
-        )
-    }
+            self._health.outage.over()

@@ -148,16 +148,16 @@ def test_a_running_source_is_refused_once_that_has_gone_on_for_a_while(
     """Whatever else it hears from its client meanwhile, of this broker or of others."""
     reader = open_reader(broker, topic, Waiting())
     clock = Clock()
-    reader._refusals = Refusals(clock)
+    reader._health._refusals = Refusals(clock)
     try:
         for clock.now in (0.0, 5.0, 9.0):  # a broker that has just started
-            reader._on_client_error(KafkaError(code, "refused"))
-            reader._on_client_error(KafkaError(KafkaError._ALL_BROKERS_DOWN, "down"))
+            reader._health.on_error(KafkaError(code, "refused"))
+            reader._health.on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN, "down"))
             broker.produce(topic, [{"id": 1}])
             eventually(lambda: bool(reader.poll(100, 0.1)), timeout=60)
             clock.now += 1.0
         with pytest.raises(RuntimeError, match="the Kafka client failed: refused"):
-            reader._on_client_error(KafkaError(code, "refused"))
+            reader._health.on_error(KafkaError(code, "refused"))
     finally:
         reader.close()
 
