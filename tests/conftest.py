@@ -1,8 +1,9 @@
 """One broker for all tests, topics of their own for each, a sample of the longest tables, and a look at the end for
 processes left behind.
 
-Rows of tables that are marked `matrix` are sampled: which of them a run takes is decided by its seed, which it prints
-(`pytest --seed N` takes the same again, and draws the same in tests that draw something). `--sample 1` takes all rows.
+Rows of tables that are marked `matrix`, and costly tests and tables that are marked `sample`, are sampled: which of
+them a run takes is decided by its seed, which it prints (`pytest --seed N` takes the same again, and draws the same in
+tests that draw something). `--sample 1` takes all.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import pytest
 import s3_server
 from hypothesis import settings
 from s3_server import Bucket, S3Server
+from sampling import left_out
 from shared_broker import SharedBroker
 
 from pipeline import class_archive
@@ -143,16 +145,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     ranks = {folder: rank for rank, folder in enumerate(_LONGEST_FIRST)}
     items.sort(key=lambda item: min(ranks.get(part, len(ranks)) for part in item.nodeid.partition("::")[0].split("/")))
     if not any("::" in argument for argument in config.args):
-        left_out = [item for item in items if item.get_closest_marker("matrix") and not _in_sample(config, item)]
-        config.hook.pytest_deselected(items=left_out)
-        out = set(left_out)
+        out = left_out(items, os.environ[_SEED], config.getoption("sample"))
+        config.hook.pytest_deselected(items=[item for item in items if item in out])
         items[:] = [item for item in items if item not in out]
-
-
-def _in_sample(config: pytest.Config, item: pytest.Item) -> bool:
-    """Decided for each row alone, so that the rows of one file are the same ones if only that file is run."""
-    share: float = config.getoption("sample")
-    return random.Random(f"{os.environ[_SEED]} {item.nodeid}").random() < share
 
 
 def _folder(nodeid: str) -> str:

@@ -44,6 +44,7 @@ def _assert_spark_retried_nothing(job: dict[str, Any], log: str) -> None:
     assert [each["status"] for each in attempts] == ["FAILED"] * job["restarts"] + ["SUCCEEDED"]
 
 
+@pytest.mark.sample(1 / 2)
 def test_a_session_of_the_users_runs_job_after_job_over_both_workers_and_keeps_nothing_of_them(
     cluster: SparkCluster, tmp_path: Path
 ) -> None:
@@ -113,6 +114,7 @@ def test_a_killed_executor_leaves_the_output_exact(
     assert recovery["first_commit_at"] >= recovery["deployed_at"]
 
 
+@pytest.mark.sample(1 / 2)
 def test_a_worker_that_dies_and_comes_back_leaves_the_output_exact(cluster: SparkCluster, tmp_path: Path) -> None:
     with Driver(cluster, tmp_path, Session(parallelism=2, checkpoints=12, conf=dict(DAEMON))) as driver:
         _, executor = driver.placement()["count[0]"]
@@ -223,6 +225,7 @@ def test_spark_connect_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         pipeline.run()
 
 
+@pytest.mark.sample(1 / 2)
 def test_a_checkpoint_folder_that_a_worker_does_not_see_is_refused(
     cluster: SparkCluster, tmp_path: Path, folder: Path
 ) -> None:

@@ -30,6 +30,7 @@ def test_each_example_has_its_test() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested
 
 
+@pytest.mark.sample(1 / 2)
 def test_running_total() -> None:
     output = weir_run("running_total.py")
     totals = [line for line in output.splitlines() if line.startswith("{'user'")]
@@ -37,6 +38,7 @@ def test_running_total() -> None:
     assert {"{'user': 'ada', 'total': 45}", "{'user': 'bob', 'total': 45}"} <= set(totals)
 
 
+@pytest.mark.sample(1 / 2)
 def test_spending_limits() -> None:
     output = weir_run("spending_limits.py")
     alerts = [line for line in output.splitlines() if line.startswith("{'user'")]
@@ -45,6 +47,7 @@ def test_spending_limits() -> None:
     assert not any("cid" in alert for alert in alerts)
 
 
+@pytest.mark.sample(1 / 2)
 def test_custom_source(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\nseventeen\n\n")
     (tmp_path / "b.txt").write_text("three\n" * 20)
@@ -57,6 +60,7 @@ def test_custom_source(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.sample(1 / 2)
 def test_kafka_to_kafka(kafka: KafkaBroker, make_topic: Callable[..., str], tmp_path: Path) -> None:
     lines, counts = make_topic("lines", partitions=2), make_topic("counts", partitions=2)
     environment = {
@@ -86,6 +90,7 @@ def test_a_script_called_like_a_package_of_weirs_runs_from_its_own_folder(tmp_pa
     assert ended.returncode == 0, ended.stderr
 
 
+@pytest.mark.sample(1 / 2)
 def test_kafka_to_files(kafka: KafkaBroker, make_topic: Callable[..., str], tmp_path: Path) -> None:
     orders, folder = make_topic("orders", partitions=2), tmp_path / "out"
     values = [{"id": i, "country": "NZ" if i % 2 else "FI", "amount": i} for i in range(20)]

@@ -40,6 +40,7 @@ def storage_of(stage: Stage) -> CheckpointStorage:
 # -- a worker is killed ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1 / 3)
 @pytest.mark.parametrize(
     "step",
     [
@@ -93,6 +94,7 @@ def test_workers_killed_at_random_leave_the_output_exact(
 # -- the driver is killed, or not alone -------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1 / 2)
 def test_of_two_drivers_the_later_one_owns_the_job_and_the_earlier_one_stops(stage: Stage) -> None:
     slow, fast = {"rate_limit": 5}, {"rate_limit": RATE}  # the slow one would take minutes, however loaded the machine
     earlier = kafka_driver.start(stage, source=slow)
@@ -133,6 +135,7 @@ def own_broker() -> Iterator[KafkaBroker]:
         yield broker
 
 
+@pytest.mark.sample(1 / 2)
 @pytest.mark.parametrize(
     ("step", "nth", "parallelism"),
     [
@@ -171,6 +174,7 @@ def test_a_broker_that_restarts_under_the_job_leaves_the_output_exact(
     assert stage.findings() == EXACT
 
 
+@pytest.mark.sample(1 / 2)
 @pytest.mark.parametrize(
     ("step", "nth", "parallelism"),
     [
@@ -314,6 +318,7 @@ def test_a_lost_checkpoint_folder_is_found_out_by_the_output(stage: Stage, spark
     assert stage.findings() == EXACT
 
 
+@pytest.mark.sample(1 / 3)
 @pytest.mark.parametrize(
     ("step", "before", "after"),
     [

@@ -37,6 +37,7 @@ def written(handle: JobHandle) -> int:
     return sum(values["recordsOut"] for name, values in handle.metrics()["subtasks"].items() if name.startswith("out"))
 
 
+@pytest.mark.sample(1 / 3)
 @pytest.mark.parametrize(("old", "new"), [(2, 3), (3, 2), (1, 5), (4, 1)])
 @pytest.mark.parametrize("committed", [True, False])
 def test_the_output_is_exact_at_another_parallelism(

@@ -40,6 +40,7 @@ def test_cpu_time_counts_from_the_first_look_and_survives_the_end_of_a_process()
     assert 0 < meter.seconds < 60
 
 
+@pytest.mark.sample(1 / 2)
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_throughput_is_measured_for_both_guarantees(kafka: KafkaBroker, tmp_path: Path) -> None:
@@ -56,6 +57,7 @@ def test_throughput_is_measured_for_both_guarantees(kafka: KafkaBroker, tmp_path
         assert job["checkpoints"] >= 1
 
 
+@pytest.mark.sample(1 / 2)
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_the_cost_of_exactly_once_is_measured_by_interval(kafka: KafkaBroker, tmp_path: Path) -> None:

@@ -257,6 +257,7 @@ def test_a_failing_job_exits_with_1_and_the_users_traceback(script: Path) -> Non
     assert 'beside.py", line 2, in broken' in output
 
 
+@pytest.mark.sample(1 / 3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("grace", "signum", "status"), [("300", signal.SIGINT, 0), ("0", signal.SIGTERM, 143)])
 def test_a_signal_stops_the_job_behind_a_last_checkpoint_or_cancels_it_where_that_may_take_no_time(

@@ -172,6 +172,7 @@ def test_weir_run_tells_its_address_takes_options_from_the_environment_and_ends_
     assert running_jobs() == []
 
 
+@pytest.mark.sample(1 / 2)
 @pytest.mark.slow
 def test_a_killed_driver_is_not_listed_any_more(tmp_path: Path, folder: Path) -> None:
     script = tmp_path / "job.py"

@@ -1,0 +1,61 @@
+"""Each run takes a part of the costly tests, and every seed some of each table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from sampling import left_out
+
+SEEDS = [str(seed) for seed in range(400)]
+
+
+@dataclass(frozen=True)
+class Item:
+    nodeid: str
+    marker: Any = field(default=None, hash=False)
+
+    def get_closest_marker(self, name: str) -> Any:
+        return self.marker.mark if self.marker is not None and self.marker.mark.name == name else None
+
+
+def taken(items: list[Any], seed: str, share: float = 0.1) -> set[Any]:
+    return set(items) - left_out(items, seed, share)
+
+
+def table(name: str, rows: int, marker: Any) -> list[Any]:
+    return [Item(f"{name}[{row}]", marker) for row in range(rows)]
+
+
+def test_of_a_table_every_run_takes_some_rows_and_all_runs_together_all_of_them() -> None:
+    rows = table("a.py::test", 6, pytest.mark.sample(1 / 3))
+    runs = [taken(rows, seed) for seed in SEEDS]
+    assert all(runs)
+    assert set.union(*runs) == set(rows)
+    assert 2 * 0.9 < sum(map(len, runs)) / len(runs) < 2 * 1.2
+
+
+def test_a_costly_test_alone_is_left_out_of_some_runs() -> None:
+    runs = [taken([Item("a.py::test", pytest.mark.sample(1 / 2))], seed) for seed in SEEDS]
+    assert 0.4 < sum(map(len, runs)) / len(runs) < 0.6
+
+
+def test_rows_of_the_matrix_may_all_be_left_out() -> None:
+    runs = [taken(table("a.py::test", 5, pytest.mark.matrix), seed) for seed in SEEDS]
+    assert 0.3 < sum(map(len, runs)) / len(runs) < 0.7
+    assert set() in runs
+
+
+def test_what_is_not_costly_is_always_taken_and_a_share_of_one_takes_all() -> None:
+    plain, full = [Item("a.py::plain")], table("a.py::full", 3, pytest.mark.full)
+    costly = [*table("a.py::t", 4, pytest.mark.sample(1 / 3)), *table("a.py::m", 4, pytest.mark.matrix)]
+    for seed in SEEDS:
+        assert taken([*plain, *full, *costly], seed) >= {*plain, *full}
+        assert taken(costly, seed, share=1.0) == set(costly)
+
+
+def test_the_rows_of_one_file_are_the_same_ones_if_only_that_file_is_run() -> None:
+    mine, others = (table(name, 6, pytest.mark.sample(1 / 3)) for name in ("a.py::test", "b.py::test"))
+    for seed in SEEDS:
+        assert taken([*others, *mine], seed) & set(mine) == taken(mine, seed)
