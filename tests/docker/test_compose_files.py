@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,6 +42,15 @@ def test_both_files_have_the_same_broker_but_for_its_volume() -> None:
     assert job["environment"].pop("KAFKA_LOG_DIRS") == "/var/lib/kafka/data"
     assert job.pop("volumes") == ["topics:/var/lib/kafka/data"]
     assert job == demo
+
+
+def test_the_image_has_every_package_however_it_is_built() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = {name.removesuffix("*") for name in project["tool"]["setuptools"]["packages"]["find"]["include"]}
+    dockerfile = (ROOT / "docker/weir/Dockerfile").read_text()
+    assert set(re.findall(r"COPY (\w+) /tmp/source/\1\n", dockerfile)) == packages
+    (copied,) = re.findall(r"for each in ([\w ]+); do", (ROOT / "docker/weir/build.sh").read_text())
+    assert set(copied.split()) == packages
 
 
 def test_checkpoints_of_the_template_outlive_its_container() -> None:
