@@ -210,6 +210,24 @@ def channels_of(source: Any) -> list[CapturedChannel]:
     return _opened(source)[1]
 
 
+def read_rows(source: Any) -> tuple[list[CapturedChannel], Iterator[Any]]:
+    """The channels of a file, and its rows as record batches of the columns above.
+
+    Raises:
+        ChannelStateError: it is no channel state, or damaged.
+    """
+    file, channels = _opened(source)
+
+    def batches() -> Iterator[Any]:
+        try:
+            for number in range(file.num_record_batches):
+                yield file.get_batch(number)
+        except (pa.ArrowException, OSError, EOFError) as error:
+            raise ChannelStateError(f"a batch can't be read: {error}") from error
+
+    return channels, batches()
+
+
 def decode(source: Any, subtask: int) -> Iterator[Run]:
     """The runs of a file, in order (see `load`).
 

@@ -68,6 +68,15 @@ def read_batches(source: Any, key_groups: range | None = None) -> Iterator[State
     Raises:
         SnapshotFormatError: it is no snapshot of keyed state, or damaged.
     """
+    for group, state, keys, namespaces, values in read_encoded(source, key_groups):
+        try:
+            yield StateBatch(group, state, keys, namespaces, list(map(decode, values)))
+        except DecodingError as error:
+            raise SnapshotFormatError(f"the state of key group {group} is damaged: {error}") from error
+
+
+def read_encoded(source: Any, key_groups: range | None = None) -> Iterator[StateBatch]:
+    """As `read_batches`, with the values as they lie there: encoded."""
     file = _opened(source)
     wanted = [entry for entry in _footer(file).groups if key_groups is None or entry[0] in key_groups]
     for entries in _read_together(wanted):
@@ -102,7 +111,7 @@ def _verified(data: memoryview, group: int, length: int, expected: int, checksum
                 raise SnapshotFormatError(f"a row of key group {batch.group} lies among those of {group}")
             rows += len(batch.keys)
             yield batch
-    except (pa.ArrowException, EOFError, DecodingError) as error:
+    except (pa.ArrowException, EOFError) as error:
         raise SnapshotFormatError(f"the state of key group {group} is damaged: {error}") from error
     if rows != expected:
         raise SnapshotFormatError(f"the state of key group {group} has {rows} rows instead of {expected}")
@@ -124,7 +133,7 @@ def _batches_in(data: memoryview) -> Iterator[StateBatch]:
                 name,
                 _bytes_of(keys[part]),
                 None if spaces.null_count == count else spaces.to_pylist(),
-                list(map(decode, _bytes_of(values[part]))),
+                _bytes_of(values[part]),
             )
 
 

@@ -73,8 +73,9 @@ def write_snapshot(
     operator: str,
     max_parallelism: int,
     abandoned: Callable[[], bool] = lambda: False,
+    encoded: bool = False,
 ) -> SnapshotFooter:
-    """Write a snapshot file. `groups` ascending; `abandoned` is asked between batches.
+    """Write a snapshot file. `groups` ascending; `abandoned` is asked between batches; `encoded`: the values are.
 
     Raises:
         EncodingError: a value can't be kept; the message names the operator, the state and the key.
@@ -88,7 +89,7 @@ def write_snapshot(
         for group, states in groups:
             names.update(name for name, entries in states if entries)
             offset, rows, checksum = max(pieces.tell(), SCHEMA_BYTES), 0, xxhash.xxh3_128()
-            for batch in _batches(group, states, operator):
+            for batch in _batches(group, states, operator, encoded):
                 if abandoned():
                     raise SnapshotAbandoned(f"the snapshot of {operator} was given up")
                 start = pieces.tell()
@@ -112,14 +113,16 @@ def write_snapshot(
     return footer
 
 
-def _batches(group: int, states: list[tuple[str, dict[bytes, Any]]], operator: str) -> Iterator[Any]:
+def _batches(group: int, states: list[tuple[str, dict[bytes, Any]]], operator: str, encoded: bool) -> Iterator[Any]:
     rows = _Rows()
     turn_ends = time.perf_counter() + _SLICE
     for name, data in states:
         timers = name in TIMER_STATES
         entries, kept = iter(data), iter(data.values())
         while chunk := list(islice(entries, _CHUNK)):
-            values = _encoded(list(islice(kept, _CHUNK)), chunk, name, operator)
+            values = list(islice(kept, _CHUNK))
+            if not encoded:
+                values = _encoded(values, chunk, name, operator)
             keys, namespaces = zip(*map(split_entry, chunk), strict=True) if timers else (chunk, None)
             large = sum(map(len, values)) > _BATCH_BYTES
             step = 1 if large else len(chunk)

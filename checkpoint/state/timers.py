@@ -200,6 +200,11 @@ def split_entry(entry: bytes) -> tuple[bytes, bytes]:
     return entry[_PREFIX:], entry[:_TIME]
 
 
+def timer_entry(namespace: bytes, group: int, key: bytes) -> bytes:
+    """The entry that `split_entry` takes apart."""
+    return namespace + group.to_bytes(2, "big") + key
+
+
 def _bound(now: int) -> bytes:
     """Behind all entries of that time."""
     return (now - _LOWEST).to_bytes(_TIME, "big") + _BEHIND_ALL_GROUPS

@@ -177,6 +177,9 @@ class CheckpointMetadata:
     ended: bool = False
     """All input had ended, or was told to by somebody who stopped the job; event time ends with it, here and there or
     everywhere, so that a restore begins a new one."""
+    made_from: Mapping[str, Any] | None = None
+    """What a savepoint was made from that was written and not taken (see `checkpoint.tables.writing`); JSON-able. Its
+    `id` is that of no other."""
 
     @property
     def ref(self) -> CheckpointRef:
@@ -185,7 +188,8 @@ class CheckpointMetadata:
     @property
     def identity(self) -> str:
         """Tells it from every checkpoint of any job, wherever it lies."""
-        return f"{self.lineage}/{self.id}-{self.attempt}"
+        made = "" if self.made_from is None else f"+{self.made_from['id']}"
+        return f"{self.lineage}/{self.id}-{self.attempt}{made}"
 
     @property
     def step_ids(self) -> frozenset[str]:
@@ -261,6 +265,8 @@ class CheckpointMetadata:
                 for vertex_id, vertex in self.vertices.items()
             },
         }
+        if self.made_from is not None:
+            wire["made_from"] = dict(self.made_from)
         return checksummed_json.dumps(wire)
 
     @classmethod
@@ -302,6 +308,7 @@ class CheckpointMetadata:
                 },
                 draining=wire["draining"],
                 ended=wire["ended"],
+                made_from=wire.get("made_from"),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise MetadataError(f"malformed: {error!r}") from error

@@ -112,21 +112,29 @@ def write(
     Raises:
         StorageError: it isn't complete.
     """
-    target = folder.storage
     # The trace comes first: a newer owner that has not seen it, and may give the id again, is seen by the check.
     job.put(
         trace_path(metadata.ref),
-        checksummed_json.dumps({"uri": target.uri, "id": metadata.id, "epoch": metadata.attempt}),
+        checksummed_json.dumps({"uri": folder.uri, "id": metadata.id, "epoch": metadata.attempt}),
     )
     check_owner()
-    # Subtasks may have written to a folder that this host doesn't see.
-    target.verify_sizes(metadata.all_files())
-    folder.check()
-    target.put(METADATA, metadata.to_bytes())
+    complete(folder, metadata)
     if stop:
-        said = {"uri": target.uri, "identity": metadata.identity}
+        said = {"uri": folder.uri, "identity": metadata.identity}
         job.put(trace_path(metadata.ref) + STOPPED_SUFFIX, checksummed_json.dumps(said))
     folder.release()
+
+
+def complete(folder: SavepointFolder, metadata: CheckpointMetadata) -> None:
+    """Write `_metadata`, once all files are there. From then on there is a savepoint; the folder is still reserved.
+
+    Raises:
+        StorageError: it isn't complete.
+    """
+    # Subtasks may have written to a folder that this host doesn't see.
+    folder.storage.verify_sizes(metadata.all_files())
+    folder.check()
+    folder.storage.put(METADATA, metadata.to_bytes())
 
 
 def discard(job: CheckpointStorage, folder: SavepointFolder, ref: CheckpointRef) -> None:
@@ -138,6 +146,11 @@ def discard(job: CheckpointStorage, folder: SavepointFolder, ref: CheckpointRef)
         StorageError: something can't be deleted.
     """
     job.remove([trace_path(ref) + STOPPED_SUFFIX])
+    abandon(folder, ref)
+
+
+def abandon(folder: SavepointFolder, ref: CheckpointRef) -> None:
+    """As `discard`, of a savepoint that no job's folder remembers."""
     # One that is complete has let go of the folder, and nobody may come between `_metadata` and what it names.
     folder.hold()
     folder.storage.remove([METADATA])

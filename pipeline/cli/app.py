@@ -14,6 +14,7 @@ from pipeline.cli.operate import commands as operate
 from pipeline.cli.plan import plan
 from pipeline.cli.run import run
 from pipeline.cli.sink import sink
+from pipeline.cli.state import state
 from pipeline.version import VERSION
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "WEIR", "max_content_width": 100}
@@ -36,5 +37,5 @@ def main() -> None:
             raise click.UsageError(str(error)) from error
 
 
-for command in (run, plan, *operate, sink, kafka, demo, bench, checkpoints):
+for command in (run, plan, *operate, sink, kafka, demo, bench, checkpoints, state):
     main.add_command(command)

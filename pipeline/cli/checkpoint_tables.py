@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
@@ -105,6 +105,7 @@ def print_details(details: Details) -> None:
         ("parallelism", ", ".join(f"{vertex} {n}" for vertex, n in details.parallelism.items())),
         ("max parallelism", str(details.max_parallelism)),
         ("options", ", ".join(f"{name}={value}" for name, value in details.options.items()) or "none"),
+        *(() if details.made_from is None else (("made from", _made_from(details.made_from)),)),
     ):
         say(console, f"  {name + ':':17}{value}")
     for table in (_state(details), _in_flight(details), _sources(details), _pending(details)):
@@ -113,6 +114,12 @@ def print_details(details: Details) -> None:
             console.print(table)
     for problem in details.problems:
         say(console, f"damaged: {problem}")
+
+
+def _made_from(made: Mapping[str, Any]) -> str:
+    base = made["base"]
+    sources = [*([] if base is None else [f"{base['checkpoint']} at {base['uri']}"]), *made["tables"]]
+    return f"{', '.join(sources) or 'tables'}, at {time_of(made['at'])} UTC"
 
 
 def _state(details: Details) -> Table:

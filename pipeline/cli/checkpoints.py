@@ -27,7 +27,8 @@ def checkpoints() -> None:
 
 
 @contextmanager
-def _explaining() -> Iterator[None]:
+def explaining_storage() -> Iterator[None]:
+    """Runs a command's body; what the checkpoint storage can't do is said, and ends the command."""
     from checkpoint.storage.errors import StorageError
     from checkpoint.storage.fencing import Fenced
 
@@ -47,7 +48,7 @@ def ls(uri: str, as_json: bool) -> None:
     from checkpoint.storage.inspection.folders import describe_job, look_at, summarise
     from pipeline.cli import checkpoint_json, checkpoint_tables
 
-    with _explaining():
+    with explaining_storage():
         folder = look_at(uri)
         jobs = [describe_job(job) for job in folder.jobs]
         others = [summarise(one) for one in ([folder.single] if folder.single else folder.savepoints)]
@@ -65,32 +66,15 @@ def show(uri: str, as_json: bool) -> None:
 
     Of a job's folder it shows the newest checkpoint.
     """
-    from checkpoint.storage.inspection.folders import describe
+    from checkpoint.storage.inspection.folders import describe, the_one
     from pipeline.cli import checkpoint_json, checkpoint_tables
 
-    with _explaining():
-        details = describe(_one(uri))
+    with explaining_storage():
+        details = describe(the_one(uri))
         if as_json:
             click.echo(checkpoint_json.dump_details(details))
         else:
             checkpoint_tables.print_details(details)
-
-
-def _one(uri: str) -> str:
-    """URI of the checkpoint that is meant."""
-    from checkpoint.storage.inspection.folders import look_at
-
-    folder = look_at(uri)
-    if folder.single is not None:
-        return folder.single
-    if len(folder.jobs) == 1 and not folder.savepoints:
-        job = folder.jobs[0]
-        good = job.list_checkpoints()
-        if good:
-            return job.uri_of(good[-1].path)
-        raise click.ClickException(f"{job.location} has no complete checkpoint")
-    there = "\n  ".join([*(job.uri_of() for job in folder.jobs), *folder.savepoints])
-    raise click.ClickException(f"{uri} holds several jobs or savepoints; choose one:\n  {there}")
 
 
 @checkpoints.command()
@@ -106,7 +90,7 @@ def verify(uri: str, quick: bool, as_json: bool) -> None:
     from checkpoint.storage.inspection.verification import verify_job, verify_single
     from pipeline.cli import checkpoint_json, checkpoint_tables
 
-    with _explaining():
+    with explaining_storage():
         folder = look_at(uri)
         jobs = [verify_job(job, quick) for job in folder.jobs]
         others = [verify_single(one, quick) for one in ([folder.single] if folder.single else folder.savepoints)]
@@ -133,7 +117,7 @@ def gc(uri: str, dry_run: bool, stopped: bool, void: bool, as_json: bool) -> Non
     """Delete what crashed runs have left and nobody refers to. Safe while the job runs."""
     from checkpoint.storage.inspection.folders import look_at
 
-    with _explaining():
+    with explaining_storage():
         folder = look_at(uri)
         if not folder.jobs:
             raise click.ClickException(

@@ -142,6 +142,8 @@ class Details:
     in_flight: tuple[InFlight, ...]
     sources: tuple[SourceState, ...]
     pending: tuple[Pending, ...]
+    made_from: Mapping[str, Any] | None
+    """`CheckpointMetadata.made_from`."""
     problems: tuple[str, ...]
     """Files that had to be read for this and couldn't be; what they hold is missing here."""
 
@@ -219,6 +221,7 @@ def details(storage: CheckpointStorage, metadata: CheckpointMetadata, summary: S
         in_flight=tuple(_in_flight(storage, metadata, problems)),
         sources=tuple(sources),
         pending=tuple(pending),
+        made_from=metadata.made_from,
         problems=tuple(problems),
     )
 

@@ -58,6 +58,26 @@ def look_at(uri: str) -> Folder:
     return Folder(tuple(jobs), savepoints=tuple(kept))
 
 
+def the_one(uri: str) -> str:
+    """URI of the checkpoint or savepoint that a URI means: its own folder, or the newest in a job's folder.
+
+    Raises:
+        NotACheckpoint: there is none, or several might be meant.
+        StorageError: it can't be read.
+    """
+    folder = look_at(uri)
+    if folder.single is not None:
+        return folder.single
+    if len(folder.jobs) == 1 and not folder.savepoints:
+        job = folder.jobs[0]
+        good = job.list_checkpoints()
+        if good:
+            return job.uri_of(good[-1].path)
+        raise restore.NotACheckpoint(f"{job.location} has no complete checkpoint")
+    there = "\n  ".join([*(job.uri_of() for job in folder.jobs), *folder.savepoints])
+    raise restore.NotACheckpoint(f"{uri} holds several jobs or savepoints; choose one:\n  {there}")
+
+
 def _is_job(names: set[str]) -> bool:
     return SHARED in names or any(Ownership.parse(n) or CheckpointRef.parse(n) or parse_trace(n) for n in names)
 

@@ -108,7 +108,7 @@ def test_a_batch_that_mixes_states_row_by_row_is_read_too() -> None:
     batch = pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
     found = list(snapshot_reader._batches_in(memoryview(batch.serialize().to_pybytes())))
     assert [(one.state, one.keys, one.values) for one in found] == [
-        ("a", [KEYS[0]], [0]), ("b", [KEYS[1]], [1]), ("a", [KEYS[2]], [2])
+        ("a", [KEYS[0]], [encode(0)]), ("b", [KEYS[1]], [encode(1)]), ("a", [KEYS[2]], [encode(2)])
     ]  # fmt: skip
 
 

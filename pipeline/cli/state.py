@@ -1,0 +1,193 @@
+"""`weir state`: what checkpoints hold, as tables; and savepoints made from tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from pipeline.cli.checkpoints import explaining_storage
+
+if TYPE_CHECKING:
+    from pipeline.cli.state_files import Format
+
+TABLES: Final = ("state", "timers", "operator_state", "in_flight", "sources", "uncommitted", "checkpoints")
+_step = click.option("--step", metavar="ID", help="Only of this step.")
+_state = click.option("--state", metavar="NAME", help="Only of this state; of timers: event or processing.")
+_format = click.option(
+    "--format", "format_", type=click.Choice(["parquet", "jsonl"]), default="jsonl", show_default=True
+)
+_output = click.option("--output", "-o", metavar="FILE", help="A new file; without it, jsonl goes to the output.")
+
+
+@click.group()
+def state() -> None:
+    """What checkpoints hold, and savepoints made from tables.
+
+    URI (or an absolute path) names a checkpoint or savepoint, or a job's folder, which means its newest checkpoint.
+    A KEY is JSON, and a string where it is none: ann, 42, '"42"', '{"$tuple":["a",1]}'.
+    """
+
+
+@contextmanager
+def _explaining() -> Iterator[None]:
+    with explaining_storage():
+        try:
+            yield
+        except (ValueError, TypeError) as error:
+            raise click.ClickException(str(error)) from error
+
+
+def _key(text: str) -> Any:
+    from checkpoint.tables.json_form import from_json
+
+    try:
+        json.loads(text)
+    except ValueError:
+        return text
+    return from_json(text)
+
+
+@state.command()
+@click.argument("uri")
+@click.argument("step")
+@click.argument("name", metavar="STATE")
+@click.argument("key")
+def get(uri: str, step: str, name: str, key: str) -> None:
+    """Print the value of one key as JSON.
+
+    Exit status: 0 it has one; 1 it has none, or the checkpoint can't be read.
+    """
+    from checkpoint.shown import shown
+    from pipeline.state_tables import read_table
+
+    with _explaining():
+        value = _key(key)
+        found = read_table(uri, "state", step=step, state=name, key=value, typed=False).column("value_json").to_pylist()
+        if not found:
+            raise click.ClickException(
+                f"state {name!r} of step {step!r} has no value of key {shown(value)} ({type(value).__name__})"
+            )
+        click.echo(found[0])
+
+
+@state.command()
+@click.argument("uri")
+@click.argument("table", type=click.Choice(TABLES), default="state")
+@_step
+@_state
+@click.option("--key", metavar="KEY", help="Only of this key.")
+@click.option("--untyped", is_flag=True, help="Keys and values as JSON, also where all are of one type.")
+@_format
+@_output
+def export(
+    uri: str,
+    table: str,
+    step: str | None,
+    state: str | None,
+    key: str | None,
+    untyped: bool,
+    format_: Format,
+    output: str | None,
+) -> None:
+    """Write a table: state of keys, or what else a checkpoint holds."""
+    from checkpoint.tables.point import Wanted
+    from pipeline.cli.state_files import save
+    from pipeline.state_tables import table as open_table
+    from pipeline.state_tables import wanted
+
+    with _explaining():
+        rows = Wanted(step, state) if key is None else wanted(step, state, _key(key))
+        # Lines of JSON need no types, so nothing has to be read twice.
+        found = open_table(uri, table, rows, typed=not untyped and format_ == "parquet")
+        n = save(found.schema, found.batches(), format_, output)
+        if output is not None:
+            click.echo(f"{n:,} rows in {output}")
+
+
+@state.command()
+@click.argument("before")
+@click.argument("after")
+@_step
+@click.option("--state", metavar="NAME", help="Only of this state.")
+@_format
+@_output
+def diff(before: str, after: str, step: str | None, state: str | None, format_: Format, output: str | None) -> None:
+    """Write what differs in the state of two checkpoints: a row for each value added, removed or changed.
+
+    Exit status: 0 whether they differ or not; 1 one can't be read.
+    """
+    from pipeline.cli.state_files import save
+    from pipeline.state_tables import diff_tables
+
+    with _explaining():
+        found = diff_tables(before, after, step=step, state=state)
+        n = save(found.schema, found.to_batches(), format_, output)
+        if output is not None:
+            click.echo(f"{n:,} rows in {output}")
+
+
+@state.command()
+@click.argument("target")
+@click.option("--base", metavar="URI", help="The checkpoint or savepoint to take all else from.")
+@click.option("--new", metavar="PIPELINE", help="Instead of --base: a savepoint for this pipeline, of the files alone.")
+@click.option("--max-parallelism", type=int, help="With --new: that of the pipeline.")
+@click.option("--parallelism", type=int, default=1, show_default=True, help="With --new: files a step.")
+@click.option("--replace", multiple=True, metavar="FILE", help="States that are to have these rows and no others.")
+@click.option("--put", multiple=True, metavar="FILE", help="Rows to add, or to put in place of those there.")
+@click.option("--delete", multiple=True, metavar="FILE", help="Keys to delete with all that they have.")
+@click.option("--delete-key", multiple=True, metavar="KEY", help="One such key.")
+@click.option("--step", metavar="ID", help="Where a file doesn't say it; else only its rows of this step.")
+@click.option("--state", metavar="NAME", help="As --step; of timers: event or processing.")
+def write(
+    target: str,
+    base: str | None,
+    new: str | None,
+    max_parallelism: int | None,
+    parallelism: int,
+    replace: Sequence[str],
+    put: Sequence[str],
+    delete: Sequence[str],
+    delete_key: Sequence[str],
+    step: str | None,
+    state: str | None,
+) -> None:
+    """Write a new savepoint to the folder TARGET, which is empty or not there yet.
+
+    It is made from --base, which stays as it is, or from nothing (--new); and from files: Parquet, folders of it, or
+    lines of JSON as weir state export writes them. First states are replaced, then rows put, then keys deleted.
+    """
+    from pipeline.cli.state_files import load
+    from pipeline.state_tables import NewPipeline, write_savepoint
+
+    if (base is None) == (new is None):
+        raise click.UsageError("give either --base URI or --new PIPELINE")
+    if new is not None and max_parallelism is None:
+        raise click.UsageError("--new needs --max-parallelism, that of the pipeline")
+    if base is not None and max_parallelism is not None:
+        raise click.UsageError("--max-parallelism is that of --base")
+    with _explaining():
+        written = write_savepoint(
+            target,
+            base=base if base is not None else NewPipeline(new or "", max_parallelism or 0, parallelism),
+            replace=map(load, replace),
+            put=map(load, put),
+            delete=map(load, delete),
+            delete_keys=[_key(one) for one in delete_key],
+            step=step,
+            state=state,
+            made_from=[*replace, *put, *delete],
+        )
+        click.echo(written.uri)
+        for name in sorted({*written.put, *written.removed}):
+            click.echo(
+                f"  {name.step} {name.state}: {written.removed[name]:,} rows removed, {written.put[name]:,} put, "
+                f"{written.rows[name]:,} now"
+            )
+        if not (written.put or written.removed):
+            click.echo("  no row was changed")
+        if written.in_flight:
+            click.echo(f"  {written.in_flight:,} records in flight are as they were; a restore processes them")

@@ -1,0 +1,134 @@
+"""`weir state`: get, export, diff and write."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+from state_tables import make_savepoint, raw_rows, timers_at, values_of
+
+from checkpoint.codec import encode_key
+from pipeline.cli import main
+
+TOTALS = ("--step", "totals", "--state", "total")
+STATE = {("totals", "total"): {"ann": 3, "bob": 4, 42: 5, ("a", 1): 2**70}, ("totals", "seen"): {"ann": [b"x", 1.0]}}
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> str:
+    return make_savepoint(tmp_path / "saved", STATE, {"totals": timers_at(("ann", 1000))})
+
+
+def weir(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["state", *map(str, arguments)])
+
+
+def said(*arguments: str | Path) -> str:
+    result = weir(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def refused(*arguments: str | Path) -> str:
+    result = weir(*arguments)
+    assert result.exit_code in (1, 2), result.output
+    assert not isinstance(result.exception, Exception) or isinstance(result.exception, SystemExit)
+    return result.output
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("ann", "3"), ('"bob"', "4"), ("42", "5"), ('{"$tuple":["a",1]}', str(2**70))]
+)
+def test_get_prints_the_value_of_a_key(saved: str, key: str, value: str) -> None:
+    assert said("get", saved, "totals", "total", key) == f"{value}\n"
+
+
+def test_get_of_what_is_not_there(saved: str) -> None:
+    assert "has no value of key '42' (str)" in refused("get", saved, "totals", "total", '"42"')
+    assert "it has steps 'totals'" in refused("get", saved, "tools", "total", "ann")
+    assert "totals: seen, total" in refused("get", saved, "totals", "totl", "ann")
+    assert "does not exist" in refused("get", saved + "-not", "totals", "total", "ann")
+    assert "'$x' is no type" in refused("get", saved, "totals", "total", '{"$x":1}')
+
+
+def test_export_writes_lines_of_json(saved: str) -> None:
+    rows = [json.loads(line) for line in said("export", saved, "state", "--state", "seen").splitlines()]
+    ((row),) = rows
+    assert (row["key"], row["value"]) == ("ann", [{"$bytes": "eA=="}, 1.0])
+    assert '"at":1000' in said("export", saved, "timers")
+    assert '"kind":"savepoint"' in said("export", saved, "checkpoints")
+    assert said("export", saved, "state", "--key", "42").count("\n") == 1
+
+
+def test_export_to_parquet(saved: str, tmp_path: Path) -> None:
+    assert said("export", saved, *TOTALS, "--format", "parquet", "-o", tmp_path / "x.parquet").startswith("4 rows in")
+    table = pq.read_table(tmp_path / "x.parquet")
+    assert set(table["value_json"].to_pylist()) == {"3", "4", "5", str(2**70)}
+    assert "is there already" in refused("export", saved, "-o", tmp_path / "x.parquet")
+    assert "needs a file" in refused("export", saved, "--format", "parquet")
+    assert "can't be written" in refused("export", saved, "-o", tmp_path / "no" / "x.jsonl")
+    assert [path.name for path in tmp_path.iterdir() if "unfinished" in path.name] == []
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_what_is_exported_and_written_is_the_same(saved: str, tmp_path: Path, kind: str) -> None:
+    files = [tmp_path / f"{table}.{kind}" for table in ("state", "timers")]
+    for file in files:
+        said("export", saved, file.stem, "--format", kind, "-o", file)
+    replaced = [argument for file in files for argument in ("--replace", file)]
+    said("write", tmp_path / "new", "--new", "orders", "--max-parallelism", "16", *replaced)
+    said("write", tmp_path / "edited", "--base", saved, *replaced)
+    assert raw_rows(str(tmp_path / "new")) == raw_rows(saved)
+    assert raw_rows(str(tmp_path / "edited")) == raw_rows(saved)
+
+
+def test_write_changes_and_deletes_and_says_so(saved: str, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"key": ["bob"], "value": [40]}), tmp_path / "bob.parquet")
+    output = said(
+        "write", tmp_path / "new", "--base", saved, "--put", tmp_path / "bob.parquet", *TOTALS, "--delete-key", "ann"
+    )
+    assert "totals total: 1 rows removed, 1 put, 3 now" in output
+    new = str(tmp_path / "new")
+    assert values_of(new, "totals", "total")[encode_key("bob")] == 40
+    assert encode_key("ann") not in values_of(new, "totals", "total")
+    assert values_of(new, "totals", "seen") == values_of(saved, "totals", "seen")
+    (tmp_path / "gone.jsonl").write_text('{"key": "ann"}\n\n')
+    output = said("write", tmp_path / "gone", "--base", saved, "--delete", tmp_path / "gone.jsonl")
+    assert "totals event timers: 1 rows removed" in output
+    changes = [json.loads(line) for line in said("diff", saved, tmp_path / "gone").splitlines()]
+    assert {(row["state"], row["change"], row["key"]) for row in changes} == {
+        (state, "removed", "ann") for state in ("total", "seen", "event timers")
+    }
+    show = CliRunner().invoke(main, ["checkpoints", "show", str(tmp_path / "gone")])
+    assert "made from" in show.output
+    assert "whole" in CliRunner().invoke(main, ["checkpoints", "verify", str(tmp_path / "gone")]).output
+    assert "no row was changed" in said("write", tmp_path / "same", "--base", saved, "--delete-key", "nobody")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ([], "either --base URI or --new PIPELINE"),
+        (["--new", "x"], "--new needs --max-parallelism"),
+        (["--base", "{saved}", "--new", "x"], "either --base"),
+        (["--base", "{saved}", "--max-parallelism", "5"], "is that of --base"),
+        (["--base", "{saved}", "--put", "{tmp}/none.parquet"], "can't be read"),
+        (["--base", "{saved}", "--put", "{tmp}/bad.jsonl"], "bad.jsonl, line 2: "),
+        (["--base", "{saved}", "--put", "{tmp}/uneven.jsonl"], "row 2 has no 'value', and others have"),
+        (["--base", "{saved}", "--put", "{tmp}/list.jsonl"], "it is no object"),
+        (["--base", "{saved}", "--delete-key", "ann", "--step", "tools"], "it has steps 'totals'"),
+        (["--base", "{saved}", "--delete-key", "[1]"], "a key must not change"),
+    ],
+)
+def test_write_refuses_what_it_can_not_do(saved: str, tmp_path: Path, arguments: list[str], problem: str) -> None:
+    (tmp_path / "bad.jsonl").write_text('{"key":1,"value":2}\n{"key":')
+    (tmp_path / "uneven.jsonl").write_text('{"key":1,"value":2}\n{"key":2}')
+    (tmp_path / "list.jsonl").write_text("[1]")
+    given: list[Any] = [one.format(saved=saved, tmp=tmp_path) if "$" not in one else one for one in arguments]
+    assert problem in refused("write", tmp_path / "new", *given)
+    assert not (tmp_path / "new").exists()
