@@ -90,6 +90,13 @@ METRICS: Final[tuple[Metric, ...]] = (
         "Event timers not set at the end of event time, since timers would have set each other for ever.",
     ),
     Metric(
+        "stateEntriesExpired",
+        "counter",
+        "entries",
+        "Values, items of lists and entries of maps that were removed from keyed state since their time to live was "
+        "over, in this attempt. They are not seen from that time on; some of them are removed later.",
+    ),
+    Metric(
         "waitingMs",
         "gauge",
         "ms",

@@ -5,6 +5,7 @@ Begin with `Pipeline`; sources are in `sources`, sinks in `sinks`.
 
 from checkpoint.config import CheckpointConfig
 from checkpoint.state import (
+    TTL,
     AggregatingState,
     BroadcastState,
     ListState,
@@ -24,6 +25,7 @@ from pipeline.runtime.driver.restart import RestartStrategy
 from pipeline.watermarks import WatermarkStrategy
 
 __all__ = [
+    "TTL",
     "AggregatingState",
     "BroadcastState",
     "BufferConfig",

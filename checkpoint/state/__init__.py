@@ -1,9 +1,9 @@
 """State: what operators declare, the backend that keeps what belongs to keys, and its snapshots.
 
 Files: `descriptors` (what users write as class attributes) → `handles` (what they get on an instance) → `stores` (what
-a backend keeps for a state, as handles see it), `timers` → `keyed_backend` (what every backend has) → `heap` (the one
-there is, made by `make_backend`) → `snapshot_format`, `snapshot_writer`, `snapshot_reader`. What belongs to no key:
-`broadcast`, the same in all subtasks, and `operator_lists`, each subtask's own.
+a backend keeps for a state, as handles see it), `timers`, `ttl` → `keyed_backend` (what every backend has) → `heap`
+(the one there is, made by `make_backend`) → `snapshot_format`, `snapshot_writer`, `snapshot_reader`. What belongs to no
+key: `broadcast`, the same in all subtasks, and `operator_lists`, each subtask's own.
 """
 
 from checkpoint.state.broadcast import BroadcastHandle, BroadcastStates
@@ -36,9 +36,11 @@ from checkpoint.state.snapshot_format import (
 )
 from checkpoint.state.snapshot_reader import read_batches, read_footer, read_snapshot
 from checkpoint.state.snapshot_writer import SnapshotAbandoned
+from checkpoint.state.ttl import TTL
 
 __all__ = [
     "OF_SUBTASKS",
+    "TTL",
     "AggregatingHandle",
     "AggregatingState",
     "BroadcastHandle",

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar, overload
 
 from checkpoint.codec import EncodingError, check
-from checkpoint.options import named_options
+from checkpoint.options import Seconds, named_options
 from checkpoint.state.broadcast import BroadcastHandle, BroadcastStates
 from checkpoint.state.errors import StateAccessError
 from checkpoint.state.handles import AggregatingHandle, Handle, ListHandle, MapHandle, ReducingHandle, ValueHandle
 from checkpoint.state.operator_lists import LIST, UNION, OperatorListHandle, OperatorLists
 from checkpoint.state.stores import MISSING, Missing
+from checkpoint.state.ttl import TTL, ttl_of
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -73,7 +74,15 @@ class Handles(Protocol):
 
 
 class KeyedStateDescriptor(StateDescriptor[H]):
-    """A declared state of keys."""
+    """A declared state of keys.
+
+    Args:
+        ttl: how long its entries live, in seconds or as `timedelta` or `TTL`; `None` = until they are cleared.
+    """
+
+    def __init__(self, ttl: TTL | Seconds | None = None) -> None:
+        super().__init__()
+        self.ttl = ttl_of(ttl)
 
     def make_handle(self, handles: Handles, operator: str) -> H:
         """The handle to this state in a backend."""
@@ -102,8 +111,8 @@ def _is_changeable(value: Any) -> bool:
 
 
 class _WithDefault(KeyedStateDescriptor[H]):
-    def __init__(self, default: Any) -> None:
-        super().__init__()
+    def __init__(self, default: Any, ttl: TTL | Seconds | None) -> None:
+        super().__init__(ttl)
         self.default: Any = None
         self.factory: Callable[[], Any] | None = None
         if callable(default):
@@ -127,18 +136,21 @@ class ValueState(_WithDefault[ValueHandle[T]], Generic[T]):
 
     Args:
         default: the value of a key that has none; a callable makes a new one for each key (`default=list`).
+        ttl: how long a value lives after it was put, in seconds or as `timedelta`, or as `TTL` for more; `None` = until
+            it is cleared. What a change in place has become lives no longer for that: put it again, or let reads
+            refresh it.
     """
 
     kind = "value"
 
     @overload
-    def __init__(self: ValueState[Any], default: None = None) -> None: ...
+    def __init__(self: ValueState[Any], default: None = None, *, ttl: TTL | Seconds | None = None) -> None: ...
     @overload
-    def __init__(self: ValueState[T], default: Callable[[], T]) -> None: ...
+    def __init__(self: ValueState[T], default: Callable[[], T], *, ttl: TTL | Seconds | None = None) -> None: ...
     @overload
-    def __init__(self: ValueState[T], default: T) -> None: ...
-    def __init__(self, default: Any = None) -> None:
-        super().__init__(default)
+    def __init__(self: ValueState[T], default: T, *, ttl: TTL | Seconds | None = None) -> None: ...
+    def __init__(self, default: Any = None, *, ttl: TTL | Seconds | None = None) -> None:
+        super().__init__(default, ttl)
 
     def make_handle(self, handles: Handles, operator: str) -> ValueHandle[T]:
         return handles.value_handle(self, operator, self.default, self.factory)
@@ -152,12 +164,19 @@ class ReducingState(_WithDefault[ReducingHandle[T]], Generic[T]):
         reduce_fn: from the value so far and the new one to the next; it may change the former in place.
         default: where the reduction starts (like the last argument of `functools.reduce`), and what `value` is before
             it has. Without one the first value added is kept as it is.
+        ttl: how long the value lives after the last `add` (see `ValueState`).
     """
 
     kind = "reducing"
 
-    def __init__(self, reduce_fn: Callable[[Any, Any], T], default: T | Callable[[], T] | Missing = MISSING) -> None:
-        super().__init__(default)
+    def __init__(
+        self,
+        reduce_fn: Callable[[Any, Any], T],
+        default: T | Callable[[], T] | Missing = MISSING,
+        *,
+        ttl: TTL | Seconds | None = None,
+    ) -> None:
+        super().__init__(default, ttl)
         if not callable(reduce_fn):
             raise StateAccessError(f"ReducingState needs a function of two values, not {reduce_fn!r}")
         self.reduce_fn = reduce_fn
@@ -181,12 +200,20 @@ class AggregatingState(KeyedStateDescriptor[AggregatingHandle[V, R]], Generic[V,
         add: from the accumulator and a new value to the next accumulator; it may change the former in place, and
             returns it then.
         result: from the accumulator to what `value` gives; it changes nothing.
+        ttl: how long the accumulator lives after the last `add` (see `ValueState`).
     """
 
     kind = "aggregating"
 
-    def __init__(self, create: Callable[[], A], add: Callable[[A, V], A], result: Callable[[A], R]) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        create: Callable[[], A],
+        add: Callable[[A, V], A],
+        result: Callable[[A], R],
+        *,
+        ttl: TTL | Seconds | None = None,
+    ) -> None:
+        super().__init__(ttl)
         for name, function in (("create", create), ("add", add), ("result", result)):
             if not callable(function):
                 raise StateAccessError(f"AggregatingState: {name} must be a function, not {function!r}")
@@ -202,21 +229,39 @@ class AggregatingState(KeyedStateDescriptor[AggregatingHandle[V, R]], Generic[V,
         _check_factory(self.create, f"the accumulator of state {self.name!r}")
 
 
+@named_options
 class ListState(KeyedStateDescriptor[ListHandle[T]], Generic[T]):
-    """A list a key: `self.items.append(x)`."""
+    """A list a key: `self.items.append(x)`.
+
+    Args:
+        ttl: how long each item lives after it was put (see `ValueState`). Adding one lets the others live no longer;
+            `update` puts all of them anew.
+    """
 
     kind = "list"
     content = list
+
+    def __init__(self, *, ttl: TTL | Seconds | None = None) -> None:
+        super().__init__(ttl)
 
     def make_handle(self, handles: Handles, operator: str) -> ListHandle[T]:
         return handles.list_handle(self, operator)
 
 
+@named_options
 class MapState(KeyedStateDescriptor[MapHandle[K, V]], Generic[K, V]):
-    """A dict a key: `self.seen[item] = 1`."""
+    """A dict a key: `self.seen[item] = 1`.
+
+    Args:
+        ttl: how long each entry lives after it was put (see `ValueState`). Where reads refresh, `in` is a read of the
+            one entry, while `len`, `keys` and going through the keys are none.
+    """
 
     kind = "map"
     content = dict
+
+    def __init__(self, *, ttl: TTL | Seconds | None = None) -> None:
+        super().__init__(ttl)
 
     def make_handle(self, handles: Handles, operator: str) -> MapHandle[K, V]:
         return handles.map_handle(self, operator)

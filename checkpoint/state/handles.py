@@ -290,6 +290,15 @@ class MapHandle(Handle, MutableMapping[K, V]):
         return self._dicts.entries().items()
 
 
+class ReadRefreshedMapHandle(MapHandle[K, V]):
+    """Its entries live on when they are read, and being asked for is being read."""
+
+    __slots__ = ()
+
+    def __contains__(self, map_key: object) -> bool:
+        return self._get(map_key) is not MISSING
+
+
 refuse_operators(MapHandle, {"ior": "{0}.update(…)", "or": "dict({0}) | …", "ror": "… | dict({0})"})
 refuse_methods(ListHandle, list, "{0}.get(), and {0}.update(…) with what it becomes")
 refuse_methods(MapHandle, dict, "dict({0}), and {0}[…] = … for what changes")

@@ -1,13 +1,13 @@
 """What every keyed backend has: the state of one operator's keys in one subtask, their timers, snapshots.
 
 A backend of another kind subclasses `KeyedBackend` and `KeyedSnapshot` and the stores (`checkpoint.state.stores`); it
-passes the contract in `tests/support/keyed_backend_contract.py`.
+passes the contracts in `tests/support/keyed_backend_contract.py` and `keyed_ttl_contract.py`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import Any, ClassVar, Literal, NoReturn, Protocol, TypeAlias
 
@@ -15,10 +15,11 @@ from checkpoint.codec import decode_key
 from checkpoint.shown import shown
 from checkpoint.state.descriptors import KeyedStateDescriptor
 from checkpoint.state.errors import StateAccessError, StateRestoreError
-from checkpoint.state.handles import ListHandle, MapHandle, ValueHandle
+from checkpoint.state.handles import ListHandle, MapHandle, ReadRefreshedMapHandle, ValueHandle
 from checkpoint.state.snapshot_format import SnapshotFooter, StateBatch
 from checkpoint.state.stores import NO_KEY, CurrentKey, ListStore, MapStore, TimerStore, ValueStore
 from checkpoint.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, Timers
+from checkpoint.state.ttl import EventClock, Lifetime, ProcessingClock, unpacked
 from checkpoint.storage.handles import FileHandle
 
 Compression: TypeAlias = Literal["lz4", "zstd", "none"]
@@ -99,6 +100,12 @@ class KeyedBackend(ABC):
         self._operator = "operator"
         self._current = CurrentKey()
         self._declared: dict[str, KeyedStateDescriptor[Any]] = {}
+        self.processing_clock = ProcessingClock()
+        """For entries that live by the clock of the host."""
+        self.event_clock = EventClock()
+        """For entries that live by event time."""
+        self.expired = 0
+        """Entries that were removed since their time to live was over."""
         self.event_timers = self._timers(EVENT_TIMERS)
         self.processing_timers = self._timers(PROCESSING_TIMERS)
 
@@ -111,22 +118,32 @@ class KeyedBackend(ABC):
         self, descriptor: KeyedStateDescriptor[Any], operator: str, default: Any, factory: Callable[[], Any] | None
     ) -> ValueHandle[Any]:
         """A handle to a state with one value a key (see `descriptors.bind`)."""
-        store = self._value_store(descriptor.name, self._declare(descriptor, operator))
-        return self._value_handle_class(store, default, factory)
+        life = self._lifetime(descriptor)
+        store = self._value_store(descriptor.name, self._declare(descriptor, operator), life)
+        return (self._value_handle_class if life is None else ValueHandle)(store, default, factory)
 
     def list_handle(self, descriptor: KeyedStateDescriptor[Any], operator: str) -> ListHandle[Any]:
         """A handle to a state with a list a key."""
-        return ListHandle(self._list_store(descriptor.name, self._declare(descriptor, operator)))
+        life = self._lifetime(descriptor)
+        return ListHandle(self._list_store(descriptor.name, self._declare(descriptor, operator), life))
 
     def map_handle(self, descriptor: KeyedStateDescriptor[Any], operator: str) -> MapHandle[Any, Any]:
         """A handle to a state with a dict a key."""
-        return MapHandle(self._map_store(descriptor.name, self._declare(descriptor, operator)))
+        life = self._lifetime(descriptor)
+        store = self._map_store(descriptor.name, self._declare(descriptor, operator), life)
+        return (ReadRefreshedMapHandle if life is not None and life.refreshed_by_reads else MapHandle)(store)
 
     def _declare(self, descriptor: KeyedStateDescriptor[Any], operator: str) -> str:
         """What messages call the state."""
         self._operator = operator
         self._declared.setdefault(descriptor.name, descriptor)
         return f"state {descriptor.name!r} of {operator}"
+
+    def _lifetime(self, descriptor: KeyedStateDescriptor[Any]) -> Lifetime | None:
+        ttl = descriptor.ttl
+        if ttl is None:
+            return None
+        return (self.event_clock if ttl.time == "event" else self.processing_clock).lifetime(ttl)
 
     def set_current_key(self, key: bytes, group: int) -> None:
         """What handles refer to from now on: the encoded key and its key group.
@@ -150,11 +167,20 @@ class KeyedBackend(ABC):
             f"{self._key_groups.stop - 1}; this is a defect in routing, and going on would split the key's state"
         )
 
+    def remove_expired(self) -> None:
+        """Remove some of the entries whose time to live is over, and count them as `expired`.
+
+        Called by the task thread again and again, while no record is in progress; takes a millisecond at most. Whether
+        they are removed is not seen otherwise, so a backend may do that elsewhere.
+        """
+
     # -- checkpoints -------------------------------------------------------------------------------------------
 
     @abstractmethod
     def freeze(self) -> KeyedSnapshot:
         """The synchronous part of a snapshot: takes time per key group, not per key.
+
+        What is expired by the subtask's clocks as they are now is not part of it, removed or not.
 
         The snapshot must be released in the end; until then state that changes is copied first.
         """
@@ -172,7 +198,7 @@ class KeyedBackend(ABC):
             self._restore(batch, allow_unclaimed)
 
     def _restore(self, batch: StateBatch, allow_unclaimed: bool) -> None:
-        group, name, keys, namespaces, values = batch
+        group, name, keys, namespaces, values = batch[:5]
         for timers in (self.event_timers, self.processing_timers):
             if name == timers.name:
                 self._check_group(group, name)
@@ -201,9 +227,26 @@ class KeyedBackend(ABC):
         if not all(issubclass(one, descriptor.content) for one in set(map(type, values))):
             i = next(i for i, value in enumerate(values) if not isinstance(value, descriptor.content))
             self._refuse(name, keys[i], f"is no {kind}; declare the state as it was when the checkpoint was taken")
-        twice = self._load(name, group - self._first, keys, values)
+        stamps = None
+        if descriptor.ttl is not None:
+            # Stamps of another clock mean nothing here.
+            known = batch.written if batch.clock == descriptor.ttl.time else None
+            stamps = self._stamps(name, keys, values, known or [None] * len(keys))
+        twice = self._load(name, group - self._first, keys, values, stamps)
         if twice is not None:
             self._refuse(name, twice, "is in the checkpoint twice")
+
+    def _stamps(
+        self, name: str, keys: list[bytes], values: list[Any], written: list[bytes | None]
+    ) -> list[tuple[int, ...] | None]:
+        members = self._declared[name].content in (list, dict)
+        stamps = []
+        for key, value, packed in zip(keys, values, written, strict=True):
+            one = None if packed is None else unpacked(packed, len(value) if members else 1)
+            if packed is not None and one is None:
+                self._refuse(name, key, "has no time for each of its entries; the checkpoint is damaged")
+            stamps.append(one)
+        return stamps
 
     def _refuse(self, name: str, key: bytes, problem: str) -> NoReturn:
         raise StateRestoreError(
@@ -219,15 +262,21 @@ class KeyedBackend(ABC):
     # -- what a backend is made of -----------------------------------------------------------------------------
 
     @abstractmethod
-    def _value_store(self, name: str, what: str) -> ValueStore:
-        """The store of the state of that name; the same state if it is asked for again. `what`: as messages name it."""
+    def _value_store(self, name: str, what: str, life: Lifetime | None) -> ValueStore:
+        """The store of the state of that name; the same state if it is asked for again.
+
+        Args:
+            what: the state as messages name it.
+            life: of its entries; `None` = they have no time to live. What is over is not there for whoever uses the
+                store.
+        """
 
     @abstractmethod
-    def _list_store(self, name: str, what: str) -> ListStore:
+    def _list_store(self, name: str, what: str, life: Lifetime | None) -> ListStore:
         """As `_value_store`."""
 
     @abstractmethod
-    def _map_store(self, name: str, what: str) -> MapStore:
+    def _map_store(self, name: str, what: str, life: Lifetime | None) -> MapStore:
         """As `_value_store`."""
 
     @abstractmethod
@@ -235,8 +284,20 @@ class KeyedBackend(ABC):
         """The store of one kind of timers. Called by `__init__`."""
 
     @abstractmethod
-    def _load(self, name: str, index: int, keys: list[bytes], values: list[Any]) -> bytes | None:
-        """Take over values of a snapshot. `index`: position of the key group.
+    def _load(
+        self,
+        name: str,
+        index: int,
+        keys: list[bytes],
+        values: list[Any],
+        stamps: Sequence[tuple[int, ...] | None] | None,
+    ) -> bytes | None:
+        """Take over values of a snapshot.
+
+        Args:
+            index: position of the key group.
+            stamps: of the entries of each value, in their order; `None` for those that have none (`ttl.UNKNOWN`), and
+                for a state without a time to live.
 
         Returns:
             A key that has a value already, if there is any; the state is of no use then.

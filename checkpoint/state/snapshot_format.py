@@ -17,6 +17,11 @@ Any Arrow reader can read the stream from the start; it stops before the footer.
 
 Timers are the rows of the states `event timers` and `processing timers`; their value is nil.
 
+A file with states that have a time to live is of version 3. It has one more column, `written` (binary, nullable): for a
+value, each item of a list or each entry of a map, in their order, 8 bytes little-endian: when it was written, or read,
+in ms since the epoch; -2⁶³: not known. The footer has `ttl`, a map from the names of these states to the clock that
+they go by, `processing` or `event`. What is over when the snapshot is taken is not in the file.
+
 The buffers of each batch are compressed on their own, so that a reader needs only the bytes of its groups. The footer
 holds `version`, `operator`, `max_parallelism` and `groups`, a list of [group, offset, length, rows, checksum]: bytes
 from the start of the file, and the xxh3_128 of these bytes, 16 bytes big-endian as all checksums here. So what is read
@@ -25,7 +30,8 @@ is verified, and nothing else has to be read for that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -43,6 +49,10 @@ class StateBatch(NamedTuple):
     namespaces: list[bytes | None] | None
     """`None`: no row has one."""
     values: list[Any]
+    written: list[bytes | None] | None = None
+    """Stamps of what has a time to live (see `checkpoint.state.ttl`); `None`: no row has any."""
+    clock: str | None = None
+    """Which clock they are by."""
 
 
 SCHEMA: Final = pa.schema(
@@ -54,10 +64,10 @@ SCHEMA: Final = pa.schema(
         pa.field("value", pa.binary(), nullable=False),
     ]
 )
-SCHEMA_BYTES: Final = SCHEMA.serialize().size
-"""What Arrow writes in front of the first batch, and only then."""
+TTL_SCHEMA: Final = SCHEMA.append(pa.field("written", pa.binary()))
 MAGIC: Final = b"WeirKey2"
 VERSION: Final = 2
+TTL_VERSION: Final = 3
 TAIL_BYTES: Final = 16 + 4 + len(MAGIC)
 """Behind the footer's map."""
 
@@ -83,6 +93,8 @@ class SnapshotFooter:
     """Ascending, only groups that hold something."""
     states: tuple[str, ...] = ()
     """Names of the states that the file holds something of; of files that don't say so, none."""
+    ttl: Mapping[str, str] = field(default_factory=dict)
+    """The states with a time to live, and the clock that each goes by."""
 
     @property
     def rows(self) -> int:

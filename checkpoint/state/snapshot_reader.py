@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import groupby, pairwise, repeat
 from typing import Any, Final, Protocol
 
@@ -14,6 +14,8 @@ from checkpoint.state.snapshot_format import (
     MAGIC,
     SCHEMA,
     TAIL_BYTES,
+    TTL_SCHEMA,
+    TTL_VERSION,
     VERSION,
     GroupEntry,
     SnapshotFooter,
@@ -52,8 +54,11 @@ def read_footer(source: Any) -> SnapshotFooter:
 
 def read_snapshot(source: Any, key_groups: range | None = None) -> Iterator[StateRow]:
     """The rows of a snapshot file, by key group; of the given groups, or all. As `read_batches` otherwise."""
-    for group, state, keys, namespaces, values in read_batches(source, key_groups):
-        yield from zip(repeat(group, len(keys)), repeat(state), keys, namespaces or repeat(None), values, strict=False)
+    for batch in read_batches(source, key_groups):
+        spaces = batch.namespaces or repeat(None)
+        yield from zip(
+            repeat(batch.group, len(batch.keys)), repeat(batch.state), batch.keys, spaces, batch.values, strict=False
+        )
 
 
 def read_batches(source: Any, key_groups: range | None = None) -> Iterator[StateBatch]:
@@ -68,22 +73,24 @@ def read_batches(source: Any, key_groups: range | None = None) -> Iterator[State
     Raises:
         SnapshotFormatError: it is no snapshot of keyed state, or damaged.
     """
-    for group, state, keys, namespaces, values in read_encoded(source, key_groups):
+    for batch in read_encoded(source, key_groups):
         try:
-            yield StateBatch(group, state, keys, namespaces, list(map(decode, values)))
+            yield batch._replace(values=list(map(decode, batch.values)))
         except DecodingError as error:
-            raise SnapshotFormatError(f"the state of key group {group} is damaged: {error}") from error
+            raise SnapshotFormatError(f"the state of key group {batch.group} is damaged: {error}") from error
 
 
 def read_encoded(source: Any, key_groups: range | None = None) -> Iterator[StateBatch]:
     """As `read_batches`, with the values as they lie there: encoded."""
     file = _opened(source)
-    wanted = [entry for entry in _footer(file).groups if key_groups is None or entry[0] in key_groups]
+    footer = _footer(file)
+    wanted = [entry for entry in footer.groups if key_groups is None or entry[0] in key_groups]
     for entries in _read_together(wanted):
         start = entries[0][1]
         data = memoryview(file.read_at(sum(entry[2] for entry in entries), start))
-        for group, offset, length, expected, checksum in entries:
-            yield from _verified(data[offset - start : offset - start + length], group, length, expected, checksum)
+        for entry in entries:
+            offset, length = entry[1] - start, entry[2]
+            yield from _verified(data[offset : offset + length], entry, footer.ttl)
 
 
 def _read_together(groups: list[GroupEntry]) -> Iterator[list[GroupEntry]]:
@@ -101,12 +108,13 @@ def _read_together(groups: list[GroupEntry]) -> Iterator[list[GroupEntry]]:
         yield together
 
 
-def _verified(data: memoryview, group: int, length: int, expected: int, checksum: bytes) -> Iterator[StateBatch]:
+def _verified(data: memoryview, entry: GroupEntry, ttl: Mapping[str, str]) -> Iterator[StateBatch]:
+    group, _, length, expected, checksum = entry
     if len(data) != length or xxhash.xxh3_128(data).digest() != checksum:
         raise SnapshotFormatError(f"the state of key group {group} is damaged: its checksum differs")
     rows = 0
     try:
-        for batch in _batches_in(data):
+        for batch in _batches_in(data, ttl):
             if batch.group != group:
                 raise SnapshotFormatError(f"a row of key group {batch.group} lies among those of {group}")
             rows += len(batch.keys)
@@ -117,12 +125,13 @@ def _verified(data: memoryview, group: int, length: int, expected: int, checksum
         raise SnapshotFormatError(f"the state of key group {group} has {rows} rows instead of {expected}")
 
 
-def _batches_in(data: memoryview) -> Iterator[StateBatch]:
+def _batches_in(data: memoryview, ttl: Mapping[str, str]) -> Iterator[StateBatch]:
     reader = pa.BufferReader(data)
+    schema = TTL_SCHEMA if ttl else SCHEMA
     while reader.tell() < len(data):
-        batch = pa.ipc.read_record_batch(pa.ipc.read_message(reader), SCHEMA)
+        batch = pa.ipc.read_record_batch(pa.ipc.read_message(reader), schema)
         batch.validate(full=True)
-        groups, names, keys, namespaces, values = batch.columns
+        groups, names, keys, namespaces, values = batch.columns[: len(SCHEMA)]
         start = 0
         for (group, name), count in _runs(groups, names):
             part = slice(start, start + count)
@@ -134,6 +143,8 @@ def _batches_in(data: memoryview) -> Iterator[StateBatch]:
                 _bytes_of(keys[part]),
                 None if spaces.null_count == count else spaces.to_pylist(),
                 _bytes_of(values[part]),
+                batch.column(len(SCHEMA))[part].to_pylist() if name in ttl else None,
+                ttl.get(name),
             )
 
 
@@ -177,12 +188,12 @@ def _footer(file: RandomAccess) -> SnapshotFooter:
         if xxhash.xxh3_128(body).digest() != checksum:
             raise DecodingError("its checksum differs")
         footer = decode(body)
-        if footer["version"] != VERSION:
+        if footer["version"] not in (VERSION, TTL_VERSION):
             raise UnknownSnapshotVersion(
                 f"format version {footer['version']} is not known here; use the Weir that wrote it"
             )
         groups = tuple((g, offset, size, rows, checksum) for g, offset, size, rows, checksum in footer["groups"])
-        states = tuple(footer.get("states", ()))
-        return SnapshotFooter(footer["operator"], footer["max_parallelism"], groups, states)
+        states, ttl = tuple(footer.get("states", ())), dict(footer.get("ttl", {}))
+        return SnapshotFooter(footer["operator"], footer["max_parallelism"], groups, states, ttl)
     except (DecodingError, KeyError, TypeError) as error:
         raise SnapshotFormatError(f"the footer of the snapshot is damaged: {error}") from error

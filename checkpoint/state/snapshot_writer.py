@@ -4,20 +4,36 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 import xxhash
 
 from checkpoint.codec import EncodingError, decode_key, encode, encode_around
 from checkpoint.shown import shown
-from checkpoint.state.snapshot_format import MAGIC, SCHEMA, SCHEMA_BYTES, VERSION, SnapshotFooter
+from checkpoint.state.snapshot_format import MAGIC, SCHEMA, TTL_SCHEMA, TTL_VERSION, VERSION, SnapshotFooter
 from checkpoint.state.timers import TIMER_STATES, split_entry
 
 FrozenGroup: TypeAlias = tuple[int, list[tuple[str, dict[bytes, Any]]]]
 """Key group, and for each state its values by encoded key; for timers by entry (see `checkpoint.state.timers`)."""
+
+
+class TtlRows(Protocol):
+    """What of a state with a time to live is in a snapshot."""
+
+    @property
+    def clock_name(self) -> str: ...
+
+    def living(self, kept: Any) -> tuple[bytes | None, Any] | None:
+        """What lives of what is kept for a key.
+
+        Returns:
+            Its stamps (see `checkpoint.state.snapshot_format`), if they are known, and the value as it is without a
+            time to live; `None` if nothing lives.
+        """
+
 
 _BATCH_ROWS: Final = 4096
 _BATCH_BYTES: Final = 1 << 20
@@ -74,8 +90,15 @@ def write_snapshot(
     max_parallelism: int,
     abandoned: Callable[[], bool] = lambda: False,
     encoded: bool = False,
+    ttl: Mapping[str, TtlRows] = {},
 ) -> SnapshotFooter:
-    """Write a snapshot file. `groups` ascending; `abandoned` is asked between batches; `encoded`: the values are.
+    """Write a snapshot file.
+
+    Args:
+        groups: ascending.
+        abandoned: asked between batches.
+        encoded: the values are.
+        ttl: for the states with a time to live, what is written of them.
 
     Raises:
         EncodingError: a value can't be kept; the message names the operator, the state and the key.
@@ -85,27 +108,31 @@ def write_snapshot(
     options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression, use_threads=False)
     table = []
     names: set[str] = set()
-    with pa.ipc.new_stream(pa.PythonFile(pieces, mode="w"), SCHEMA, options=options) as stream:
+    schema = TTL_SCHEMA if ttl else SCHEMA
+    schema_bytes = schema.serialize().size  # what Arrow writes in front of the first batch, and only then
+    with pa.ipc.new_stream(pa.PythonFile(pieces, mode="w"), schema, options=options) as stream:
         for group, states in groups:
-            names.update(name for name, entries in states if entries)
-            offset, rows, checksum = max(pieces.tell(), SCHEMA_BYTES), 0, xxhash.xxh3_128()
-            for batch in _batches(group, states, operator, encoded):
+            offset, rows, checksum = max(pieces.tell(), schema_bytes), 0, xxhash.xxh3_128()
+            for batch in _batches(group, states, operator, encoded, ttl, names):
                 if abandoned():
                     raise SnapshotAbandoned(f"the snapshot of {operator} was given up")
                 start = pieces.tell()
                 stream.write_batch(batch)
                 checksum.update(pieces.pass_on()[max(0, offset - start) :])  # the schema belongs to no group
                 rows += batch.num_rows
-            table.append((group, offset, pieces.tell() - offset, rows, checksum.digest()))
+            if rows:
+                table.append((group, offset, pieces.tell() - offset, rows, checksum.digest()))
             del states  # the caller frees it when the next one is asked for
-    footer = SnapshotFooter(operator, max_parallelism, tuple(table), tuple(sorted(names)))
+    clocks = {name: rows.clock_name for name, rows in ttl.items()}
+    footer = SnapshotFooter(operator, max_parallelism, tuple(table), tuple(sorted(names)), clocks)
     body = encode(
         {
-            "version": VERSION,
+            "version": TTL_VERSION if ttl else VERSION,
             "operator": operator,
             "max_parallelism": max_parallelism,
             "groups": table,
             "states": list(footer.states),
+            **({"ttl": clocks} if ttl else {}),
         }
     )
     pieces.write(body + xxhash.xxh3_128(body).digest() + len(body).to_bytes(4, "little") + MAGIC)
@@ -113,30 +140,55 @@ def write_snapshot(
     return footer
 
 
-def _batches(group: int, states: list[tuple[str, dict[bytes, Any]]], operator: str, encoded: bool) -> Iterator[Any]:
-    rows = _Rows()
+def _batches(
+    group: int,
+    states: list[tuple[str, dict[bytes, Any]]],
+    operator: str,
+    encoded: bool,
+    ttl: Mapping[str, TtlRows],
+    names: set[str],
+) -> Iterator[Any]:
+    """`names`: gets those of the states that have rows."""
+    new = _RowsWithStamps if ttl else _Rows
+    rows = new()
     turn_ends = time.perf_counter() + _SLICE
     for name, data in states:
-        timers = name in TIMER_STATES
+        timers, of_ttl = name in TIMER_STATES, ttl.get(name)
         entries, kept = iter(data), iter(data.values())
         while chunk := list(islice(entries, _CHUNK)):
             values = list(islice(kept, _CHUNK))
+            written: list[bytes | None] | None = None
+            if of_ttl is not None:
+                chunk, written, values = _living(of_ttl, chunk, values)
             if not encoded:
                 values = _encoded(values, chunk, name, operator)
             keys, namespaces = zip(*map(split_entry, chunk), strict=True) if timers else (chunk, None)
             large = sum(map(len, values)) > _BATCH_BYTES
-            step = 1 if large else len(chunk)
+            step = 1 if large else max(1, len(chunk))
             for i in range(0, len(chunk), step):
                 part = slice(i, i + step)
-                rows.add(name, keys[part], None if namespaces is None else namespaces[part], values[part])
+                names.add(name)
+                rows.add(
+                    name,
+                    keys[part],
+                    None if namespaces is None else namespaces[part],
+                    values[part],
+                    None if written is None else written[part],
+                )
                 if len(rows) >= _BATCH_ROWS or rows.size >= _BATCH_BYTES:
                     yield rows.batch(group)
-                    rows = _Rows()
+                    rows = new()
             if time.perf_counter() >= turn_ends:
                 time.sleep(_PAUSE)
                 turn_ends = time.perf_counter() + _SLICE
     if len(rows):
         yield rows.batch(group)
+
+
+def _living(rows: TtlRows, keys: list[bytes], kept: list[Any]) -> tuple[list[bytes], list[bytes | None], list[Any]]:
+    """Keys of which something lives, with stamps and values."""
+    found = [(key, *living) for key, one in zip(keys, kept, strict=True) if (living := rows.living(one)) is not None]
+    return [one[0] for one in found], [one[1] for one in found], [one[2] for one in found]
 
 
 def _encoded(values: list[Any], entries: list[bytes], name: str, operator: str) -> list[bytes]:
@@ -190,7 +242,12 @@ class _Rows:
         return len(self._keys.data) + len(self._values.data)
 
     def add(
-        self, name: str, keys: Sequence[bytes], namespaces: Sequence[bytes] | None, values: Sequence[bytes]
+        self,
+        name: str,
+        keys: Sequence[bytes],
+        namespaces: Sequence[bytes] | None,
+        values: Sequence[bytes],
+        written: Sequence[bytes | None] | None,
     ) -> None:
         if not self._states or self._states[-1][0] != name:
             self._states.append((name, len(self), None if namespaces is None else _BytesColumn()))
@@ -201,16 +258,41 @@ class _Rows:
         self._values.extend(values)
 
     def batch(self, group: int) -> Any:
+        return pa.RecordBatch.from_arrays(self._columns(group), schema=SCHEMA)
+
+    def _columns(self, group: int) -> list[Any]:
         names, namespaces = [], []
         ends = [first for _, first, _ in self._states[1:]] + [len(self)]
         for (name, first, column), end in zip(self._states, ends, strict=True):
             names.append(pa.repeat(pa.scalar(name, pa.string()), end - first))
             namespaces.append(pa.nulls(end - first, pa.binary()) if column is None else column.array())
-        columns = [
+        return [
             pa.repeat(pa.scalar(group, pa.int16()), len(self)),
             pa.concat_arrays(names),
             self._keys.array(),
             pa.concat_arrays(namespaces),
             self._values.array(),
         ]
-        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+class _RowsWithStamps(_Rows):
+    """With the column that only files with a time to live have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._written: list[bytes | None] = []
+
+    def add(
+        self,
+        name: str,
+        keys: Sequence[bytes],
+        namespaces: Sequence[bytes] | None,
+        values: Sequence[bytes],
+        written: Sequence[bytes | None] | None,
+    ) -> None:
+        super().add(name, keys, namespaces, values, written)
+        self._written.extend([None] * len(keys) if written is None else written)
+
+    def batch(self, group: int) -> Any:
+        columns = [*self._columns(group), pa.array(self._written, pa.binary())]
+        return pa.RecordBatch.from_arrays(columns, schema=TTL_SCHEMA)

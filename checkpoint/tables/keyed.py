@@ -61,9 +61,9 @@ class KeyedPart:
                 continue
             places = [i for i, key in enumerate(batch.keys) if key == self.wanted.key]
             if places:
-                group, state, keys, namespaces, values = batch
-                spaces = namespaces and [namespaces[i] for i in places]
-                yield StateBatch(group, state, [keys[i] for i in places], spaces, [values[i] for i in places])
+                spaces = batch.namespaces and [batch.namespaces[i] for i in places]
+                keys, values = [batch.keys[i] for i in places], [batch.values[i] for i in places]
+                yield StateBatch(batch.group, batch.state, keys, spaces, values)
 
     def name(self) -> str:
         """The file, for messages."""

@@ -246,23 +246,31 @@ class _Writing:
     def _rewritten(self, step: str, old: OperatorSnapshot, index: int, parallelism: int) -> OperatorSnapshot:
         """With the keyed state of the subtask changed."""
         mine = range_of(index, parallelism, self._old.max_parallelism)
-        states = self._loaded(step, old.keyed_state)
+        states, stamped = self._loaded(step, old.keyed_state)
         self._change(step, states, mine)
-        groups = self._by_group(states)
+        groups = self._by_group(states, stamped)
         if not groups:
             return replace(old, keyed_state=())
         file = self._target.create(self._path(step, index, "written"))
         try:
             write_snapshot(
-                groups, file.write, "lz4", operator=step, max_parallelism=self._old.max_parallelism, encoded=True
+                groups,
+                file.write,
+                "lz4",
+                operator=step,
+                max_parallelism=self._old.max_parallelism,
+                encoded=True,
+                ttl=stamped,
             )
             return replace(old, keyed_state=(file.close(),))
         except BaseException:
             file.abort()
             raise
 
-    def _loaded(self, step: str, handles: Iterable[FileHandle]) -> dict[str, Rows]:
+    def _loaded(self, step: str, handles: Iterable[FileHandle]) -> tuple[dict[str, Rows], dict[str, _Stamped]]:
+        """The rows by state, and when they were written of states with a time to live."""
         states: dict[str, Rows] = {}
+        stamped: dict[str, _Stamped] = {}
         for handle in handles:
             for batch in load_encoded_state(self._source, handle):
                 if StateName(step, batch.state) in self._changes.replaced:
@@ -270,7 +278,10 @@ class _Writing:
                     continue
                 places = map(Place, batch.keys, batch.namespaces or [None] * len(batch.keys))
                 states.setdefault(batch.state, {}).update(zip(places, batch.values, strict=True))
-        return states
+                if batch.clock is not None and batch.written is not None:
+                    stamps = stamped.setdefault(batch.state, _Stamped(batch.clock, {})).stamps
+                    stamps.update(zip(batch.keys, zip(batch.values, batch.written, strict=True), strict=True))
+        return states, stamped
 
     def _change(self, step: str, states: dict[str, Rows], mine: range) -> None:
         changes, written = self._changes, self._written
@@ -300,11 +311,30 @@ class _Writing:
     def _group(self, place: Place) -> int:
         return key_group(place.key, self._old.max_parallelism)
 
-    def _by_group(self, states: Mapping[str, Rows]) -> list[FrozenGroup]:
+    def _by_group(self, states: Mapping[str, Rows], stamped: Mapping[str, _Stamped]) -> list[FrozenGroup]:
         groups: dict[int, dict[str, dict[bytes, Any]]] = {}
         for state in sorted(states, key=TIMER_STATES.__contains__):  # timers come last
             for place, value in states[state].items():
                 group = self._group(place)
+                kept: Any = stamped[state].kept(place.key, value) if state in stamped else value
                 entry = place.key if place.namespace is None else timer_entry(place.namespace, group, place.key)
-                groups.setdefault(group, {}).setdefault(state, {})[entry] = value
+                groups.setdefault(group, {}).setdefault(state, {})[entry] = kept
         return [(group, list(groups[group].items())) for group in sorted(groups)]
+
+
+@dataclass
+class _Stamped:
+    """When the entries of a state with a time to live were written (see `checkpoint.state.snapshot_format`)."""
+
+    clock_name: str
+    stamps: dict[bytes, tuple[bytes, bytes | None]]
+    """By key: the value that they are of, and they themselves."""
+
+    def kept(self, key: bytes, value: bytes) -> tuple[bytes | None, bytes]:
+        """For a row: a value that was changed begins to live when the savepoint is restored."""
+        of, stamps = self.stamps.get(key, (None, None))
+        return (stamps if of is value else None), value
+
+    def living(self, kept: tuple[bytes | None, bytes]) -> tuple[bytes | None, bytes]:
+        """See `checkpoint.state.snapshot_writer.TtlRows`."""
+        return kept

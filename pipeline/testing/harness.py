@@ -69,7 +69,14 @@ class OperatorHarness:
         harness.process({"user": "ann", "amount": 2.5}, key="ann")
         assert harness.outputs == [{"user": "ann", "total": 2.5}]
 
-    Time passes only when the test says so: event time by `watermark`, processing time by `advance_time`.
+    Time passes only when the test says so: event time by `watermark`, processing time by `advance_time`. So does the
+    time to live of state:
+
+        harness = OperatorHarness(FirstOrders())  # with seen = ValueState(ttl=3600)
+        assert harness.process({"amount": 5}, key="ann") == [{"user": "ann", "first": 5}]
+        assert harness.process({"amount": 6}, key="ann") == []
+        harness.advance_time(3600)
+        assert harness.process({"amount": 7}, key="ann") == [{"user": "ann", "first": 7}]
     """
 
     def __init__(self, operator: Operator, broadcast: Broadcast = None, clock: ManualClock | None = None):
@@ -193,6 +200,7 @@ class OperatorHarness:
             raise TypeError(f"a timestamp is an int, in milliseconds since the epoch, or None, not {timestamp!r}")
         record = self._record
         self._leave_record()
+        self._event_time.on_clock(self.clock())
         record.timestamp = timestamp
         broadcast = method == self._broadcast
         if broadcast and key is not None:
@@ -272,6 +280,7 @@ class OperatorHarness:
         """Take a checkpoint of the operator."""
         self._checkpoint += 1
         self._leave_record()
+        self._event_time.on_clock(self.clock())
         state = encode(self._chain.snapshot(self._checkpoint).get(_STEP))
         keyed = bytearray()
         if self._backend is not None:

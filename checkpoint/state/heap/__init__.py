@@ -1,1 +1,2 @@
-"""The heap backend: `backend` → `stores` (for handles and timers) → `maps` (dicts, copied on write); `snapshot`."""
+"""The heap backend: `backend` → `stores` (for handles and timers) → `maps` (dicts, copied on write); `snapshot`. States
+with a time to live have stores of their own, `ttl_stores`, and `sweep` removes what is over."""

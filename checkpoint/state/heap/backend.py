@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
-from typing import Any
+from collections.abc import Container, Iterable, Sequence
+from typing import Any, TypeVar
 
 from checkpoint.state import garbage
 from checkpoint.state.heap.maps import KeyGroupMap, OpenSnapshots
 from checkpoint.state.heap.snapshot import HeapSnapshot
 from checkpoint.state.heap.stores import HeapDicts, HeapLists, HeapTimers, HeapValueHandle, HeapValues
+from checkpoint.state.heap.sweep import Sweep
+from checkpoint.state.heap.ttl_stores import HeapTtlDicts, HeapTtlLists, HeapTtlStore, HeapTtlValues
 from checkpoint.state.keyed_backend import KeyedBackend
 from checkpoint.state.snapshot_format import StateBatch
 from checkpoint.state.snapshot_writer import FrozenGroup
+from checkpoint.state.stores import ListStore, MapStore, ValueStore
 from checkpoint.state.timers import TIMER_STATES
+from checkpoint.state.ttl import Lifetime
+
+S = TypeVar("S", bound=HeapTtlStore)
 
 
 class HeapBackend(KeyedBackend):
@@ -24,6 +30,9 @@ class HeapBackend(KeyedBackend):
         self._open = OpenSnapshots()
         self._maps: dict[str, list[KeyGroupMap]] = {}
         """By state, timers included: what each of the subtask's key groups has."""
+        self._ttl: dict[str, HeapTtlStore] = {}
+        """States with a time to live."""
+        self._sweeps: list[Sweep] = []
         super().__init__(key_groups, max_parallelism)
 
     def _groups(self, name: str) -> list[KeyGroupMap]:
@@ -31,14 +40,26 @@ class HeapBackend(KeyedBackend):
             self._maps[name] = [KeyGroupMap(self._open) for _ in self._key_groups]
         return self._maps[name]
 
-    def _value_store(self, name: str, what: str) -> HeapValues:
-        return HeapValues(what, self._current, self._groups(name))
+    def _value_store(self, name: str, what: str, life: Lifetime | None) -> ValueStore:
+        if life is None:
+            return HeapValues(what, self._current, self._groups(name))
+        return self._with_ttl(name, HeapTtlValues(what, self._current, self._groups(name), life))
 
-    def _list_store(self, name: str, what: str) -> HeapLists:
-        return HeapLists(what, self._current, self._groups(name))
+    def _list_store(self, name: str, what: str, life: Lifetime | None) -> ListStore:
+        if life is None:
+            return HeapLists(what, self._current, self._groups(name))
+        return self._with_ttl(name, HeapTtlLists(what, self._current, self._groups(name), life))
 
-    def _map_store(self, name: str, what: str) -> HeapDicts:
-        return HeapDicts(what, self._current, self._groups(name))
+    def _map_store(self, name: str, what: str, life: Lifetime | None) -> MapStore:
+        if life is None:
+            return HeapDicts(what, self._current, self._groups(name))
+        return self._with_ttl(name, HeapTtlDicts(what, self._current, self._groups(name), life))
+
+    def _with_ttl(self, name: str, store: S) -> S:
+        if name not in self._ttl:
+            self._ttl[name] = store
+            self._sweeps.append(Sweep(store, self._groups(name)))
+        return store
 
     def _timer_store(self, name: str) -> HeapTimers:
         return HeapTimers(self._groups(name))
@@ -54,9 +75,14 @@ class HeapBackend(KeyedBackend):
                     states.append((name, data))
             if states:
                 frozen.append((group, states))
-        snapshot = HeapSnapshot(self._operator, self._max_parallelism, frozen)
+        ttl = {name: store.frozen() for name, store in self._ttl.items()}
+        snapshot = HeapSnapshot(self._operator, self._max_parallelism, frozen, ttl)
         self._open.add(snapshot)
         return snapshot
+
+    def remove_expired(self) -> None:
+        for sweep in self._sweeps:
+            self.expired += sweep.step()
 
     def restore(self, batches: Iterable[StateBatch], allow_unclaimed: bool = False) -> None:
         with garbage.paused():
@@ -64,8 +90,22 @@ class HeapBackend(KeyedBackend):
             if sum(len(one.data) for maps in self._maps.values() for one in maps) >= garbage.LARGE_STATE:
                 garbage.exempt()
 
-    def _load(self, name: str, index: int, keys: list[bytes], values: list[Any]) -> bytes | None:
-        rows, target = dict(zip(keys, values, strict=True)), self._maps[name][index]
+    def _load(
+        self,
+        name: str,
+        index: int,
+        keys: list[bytes],
+        values: list[Any],
+        stamps: Sequence[tuple[int, ...] | None] | None,
+    ) -> bytes | None:
+        store, target = self._ttl.get(name), self._maps[name][index]
+        if store is not None:
+            assert stamps is not None
+            entries = zip(keys, values, stamps, strict=True)
+            # Only tools write lists and maps without entries.
+            kept = [(key, store.kept(value, of)) for key, value, of in entries if value or not store.has_members]
+            keys, values = [key for key, _ in kept], [one for _, one in kept]
+        rows = dict(zip(keys, values, strict=True))
         if len(rows) < len(keys) or not target.data.keys().isdisjoint(rows):
             return _first_double(keys, target.data)
         target.put_all(rows)

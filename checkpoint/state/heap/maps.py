@@ -84,6 +84,15 @@ class KeyGroupMap:
             value = self.data[key] = private_copy(value)
         return value
 
+    def is_shared(self, key: bytes) -> bool:
+        """Whether a snapshot may see the value of the key, so that `own` would copy it."""
+        return self.private is not None and key not in self.private
+
+    def compact(self) -> None:
+        """Give back the memory of what was removed, unless a snapshot reads the dict."""
+        if not self._frozen:
+            self.data = self.data.copy()
+
     def _before_change(self, key: bytes) -> None:
         if not self._open.any():
             self.private = None

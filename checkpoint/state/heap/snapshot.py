@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from threading import Lock
 from typing import Final
 
 from checkpoint.state.keyed_backend import Compression, KeyedSnapshot
 from checkpoint.state.snapshot_format import SnapshotFooter
-from checkpoint.state.snapshot_writer import FrozenGroup, SnapshotAbandoned, write_snapshot
+from checkpoint.state.snapshot_writer import FrozenGroup, SnapshotAbandoned, TtlRows, write_snapshot
 
 _FREED_AT_ONCE: Final = 64
 """Values; some microseconds each."""
@@ -17,10 +17,13 @@ _FREED_AT_ONCE: Final = 64
 class HeapSnapshot(KeyedSnapshot):
     """Groups of dicts that nobody changes any more. Each is freed once it is written."""
 
-    def __init__(self, operator: str, max_parallelism: int, groups: list[FrozenGroup]) -> None:
+    def __init__(
+        self, operator: str, max_parallelism: int, groups: list[FrozenGroup], ttl: Mapping[str, TtlRows]
+    ) -> None:
         self._operator = operator
         self._max_parallelism = max_parallelism
         self._groups = groups
+        self._ttl = ttl
         self._lock = Lock()
         self._writing = False
         self._abandoned = False
@@ -40,6 +43,7 @@ class HeapSnapshot(KeyedSnapshot):
                 operator=self._operator,
                 max_parallelism=self._max_parallelism,
                 abandoned=lambda: self._abandoned,
+                ttl=self._ttl,
             )
         finally:
             self._finish()

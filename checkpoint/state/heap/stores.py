@@ -26,7 +26,7 @@ from checkpoint.state.stores import (
 _NOTHING: Final[dict[Any, Any]] = {}
 
 
-class _HeapStore(StateStore):
+class HeapStore(StateStore):
     __slots__ = ("_groups",)
 
     def __init__(self, what: str, current: CurrentKey, groups: list[KeyGroupMap]) -> None:
@@ -48,7 +48,7 @@ class _HeapStore(StateStore):
         group.remove(self._current.key)
 
 
-class HeapValues(_HeapStore, ValueStore):
+class HeapValues(HeapStore, ValueStore):
     __slots__ = ()
 
     def get(self) -> Any:
@@ -121,7 +121,7 @@ class HeapValueHandle(ValueHandle[Any]):
             group.put(current.key, value)
 
 
-class HeapLists(_HeapStore, ListStore):
+class HeapLists(HeapStore, ListStore):
     __slots__ = ()
 
     def items(self) -> list[Any]:
@@ -160,7 +160,7 @@ class HeapLists(_HeapStore, ListStore):
         return len(self._group().data.get(self._current.key, ()))
 
 
-class HeapDicts(_HeapStore, MapStore):
+class HeapDicts(HeapStore, MapStore):
     __slots__ = ()
 
     def _entries(self) -> dict[Any, Any]:

@@ -15,7 +15,7 @@ from state_tables import changes_of, key_groups, make_savepoint, raw_rows, rows_
 from checkpoint.codec import decode, encode, encode_key
 from checkpoint.key_groups import key_group, range_of
 from checkpoint.kinds import CheckpointKind
-from checkpoint.state import ListState, MapState, ValueState, make_backend
+from checkpoint.state import ListState, MapState, ValueState, bind, make_backend
 from checkpoint.state.files import load_keyed_state
 from checkpoint.storage import restore
 from checkpoint.storage.errors import DamagedFile, StorageError
@@ -293,3 +293,53 @@ def test_a_table_of_one_state_is_typed(base: str) -> None:
     assert table.schema.field("value").type == pa.int64()
     assert dict(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)) == PEOPLE[TOTALS]
     assert [decode(data) for data in table["value_bytes"].to_pylist()] == table["value"].to_pylist()
+
+
+# -- time to live ---------------------------------------------------------------------------------------------------
+
+
+class Timed:
+    total = ValueState(default=0, ttl=1)
+    items = ListState[int](ttl=1)
+    plain = ValueState(default=0)
+
+
+def timed_at(wall: int) -> tuple[Any, Any]:
+    """An operator and its backend, at a processing time in ms."""
+    backend, operator = make_backend(range(16), 16), Timed()
+    bind(operator, backend)
+    backend.processing_clock.begin(wall, timers_due=False)
+    return operator, backend
+
+
+def select(backend: Any, key: str) -> None:
+    encoded = encode_key(key)
+    backend.set_current_key(encoded, key_group(encoded, 16))
+
+
+def test_time_goes_on_for_what_a_new_savepoint_keeps_and_begins_for_what_is_written(tmp_path: Path) -> None:
+    job = JobFolder(CheckpointStorage(tmp_path.as_uri(), "orders"))
+    operator, backend = timed_at(0)
+    for key in ("ann", "bob"):
+        select(backend, key)
+        operator.total.value = 1
+        operator.items.append(2)
+        operator.plain.value = 3
+    ref = CheckpointRef(7, job.ownership.attempt)
+    (file,) = backend.freeze().files(lambda name: job.storage.create(f"{ref.path}/totals-0-{name}.arrow"))
+    operators = {"totals": OperatorSnapshot(keyed_state=(file,))}
+    job.storage.write_metadata(ref.id, ref.attempt, metadata_of(ref, operators, max_parallelism=16))
+    assert table_of(job.storage.uri_of(ref.path), step="totals", state="total").num_rows == 2
+    found = written(tmp_path / "new", changes_of({("totals", "total"): {"ann": 1}}), job.storage.uri_of(ref.path))
+    assert verify_single(found.uri).problems == ()
+    point = from_uri(found.uri)
+    for wall, expected in [
+        (999, {"ann": (1, [2], 3), "bob": (1, [2], 3)}),
+        (5000, {"ann": (1, [], 3), "bob": (0, [], 3)}),
+    ]:
+        operator, backend = timed_at(wall)
+        for handle in point.metadata.operator("totals")[0].keyed_state:
+            backend.restore(load_keyed_state(point.storage, handle, range(16)))
+        for key, values in expected.items():
+            select(backend, key)
+            assert (operator.total.value, operator.items.get(), operator.plain.value) == values

@@ -49,7 +49,7 @@ def test_values_have_the_size_that_was_asked_for(value_bytes: int) -> None:
     subtask.build(300, value_bytes)
     snapshot = io.BytesIO()
     subtask.backend.freeze().write(snapshot.write)
-    values = [value for *_, batch in read_batches(snapshot.getvalue()) for value in batch]
+    values = [value for batch in read_batches(snapshot.getvalue()) for value in batch.values]
     assert len(values) == 300
     assert {len(encode(value)) for value in values} <= set(range(value_bytes - 5, value_bytes + 5))
 

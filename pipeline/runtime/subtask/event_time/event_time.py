@@ -50,7 +50,7 @@ class EventTime:
             left_out: input edges that the watermark doesn't wait for (`TimedInputs.left_out`).
             splits: of a source, `SourceReader.splits`.
             clock: seconds, monotonic; the one that `on_clock` is called with.
-            wall_clock: seconds since the epoch, for processing timers.
+            wall_clock: seconds since the epoch, for processing timers and for state with a time to live.
         """
         self._chain = chain
         self._backend = backend
@@ -62,6 +62,8 @@ class EventTime:
         """The input has: processing time goes on no more."""
         self._to_do = False
         """Something beside timers may be due."""
+        if backend is not None:
+            backend.event_clock.record = chain.record
         head = chain.contexts[chain.head]
         identity = Identity(head.subtask, head.parallelism)
         self._head = chain.time.head
@@ -93,6 +95,11 @@ class EventTime:
             domain.show(domain.watermark)
         if self._timers is not None:
             self._timers.passed(self._head.watermark)
+        if self._backend is not None:
+            timers_due = self._backend.processing_timers.due(self._wall_ms)
+            self._backend.processing_clock.begin(self._wall_ms, timers_due)
+            if self._head.watermark is not None:
+                self._backend.event_clock.passed(self._head.watermark)
 
     # -- what input says ----------------------------------------------------------------------------------------
 
@@ -133,6 +140,9 @@ class EventTime:
         """
         if not self._ended:
             self._wall_ms = self._read_wall_clock()
+        if self._backend is not None:
+            self._backend.processing_clock.read(self._wall_ms)
+            self._backend.remove_expired()
         if self._generated.on_clock(now, held_up, most):
             self._to_do = True
 
@@ -149,6 +159,8 @@ class EventTime:
         for name, value in self._report.gauges().items():
             metrics.gauge(name, value)
         self._report.log(now)
+        if self._backend is not None:
+            metrics.gauge("stateEntriesExpired", self._backend.expired)
         if waits:
             self._report.tell(metrics.time_waits, now)
 
@@ -208,6 +220,8 @@ class EventTime:
             return
         flush = self._chain.flush
         self._leave_key()
+        if domain is self._head and self._backend is not None:
+            self._backend.event_clock.passed(timestamp)
         if timestamp == MAX_WATERMARK and domain.generator is not None:
             reached = domain.generator.end_of_data
             if reached is not None:

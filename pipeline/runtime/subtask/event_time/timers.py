@@ -38,6 +38,7 @@ class TimerFiring:
             return False
         if reached == MAX_WATERMARK:
             self._ends(timer)
+        self._backend.event_clock.fires(timer.at, reached)
         try:
             self._fire(timer, timer.at, reached)
         finally:
@@ -46,9 +47,12 @@ class TimerFiring:
 
     def fire_processing_timer(self, wall_ms: int) -> bool:
         """Fire one that is due; whether there was one."""
+        clock = self._backend.processing_clock
         timer = self._backend.processing_timers.pop(wall_ms)
         if timer is None:
+            clock.all_fired()
             return False
+        clock.fires(timer.at)
         self._fire(timer, None, self._head.watermark)
         return True
 
