@@ -34,7 +34,7 @@ class RecordContext(Protocol):
 
     @property
     def watermark(self) -> int | None:
-        """The subtask's, milliseconds since the epoch; `None` before the first."""
+        """What holds where the sink stands in the chain, milliseconds since the epoch; `None` before the first."""
 
 
 @dataclass(slots=True)

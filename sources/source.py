@@ -14,6 +14,9 @@ import pyarrow as pa
 from checkpoint.metrics import MetricSink
 from checkpoint.waiting import Waiting
 
+MAX_FETCH_RECORDS: Final = 10_000
+"""The most that one `SourceReader.poll` is asked for."""
+
 
 class End:
     """The type of `END`."""
@@ -65,7 +68,7 @@ class SourceContext:
     restored: Sequence[Any] | None = None
     """`None` at a start without restore; else what `snapshot` returned, one entry for each old subtask whose
     state comes here (several, or none, after rescaling; every new subtask may be given all of them)."""
-    max_fetch_records: int = 10_000
+    max_fetch_records: int = MAX_FETCH_RECORDS
     """The most that one `poll` is asked for."""
     track_splits: bool = False
     """Watermarks are made split by split, so batches must say what splits their records are from."""

@@ -123,11 +123,6 @@ class BarrierHandler:
         delivered = known.delivered if known is not None else frozenset()
         return tuple(c for c in range(self._channels) if c not in delivered)
 
-    def queued(self, checkpoint_id: int) -> tuple[int, ...]:
-        """Those of the missing channels where the barrier has been announced: it waits behind data there."""
-        known = self._known.get(checkpoint_id)
-        return () if known is None else tuple(sorted(known.announced - known.delivered))
-
     def next_deadline(self, now: float) -> float | None:
         """When to send the next `Tick`, a clock value; `None`: nothing will turn unaligned."""
         return min((k.due for k in self._known.values() if not k.unaligned and k.due is not None), default=None)

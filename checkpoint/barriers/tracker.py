@@ -60,10 +60,6 @@ class BarrierTracker:
         delivered = counted.delivered if counted is not None else frozenset()
         return tuple(c for c in range(self._channels) if c not in delivered)
 
-    def queued(self, checkpoint_id: int) -> tuple[int, ...]:
-        """None: announcements aren't looked at."""
-        return ()
-
     def next_deadline(self, now: float) -> float | None:
         return None
 

@@ -23,12 +23,11 @@ class FailureReason(StrEnum):
     """`_metadata` could not be written."""
     SUBSUMED = "subsumed"
     CANCELLED = "cancelled"
-    NOT_READY = "not ready"
 
     @property
     def tolerated(self) -> bool:
         """Whether this never counts against the tolerable failures."""
-        return self in (FailureReason.SUBSUMED, FailureReason.CANCELLED, FailureReason.NOT_READY)
+        return self in (FailureReason.SUBSUMED, FailureReason.CANCELLED)
 
 
 # -- events ---------------------------------------------------------------------------------------------------
@@ -36,7 +35,7 @@ class FailureReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SubtasksRunning:
-    """Every subtask runs, and what was restored in flight is in its input queue."""
+    """Every subtask runs, and has read what was restored (in flight: `RestoredInput`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +283,7 @@ Action = (
 class Heartbeat:
     """The coordinator's facts, sent to every subtask about once a second and with every notification.
 
-    Whatever a subtask believes because of notifications it can rebuild from this.
+    A source gate that has missed a notification is right again after this.
     """
 
     in_progress: tuple[tuple[int, CheckpointKind], ...]

@@ -21,16 +21,12 @@ class ReplayTracker:
         """
         self._terminal = frozenset(terminal)
         self._missing = set(terminal) if replays else set()
+        """Subtasks that the restore barrier has not come through to."""
 
     @property
     def replaying(self) -> bool:
         """A checkpoint triggered now may hold restored data; who restores it has to replay again."""
         return bool(self._missing)
-
-    @property
-    def missing(self) -> frozenset[int]:
-        """Subtasks that the restore barrier has not come through to."""
-        return frozenset(self._missing)
 
     def arrived(self, subtask: int) -> bool:
         """The restore barrier has come through to a subtask without outputs.
@@ -73,10 +69,6 @@ class RestoreBarrierCounter:
         """The restored sequence is processed. Returns whether to pass the barrier on now; that is true once."""
         self._restored_left = False
         return self._pass()
-
-    @property
-    def passed(self) -> bool:
-        return self._passed
 
     def _pass(self) -> bool:
         if self._passed or self._missing or self._restored_left:

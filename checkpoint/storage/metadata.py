@@ -58,7 +58,7 @@ class OperatorSnapshot:
 
     state: Mapping[str, Any] = field(default_factory=dict)
     """What is small, as a value that `codec.encode` takes, for each name that the step chooses: a source's position,
-    operator state, a sink's committables and committer states by owner."""
+    operator state, a sink's committables and committer states by writer."""
     state_file: FileHandle | None = None
     """Where `state` lies when it is too large to be inline (see `CheckpointStorage.spill`); `state` is empty then."""
     keyed_state: tuple[FileHandle, ...] = ()
@@ -93,12 +93,10 @@ class OperatorSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskSnapshot:
-    """What a subtask acknowledges a checkpoint with: the snapshots of its chained steps, and what is its own."""
+    """What a subtask acknowledges a checkpoint with: the snapshots of its chained steps, and what was in flight."""
 
     operators: Mapping[str, OperatorSnapshot]
     """By step id."""
-    state: Mapping[str, Any] = field(default_factory=dict)
-    """What belongs to the subtask and not to a step (watermarks and ends of its inputs); msgpack-able."""
     channel_state: tuple[FileHandle, ...] = ()
     """What was in flight (see `checkpoint.in_flight.channel_state`)."""
     in_flight_rows: Mapping[EdgeName, int] = field(default_factory=dict)
@@ -118,7 +116,7 @@ class SubtaskSnapshot:
         """A msgpack-able value."""
         return {
             "operators": {step: snapshot.to_wire() for step, snapshot in self.operators.items()},
-            "state": pack_state(self.state),
+            "state": pack_state({}),  # has nothing in it, and is part of the format
             "channel_state": [handle.to_wire() for handle in self.channel_state],
             "in_flight_rows": rows_to_wire(self.in_flight_rows),
             "in_flight_bytes": self.in_flight_bytes,
@@ -128,7 +126,6 @@ class SubtaskSnapshot:
     def from_wire(cls, wire: Mapping[str, Any]) -> SubtaskSnapshot:
         return cls(
             operators={step: OperatorSnapshot.from_wire(snapshot) for step, snapshot in wire["operators"].items()},
-            state=_state_from_wire(wire["state"]),
             channel_state=_handles(wire["channel_state"]),
             in_flight_rows=rows_from_wire(wire["in_flight_rows"]),
             in_flight_bytes=wire["in_flight_bytes"],

@@ -1,4 +1,4 @@
-"""What a subtask is made from: the job as Spark ships it, and its place in it as the driver assigns it."""
+"""What a subtask is made from: how it finds the driver, and the job and its place in it, as the driver sends them."""
 
 from __future__ import annotations
 

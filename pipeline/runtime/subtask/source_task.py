@@ -16,9 +16,8 @@ from pipeline.runtime import protocol
 from pipeline.runtime.subtask import mail
 from pipeline.runtime.subtask.slices import SliceSize
 from pipeline.runtime.subtask.task import Task
-from sources.source import End, SourceBatch, SourceReader
+from sources.source import MAX_FETCH_RECORDS, End, SourceBatch, SourceReader
 
-_MOST_RECORDS = 10_000
 _POLL_SECONDS = 0.01
 """A source can't be woken by mail while it polls, so it never waits for longer."""
 _GUESSED_BYTES = 100
@@ -94,7 +93,7 @@ class SourceTask(Task):
 
     def _poll(self) -> None:
         allowance = self._gate.record_allowance()
-        most = _MOST_RECORDS if allowance is None else max(1, min(_MOST_RECORDS, allowance))
+        most = MAX_FETCH_RECORDS if allowance is None else max(1, min(MAX_FETCH_RECORDS, allowance))
         started = self._clock()
         taken = self._take(self._reader.poll(most, _POLL_SECONDS))
         self._polled_at = self._clock()

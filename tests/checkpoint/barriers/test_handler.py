@@ -520,15 +520,14 @@ def test_taking_an_element_from_a_channel_that_is_held_back_is_an_error() -> Non
 # -- announcements, diagnosis, misuse -----------------------------------------------------------------------------
 
 
-def test_tells_which_channels_hold_a_checkpoint_up_and_where_its_barrier_is_queued() -> None:
+def test_tells_which_channels_hold_a_checkpoint_up() -> None:
     handler = BarrierHandler(3, 0.0)
     assert handler.missing(1) == (0, 1, 2)
     assert play(handler, BarrierAnnounced(2, Barrier(1)), BarrierAnnounced(0, Barrier(1))) == []
     play(handler, arrived(0, 1))
     assert handler.missing(1) == (1, 2)
-    assert handler.queued(1) == (2,)
     play(handler, arrived(1, 1), arrived(2, 1))
-    assert (handler.missing(1), handler.queued(1)) == ((), ())
+    assert handler.missing(1) == ()
 
 
 def test_announcements_of_aligned_barriers_change_nothing() -> None:

@@ -102,7 +102,6 @@ def test_announcements_time_and_ends_change_nothing() -> None:
     events = (BarrierAnnounced(0, Barrier(1, alignment_timeout=5.0)), EndOfInputArrived(0), Tick())
     assert [action for event in events for action in tracker.handle(event, 1e6)] == []
     assert tracker.next_deadline(1e6) is None
-    assert tracker.queued(1) == ()
     assert tracker.pending is None
 
 

@@ -340,14 +340,6 @@ def test_a_storage_that_fails_at_metadata_fails_the_checkpoint_and_counts():
     assert c.statistics().retained == ()
 
 
-def test_a_checkpoint_that_a_subtask_was_not_ready_for_does_not_count():
-    c = coordinator()
-    tick(c, 10.0)
-    assert of(FailJob, c.handle(Declined(1, 0, "restoring", FailureReason.NOT_READY), 11.0)) == []
-    assert c.statistics().consecutive_failures == 0
-    assert tick(c, 20.0) == [trigger(2)]
-
-
 def test_failures_are_tolerated_in_a_row_and_a_success_resets_the_count():
     c = coordinator(tolerable_failures=2)
     for k in (1, 2):

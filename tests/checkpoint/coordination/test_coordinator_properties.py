@@ -133,7 +133,7 @@ class World:
                 self.send(Acknowledged(checkpoint_id, subtask))
 
     def decline(self) -> None:
-        reason = self.rng.choice([FailureReason.DECLINED, FailureReason.NOT_READY, FailureReason.ASYNC])
+        reason = self.rng.choice([FailureReason.DECLINED, FailureReason.ASYNC])
         self.send(Declined(self.some_id(), 0, "no", reason))
 
     def write_metadata(self) -> None:

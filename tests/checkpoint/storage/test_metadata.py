@@ -55,7 +55,6 @@ def metadata(**changes: Any) -> CheckpointMetadata:
                 (
                     SubtaskSnapshot(
                         {"totals": totals, "out": sink},
-                        state={"watermarks": [1, None]},
                         channel_state=(handle("chk-5-2/totals-0-channels.arrow", 7),),
                         in_flight_rows={EdgeName("orders", "totals", "0.0"): 12},
                         in_flight_bytes=7,

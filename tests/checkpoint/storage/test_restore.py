@@ -219,7 +219,7 @@ IN_FLIGHT = "chk-7-1/totals-0-in%2Dflight.arrow"
 def complete_with_in_flight_data(storage: CheckpointStorage) -> CheckpointRef:
     metadata = storage.load(complete(storage, 7))
     file = storage.write_file(IN_FLIGHT, b"channel state")
-    totals = SubtaskSnapshot(metadata.vertices["totals"].subtasks[0].operators, {}, (file,), {EDGE: 12}, 300)
+    totals = SubtaskSnapshot(metadata.vertices["totals"].subtasks[0].operators, (file,), {EDGE: 12}, 300)
     return storage.write_metadata(7, 1, replace(metadata, vertices={"totals": VertexSnapshot((totals,))}))
 
 

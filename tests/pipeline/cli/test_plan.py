@@ -96,7 +96,7 @@ def checkpointed(
             if step.id in states
         }
         rows = {e: n for e, n in (in_flight or {}).items() if index == 0 and e.downstream == vertex.head.id}
-        return SubtaskSnapshot(operators, {}, (), rows)
+        return SubtaskSnapshot(operators, (), rows)
 
     graph = p.plan()
     made = CheckpointMetadata(

@@ -97,7 +97,7 @@ class Checkpointed:
             files: tuple[FileHandle, ...] = ()
             if captured:
                 files = (channel_state.save(self.storage, path, captured, format_of, "lz4"),)
-            return SubtaskSnapshot({}, {}, files, captured.rows(), sum(captured.sizes().values()))
+            return SubtaskSnapshot({}, files, captured.rows(), sum(captured.sizes().values()))
 
         vertices = {
             v.name: VertexSnapshot(tuple(snapshot(v.name, i) for i in range(v.parallelism))) for v in self.old.vertices

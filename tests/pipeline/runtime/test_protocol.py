@@ -50,7 +50,7 @@ sinks = st.builds(
 )
 by_step = st.dictionaries(texts, st.lists(values, max_size=2), max_size=2)
 st.register_type_strategy(OperatorSnapshot, st.builds(OperatorSnapshot, state=named))
-st.register_type_strategy(SubtaskSnapshot, st.builds(SubtaskSnapshot, operators=..., state=named))
+st.register_type_strategy(SubtaskSnapshot, st.builds(SubtaskSnapshot, operators=...))
 st.register_type_strategy(
     Restored,
     st.builds(
