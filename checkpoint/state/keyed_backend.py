@@ -170,7 +170,7 @@ class KeyedBackend(ABC):
     def remove_expired(self) -> None:
         """Remove some of the entries whose time to live is over, and count them as `expired`.
 
-        Called by the task thread again and again, while no record is in progress; takes a millisecond at most. Whether
+        Called by the task thread again and again, while no record is in progress; takes some milliseconds at most. Whether
         they are removed is not seen otherwise, so a backend may do that elsewhere.
         """
 
