@@ -170,8 +170,8 @@ class KeyedBackend(ABC):
     def remove_expired(self) -> None:
         """Remove some of the entries whose time to live is over, and count them as `expired`.
 
-        Called by the task thread again and again, while no record is in progress; takes some milliseconds at most. Whether
-        they are removed is not seen otherwise, so a backend may do that elsewhere.
+        Called by the task thread again and again, while no record is in progress; takes some milliseconds at most.
+        Whether they are removed is not seen otherwise, so a backend may do that elsewhere.
         """
 
     # -- checkpoints -------------------------------------------------------------------------------------------
