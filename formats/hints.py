@@ -25,6 +25,10 @@ def hint(item: Any) -> str:
         return "write text, such as x.decode() or x.hex()"
     if dataclasses.is_dataclass(item) and not isinstance(item, type):
         return "write dataclasses.asdict(x)"
+    if hasattr(item, "__struct_fields__"):
+        return "write msgspec.to_builtins(x)"
+    if hasattr(item, "model_dump"):
+        return 'write x.model_dump(mode="json")'
     if type(item).__module__.partition(".")[0] == "numpy":
         return "write x.item() of a scalar, x.tolist() of an array"
     for base in (dict, list, tuple, str, int, float):

@@ -3,6 +3,7 @@
 Begin with `Pipeline`; sources are in `sources`, sinks in `sinks`.
 """
 
+from checkpoint.codec import register_pickle
 from checkpoint.config import CheckpointConfig
 from checkpoint.state import (
     TTL,
@@ -48,4 +49,5 @@ __all__ = [
     "RestartStrategy",
     "ValueState",
     "WatermarkStrategy",
+    "register_pickle",
 ]

@@ -9,15 +9,17 @@ A value comes back equal, with its type, at every depth, or it is refused with a
 | list, tuple, set, frozenset, dict | keys and members may be of any carried type that Python can hash                |
 | datetime, date, time, timedelta   | naive, or with a `datetime.timezone` or `zoneinfo.ZoneInfo`, which is kept; fold |
 | Decimal, UUID                     |                                                                                 |
+| values of users' classes          | of dataclasses, Structs, pydantic models, named tuples, enums (`records.py`)    |
 
-Exactly these types: what a subclass adds (an enum, a named tuple, a `defaultdict`) would be lost.
+Exactly these types: what another subclass adds (a `defaultdict`, a `str` with attributes) would be lost.
 
 Keys have an encoding of their own (`keys.py`): it is the identity of the key, in routing and in state.
 """
 
 from __future__ import annotations
 
-from checkpoint.codec.errors import DecodingError, EncodingError, UnknownTimeZone
+from checkpoint.codec.classes import register_pickle
+from checkpoint.codec.errors import DecodingError, EncodingError, UnfitClass, UnknownTimeZone
 from checkpoint.codec.keys import decode_key, encode_key
 from checkpoint.codec.values import (
     MAX_DEPTH,
@@ -27,9 +29,11 @@ from checkpoint.codec.values import (
     copied,
     decode,
     decode_joined,
+    decode_opaquely,
     encode,
     encode_around,
     is_plain,
+    revived,
 )
 
 __all__ = [
@@ -38,14 +42,18 @@ __all__ = [
     "STRICTLY",
     "DecodingError",
     "EncodingError",
+    "UnfitClass",
     "UnknownTimeZone",
     "check",
     "copied",
     "decode",
     "decode_joined",
     "decode_key",
+    "decode_opaquely",
     "encode",
     "encode_around",
     "encode_key",
     "is_plain",
+    "register_pickle",
+    "revived",
 ]

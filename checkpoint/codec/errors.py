@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from enum import Enum
 from typing import Any, Final
 
 from checkpoint.errors import Explained
@@ -20,19 +18,28 @@ class DecodingError(ValueError):
     """Bytes that no version of this codec wrote."""
 
 
+class UnfitClass(Explained, LookupError):
+    """Bytes hold a value of a class that isn't here, or that has other fields now; the message names both."""
+
+
 class UnknownTimeZone(LookupError):
     """A value holds a time zone that this machine has no data for."""
 
 
 PLAIN: Final = (
     "None, bool, int, float, str, bytes, Decimal, UUID, date, datetime, time, timedelta, or a list, tuple, set or dict "
-    "of these"
+    "of these, or of dataclasses, Structs, enums and named tuples"
 )
 _CONTAINERS: Final = frozenset({list, tuple, dict, set, frozenset})
 
 
 def explained(
-    value: Any, root: str, problem: Callable[[Any], str | None], cause: BaseException, limits: tuple[int, int]
+    value: Any,
+    root: str,
+    problem: Callable[[Any], str | None],
+    cause: BaseException,
+    limits: tuple[int, int],
+    parts: Callable[[Any], dict[str, Any]] = lambda item: {},
 ) -> EncodingError:
     """The error to raise for a value that could not be encoded.
 
@@ -40,8 +47,9 @@ def explained(
         root: what to call the value.
         problem: what is wrong with an item itself, apart from its content; `None` if nothing is.
         limits: how deep containers, and those among them that msgpack has no type for, may nest.
+        parts: what an item without a problem holds by attributes.
     """
-    for path, item, depth, extensions in _walk(value, root):
+    for path, item, depth, extensions in _walk(value, root, problem, parts):
         if depth > limits[0] or extensions > limits[1]:
             deep = f"{limits[0]} levels" if depth > limits[0] else f"{limits[1]} levels of tuples and sets"
             return EncodingError(f"{root} nests deeper than {deep}, or contains itself; flatten it")
@@ -51,7 +59,9 @@ def explained(
     return EncodingError(f"can't encode {root} of type {type(value).__qualname__}: {cause}")
 
 
-def _walk(value: Any, root: str) -> Iterator[tuple[str, Any, int, int]]:
+def _walk(
+    value: Any, root: str, problem: Callable[[Any], str | None], parts: Callable[[Any], dict[str, Any]]
+) -> Iterator[tuple[str, Any, int, int]]:
     """Every item with the path to it and the containers around it, containers before their content."""
     pending: list[tuple[str, Any, int, int]] = [(root, value, 0, 0)]
     while pending:
@@ -67,6 +77,9 @@ def _walk(value: Any, root: str) -> Iterator[tuple[str, Any, int, int]]:
             for key, content in reversed(item.items()):
                 pending.append((f"{path}[{shown(key)}]", content, *inside))
                 pending.append((f"key {shown(key)} of {path}", key, *inside))
+        elif problem(item) is None and (attributes := parts(item)):
+            for name, content in reversed(attributes.items()):
+                pending.append((f"{path}.{name}", content, 1, extensions + 1))
 
 
 def advice(item: Any) -> str:
@@ -75,17 +88,13 @@ def advice(item: Any) -> str:
     own = getattr(kind, "encoding_advice", None)
     if own is not None:
         return str(own)
-    if isinstance(item, Enum):
-        return "use its .value"
     if kind is memoryview:
         return "use bytes(x)"
     if isinstance(item, datetime):
         return "use .to_pydatetime() or an int of milliseconds"
-    if dataclasses.is_dataclass(item) and not isinstance(item, type):
-        return "use dataclasses.asdict(x)"
     if kind.__module__.partition(".")[0] == "numpy":
         return "use .item() for a scalar, .tolist() for an array"
     for base in (dict, list, tuple, str, bool, int, float, bytes, bytearray, set, frozenset):
         if isinstance(item, base):
             return f"subclasses lose their type on the way; use {base.__name__}(x)"
-    return f"convert it to plain values: {PLAIN}"
+    return f"convert it to plain values: {PLAIN}; or let it be pickled, with pipeline.register_pickle(the class)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, time
 from decimal import Decimal
+from enum import Enum
 from typing import Any, Final
 
 from ormsgpack import packb
@@ -67,8 +68,20 @@ def _packed_key(key: Any, depth: int) -> bytes:
     elif kind is Decimal:
         key = _shortest(key)
     elif kind not in SCALARS:
-        raise TypeError(f"{kind.__name__} is no key")
+        raise TypeError(_instead(key))
     return scalar(key)
+
+
+def _instead(key: Any) -> str:
+    """What to use as a key in place of a value that is none.
+
+    A key's bytes are its identity, for as long as there are checkpoints: they can't depend on the name of a class.
+    """
+    if isinstance(key, Enum):
+        return "an enum is no key; use its .value"
+    if isinstance(key, tuple):
+        return "a named tuple is no key; use tuple(x)"
+    return f"{type(key).__name__} is no key; use one of its fields, or a tuple of them"
 
 
 def _instant(moment: datetime) -> datetime:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -11,13 +12,15 @@ from uuid import UUID
 import ormsgpack
 from ormsgpack import Ext, packb, unpackb
 
-from checkpoint.codec.errors import DecodingError, UnknownTimeZone, advice, explained
+from checkpoint.codec.errors import DecodingError, UnfitClass, UnknownTimeZone, advice, explained
 from checkpoint.codec.extensions import CONTAINERS, LEAVES, Extension, leaf, unpack_leaf
+from checkpoint.codec.records import Form, Opaque, form_named, form_of
 
 MAX_DEPTH: Final = 255
 """How deep lists and dicts may nest."""
 MAX_EXTENSIONS: Final = 64
-"""How many levels of those may be tuples, sets, or dicts with keys that msgpack has no type for."""
+"""How many levels may be tuples, sets, dicts with keys that msgpack has no type for, or values of users' classes.
+Within the last, `MAX_DEPTH` is counted anew."""
 
 STRICTLY: Final = (
     ormsgpack.OPT_PASSTHROUGH_DATACLASS
@@ -57,18 +60,9 @@ def encode(value: Any) -> bytes:
     try:
         if type(value) is tuple and _all_native(map(type, value)):
             return packb(Ext(Extension.TUPLE, packb(list(value))))
-        data = packb(value, _pack_other, STRICTLY)
+        return _packed_quickly(value, _pack_other)
     except TypeError:
-        try:
-            data = packb(value, _pack_other, _ANY_KEYS)
-        except TypeError:
-            return _encode_step_by_step(value)
-        if not _all_fit_maps(value):
-            return _encode_step_by_step(value)
-    # ormsgpack takes a bytearray for bytes. Where its output holds no header of a binary, the value holds none.
-    if (0xC4 in data or (len(data) > _SHORT and (0xC5 in data or 0xC6 in data))) and _holds_buffer(value):
         return _encode_step_by_step(value)
-    return data
 
 
 def encode_around(value: Any) -> bytes:
@@ -87,6 +81,28 @@ def decode(data: bytes | memoryview) -> Any:
         return unpackb(data, ext_hook=_unpack, option=_UNPACK)
     except ValueError as error:
         raise _damaged(data, error) from error
+
+
+def decode_opaquely(data: bytes | memoryview) -> Any:
+    """Like `decode`, where classes may be missing: values of users' classes stay what they are as bytes, and are
+    encoded as they were. `revived` gives them back.
+
+    Raises:
+        DecodingError, UnknownTimeZone: as `decode`.
+    """
+    try:
+        return unpackb(data, ext_hook=_unpack_opaquely, option=_UNPACK)
+    except ValueError as error:
+        raise _damaged(data, error) from error
+
+
+def revived(value: Any) -> Any:
+    """The value of which `decode_opaquely` has given this.
+
+    Raises:
+        UnfitClass: a class that it needs isn't here, or has changed.
+    """
+    return value if is_plain(value) else decode(encode(value))
 
 
 def copied(value: Any) -> Any:
@@ -140,22 +156,61 @@ def decode_joined(data: bytes) -> Any:
 # -- what msgpack has no type for ------------------------------------------------------------------------------
 
 
-def _pack_other(value: Any) -> Any:
-    kind = type(value)
-    if kind in LEAVES:
-        return leaf(value)
-    if kind is tuple and _all_native(map(type, value)):
-        return Ext(Extension.TUPLE, packb(list(value)))
-    if (kind is set or kind is frozenset) and _all_native(map(type, value)):
-        return Ext(CONTAINERS[kind], array(sorted(map(packb, value))))
-    raise TypeError("left to what follows the depth")
+def _packer(inner: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+    """For ormsgpack. `inner`: the same for what a record holds; `None` = it holds no records."""
+
+    def pack_other(value: Any) -> Any:
+        kind = type(value)
+        if kind in LEAVES:
+            return leaf(value)
+        if kind is tuple and _all_native(map(type, value)):
+            return Ext(Extension.TUPLE, packb(list(value)))
+        if (kind is set or kind is frozenset) and _all_native(map(type, value)):
+            return Ext(CONTAINERS[kind], array(sorted(map(packb, value))))
+        if kind is Opaque:
+            return Ext(Extension.RECORD, value.data)
+        if inner is not None and kind not in CONTAINERS and (form := form_of(kind)) is not None:
+            content, more = form.take(value)
+            return _record(
+                form, _packed_quickly(content, inner), None if more is None else _packed_quickly(more, inner)
+            )
+        raise TypeError("left to what follows the depth")
+
+    return pack_other
+
+
+def _packed_quickly(value: Any, pack_other: Callable[[Any], Any]) -> bytes:
+    """
+    Raises:
+        TypeError: it can't be encoded, or not this way.
+    """
+    try:
+        data = packb(value, pack_other, STRICTLY)
+    except TypeError:
+        data = packb(value, pack_other, _ANY_KEYS)
+        if not _all_fit_maps(value):
+            raise
+    # ormsgpack takes a bytearray for bytes. Where its output holds no header of a binary, the value holds none.
+    if (0xC4 in data or (len(data) > _SHORT and (0xC5 in data or 0xC6 in data))) and _holds_buffer(value):
+        raise TypeError("left to what knows a bytearray")
+    return data
+
+
+def _record(form: Form, content: bytes, more: bytes | None) -> Ext:
+    return Ext(
+        Extension.RECORD, b"".join((b"\x93", form.head, content, more) if more else (b"\x92", form.head, content))
+    )
+
+
+_pack_other = _packer(_packer(_packer(_packer(None))))
+"""Records in records in records. What holds more of them is encoded step by step."""
 
 
 def _encode_step_by_step(value: Any, outside: int = 0) -> bytes:
     try:
         return _packed(value, outside, outside)
     except (TypeError, RecursionError) as error:
-        raise explained(value, "value", problem_of, error, (MAX_DEPTH, MAX_EXTENSIONS)) from None
+        raise explained(value, "value", problem_of, error, (MAX_DEPTH, MAX_EXTENSIONS), _parts) from None
 
 
 def _packed(value: Any, depth: int, extensions: int) -> bytes:
@@ -173,7 +228,18 @@ def _packed(value: Any, depth: int, extensions: int) -> bytes:
         if kind is not tuple:
             items.sort()  # equal sets have the same bytes
         return packb(Ext(CONTAINERS[kind], array(items)))
-    return scalar(value)
+    if kind in NATIVE or kind in LEAVES or kind is bytearray:
+        return scalar(value)
+    if kind is Opaque:
+        return packb(Ext(Extension.RECORD, value.data))
+    form = form_of(kind)
+    if form is None:
+        raise TypeError(f"{kind.__qualname__} has no encoding")
+    check_depth(0, extensions + 1)
+    content, more = form.take(value)
+    return packb(
+        _record(form, _packed(content, 0, extensions + 1), None if more is None else _packed(more, 0, extensions + 1))
+    )
 
 
 def _packed_plainly(value: Any, depth: int, extensions: int) -> bytes:
@@ -270,9 +336,23 @@ def problem_of(item: Any) -> str | None:
         except TypeError as error:
             return str(error)
         return None
-    if kind in SCALARS or kind in CONTAINERS or kind in (list, dict, bytearray):
+    if kind in SCALARS or kind in CONTAINERS or kind in (list, dict, bytearray, Opaque):
         return None
-    return advice(item)
+    try:
+        form = form_of(kind)
+        if form is None:
+            return advice(item)
+        form.take(item)
+    except TypeError as error:
+        return str(error)
+    return None
+
+
+def _parts(item: Any) -> dict[str, Any]:
+    """What a record without a problem holds by attributes."""
+    form = form_of(type(item))
+    content, more = (None, None) if form is None else form.take(item)
+    return {**(content if type(content) is dict else {}), **(more or {})}
 
 
 def _holds_buffer(value: Any) -> bool:
@@ -290,29 +370,45 @@ def _holds_buffer(value: Any) -> bool:
     return False
 
 
-def _unpack(code: int, data: bytes) -> Any:
-    try:
-        match code:
-            case Extension.TUPLE:
-                return tuple(decode_joined(data))
-            case Extension.DICT:
-                items = iter(decode_joined(data))
-                return dict(zip(items, items, strict=True))
-            case Extension.SET:
-                return set(decode_joined(data))
-            case Extension.FROZENSET:
-                return frozenset(decode_joined(data))
-            case _:
-                return unpack_leaf(code, data)
-    except Exception as error:
-        if getattr(_failure, "error", None) is None:
-            _failure.error = error
-        raise
+def _unpacker(record: Callable[[bytes], Any]) -> Callable[[int, bytes], Any]:
+    """For ormsgpack. `record`: makes a record of its bytes."""
+
+    def unpack(code: int, data: bytes) -> Any:
+        try:
+            match code:
+                case Extension.TUPLE:
+                    return tuple(unpackb(data, ext_hook=unpack, option=_UNPACK))
+                case Extension.DICT:
+                    items = iter(unpackb(data, ext_hook=unpack, option=_UNPACK))
+                    return dict(zip(items, items, strict=True))
+                case Extension.SET:
+                    return set(unpackb(data, ext_hook=unpack, option=_UNPACK))
+                case Extension.FROZENSET:
+                    return frozenset(unpackb(data, ext_hook=unpack, option=_UNPACK))
+                case Extension.RECORD:
+                    return record(data)
+                case _:
+                    return unpack_leaf(code, data)
+        except Exception as error:
+            if getattr(_failure, "error", None) is None:
+                _failure.error = error
+            raise
+
+    return unpack
+
+
+def _unpack_record(data: bytes) -> Any:
+    name, content, *more = unpackb(data, ext_hook=_unpack, option=_UNPACK)
+    return form_named(name).make(content, more[0] if more else None)
+
+
+_unpack = _unpacker(_unpack_record)
+_unpack_opaquely = _unpacker(Opaque)
 
 
 def _damaged(data: bytes | memoryview, error: ValueError) -> Exception:
     cause, _failure.error = getattr(_failure, "error", None), None
-    if isinstance(cause, UnknownTimeZone):
+    if isinstance(cause, UnknownTimeZone | UnfitClass):
         return cause
     return DecodingError(
         f"{len(data)} bytes that should be one msgpack value are damaged ({cause or error}); "

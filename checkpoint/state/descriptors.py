@@ -11,6 +11,7 @@ from checkpoint.state.broadcast import BroadcastHandle, BroadcastStates
 from checkpoint.state.errors import StateAccessError
 from checkpoint.state.handles import AggregatingHandle, Handle, ListHandle, MapHandle, ReducingHandle, ValueHandle
 from checkpoint.state.operator_lists import LIST, UNION, OperatorListHandle, OperatorLists
+from checkpoint.state.private_copy import is_changeable
 from checkpoint.state.stores import MISSING, Missing
 from checkpoint.state.ttl import TTL, ttl_of
 
@@ -99,15 +100,17 @@ def _check_kept(value: Any, what: str) -> None:
 def _check_factory(factory: Callable[[], Any], what: str) -> None:
     value = factory()
     _check_kept(value, what)
-    if _is_changeable(value) and factory() is value:
+    if is_changeable(value) and factory() is value:
         raise StateAccessError(
             f"{what} is the same {type(value).__name__} for all keys; the function must make a new one each time"
         )
 
 
-def _is_changeable(value: Any) -> bool:
-    kind = type(value)
-    return kind in (list, dict, set, bytearray) or (kind is tuple and any(map(_is_changeable, value)))
+def _safely_changeable(default: Any) -> bool:
+    try:
+        return is_changeable(default)
+    except TypeError:
+        return False  # `check` refuses it
 
 
 class _WithDefault(KeyedStateDescriptor[H]):
@@ -117,8 +120,8 @@ class _WithDefault(KeyedStateDescriptor[H]):
         self.factory: Callable[[], Any] | None = None
         if callable(default):
             self.factory = default
-        elif _is_changeable(default):
-            made = type(default).__name__ if not default else f"lambda: {default!r}"
+        elif _safely_changeable(default):
+            made = type(default).__name__ if default in ([], {}, set(), b"") else f"lambda: {default!r}"
             raise StateAccessError(f"default={default!r} would be one object for all keys; use default={made}")
         else:
             self.default = default

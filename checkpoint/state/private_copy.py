@@ -7,6 +7,7 @@ from datetime import datetime, time
 from typing import Any, Final
 
 from checkpoint.codec import SCALARS
+from checkpoint.codec.records import form_of
 
 IMMUTABLE: Final = SCALARS | {datetime, time}
 """Types whose values a snapshot may share with the running operator."""
@@ -29,4 +30,21 @@ def private_copy(value: Any) -> Any:
         return value.copy()
     if kind is frozenset:
         return value
-    return deepcopy(value)
+    form = form_of(kind)
+    return deepcopy(value) if form is None else form.copy(value, private_copy)
+
+
+def is_changeable(value: Any) -> bool:
+    """Whether a value, or what it holds, can be changed in place."""
+    kind = type(value)
+    if kind in IMMUTABLE or kind is frozenset:
+        return False
+    if kind is tuple:
+        return any(map(is_changeable, value))
+    if kind in (list, dict, set, bytearray):
+        return True
+    form = form_of(kind)
+    if form is None or form.changeable:
+        return form is not None
+    content, more = form.take(value)
+    return more is not None or (type(content) is dict and any(map(is_changeable, content.values())))

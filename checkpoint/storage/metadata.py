@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from checkpoint.codec import decode, encode
+from checkpoint.codec import decode_opaquely, encode
 from checkpoint.elements import EdgeName
 from checkpoint.in_flight.edges import SnapshotEdge, rows_from_wire, rows_to_wire
 from checkpoint.kinds import CheckpointKind
@@ -40,7 +40,7 @@ def pack_state(state: Mapping[str, Any]) -> bytes:
 
 
 def unpack_state(data: bytes) -> dict[str, Any]:
-    state: dict[str, Any] = decode(data)
+    state: dict[str, Any] = decode_opaquely(data)  # without the classes of the job
     return state
 
 

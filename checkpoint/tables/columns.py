@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from checkpoint.codec import decode, encode
+from checkpoint.codec import decode_opaquely as decode
+from checkpoint.codec import encode
 from checkpoint.shown import shown
 from checkpoint.tables.json_form import from_json, to_json
 

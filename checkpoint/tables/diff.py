@@ -7,7 +7,8 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from checkpoint.codec import decode, decode_key
+from checkpoint.codec import decode_key
+from checkpoint.codec import decode_opaquely as decode
 from checkpoint.state.files import load_encoded_state, load_footer
 from checkpoint.state.timers import TIMER_STATES
 from checkpoint.storage.handles import FileHandle

@@ -30,7 +30,8 @@ from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
-from checkpoint.codec import decode, encode
+from checkpoint.codec import decode_opaquely as decode
+from checkpoint.codec import encode
 
 _LARGEST_BITS: Final = 4096
 """Python neither writes nor reads integers of more than 4,300 digits."""

@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from checkpoint.codec import decode, decode_key
+from checkpoint.codec import decode_key
+from checkpoint.codec import decode_opaquely as decode
 from checkpoint.key_groups import key_group, range_of
 from checkpoint.shown import shown
 from checkpoint.state.files import load_encoded_state, load_footer

@@ -8,7 +8,8 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from checkpoint.codec import decode, decode_key, encode
+from checkpoint.codec import decode_key, encode
+from checkpoint.codec import decode_opaquely as decode
 from checkpoint.committables import SinkState
 from checkpoint.in_flight.channel_state import ChannelStateError, read_rows
 from checkpoint.state.operator_lists import KINDS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import socket
@@ -15,9 +16,12 @@ from typing import Any
 
 from pyspark import cloudpickle as _cloudpickle
 
+from checkpoint.codec.classes import install, is_pickled, name_of
+from checkpoint.codec.records import is_value_class
 from checkpoint.errors import PermanentFailure
 from pipeline.errors import PipelineError
 from pipeline.graph import Plan, PlannedStep
+from pipeline.runtime.class_pickler import ClassPickler
 
 cloudpickle: Any = _cloudpickle  # untyped
 
@@ -35,15 +39,18 @@ def pack_plan(plan: Plan) -> bytes:
     Raises:
         PipelineError: something in a step can't be pickled; names the step and what it is.
     """
-    with _registering, _by_value(_users_modules()):
+    users = _users_modules()
+    with _registering, _by_value(users):
         for vertex in plan.vertices:
             for step in vertex.steps:
                 _check(step, step.payload)
         for edge in plan.edges:
             for thing in (edge.partitioner.function, edge.partitioner.key):
                 _check_edge(edge.downstream_step, thing)
-        packed: bytes = cloudpickle.dumps(plan)
-        return packed
+        modules: set[str] = set()
+        _dumps(plan, modules)
+        own = {"__main__", *(module.__name__ for module in users)}
+        return _dumps((plan, *_value_classes(modules & own)), set())
 
 
 @contextmanager
@@ -66,13 +73,38 @@ def unpack_plan(packed: bytes) -> Plan:
         PermanentFailure: this host has not what the pipeline's code imports.
     """
     try:
-        plan: Plan = pickle.loads(packed)
+        plan: Plan
+        plan, classes, pickled = pickle.loads(packed)
     except (ImportError, AttributeError) as error:
         raise PermanentFailure(
             f"host {socket.gethostname()} can't load the pipeline's code: {type(error).__name__}: {error}. Install "
             f"what it imports for {sys.executable} on every host, or point PYSPARK_PYTHON to a Python that has it"
         ) from error
+    install(classes, pickled)
     return plan
+
+
+def _dumps(thing: Any, modules: set[str]) -> bytes:
+    """`thing`, pickled. The names of the modules that its code was taken from are added to `modules`."""
+    out = io.BytesIO()
+    ClassPickler(out, modules).dump(thing)
+    return out.getvalue()
+
+
+def _value_classes(modules: set[str]) -> tuple[dict[str, type], list[str]]:
+    """The classes that values of the pipeline may have, by name: those that lie in the modules of its code, so that
+    workers know them though they lack the modules. And the names of those that are registered with pickle."""
+    classes: dict[str, type] = {}
+    for module in modules:
+        for found in list(vars(sys.modules.get(module, ModuleType("none"))).values()):
+            if is_value_class(found) and found not in classes.values():
+                try:
+                    name = name_of(found)
+                    _dumps(found, set())
+                except Exception:  # noqa: S112  # a value of it is refused where it is met
+                    continue
+                classes[name] = found
+    return classes, [name for name, cls in classes.items() if is_pickled(cls)]
 
 
 def _check(step: PlannedStep, payload: Any) -> None:

@@ -13,7 +13,7 @@ from formats import Decoder
 from .arrow_json import ArrowJson
 from .bad_records import BadRecords, shortened
 from .errors import BadRecord
-from .formats import Format, decoder, whole_batches
+from .formats import Format, decoder, typed_decoder, whole_batches
 from .options import PartitionKey
 
 Decoded = tuple[list[Message], list[Any] | pa.RecordBatch]
@@ -22,7 +22,10 @@ Decoded = tuple[list[Message], list[Any] | pa.RecordBatch]
 class RecordDecoder:
     """Turns a batch of messages into values; a tombstone is `None` in every format but `ArrowJson`."""
 
-    def __init__(self, value_format: Format, bad_records: BadRecords, key_format: Format = "bytes") -> None:
+    def __init__(
+        self, value_format: Format, bad_records: BadRecords, key_format: Format = "bytes", value_type: Any = None
+    ) -> None:
+        """`value_type`: what values are turned into; `None` = they stay what the format gives."""
         self._bad_records = bad_records
         self._key_format = key_format
         self._decode_key: Decoder | None = None
@@ -33,8 +36,9 @@ class RecordDecoder:
             self._parse = value_format.parser()
             self._values = self._decode_columns
         else:
-            self._decode_whole = whole_batches(value_format)
-            self._decode = decoder(value_format, "value")
+            self._decode_whole = whole_batches(value_format, value_type)
+            typed = value_type is not None
+            self._decode = typed_decoder(value_format, value_type) if typed else decoder(value_format, "value")
             self._values = self._decode_rows if self._decode_whole is None else self._decode_plain
 
     def decode(self, messages: list[Message], raw: list[bytes]) -> Decoded:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
-from formats import Decoder, Field, RegistryFormat
+from formats import Decoder, Field, RegistryFormat, value_type
 from formats.json_values import loads, loads_all
 
 from .arrow_json import ArrowJson
@@ -16,8 +16,21 @@ PLAIN: Final[dict[Any, Callable[[bytes], Any]]] = {"bytes": bytes, "str": bytes.
 """Those that need no topic. Their functions raise ValueError on bad content."""
 
 
-def whole_batches(kind: object) -> Callable[[Sequence[bytes]], list[Any]] | None:
-    """The decoder of a format that needs no topic. It raises ValueError or TypeError for what it can't decode."""
+def whole_batches(kind: object, into: Any = None) -> Callable[[Sequence[bytes]], list[Any]] | None:
+    """The decoder of a format that needs no topic. It raises ValueError or TypeError for what it can't decode.
+
+    `into`: what values are turned into; `None` = they stay what they are.
+    """
+    if into is not None:
+        if kind != "json":
+            return None
+        make = value_type.from_json(into)
+
+        def decode(raw: Sequence[bytes]) -> list[Any]:
+            loads_all(raw)  # refuses what msgspec lets pass, such as a key that comes twice
+            return list(map(make, raw))
+
+        return decode
     if kind == "json":
         return loads_all
     plain = PLAIN.get(kind) if isinstance(kind, str) else None
@@ -39,6 +52,33 @@ def check(option: str, value: object) -> None:
         f"{option} must be one of {', '.join(PLAIN)}, or a format such as Avro(…), JsonSchema(…), Protobuf(…)"
         f"{' or ArrowJson(…)' if option == 'value_format' else ''}; not {value!r}"
     )
+
+
+def check_value_type(into: Any, kind: Format) -> None:
+    """
+    Raises:
+        ValueError: values can't be turned into that, or not those of the format.
+    """
+    if into is None:
+        return
+    if kind != "json" and not isinstance(kind, RegistryFormat):
+        raise ValueError(f'value_type needs value_format="json", Avro(…), JsonSchema(…) or Protobuf(…), not {kind!r}')
+    value_type.check(into)
+
+
+def typed_decoder(kind: Format, into: Any) -> Decoder:
+    """Like `decoder`, for values that are turned into `into`."""
+    plain = decoder(kind, "value")
+    if kind != "json":
+        convert = value_type.from_value(into)
+        return lambda content, topic: convert(plain(content, topic))
+    make = value_type.from_json(into)
+
+    def decode(content: bytes, topic: str) -> Any:
+        plain(content, topic)
+        return make(content)
+
+    return decode
 
 
 def decoder(kind: Format, field: Field) -> Decoder:

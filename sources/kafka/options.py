@@ -118,6 +118,7 @@ class KafkaOptions:
     start: str | Mapping[Any, Any] = "earliest"
     end: str | Mapping[Any, Any] | None = None
     value_format: Format = "json"
+    value_type: Any = None
     key_format: Format = "bytes"
     discovery_interval: Seconds | Literal["auto"] | None = "auto"
     rate_limit: float | None = None
@@ -138,6 +139,7 @@ class KafkaOptions:
         if self.end is not None:
             self._check_offsets("end", self.end, ("latest",))
         formats.check("value_format", self.value_format)
+        formats.check_value_type(self.value_type, self.value_format)
         formats.check("key_format", self.key_format)
         if self.discovery_interval not in (None, "auto"):
             object.__setattr__(self, "discovery_interval", seconds(self.discovery_interval, "discovery_interval", 0.1))

@@ -55,7 +55,7 @@ class KafkaReader(SourceReader):
         self._ctx = ctx
         self._pid = os.getpid()
         self._bad_records = policy(options, ctx)
-        self._decoder = RecordDecoder(options.value_format, self._bad_records, options.key_format)
+        self._decoder = RecordDecoder(options.value_format, self._bad_records, options.key_format, options.value_type)
         self._errors = ErrorLog(ctx.source_id)
         self._health = ClientHealth(options, ctx, self._errors)
         self._policy = PausePolicy(options.prefetch_bytes)

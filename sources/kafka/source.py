@@ -51,6 +51,9 @@ class KafkaSource(Source):
         value_format: how values are decoded: `"json"` (the default), `"str"` (UTF-8), `"bytes"`, `Avro(…)`,
             `JsonSchema(…)` or `Protobuf(…)`, for all of which a tombstone is `None`; or `ArrowJson(…)`, which gives
             record batches.
+        value_type: what values are turned into: a dataclass, `msgspec.Struct`, `TypedDict` or pydantic model. One that
+            doesn't fit is a bad record. For `"json"` and the formats of a registry. `None` (the default): values stay
+            what `value_format` gives.
         key_format: how `ctx.kafka_key` is decoded, when an operator asks for it: `"bytes"` (the default) or another
             value format except `ArrowJson`.
         discovery_interval: seconds between two looks for new partitions, and with `pattern` for new topics. `"auto"`
@@ -103,6 +106,7 @@ class KafkaSource(Source):
         config: Mapping[str, Any] | None = None,
         fetch_budget: int = 16 * 1024 * 1024,
         outage_timeout: Seconds | None = None,
+        value_type: Any = None,
     ) -> None:
         self.options = KafkaOptions(
             servers=servers,
@@ -112,6 +116,7 @@ class KafkaSource(Source):
             start=start,
             end=end,
             value_format=value_format,
+            value_type=value_type,
             key_format=key_format,
             discovery_interval=discovery_interval,
             rate_limit=rate_limit,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,12 +49,8 @@ class WithStaticAndMoreArguments(Operator):
         pass
 
 
-class Kind(Enum):
-    A = 1
-
-
-class WithEnum(KeyedOperator):
-    kind = ValueState(default=Kind.A)
+class WithComplex(KeyedOperator):
+    kind = ValueState(default=1j)
 
     def process(self, value: Any, ctx: Any) -> Any:
         yield value
@@ -273,7 +268,7 @@ def out(stream: Stream) -> Stream:
             "with (checkpoint_id)",
             "def snapshot(self, checkpoint_id)",
         ),
-        (lambda p, s: s.key_by("k").process("op", WithEnum()), "default of state 'kind' can't be kept", ".value"),
+        (lambda p, s: s.key_by("k").process("op", WithComplex()), "default of state 'kind' can't be kept", "plain"),
         (lambda p, s: s.process("op", Same), "process('op')", "give an instance, Same(), not the class"),
         (lambda p, s: s.sink("out", TestingSink), "sink('out'): expected a Sink", "give an instance, TestingSink(…)"),
         (lambda p, s: p.source("more", TestingSource), "source('more'): expected a Source", "TestingSource(…)"),

@@ -11,6 +11,7 @@ from typing import Any
 from checkpoint import failpoints
 from checkpoint.barriers.handler import BarrierHandler
 from checkpoint.barriers.tracker import BarrierTracker
+from checkpoint.codec import revived
 from checkpoint.committables import SinkState
 from checkpoint.elements import ChannelName, EdgeName, InFlight
 from checkpoint.errors import PermanentFailure
@@ -58,6 +59,11 @@ from sinks.sink import Committer, CommitterContext, Lineage, WriterContext
 from sources.source import SourceContext, SourceReader
 
 _RESTORED_LOCAL = "restoredLocalBytes"
+
+
+def _with_values(held: SinkState) -> SinkState:
+    """The messages that brought it were read without the job's classes."""
+    return SinkState.from_wire(revived(held.to_wire()))
 
 
 @contextmanager
@@ -139,7 +145,7 @@ class TaskBuilder:
                 chain.restore_lists(id, lists, self._deployment.allow_unclaimed)
         for id, states in restore.operators.items():
             for state in states:
-                chain.operators[id].restore(state)
+                chain.operators[id].restore(revived(state))
         with _whole("broadcast state"):
             for id, broadcast in restore.broadcast.items():
                 chain.restore_broadcast(id, broadcast, self._deployment.allow_unclaimed)
@@ -321,7 +327,7 @@ class TaskBuilder:
                 self._index,
                 self._vertex.parallelism,
                 self._metrics,
-                self._deployment.restore.sources.get(step.id),
+                revived(self._deployment.restore.sources.get(step.id)),
                 track_splits=reads_by_split(self._vertex),
                 waiting=self._metrics.waiting,
             )
@@ -356,7 +362,7 @@ class TaskBuilder:
     def _sink(self, id: str, sink: Any, context: Context) -> SinkDriver:
         spec, deployment = self._spec, self._deployment
         staging = SharedStaging(self._storage, self._ownership.attempt)
-        restored = self._with_own_files(id, deployment.restore.sinks.get(id, SinkState()))
+        restored = self._with_own_files(id, _with_values(deployment.restore.sinks.get(id, SinkState())))
         lineage, parent = deployment.lineage
 
         def make_committer(writer: int) -> Committer | None:

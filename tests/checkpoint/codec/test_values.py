@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import enum
 import io
 import math
 import re
 import zoneinfo
-from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
-from dataclasses import dataclass
+from collections import Counter, OrderedDict, defaultdict, deque
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from fractions import Fraction
@@ -41,18 +39,12 @@ from tests.support.values import EDGES, HASHABLE, KEYS, LARGE, VALUES, same
 # -- what is carried ---------------------------------------------------------------------------------------------
 
 
-class Number(enum.IntEnum):
-    ONE = 1
-
-
 @given(st.one_of(VALUES, st.dictionaries(KEYS, VALUES), st.dictionaries(st.integers(), st.lists(VALUES, max_size=3))))
 def test_a_value_has_one_encoding_however_it_is_made(value: Any) -> None:
     assert encode(value) == encode_around(value)
 
 
-@pytest.mark.parametrize(
-    "value", [{1: {Number.ONE: 2}}, {1: [Number.ONE]}, {1: {2: memoryview(b"x")}}, {1: [{2: {object(): 3}}]}]
-)
+@pytest.mark.parametrize("value", [{1: {2: memoryview(b"x")}}, {1: [{2: {object(): 3}}]}])
 def test_behind_keys_other_than_str_nothing_is_taken_for_something_else(value: Any) -> None:
     with pytest.raises(EncodingError, match="can't encode"):
         encode(value)
@@ -198,26 +190,11 @@ def test_numbers_of_extension_types_stay() -> None:
         "TIMEDELTA": 11,
         "DECIMAL": 12,
         "UUID": 13,
+        "RECORD": 14,
     }
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------
-
-
-class Colour(enum.IntEnum):
-    RED = 1
-
-
-@dataclass
-class Point:
-    x: int = 1
-
-
-Pair = namedtuple("Pair", "a b")
-
-
-class Name(enum.StrEnum):
-    ANN = "ann"
 
 
 class Text(str):
@@ -230,11 +207,7 @@ class Elsewhere(tzinfo):
 
 
 REFUSED = [
-    (Colour.RED, "Colour", ".value"),
-    (Name.ANN, "Name", ".value"),
     (Text("a"), "Text", "str(x)"),
-    (Point(), "Point", "asdict"),
-    (Pair(1, 2), "Pair", "tuple(x)"),
     (Counter("aab"), "Counter", "dict(x)"),
     (defaultdict(int), "defaultdict", "dict(x)"),
     (OrderedDict(a=1), "OrderedDict", "dict(x)"),
@@ -412,9 +385,7 @@ def test_the_encoding_of_keys_stays_since_it_decides_where_state_is(key: Any, da
     assert encode_key(key).hex() == data
 
 
-@pytest.mark.parametrize(
-    "key", [{"a": 1}, [1], (1, {"a": 1}), (1, [2]), {1}, bytearray(b"a"), Colour.RED, Pair(1, 2), object()]
-)
+@pytest.mark.parametrize("key", [{"a": 1}, [1], (1, {"a": 1}), (1, [2]), {1}, bytearray(b"a"), Colour.RED, object()])
 def test_keys_that_could_change_or_would_lose_their_type_are_refused(key: Any) -> None:
     with pytest.raises(EncodingError, match=r"can't encode \w+ at key"):
         encode_key(key)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from copy import deepcopy
@@ -190,10 +189,6 @@ def test_a_default_that_was_changed_in_place_keeps_its_type() -> None:
 # -- what is refused -----------------------------------------------------------------------------------------------
 
 
-class Colour(enum.Enum):
-    RED = 1
-
-
 deep: Any = 1
 for _ in range(MAX_DEPTH + 1):
     deep = [deep]
@@ -201,9 +196,6 @@ endless: list[Any] = []
 endless.append(endless)
 
 REFUSED = [
-    Colour.RED,
-    {Colour.RED: 1},
-    {(Colour.RED, 1): 1},
     defaultdict(int),
     Counter("a"),
     memoryview(b"a"),
@@ -235,7 +227,7 @@ def test_what_cannot_be_kept_is_refused_when_it_is_put_and_what_was_there_stays(
             assert same(job.do("k")[1], before[1])
 
 
-@pytest.mark.parametrize("key", [Colour.RED, (1, Colour.RED), np.int64(1), 1j], ids=repr)
+@pytest.mark.parametrize("key", [(1, np.int64(1)), np.int64(1), 1j], ids=repr)
 def test_a_map_key_that_cannot_be_kept_is_refused(key: Any) -> None:
     job = Running()
     with pytest.raises(EncodingError, match=r"state 'entries' of Everything can't keep the entry of key 'k'"):
@@ -375,7 +367,7 @@ def test_a_default_that_all_keys_would_share_is_refused(default: Any) -> None:
         OperatorHarness(Accumulators())
 
 
-@pytest.mark.parametrize("default", [Colour.RED, lambda: {Colour.RED: 1}, lambda: np.int64(1), defaultdict])
+@pytest.mark.parametrize("default", [np.int64(1), lambda: {1: 1j}, lambda: np.int64(1), defaultdict])
 def test_a_default_that_cannot_be_kept_is_refused_at_the_start(default: Any) -> None:
     class Op(Idle):
         one = ValueState(default=default)

@@ -57,6 +57,8 @@ def test_addresses_are_taken_as_the_client_takes_them(servers: str) -> None:
         ({"start": "group"}, "needs group_id"),
         ({"end": "earliest"}, "end must be 'latest'"),
         ({"value_format": "avro"}, "value_format must be one of bytes, str, json"),
+        ({"value_type": 5}, "value_type must be a dataclass"),
+        ({"value_type": dict, "value_format": "str"}, 'value_type needs value_format="json", Avro'),
         ({"key_format": None}, "key_format must be one of bytes, str, json"),
         ({"discovery_interval": 0}, "discovery_interval must be at least"),
         ({"rate_limit": -1}, "rate_limit must be a number"),

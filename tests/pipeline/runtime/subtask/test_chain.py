@@ -781,7 +781,7 @@ def test_one_record_where_a_list_is_expected_is_named_with_its_step(step: str, v
     assert chain.step_of(caught.value) == "x"
 
 
-@pytest.mark.parametrize("operator", [Returns([Kind.A]), ReturnsBesideSides([Kind.A])])
+@pytest.mark.parametrize("operator", [Returns([1j]), ReturnsBesideSides([1j])])
 def test_what_can_not_go_on_names_the_step_that_emitted_it(operator: Operator) -> None:
     def build(s: Stream) -> Stream:
         stream = s.process("x", operator)

@@ -1,0 +1,82 @@
+"""Values as instances of a class that the user gives: strictly, with the path to what doesn't fit.
+
+A dataclass, `msgspec.Struct`, `TypedDict`, or any other type that msgspec knows is made by msgspec, a pydantic model by
+pydantic. Neither makes a number of a text or the other way round. What JSON has no type for is read from its text:
+dates and times (RFC 3339), UUIDs, Decimals (from numbers, too, digit by digit), enums by value.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from formats.errors import NotInFormat
+
+
+def check(value_type: Any) -> None:
+    """
+    Raises:
+        ValueError: it is no type that values can be turned into.
+    """
+    if _is_model(value_type):
+        return
+    import msgspec
+
+    try:
+        msgspec.json.Decoder(value_type)
+    except Exception as error:
+        raise ValueError(
+            "value_type must be a dataclass, msgspec.Struct, TypedDict, pydantic model, or a type made of these, not "
+            f"{value_type!r}: {error}"
+        ) from error
+
+
+def from_json(value_type: Any) -> Callable[[bytes], Any]:
+    """
+    Raises (the function):
+        NotInFormat: the JSON text doesn't fit the type.
+    """
+    if _is_model(value_type):
+        return _checked(lambda text: value_type.model_validate_json(text, strict=True))
+    import msgspec
+
+    return _checked(msgspec.json.Decoder(value_type).decode)
+
+
+def from_value(value_type: Any) -> Callable[[Any], Any]:
+    """
+    Raises (the function):
+        NotInFormat: the value, as another format has read it, doesn't fit the type.
+    """
+    if _is_model(value_type):
+        return _checked(lambda value: value_type.model_validate(value, strict=True))
+    import msgspec
+
+    return _checked(lambda value: msgspec.convert(value, value_type))
+
+
+def _is_model(value_type: Any) -> bool:
+    pydantic = sys.modules.get("pydantic")
+    return pydantic is not None and isinstance(value_type, type) and issubclass(value_type, pydantic.BaseModel)
+
+
+def _checked(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def made(given: Any) -> Any:
+        try:
+            return make(given)
+        except Exception as error:
+            # What __post_init__ or a validator raises is said of the record as well.
+            raise NotInFormat(_reason(error)) from error
+
+    return made
+
+
+def _reason(error: Exception) -> str:
+    import msgspec
+
+    problems = getattr(error, "errors", None)
+    if not callable(problems):
+        return str(error) if isinstance(error, msgspec.MsgspecError) else f"{type(error).__name__}: {error}"
+    found = [f"{one['msg']} - at `{'.'.join(('$', *map(str, one['loc'])))}`" for one in problems(include_url=False)]
+    return "; ".join(found)

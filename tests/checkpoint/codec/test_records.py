@@ -1,0 +1,296 @@
+"""Values of users' classes come back as they were, or are refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from checkpoint.codec import (
+    EncodingError,
+    UnfitClass,
+    classes,
+    copied,
+    decode,
+    decode_opaquely,
+    encode,
+    encode_key,
+    register_pickle,
+    revived,
+)
+from checkpoint.codec.records import form_of
+from checkpoint.codec.values import MAX_EXTENSIONS, _encode_step_by_step
+from checkpoint.state.private_copy import is_changeable, private_copy
+from tests.support import records
+from tests.support.records import EDGES, WITH_RECORDS, same_with_records
+
+
+def check_everything(value: Any) -> None:
+    data = encode(value)
+    assert data == _encode_step_by_step(value)
+    for back in (decode(data), copied(value), private_copy(value), revived(decode_opaquely(data))):
+        assert same_with_records(back, value), back
+    assert encode(decode(data)) == data
+    assert encode(decode_opaquely(data)) == data
+
+
+@pytest.mark.parametrize("value", EDGES, ids=lambda value: repr(value)[:60])
+def test_edges_come_back_wherever_they_lie(value: Any) -> None:
+    for each in (
+        value,
+        [value],
+        (value,),
+        {"a": value},
+        {1: value},
+        {"a": {"b": [1, (2, value)]}},
+        records.Box([value]),
+    ):
+        check_everything(each)
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(WITH_RECORDS)
+def test_whatever_is_accepted_comes_back_with_its_types(value: Any) -> None:
+    check_everything(value)
+
+
+def test_what_a_constructor_would_change_is_not_changed_again() -> None:
+    derived, struct = records.Derived(1), records.OpenStruct(a=1)
+    derived.a, struct.a = 10, [[2]]
+    for value in (decode(encode(derived)), private_copy(derived)):
+        assert (value.a, value.b, value.note) == (10, 7, "no field")
+    assert decode(encode(struct)).a == [[2]]
+
+
+def test_a_private_copy_shares_nothing_that_can_be_changed() -> None:
+    for value in (records.Item([1]), records.Slots([1]), records.Struct([1]), records.Model(a=[1]), records.Pair([1])):
+        copy = private_copy(value)
+        inside = next(iter(form_of(type(value)).take(copy)[0].values()))  # type: ignore[union-attr]
+        inside.append(2)
+        assert same_with_records(decode(encode(value)), value)
+        assert not same_with_records(copy, value)
+
+
+def test_which_values_can_be_changed_in_place() -> None:
+    for value in (records.Item(1), records.Struct(1), records.Model(a=1), records.Frozen([1]), records.Pair({}), [1]):
+        assert is_changeable(value), value
+    for value in (records.Frozen(1), records.ArrayStruct(1, ()), records.Pair(1), records.Level.HIGH, (1,), "a"):  # type: ignore[arg-type]
+        assert not is_changeable(value), value
+
+
+# -- what is refused -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class OfDict(dict[str, int]):
+    a: int = 1
+
+
+def local() -> Any:
+    @dataclass
+    class Local:
+        a: int
+
+    return Local(1)
+
+
+def unset() -> Any:
+    item = records.Item(1)
+    del item.sku
+    return item
+
+
+def endless() -> Any:
+    box: records.Box[Any] = records.Box(1)
+    box.content = [box]
+    return box
+
+
+def deep() -> Any:
+    node = None
+    for i in range(MAX_EXTENSIONS + 1):
+        node = records.Node(i, node)
+    return node
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (OfDict(), "OfDict at value: it is also a .*, whose content would be lost"),
+        (local(), "Local at value: its class is defined within a function"),
+        (unset(), "Item at value: its field 'sku' is not set"),
+        (endless(), "contains itself"),
+        (deep(), f"deeper than {MAX_EXTENSIONS} levels"),
+        (records.Item({"k": [1j]}), r"complex at value\.sku\['k'\]\[0\]"),
+        ([records.Struct(1, records.Pair(2, object()))], r"object at value\[0\]\.b\.b: .*register_pickle"),
+        (records.Item(memoryview(b"x")), r"memoryview at value\.sku: use bytes"),
+        (records.Money(1), "Money at value"),
+        (records.Item, "type at value"),
+    ],
+    ids=lambda item: item if isinstance(item, str) else "",
+)
+def test_what_could_not_come_back_is_refused_with_its_path(value: Any, message: str) -> None:
+    with pytest.raises(EncodingError, match=message):
+        encode(value)
+
+
+@pytest.mark.parametrize(
+    ("key", "advice"),
+    [
+        (records.Colour.RED, r"\.value"),
+        ((1, records.Level.HIGH), r"\.value"),
+        (records.Name.ANN, r"\.value"),
+        (records.Pair(1, 2), r"tuple\(x\)"),
+        (records.Frozen(1), "one of its fields"),
+        (records.ArrayStruct("a"), "one of its fields"),
+    ],
+    ids=repr,
+)
+def test_the_key_of_a_record_does_not_depend_on_the_name_of_a_class(key: Any, advice: str) -> None:
+    with pytest.raises(EncodingError, match=advice):
+        encode_key(key)
+
+
+def test_nesting_that_is_accepted_is_read() -> None:
+    node = deep().next
+    assert decode(encode(node)) == node
+
+
+# -- classes -------------------------------------------------------------------------------------------------------
+
+
+def test_a_second_class_of_the_same_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = records.Item(1)
+    replaced(monkeypatch, "Item", dataclasses.make_dataclass("Item", ["a"]))
+    with pytest.raises(EncodingError, match="another class called"):
+        encode(old)
+
+
+def replaced(monkeypatch: pytest.MonkeyPatch, name: str, cls: Any) -> None:
+    cls.__module__, cls.__qualname__ = records.__name__, name
+    monkeypatch.setattr(records, name, cls)
+    classes.forms.clear()
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Iterator[None]:
+    yield
+    classes.forms.clear()
+
+
+def test_a_field_that_has_come_gets_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass
+    class Item:
+        sku: Any
+        price: Any
+        tags: list[Any]
+        amount: int = 7
+        more: list[int] = field(default_factory=lambda: [1])
+
+    data = encode(records.Item("a"))
+    replaced(monkeypatch, "Item", Item)
+    item = decode(data)
+    assert (item.sku, item.amount, item.more) == ("a", 7, [1])
+
+
+def test_a_field_that_has_gone_or_has_no_default_is_told_with_the_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Struct(msgspec.Struct):
+        a: Any
+        c: int
+
+    data = encode([records.Struct(1)])
+    replaced(monkeypatch, "Struct", Struct)
+    with pytest.raises(UnfitClass, match=r"records:Struct has .*'b' was written.*'c' was not and has no default"):
+        decode(data)
+
+
+def test_a_member_that_has_gone_is_told_with_the_enum(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Level(enum.IntEnum):
+        LOW = 3
+
+    data = encode(records.Level.HIGH)
+    replaced(monkeypatch, "Level", Level)
+    with pytest.raises(UnfitClass, match=r"records:Level has no member 'HIGH'"):
+        decode(data)
+
+
+def test_a_class_that_is_not_here_is_named_and_nothing_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = encode(records.Item(1)).replace(b"tests.support.records:Item", b"tests.support.absents:Item")
+    with pytest.raises(UnfitClass, match="absents:Item can't be read"):
+        decode(data)
+    data = encode(records.Item(1)).replace(b"tests.support.records:Item", b"antigravity.aaaaaaaaa:Item")
+    with pytest.raises(UnfitClass):
+        decode(data)
+    assert "antigravity" not in sys.modules
+
+
+@pytest.mark.parametrize("name", [b"tests.support.records:Mony_", b"tests.support.records:EDGES"])
+def test_only_classes_of_values_are_made(monkeypatch: pytest.MonkeyPatch, name: bytes) -> None:
+    monkeypatch.setattr(records, "Mony_", type("Mony_", (), {"__module__": records.__name__}), raising=False)
+    head = bytes([0xA0 | len(name)]) if len(name) < 32 else b"\xd9" + bytes([len(name)])
+    body = b"\x92" + head + name + b"\x80"
+    with pytest.raises(UnfitClass, match="can't be read"):
+        decode(b"\xc7" + bytes([len(body), 14]) + body)
+
+
+def test_pickle_is_used_only_where_it_is_registered() -> None:
+    with pytest.raises(EncodingError, match="register_pickle"):
+        encode(records.Money(1))
+    assert register_pickle(records.Money) is records.Money
+    try:
+        value = {"a": [records.Money(3)], records.Money(4): 1}
+        assert decode(encode(value)) == value == private_copy(value)
+        assert encode(decode_opaquely(encode(value))) == encode(value)
+        data = encode(value)
+    finally:
+        classes._pickled.discard(records.Money)
+        classes.forms.clear()
+    with pytest.raises(UnfitClass, match=r"Money can't be read.*not registered with pickle"):
+        decode(data)
+    with pytest.raises(TypeError, match="needs a class"):
+        register_pickle(records.Money(1))  # type: ignore[type-var]
+
+
+SCRIPT = """
+import sys
+from dataclasses import dataclass
+from checkpoint.codec import decode, encode
+
+@dataclass
+class Order:
+    id: int
+
+def main():
+    data = encode(Order(1))
+    assert type(decode(data)) is Order
+    sys.stdout.write(data.hex())
+
+if __name__ in ("__main__", "weir_script_orders"):
+    main()
+"""
+
+
+def test_a_class_of_a_script_has_one_name_however_the_script_is_run(tmp_path: Path) -> None:
+    (tmp_path / "orders.py").write_text(SCRIPT)
+    root = str(Path(__file__).parents[3])
+    as_weir_does = (
+        "import sys, importlib.util as u; s = u.spec_from_file_location('weir_script_orders', 'orders.py'); "
+        "m = u.module_from_spec(s); sys.modules[s.name] = m; s.loader.exec_module(m)"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, *how], cwd=tmp_path, env={"PYTHONPATH": root}, capture_output=True, text=True, check=True
+        ).stdout
+        for how in (["orders.py"], ["-m", "orders"], ["-c", "import orders; orders.main()"], ["-c", as_weir_does])
+    }
+    assert len(found) == 1
+    assert b"orders:Order" in bytes.fromhex(found.pop())
