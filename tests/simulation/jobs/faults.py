@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ from checkpoint.coordination.coordinator_events import NotifyComplete
 from checkpoint.coordination.trigger_schedule import TriggerSchedule
 from checkpoint.event_time.bounds import MAX_WATERMARK
 from checkpoint.event_time.combiner import WatermarkCombiner
+from checkpoint.in_flight.output_queue import OutputQueue
 from checkpoint.in_flight.restored_input import RestoredInput
 from checkpoint.state.timers import Timers
 from checkpoint.storage import fencing
@@ -123,6 +124,12 @@ def broadcast_overtakes() -> Iterator[None]:
         patch.object(TaskBuilder, "_barriers", barriers),
     ):
         yield
+
+
+@fault
+def aligned_barriers_are_passed_by() -> Any:
+    """A barrier that overtakes leaves the older ones in front of it aligned, so it comes to the receiver first."""
+    return patch.object(OutputQueue, "make_unaligned", lambda self, checkpoint_id: {})
 
 
 @fault
@@ -361,15 +368,11 @@ def owners_not_checked() -> Any:
     return patch.object(fencing, "check", lambda *_: None)
 
 
-# -- by what the simulated committer does -----------------------------------------------------------------------------
-
-
 @contextmanager
 def broken(name: str) -> Iterator[frozenset[str]]:
-    """A context in which the rule is broken; the faults that a `Simulation` has to be given."""
+    """A context in which the rule is broken; what a `Simulation` has to be given as its faults."""
     if name not in FAULTS:
         yield frozenset({name})
         return
-    with ExitStack() as stack:
-        stack.enter_context(FAULTS[name]())
+    with FAULTS[name]():
         yield frozenset()

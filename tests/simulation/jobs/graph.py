@@ -78,8 +78,6 @@ class Step:
     """Of a keyed operator: each row sets a timer so much later than its own time; milliseconds."""
     waits: bool = False
     """Of a keyed operator: it sets processing timers."""
-    batches: bool = False
-    """Of an operator: it is a `map_batches` step."""
 
 
 @dataclass(frozen=True)
@@ -89,11 +87,6 @@ class Edge:
     distribution: Distribution
     key: Key | None = None
     """Of keyed and custom edges, and of forward edges behind a keyed operator: its key."""
-
-    @property
-    def carries_groups(self) -> bool:
-        """Whether rows have a key group that says where they go after rescaling."""
-        return self.key is not None and self.distribution is not Distribution.CUSTOM
 
 
 @cache

@@ -44,7 +44,7 @@ class Options:
     driver_crashes: float = 0.5
     """Share of crashes that take the driver; the others take a subtask."""
     takeovers: float = 0.0
-    """Share of the drivers' crashes that none is: the driver only looks like dead to the user, who starts another."""
+    """Share of the drivers' crashes in which the driver lives on: its user thinks it dead, and starts another."""
     storm: int = 3000
     """Steps after which nothing goes wrong any more, so that the run has to end."""
     lost: float = 0.0
@@ -62,6 +62,11 @@ class Options:
     """How the names of fibers and wires begin that are slow during the storm."""
     faults: frozenset[str] = field(default=frozenset())
     """Rules to break on purpose (see `test_rules`)."""
+
+    @property
+    def nothing_goes_wrong(self) -> bool:
+        """No checkpoint has a reason to fail."""
+        return not (self.crashes or self.lost or self.storage_failures or self.stops) and self.timeout >= 60.0
 
 
 _SLOW: tuple[tuple[str, ...], ...] = (
@@ -96,9 +101,10 @@ def random_options(rng: random.Random) -> Options:
         idle_after=rng.choice([None, None, None, 0.5]),
         linger=rng.choice([0.0, 0.02, 0.1]),
         debloat=rng.random() < 0.5,
+        buffer_bytes=rng.choice([2048, 8192]),
         stops=rng.choice([0.0, 0.0, 0.2, 0.5]),
         edges_change=rng.choice([0.0, 0.0, 0.5]),
-        ignores_in_flight=rng.choice([0.0] * 7 + [0.3]),
+        ignores_in_flight=rng.choice([0.0] * 6 + [0.7]),
         markers_lost=rng.choice([0.0] * 9 + [0.3]),
         crashes=rng.choice([0, 1, 2, 3, 4]),
         takeovers=rng.choice([0.0, 0.0, 0.0, 0.5]),

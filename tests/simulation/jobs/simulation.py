@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import math
 import random
 import traceback
 from dataclasses import replace
@@ -12,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 from virtual.files import VirtualFiles
-from virtual.scheduler import Process, Scheduler
+from virtual.scheduler import Scheduler
 
 from checkpoint.config import CheckpointConfig
 from checkpoint.in_flight import channel_state
@@ -26,39 +25,24 @@ from checkpoint.storage.restore import newest
 from checkpoint.storage.storage import CheckpointStorage
 from jobs.checks import check
 from jobs.cluster import Cluster, Driver
-from jobs.graph import Graph, Row, random_graph
+from jobs.graph import Graph, Kind, Row, random_graph
+from jobs.messages import Messages
 from jobs.options import Options, random_options
 from jobs.pipeline_of import pipeline_of
 from jobs.world import WORLDS, World
 from pipeline.buffers import BufferConfig
 from pipeline.partitioners import Distribution
-from pipeline.runtime import protocol
-from pipeline.runtime.deployment import Deployment
 from pipeline.runtime.driver.attempt_context import CheckpointRequest
 from pipeline.runtime.driver.restart import RestartStrategy
-from pipeline.runtime.protocol import FailureKind
 
 _MOST_STEPS = 100_000
 _SHOWN = 60
-_MAY_BE_LOST = (protocol.Trigger, protocol.BarrierPassed, protocol.Completed, protocol.Aborted, protocol.Heartbeat)
-"""Heartbeats tell sources the same as triggers, sinks learn of the next completion; the others come again."""
-
-
-_MAY_COME = (FailureKind.CANCELLED, FailureKind.PEER)
-_MAY_HAPPEN = ("the virtual storage has failed", "FencedProducer", "MarkerLost", "has a newer owner")
-"""How subtasks fail where processes die and storage fails."""
+_CALM_STORAGE = 0.001
+"""Seconds that file operations take once nothing goes wrong any more."""
 
 
 class SimulationFailed(AssertionError):
     """A run went wrong. The message is a bug report: `Simulation(seed).run()` repeats it."""
-
-
-class SubtaskFailed(AssertionError):
-    """A subtask has failed, and nothing that goes wrong on purpose is the reason."""
-
-
-class TooSoon(AssertionError):
-    """A checkpoint was triggered within the min pause."""
 
 
 class JobFailed(AssertionError):
@@ -85,13 +69,13 @@ class Simulation:
             self.scheduler, lambda: self.options.storage_failures if self._storm else 0.0, self.options.storage_seconds
         )
         self.cluster = Cluster(self.scheduler)
-        self.cluster.to_subtask = self._to_subtask
-        self.cluster.to_driver = self._to_driver
         self.parallelisms: dict[str, set[int]] = {id: set() for id in self.graph.steps}
         self.starts = 0
-        self.kills = 0
         self.reached: set[str] = set()
         """What has come about, in words."""
+        self._messages = Messages(self.scheduler, self.options, self.graph, self.reached, self._happened)
+        self.cluster.to_subtask = self._messages.to_subtask
+        self.cluster.to_driver = self._messages.to_driver
         self._savepoints = 0
         self.driver: Driver
         self._crashes = self.options.crashes
@@ -100,12 +84,10 @@ class Simulation:
         """A moment, and how many of its kind come before."""
         self._storm = True
         self._markers_lost = False
-        self._asked_to_stop = self._taken_over = False
+        self._taken_over = False
         self._takeovers = 0
         self._stopped_at: str | None = None
         """The savepoint that the job was stopped with."""
-        self._completed_at = -math.inf
-        self._triggered: set[int] = set()
         self.world.exact = self.options.exactly_once
         self.world.strict_time = self.options.exactly_once and self.options.idle_after is None
         self.world.happened = self._happened
@@ -121,10 +103,7 @@ class Simulation:
         disabled = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
         collects = gc.isenabled()
-        gc.disable()
-        if not gc.get_freeze_count():
-            gc.collect()
-            gc.freeze()  # what was imported is never looked at again
+        gc.disable()  # at once for all of the run is cheaper
         try:
             with self.cluster.with_its_code():
                 try:
@@ -136,7 +115,6 @@ class Simulation:
         finally:
             logging.disable(disabled)
             del WORLDS[self.world.name]
-            gc.collect()
             if collects:
                 gc.enable()
             del IN_PROCESS[f"virtual://{self.world.name}"]
@@ -161,9 +139,7 @@ class Simulation:
             self.starts += 1
             self.scheduler.log("start", self.starts, parallelism)
             driver = self.driver = self.cluster.start(self._job(parallelism), f"driver {self.starts}")
-            self._asked_to_stop = False
-            self._completed_at = -math.inf
-            self._triggered.clear()
+            self._messages.begin(driver.process)
             self.scheduler.spawn(driver.process, "user", lambda driver=driver: self._user(driver))  # type: ignore[misc]
             self._act(driver)
             if self._taken_over:
@@ -183,6 +159,8 @@ class Simulation:
             return  # loudly: that is all that can be asked for
         if job.status != "finished":
             raise JobFailed(f"the job is {job.status}: {job.failure}")
+        if sum(step.kind is Kind.SINK for step in self.graph.steps.values()) > 1:
+            self.reached.add("commits to several sinks")
         check(self.graph, self.world, self._storage(), self.parallelisms, self.options.exactly_once)
 
     def _job(self, parallelism: dict[str, int]) -> Any:
@@ -270,8 +248,9 @@ class Simulation:
 
         def over() -> bool:
             if self._storm and scheduler.steps >= self.options.storm:
-                self._storm = False
+                self._storm = self._messages.may_be_lost = False
                 self.world.slow_steps = ()
+                self.files.seconds = _CALM_STORAGE
                 scheduler.calm = True
                 scheduler.mix()
                 self._crash_at = self._crash_on = None
@@ -306,7 +285,6 @@ class Simulation:
     def _crash(self) -> None:
         """Kill somebody, or take the job over from a driver that lives."""
         rng, scheduler = self.rng, self.scheduler
-        self.kills += 1
         self._plan_crash()
         subtasks = [process for process in self.cluster.subtasks if process.alive]
         if not subtasks or rng.random() < self.options.driver_crashes:
@@ -343,82 +321,21 @@ class Simulation:
             if target is not None:
                 kind = CheckpointKind.SAVEPOINT
             drains = stop and rng.random() < 0.3 and all(step.timer is None for step in self.graph.steps.values())
-            self._asked_to_stop |= stop
+            self._messages.asked_to_stop |= stop
             scheduler.log("user asks", kind, "stop" if stop else "", "drain" if drains else "")
 
-            def answer(result: int | Exception, stop: bool = stop, target: Any = target) -> None:
+            def answer(result: int | Exception, stop: bool = stop, drains: bool = drains, target: Any = target) -> None:
                 scheduler.log("answer", repr(result))
-                if target is not None and not isinstance(result, Exception):
+                if isinstance(result, Exception):
+                    return
+                if drains:
+                    self.reached.add("drains")
+                if target is not None:
                     self.reached.add("takes a savepoint")
                     if stop:
                         self._stopped_at = target.uri
 
             driver.job.request_checkpoint(CheckpointRequest(kind, target, stop, drains), answer)
-
-    # -- messages -------------------------------------------------------------------------------------------------
-
-    def _to_subtask(self, driver: Process, message: Any) -> bool:
-        """A driver sends a message; whether it gets lost."""
-        if driver is not self.driver.process:
-            return False
-        now = self.scheduler.now
-        match message:
-            case protocol.Completed(id, kind):
-                if kind is CheckpointKind.CHECKPOINT and id in self._triggered:
-                    self._triggered.discard(id)
-                    self._completed_at = now
-                self._happened("complete")
-            case protocol.Deploy(deployment):
-                self._note_restore(deployment)
-            case protocol.ReplayEnded():
-                self._happened("replayed")
-            case protocol.Trigger(id, kind, options) if kind is CheckpointKind.CHECKPOINT and id not in self._triggered:
-                self._triggered.add(id)
-                pause = now - self._completed_at
-                if pause < self.options.min_pause - 1e-6 and not options.stop:
-                    raise TooSoon(f"checkpoint {id} is triggered {pause:.3f} s after the end of the one before")
-        lost = self.options.lost
-        if not lost or not self._storm or not isinstance(message, _MAY_BE_LOST):
-            return False
-        if self._asked_to_stop and isinstance(message, protocol.Completed | protocol.Aborted):
-            return False  # of the job's last checkpoint nothing else tells
-        if isinstance(message, protocol.Completed) and message.kind is CheckpointKind.FINAL:
-            return False
-        gets_lost = self.rng.random() < lost
-        if gets_lost:
-            self.reached.add("loses a message")
-        return gets_lost
-
-    def _note_restore(self, deployment: Deployment) -> None:
-        restore = deployment.restore
-        if restore.in_flight.files:
-            self.reached.add("restores what was in flight")
-        if deployment.replay:
-            self.reached.add("replays")
-        if any(self.graph.steps[id].timer is not None for id in restore.keyed_state):
-            self.reached.add("restores keyed timers")
-        if any(held.pending for held in restore.sinks.values()):
-            self.reached.add("commits what was restored")
-
-    def _to_driver(self, driver: Process, message: Any) -> bool:
-        """A subtask sends a message."""
-        if driver is not self.driver.process:
-            return False  # to one whose job was taken over, and whatever happens to that
-        match message:
-            case protocol.SnapshotTaken():
-                self._happened("snapshot")
-            case protocol.Acknowledged(_, _, statistics):
-                if statistics["unaligned"] and self.options.alignment:
-                    self.reached.add("makes a barrier unaligned")
-            case protocol.Metrics(metrics):
-                if metrics.get("sourceGateReason"):
-                    self.reached.add("closes a gate")
-            case protocol.Failed():
-                self.scheduler.log("failed", message.where, message.message.splitlines()[0])
-                expected = message.kind in _MAY_COME or any(name in message.message for name in _MAY_HAPPEN)
-                if not expected and self.scheduler.error is None:
-                    self.scheduler.error = SubtaskFailed(f"{message.message}\n{message.traceback}")
-        return False
 
     def _report(self, error: Exception) -> str:
         lines = [

@@ -39,13 +39,6 @@ class Choose(KeyOf):
         return super().__call__(value) % subtasks
 
 
-class _OfWorld:
-    world: World
-
-    def _find(self, world: str) -> World:
-        return WORLDS[world]
-
-
 class Numbered(Source):
     """Splits of numbered records."""
 
@@ -87,7 +80,8 @@ class _Reader(SourceReader):
             return END
         split = world.rng.choice(left)
         first = self._offsets[split]
-        count = min(max_records, world.rng.randint(1, 4), self._step.records - first)
+        most = max_records if world.scheduler.calm else world.rng.randint(1, 4)
+        count = min(max_records, most, self._step.records - first)
         self._offsets[split] += count
         self._polled = (split, first)
         rows = [Row(split, i) for i in range(first, first + count)]

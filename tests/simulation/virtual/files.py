@@ -27,13 +27,13 @@ class VirtualFiles(Files):
         self._folders: set[str] = set()
         self._scheduler = scheduler
         self._fails = fails
-        self._seconds = seconds
+        self.seconds = seconds
 
     def take_time(self, what: str, path: str) -> None:
         current = self._scheduler.current
         if current is None:
             return
-        self._scheduler.pause(self._scheduler.rng.expovariate(1.0) * self._seconds)
+        self._scheduler.pause(self._scheduler.rng.expovariate(1.0) * self.seconds)
         if not current.process.alive:
             raise Killed
 

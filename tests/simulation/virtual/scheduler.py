@@ -15,7 +15,7 @@ _TRACED = 500
 _PACES = (0.0005, 0.0005, 0.002, 0.01, 0.05, 0.3)
 """Mean seconds that a fiber takes to go on once it may; drawn for each from time to time."""
 _SLOW_PACE = 0.5
-_CALM_PACE = 0.002
+_CALM_PACE = 0.0005
 _MIX_EVERY = 300
 
 
