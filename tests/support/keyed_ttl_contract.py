@@ -329,6 +329,20 @@ class KeyedTtlContract:
         running.at("k").total.value = 8
         assert contents(written(frozen))["total", "k"] == 5
 
+    def test_members_that_are_removed_are_in_a_snapshot_that_is_open(self) -> None:
+        running = self.timed()
+        op = running.fill()
+        running.wall(600)
+        op.items.append(3)
+        op.seen["c"] = 3
+        frozen = running.backend.freeze()
+        running.wall(1000)
+        for _ in range(100):
+            running.backend.remove_expired()
+        assert (op.items.get(), dict(op.seen)) == ([3], {"c": 3})
+        found = contents(written(frozen))
+        assert (found["items", "k"], found["seen", "k"]) == ([1, 2, 3], {"a": 1, "b": [2], "c": 3})
+
     def test_refreshed_by_a_read_while_a_snapshot_is_open(self) -> None:
         ttl = TTL(1, refresh="read_and_write")
         running = self.timed(ttl)
@@ -424,6 +438,7 @@ class KeyedTtlContract:
         new = self.restored(TTL(1, time="event"), running.snapshot(), wall=900)
         new.watermark(5)
         new.wall(5000)
+        new.watermark(1004)
         assert read(new.at("k")) == FULL
         new.watermark(1005)
         assert read(new.at("k")) == EMPTY
