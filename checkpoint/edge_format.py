@@ -14,8 +14,8 @@ from checkpoint.codec import encode_key
 from checkpoint.elements import Payload
 
 NO_KEY: Final = encode_key(None)
-"""Key of a record that has none, on an edge whose frames have keys since others have one. Its key group is the first of
-the subtask it belongs to, so that all such records of a subtask stay together when they are rescaled."""
+"""Key of a record that has none, on an edge whose batches have keys since others have one. Its key group is the first
+of the subtask it belongs to, so that all such records of a subtask stay together when they are rescaled."""
 
 
 class Rows(NamedTuple):
@@ -65,8 +65,8 @@ class BatchBuilder(Protocol):
 
 
 class EdgeFormat(ABC):
-    """A batch is a `pyarrow.RecordBatch`, or a slice of one; a frame is what travels of it. Knows of no records itself,
-    so that all subtasks share one instance."""
+    """A batch is a `pyarrow.RecordBatch`, or a slice of one; its payload is what travels of it. Knows of no records
+    itself, so that all subtasks share one instance."""
 
     carries_keys: bool
     """Batches have each record's key and key group."""
@@ -81,11 +81,11 @@ class EdgeFormat(ABC):
 
     @abstractmethod
     def from_frame(self, frame: Payload) -> Any:
-        """The batch of a frame; it refers to the frame's memory.
+        """The batch of a payload; it refers to the payload's memory.
 
         Raises:
-            ValueError: the frame is cut off or damaged, or lacks the keys of an edge that carries them. (The other way
-                round Arrow can't tell: a frame with keys, taken for one without, loses them.)
+            ValueError: the payload is cut off or damaged, or lacks the keys of an edge that carries them. (The other
+                way round Arrow can't tell: a payload with keys, taken for one without, loses them.)
         """
 
     @abstractmethod

@@ -23,7 +23,7 @@ KNOWN: Final[Mapping[str, str]] = {
     "storage.create": "checkpoint storage: a file of a checkpoint, or a sink's, is about to be created",
     "storage.write": "checkpoint storage: a piece of such a file is about to be written",
     "storage.close": "checkpoint storage: such a file is about to be made durable",
-    "storage.put": "checkpoint storage: `_metadata`, or a small file such as an owner's claim, is about to be written",
+    "storage.put": "checkpoint storage: `_metadata`, or a small file such as an owner file, is about to be written",
     "storage.read": "checkpoint storage: a file is about to be read",
     "storage.list": "checkpoint storage: the job's folder is about to be listed, as at every check of the owner",
     "storage.delete": "checkpoint storage: files are about to be deleted",

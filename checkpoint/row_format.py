@@ -11,8 +11,8 @@ A batch is an Arrow record batch with one row a record:
 
 Edges that carry no keys have the first two only.
 
-A *frame* is such a batch as one encapsulated Arrow IPC message. The schema isn't sent; both ends know whether the edge
-carries keys.
+The payload of a frame is a batch as one encapsulated Arrow IPC message. The schema isn't sent; both ends know
+whether the edge carries keys.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class Preview:
     """`None`: it starts from nothing, or what it would restore can't be told."""
     state: tuple[StateView, ...] = ()
     in_flight: tuple[InFlightView, ...] = ()
-    drains: tuple[str, ...] = ()
+    replays: tuple[str, ...] = ()
     """Why sources wait until the restored in-flight data has been replayed; empty if they don't."""
     uncommitted: dict[str, int] = field(default_factory=dict)
     """Committables by sink that are not known to be committed."""
@@ -311,7 +311,7 @@ class _Restore:
             ),
             "state": tuple(self._state()),
             "in_flight": tuple(self._in_flight()),
-            "drains": tuple(replay_reasons(metadata, o.plan)),
+            "replays": tuple(replay_reasons(metadata, o.plan)),
             "uncommitted": dict(uncommitted_parts(sinks, metadata.pipeline, metadata, point.storage)),
             "claims_output": claims_output(o, point),
         }

@@ -52,7 +52,7 @@ class WatermarkCombiner:
         self._counts = counts
         self._real = {channel: _Channel() for channel in channels}
         self._virtual: dict[Hashable, _Channel] = {}
-        self._draining = False
+        self._replaying = False
         """The virtual channels count."""
         self._end_of_data: int | None = None
         """The highest watermark of all before the last, once all have ended."""
@@ -138,7 +138,7 @@ class WatermarkCombiner:
 
     def holding(self) -> list[tuple[Hashable, int | None]]:
         """The channels that the watermark waits for, with theirs: those that have told none; else the lowest ones."""
-        channels = self._virtual if self._draining else self._real
+        channels = self._virtual if self._replaying else self._real
         among = set(self._counting())
         open_ = [(id, one) for id, one in channels.items() if one in among and one.value != MAX_WATERMARK]
         active = [(id, one) for id, one in open_ if not one.idle]
@@ -154,7 +154,7 @@ class WatermarkCombiner:
 
     def snapshot(self) -> dict[str, Any]:
         """State that `restore` takes."""
-        if self._draining:
+        if self._replaying:
             return {"channels": [], "emitted": self.emitted, "draining": True}
         channels = [[id, one.value, one.idle, one.follows_clock, one.last] for id, one in self._real.items()]
         return {"channels": channels, "emitted": self.emitted, "draining": False}
@@ -168,19 +168,19 @@ class WatermarkCombiner:
             virtual: else, the channels of the old subtasks, whose restored data may come here.
         """
         states = list(states)
-        draining = any(state["draining"] for state in states)
-        if same_topology and not draining:
+        replaying = any(state["draining"] for state in states)
+        if same_topology and not replaying:
             for id, *rest in (one for state in states for one in state["channels"]):
                 if id in self._real:
                     self._real[id] = _Channel(*rest)
-        elif not draining:
+        elif not replaying:
             known = {id: _Channel(*rest) for state in states for id, *rest in state["channels"]}
             self._virtual = {id: known.get(id) or _Channel() for id in virtual}
-            self._draining = True
+            self._replaying = True
         else:
             # Channels of two earlier attempts may have one name. Held back is never wrong, and sources repeat their
             # watermarks behind the restored data.
-            self._draining = True
+            self._replaying = True
         emitted = [state["emitted"] for state in states]
         if emitted and None not in emitted:
             self.emitted = min(emitted)
@@ -189,26 +189,26 @@ class WatermarkCombiner:
 
     def end_restored(self) -> None:
         """The restored in-flight data is used up: from now on the real channels count."""
-        self._draining = False
+        self._replaying = False
         self._virtual = {}
         self._combine()
 
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _channel(self, channel: Hashable, restored: bool) -> _Channel:
-        if not (restored and self._draining):
+        if not (restored and self._replaying):
             return self._real[channel]
         return self._virtual[channel] if self._virtual else _Channel()
 
     def _counting(self) -> list[_Channel]:
-        channels = self._virtual if self._draining else self._real
+        channels = self._virtual if self._replaying else self._real
         return [one for id, one in channels.items() if self._counts(id)] or list(channels.values())
 
     def _open(self) -> list[_Channel]:
         return [one for one in self._counting() if one.value != MAX_WATERMARK]
 
     def _all_ended(self) -> bool:
-        channels = self._virtual if self._draining else self._real
+        channels = self._virtual if self._replaying else self._real
         return all(one.value == MAX_WATERMARK for one in channels.values())
 
     def _combine(self) -> None:

@@ -169,8 +169,8 @@ class CheckpointMetadata:
     """By vertex id."""
     edges: Mapping[EdgeName, SnapshotEdge] = field(default_factory=dict)
     """All edges of the job graph as it was, those between chained steps included."""
-    draining: bool = False
-    """Triggered before restored in-flight data had drained through the job: a restore has to drain again."""
+    replaying: bool = False
+    """Triggered before all restored in-flight data was replayed: a restore has to replay again."""
     ended: bool = False
     """All input had ended, or was told to by somebody who stopped the job; event time ends with it, here and there or
     everywhere, so that a restore begins a new one."""
@@ -250,7 +250,7 @@ class CheckpointMetadata:
             "weir_version": self.weir_version,
             "trigger_time": self.trigger_time,
             "duration": self.duration,
-            "draining": self.draining,
+            "draining": self.replaying,
             "ended": self.ended,
             "options": dict(self.options),
             "edges": [[*name, *edge.to_wire()] for name, edge in self.edges.items()],
@@ -303,7 +303,7 @@ class CheckpointMetadata:
                     EdgeName(upstream, downstream, port): SnapshotEdge.from_wire(edge)
                     for upstream, downstream, port, *edge in wire["edges"]
                 },
-                draining=wire["draining"],
+                replaying=wire["draining"],
                 ended=wire["ended"],
                 made_from=wire.get("made_from"),
             )

@@ -15,7 +15,7 @@ from checkpoint.storage.inspection.checkpoints import Details
 from checkpoint.storage.naming import CheckpointRef
 from sources.positions import positions
 
-_NAMES: Final = {"attempt": "epoch"}
+_NAMES: Final = {"attempt": "epoch", "replaying": "draining", "replays": "drains"}
 """Names that the JSON had first, for scripts that read it."""
 
 

@@ -67,7 +67,7 @@ def _summaries(rows: Iterable[Summary | Unreadable]) -> Table:
             continue
         notes = [*_void(row.void_by)]
         notes += [row.kind.value] if row.kind is not CheckpointKind.CHECKPOINT else []
-        notes += ["draining"] if row.draining else []
+        notes += ["replaying"] if row.replaying else []
         table.add_row(
             row.ref.path,
             time_of(row.trigger_time),
@@ -92,7 +92,11 @@ def print_details(details: Details) -> None:
     console = open_console()
     one = details.summary
     say(console, one.uri)
-    notes = [*_void(one.void_by), *(["draining"] if one.draining else []), *(["all input ended"] if one.ended else [])]
+    notes = [
+        *_void(one.void_by),
+        *(["replaying"] if one.replaying else []),
+        *(["all input ended"] if one.ended else []),
+    ]
     parent = details.lineage_parent
     lineage = details.lineage + (f", branched off {parent[0]} at checkpoint {parent[1]}" if parent else "")
     for name, value in (

@@ -102,11 +102,11 @@ def _print(found: Preview) -> None:
         if table.row_count:
             say(console, "")
             console.print(table)
-    if found.drains:
+    if found.replays:
         say(console, "")
         nothing = "" if found.in_flight else ", which is nothing"
         say(console, f"Sources wait until what was in flight has been replayed{nothing}, since")
-        for reason in found.drains:
+        for reason in found.replays:
             say(console, f"  {reason}")
     for warning in found.warnings:
         say(console, f"\nwarning: {warning}")

@@ -100,7 +100,7 @@ def must_replay(metadata: CheckpointMetadata, plan: Plan) -> bool:
 
 def replay_reasons(metadata: CheckpointMetadata, plan: Plan) -> list[str]:
     """Why sources must wait so (see `must_replay`); empty if they need not."""
-    earlier = ["the checkpoint was taken while data of an earlier restore was replayed"] if metadata.draining else []
+    earlier = ["the checkpoint was taken while data of an earlier restore was replayed"] if metadata.replaying else []
     return [*earlier, *topology_changes(metadata, plan)]
 
 

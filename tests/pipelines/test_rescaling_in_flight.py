@@ -60,7 +60,7 @@ def test_nothing_in_flight_is_lost_doubled_or_out_of_order_after_a_failure_and_i
 ) -> None:
     job = tour(topology)
     job.until_full(old, fail=True)
-    assert job.first_checkpoint(new).draining
+    assert job.first_checkpoint(new).replaying
     assert findings(job, job.finish(newest_)) == []
 
 
@@ -69,9 +69,9 @@ def test_nothing_in_flight_is_lost_doubled_or_out_of_order_after_a_failure_and_i
 def test_nothing_is_lost_doubled_or_out_of_order_over_many_restores(tour: Callable[..., Tour], topology: str) -> None:
     job = tour(topology)
     job.until_full(4)
-    assert job.first_checkpoint(1, fail=True).draining
+    assert job.first_checkpoint(1, fail=True).replaying
     job.until_full(2)
-    assert job.first_checkpoint(3).draining
+    assert job.first_checkpoint(3).replaying
     job.until_full(5, fail=True)
     job.until_full(3)
     assert findings(job, job.finish(2)) == []
@@ -107,7 +107,7 @@ def test_any_topology_at_any_parallelism(tour: Callable[..., Tour], seed: int) -
     assert findings(job, job.finish(dice.randint(1, 5))) == []
 
 
-# -- draining -------------------------------------------------------------------------------------------------------
+# -- replaying ------------------------------------------------------------------------------------------------------
 
 
 def test_only_another_parallelism_and_a_checkpoint_taken_during_a_drain_make_a_restore_drain(
@@ -116,10 +116,10 @@ def test_only_another_parallelism_and_a_checkpoint_taken_during_a_drain_make_a_r
     job = tour("two keyed hops")
     job.until_full(2)
     same = job.first_checkpoint(2)
-    assert (same.draining, same.in_flight_records > 0) == (False, True)
-    assert job.first_checkpoint(3).draining
+    assert (same.replaying, same.in_flight_records > 0) == (False, True)
+    assert job.first_checkpoint(3).replaying
     again = job.first_checkpoint(3)
-    assert (again.draining, again.in_flight_records > 0) == (True, True)
+    assert (again.replaying, again.in_flight_records > 0) == (True, True)
     assert findings(job, job.finish(3)) == []
 
 

@@ -85,11 +85,11 @@ def checkpoint_with(pipeline: Pipeline, handle: JobHandle, edges: Iterable[Edge]
     while True:
         handle.checkpoint(WAIT)
         metadata = newest(pipeline)
-        if not metadata.draining:
+        if not metadata.replaying:
             found = captured(pipeline, metadata)
             if wanted <= found[Part.INPUT] & found[Part.OUTPUT] & set(rows_between(metadata)):
                 return metadata
-        assert time.monotonic() < deadline, f"in flight: {rows_between(metadata)}, draining: {metadata.draining}"
+        assert time.monotonic() < deadline, f"in flight: {rows_between(metadata)}, replaying: {metadata.replaying}"
 
 
 def crash(handle: JobHandle, phase: Phase) -> None:

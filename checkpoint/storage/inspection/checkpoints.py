@@ -41,12 +41,12 @@ class Summary:
     """As flow control counted them."""
     uncommitted: int | None
     """Committables not known to be committed; `None`: they lie in files, which a summary doesn't read."""
-    draining: bool
-    """Taken while restored in-flight data drained through the job; a restore drains again."""
+    replaying: bool
+    """Taken while restored in-flight data was replayed; a restore replays again."""
     ended: bool
     """All input had ended."""
     void_by: int | None
-    """Epoch of the owner that gave it up for an older restore; `None` if it is good."""
+    """Attempt number of the owner that gave it up for an older restore; `None` if it is good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ def summary(
         in_flight_rows=metadata.in_flight_records,
         in_flight_bytes=sum(subtask.in_flight_bytes for subtask in subtasks),
         uncommitted=None if spilled else sum(len(one.segments) for one in pending),
-        draining=metadata.draining,
+        replaying=metadata.replaying,
         ended=metadata.ended,
         void_by=void_by,
     )

@@ -30,7 +30,7 @@ class Verified:
     problems: tuple[str, ...]
     """Empty if it is whole; each names its file."""
     void_by: int | None = None
-    """Epoch of the owner that gave it up; nobody needs it then."""
+    """Attempt number of the owner that gave it up; nobody needs it then."""
 
 
 @dataclass(frozen=True, slots=True)

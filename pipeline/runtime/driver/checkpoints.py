@@ -343,7 +343,7 @@ class DriverCheckpoints:
                 for vertex in self._plan.vertices
             },
             edges=self._edges,
-            draining=one.replaying,
+            replaying=one.replaying,
             ended=one.input_ended,
         )
 

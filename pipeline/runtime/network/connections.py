@@ -42,7 +42,7 @@ class FrameReader:
     """Cuts the bytes of one connection into frames.
 
     One receive call per readiness: beside a busy task thread each call may cost a wait for the interpreter lock.
-    A large body is received straight into its own buffer, and what follows it into the staging area by the same
+    A large payload is received straight into its own buffer, and what follows it into the staging area by the same
     call. The staging area is only used within a call, so all readers of a thread share one.
     """
 

@@ -1,7 +1,7 @@
 """The frames that carry elements (`checkpoint.elements`) between subtasks.
 
-A frame is a header of fixed length and a body. Data bodies are Arrow IPC record batches and stay untouched here;
-the small bodies of all other kinds are msgpack.
+A frame is a header of fixed length and a payload. Payloads of data are Arrow IPC record batches and stay untouched
+here; the small payloads of all other kinds are msgpack.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Header(NamedTuple):
     """Number that the sender gave the channel on this connection."""
     rows: int
     length: int
-    """Bytes of the body."""
+    """Bytes of the payload."""
     sequence: int
     """Elements sent on this channel before this one (0 for frames that carry no element)."""
 
@@ -111,7 +111,7 @@ def read_header(buffer: memoryview, offset: int) -> Header:
 
 
 def encode_element(element: Element, channel: int, sequence: int, now: float) -> tuple[bytes, Payload | None]:
-    """The frame of an element: its header, with the body of small elements, and the payload of a data frame."""
+    """The frame of an element: its header, with the payload of small elements, and the payload of data apart."""
     if isinstance(element, Data):
         return _HEADER.pack(Kind.DATA, channel, element.rows, element.size, sequence), element.payload
     body: Any
@@ -136,7 +136,7 @@ def decode_element(header: Header, body: bytes | memoryview, now: float) -> Elem
     """The element of a received frame.
 
     Raises:
-        FrameError: the body isn't one of this kind.
+        FrameError: the payload isn't one of this kind.
     """
     if header.kind == Kind.DATA:
         return Data(body, header.length, header.rows)

@@ -25,7 +25,7 @@ class SnapshotFiles:
     def __init__(
         self,
         storage: CheckpointStorage,
-        epoch: int,
+        attempt: int,
         head: str,
         subtask: int,
         format_of: FormatOf,
@@ -34,14 +34,14 @@ class SnapshotFiles:
     ) -> None:
         """
         Args:
-            epoch: of this attempt's claim.
+            attempt: its number.
             head: id of the vertex's first step.
             subtask: index within the vertex.
             format_of: gives the format of an edge.
             copies: what `storage` writes local copies to, if it does.
         """
         self._storage = storage
-        self._epoch = epoch
+        self._attempt = attempt
         self._head = head
         self._subtask = subtask
         self._format_of = format_of
@@ -73,15 +73,15 @@ class SnapshotFiles:
 
     def completed(self, checkpoint_id: int) -> None:
         if self._copies is not None:
-            self._copies.completed(CheckpointRef(checkpoint_id, self._epoch))
+            self._copies.completed(CheckpointRef(checkpoint_id, self._attempt))
 
     def aborted(self, checkpoint_id: int) -> None:
         if self._copies is not None:
-            self._copies.aborted(CheckpointRef(checkpoint_id, self._epoch))
+            self._copies.aborted(CheckpointRef(checkpoint_id, self._attempt))
 
     def _folder(self, barrier: Barrier) -> CheckpointStorage:
         return self._storage if barrier.target is None else CheckpointStorage(barrier.target, None)
 
     def _path(self, barrier: Barrier, step: str, *names: str) -> str:
-        ref = CheckpointRef(barrier.checkpoint_id, self._epoch)
+        ref = CheckpointRef(barrier.checkpoint_id, self._attempt)
         return private_path(ref, subtask_name(step, self._subtask), *names)

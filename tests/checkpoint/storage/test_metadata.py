@@ -67,7 +67,7 @@ def metadata(**changes: Any) -> CheckpointMetadata:
                 EdgeShape("keyed", "keyed:'a'", carries_keys=True, upstreams=2, downstreams=1), "orders", "totals"
             )
         },
-        "draining": True,
+        "replaying": True,
     }
     return CheckpointMetadata(**(values | changes))
 

@@ -344,7 +344,7 @@ def test_a_restore_that_drains_says_why(script: Path, before: str, after: str, r
 
 
 def test_a_checkpoint_taken_during_a_drain_drains_again(script: Path) -> None:
-    checkpointed(script, draining=True)
+    checkpointed(script, replaying=True)
     assert planned(script)["drains"] == ["the checkpoint was taken while data of an earlier restore was replayed"]
 
 

@@ -85,7 +85,7 @@ class Checkpointed:
         state = self.captured[vertex.name, index]
         (state.outputs if output else state.inputs)[name] = elements
 
-    def metadata(self, draining: bool = False) -> CheckpointMetadata:
+    def metadata(self, replaying: bool = False) -> CheckpointMetadata:
         shapes = edge_shapes(self.old)
 
         def format_of(edge: EdgeName) -> EdgeFormat:
@@ -116,7 +116,7 @@ class Checkpointed:
             options={},
             vertices=vertices,
             edges=snapshot_edges(self.old),
-            draining=draining,
+            replaying=replaying,
         )
 
     def load(self, new: Plan, step: str) -> list[list[tuple[ChannelName, InFlight]]]:
@@ -297,6 +297,6 @@ def test_a_restore_replays_if_any_parallelism_edge_or_partitioner_has_changed(tm
 
 
 def test_a_restore_replays_if_the_checkpoint_was_triggered_during_a_replay(tmp_path: Path) -> None:
-    checkpoint = Checkpointed(tmp_path, keyed_job()).metadata(draining=True)
+    checkpoint = Checkpointed(tmp_path, keyed_job()).metadata(replaying=True)
     assert same_topology(checkpoint, keyed_job())
     assert must_replay(checkpoint, keyed_job())

@@ -107,7 +107,7 @@ def test_a_job_is_described_by_its_checkpoints_its_owner_and_its_savepoints(job:
     (one,) = found.checkpoints
     assert isinstance(one, Summary)
     assert (one.ref, one.kind, one.trigger_time, one.duration) == (ref, CheckpointKind.CHECKPOINT, TRIGGERED + 1, 0.25)
-    assert (one.files, one.uncommitted, one.in_flight_rows, one.void_by, one.draining) == (3, 1, 0, None, False)
+    assert (one.files, one.uncommitted, one.in_flight_rows, one.void_by, one.replaying) == (3, 1, 0, None, False)
     assert found.incomplete == (CheckpointRef(2, 1),)
     assert [(trace.ref.id, trace.uri, trace.there, trace.stopped) for trace in found.savepoints] == [
         (3, saved, True, True),
@@ -160,7 +160,7 @@ def captured(job: JobFolder, id: int) -> Any:
     )
     operators = {"totals": OperatorSnapshot({"operator": [1]}, keyed_state=(job.begin(id),)), "map": big}
     metadata = metadata_of(
-        ref, operators, channel_state=(handle,), rows={EDGE: 3}, lineage_parent=("l0", 7), draining=True
+        ref, operators, channel_state=(handle,), rows={EDGE: 3}, lineage_parent=("l0", 7), replaying=True
     )
     job.storage.write_metadata(id, ref.attempt, metadata)
     return ref, rows.size, handle
@@ -169,7 +169,7 @@ def captured(job: JobFolder, id: int) -> Any:
 def test_details_say_what_is_in_a_checkpoint(job: JobFolder) -> None:
     ref, size, _ = captured(job, 1)
     found = describe(uri(job, ref))
-    assert (found.summary.ref, found.summary.draining, found.lineage_parent) == (ref, True, ("l0", 7))
+    assert (found.summary.ref, found.summary.replaying, found.lineage_parent) == (ref, True, ("l0", 7))
     assert (found.max_parallelism, found.parallelism, found.options) == (128, {"totals": 1}, {"interval": 1.0})
     assert found.in_flight == (InFlight(EDGE, 3, size),)
     totals = {state.step: state.total for state in found.steps}

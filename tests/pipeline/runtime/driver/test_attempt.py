@@ -285,7 +285,7 @@ def test_sources_go_on_once_the_replay_has_reached_every_subtask_without_outputs
         options={},
         vertices={vertex.name: VertexSnapshot((SNAPSHOT, SNAPSHOT)) for vertex in plan.vertices},
         edges=snapshot_edges(plan),
-        draining=True,
+        replaying=True,
     )
     point = RestorePoint(context.start.storage, checkpoint.ref, checkpoint, context.start.storage.uri)
     wide = VirtualAttempt(replace(context, start=replace(context.start, point=point)))

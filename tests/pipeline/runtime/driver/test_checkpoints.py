@@ -198,7 +198,7 @@ def test_a_checkpoint_is_triggered_at_sources_written_and_told_to_all(
     driver.hear()
     metadata = driver.storage.load(driver.storage.list_checkpoints()[0])
     assert (metadata.trigger_time, metadata.duration) == (1e9 + 1000.0, 2.0)
-    assert (metadata.draining, metadata.ended) == (False, False)
+    assert (metadata.replaying, metadata.ended) == (False, False)
     for subtask in range(2):
         assert driver.said(Completed, subtask) == [Completed(1, CheckpointKind.CHECKPOINT, commits=True)]
     assert (driver.answers, driver.statuses(), driver.final) == ([1], ["completed"], [])
@@ -217,7 +217,7 @@ def test_metadata_tells_of_replay_and_of_the_end_of_input_as_at_the_trigger(driv
     driver.hear()
     assert driver.final == [2]
     told = [driver.storage.load(ref) for ref in driver.storage.list_checkpoints()]
-    assert [(one.id, one.draining, one.ended) for one in told] == [(1, True, False), (2, False, True)]
+    assert [(one.id, one.replaying, one.ended) for one in told] == [(1, True, False), (2, False, True)]
 
 
 def test_metadata_tells_that_event_time_may_have_ended_since_the_job_was_being_drained(driver: Driver) -> None:
