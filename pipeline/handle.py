@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from checkpoint.kinds import CheckpointKind
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.options import named_options
 from checkpoint.storage.errors import StorageError
 from checkpoint.storage.savepoints import SavepointFolder, prepare
@@ -21,7 +21,7 @@ from pipeline.runtime.driver.event_time_status import COUNTED
 from pipeline.runtime.driver.job_master import JobMaster
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.operations import OperationsServer
-from pipeline.runtime.driver.recovery import Recovery
+from pipeline.runtime.driver.restart_times import Recovery
 from pipeline.runtime.driver.signals import Watched, signals
 
 _LOG = logging.getLogger(f"weir.{__name__}")

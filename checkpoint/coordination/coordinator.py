@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.config import CheckpointConfig
 from checkpoint.coordination.coordinator_events import (
     Acknowledged,
@@ -47,7 +48,6 @@ from checkpoint.coordination.coordinator_events import (
 from checkpoint.coordination.passage import Passage
 from checkpoint.coordination.retention import Retention
 from checkpoint.coordination.trigger_schedule import TriggerSchedule
-from checkpoint.kinds import CheckpointKind
 
 JOB_ENDING = "the attempt to run the job is ending"
 """Why checkpoints are given up that are in progress then."""

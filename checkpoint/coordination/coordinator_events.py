@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from checkpoint.kinds import CheckpointKind
+from checkpoint.checkpoint_kind import CheckpointKind
 
 
 class FailureReason(StrEnum):

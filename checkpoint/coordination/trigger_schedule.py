@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import deque
 
-from checkpoint.kinds import CheckpointKind
+from checkpoint.checkpoint_kind import CheckpointKind
 
 RETRY_PAUSE = 1.0
 """Seconds from a failure to the retry of the final checkpoint, at least, and to a checkpoint that a source asked for

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.coordination.coordinator_events import Heartbeat
-from checkpoint.kinds import CheckpointKind
 
 # -- events ---------------------------------------------------------------------------------------------------
 

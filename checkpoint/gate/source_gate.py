@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.coordination.coordinator_events import Heartbeat
 from checkpoint.gate.gate_events import (
     Action,
@@ -31,7 +32,6 @@ from checkpoint.gate.gate_events import (
 )
 from checkpoint.gate.gate_options import GateOptions
 from checkpoint.gate.window import Window, in_words
-from checkpoint.kinds import CheckpointKind
 
 _ASK_AT = 0.8
 """Part of a window or limit at which the source asks for the next checkpoint."""

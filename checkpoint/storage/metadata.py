@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.codec import decode_opaquely, encode
 from checkpoint.elements import EdgeName
 from checkpoint.in_flight.edges import SnapshotEdge, rows_from_wire, rows_to_wire
-from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import checksummed_json
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.naming import CheckpointRef

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.committables import SinkState
 from checkpoint.elements import EdgeName
-from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import savepoints
 from checkpoint.storage.errors import DamagedFile, StorageError
 from checkpoint.storage.metadata import CheckpointMetadata

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.committables import SinkState
 from checkpoint.key_groups import check_parallelism, key_group, range_of
-from checkpoint.kinds import CheckpointKind
 from checkpoint.state.files import load_encoded_state
 from checkpoint.state.snapshot_writer import FrozenGroup, write_snapshot
 from checkpoint.state.timers import TIMER_STATES, timer_entry

@@ -10,9 +10,9 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.committables import SegmentName
 from checkpoint.elements import EdgeName
-from checkpoint.kinds import CheckpointKind
 from checkpoint.storage.inspection.checkpoints import Details, StateSize, Summary, Unreadable
 from checkpoint.storage.inspection.folders import Job
 from checkpoint.storage.inspection.verification import Verification, Verified

@@ -117,7 +117,7 @@ def _print(found: Preview) -> None:
 
 
 def _restored(one: RestoredView) -> str:
-    from checkpoint.kinds import CheckpointKind
+    from checkpoint.checkpoint_kind import CheckpointKind
     from pipeline.cli.drawing import time_of
 
     what = f"{CheckpointKind(one.kind).noun} {one.id} of {one.pipeline!r}"

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar, get_args
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.coordination import coordinator_events
 from checkpoint.gate import gate_events
-from checkpoint.kinds import CheckpointKind
 from checkpoint.storage.local_copies import Copy
 from checkpoint.storage.metadata import SubtaskSnapshot
 from pipeline.runtime.deployment import Deployment

@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from checkpoint import failpoints
 
 from ..source import SourceContext
+from .client_errors import passes
 from .cluster import DEFAULT_TIMEOUT
-from .events import passes
 from .messages import key_of, topic_partitions
 from .opening import START_TIMEOUT_S
 from .options import KafkaOptions, PartitionKey

@@ -11,8 +11,8 @@ from checkpoint.brokers import REFUSES
 from checkpoint.outage import Outage, Refusals
 
 from ..source import SourceContext
+from .client_errors import ErrorLog, advice
 from .errors import KafkaUnavailable
-from .events import ErrorLog, advice
 from .options import KafkaOptions
 
 _LOOK_AGAIN_S: Final = 1.0

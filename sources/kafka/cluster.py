@@ -16,8 +16,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented
 
 from checkpoint.brokers import REFUSES, nobody_listens
 
+from .client_errors import passes
 from .errors import KafkaUnavailable, MissingPermission
-from .events import passes
 from .options import KafkaOptions, PartitionKey
 
 DEFAULT_TIMEOUT: Final = 10.0

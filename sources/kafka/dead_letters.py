@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from ..source import SourceContext
 from .bad_records import BadRecords, FailOnBadRecords, Letter, SkipBadRecords, describe
-from .events import ErrorLog, client_log
+from .client_errors import ErrorLog, client_log
 from .options import KafkaOptions
 
 log = logging.getLogger(f"weir.{__name__}")

@@ -9,8 +9,8 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from .client_errors import passes
 from .errors import KafkaUnavailable
-from .events import passes
 from .options import KafkaOptions, PartitionKey
 
 log = logging.getLogger(f"weir.{__name__}")

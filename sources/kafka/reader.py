@@ -17,17 +17,17 @@ from ..rate_limit import RateLimit, admit
 from ..source import END, End, SourceBatch, SourceContext, SourceReader
 from .assigned import AssignedPartitions
 from .bad_records import Letter
+from .client_errors import ErrorLog, advice, client_log, passes
 from .client_health import ClientHealth
+from .client_pauses import PausePolicy
 from .dead_letters import policy
 from .decode import RecordDecoder, partitions, timestamps
 from .discovery import PartitionDiscovery
-from .events import ErrorLog, advice, client_log, passes
 from .group import GroupOffsets, committed_offsets
 from .lag import Lag
 from .messages import first_offsets, key_of
 from .opening import START_TIMEOUT_S, open_when_up
 from .options import KafkaOptions, PartitionKey
-from .pausing import PausePolicy
 from .splits import Split, owner, to_state
 from .start import SplitAssignment
 from .statistics import FetchStatistics

@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.testing import KafkaBroker
 from sources import END, KafkaSource, SourceBatch, SourceContext, SourceReader
-from sources.kafka.pausing import PausePolicy
+from sources.kafka.client_pauses import PausePolicy
 
 DEADLINE_S = 30.0
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.committables import Committable, SegmentName
 from checkpoint.elements import EdgeName
-from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import fencing
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.coordination import coordinator_events
 from checkpoint.gate import gate_events
-from checkpoint.kinds import CheckpointKind
 from checkpoint.storage.metadata import OperatorSnapshot, SubtaskSnapshot
 from pipeline.runtime import protocol
 from pipeline.runtime.deployment import Deployment, Restored

@@ -26,6 +26,7 @@ from checkpoint.barriers.events import (
     UnblockChannel,
 )
 from checkpoint.barriers.handler import BarrierHandler
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.config import CheckpointConfig
 from checkpoint.coordination import coordinator_events as ce
 from checkpoint.coordination.coordinator import CheckpointCoordinator
@@ -33,7 +34,6 @@ from checkpoint.coordination.coordinator_events import FailureReason
 from checkpoint.gate import gate_events as ge
 from checkpoint.gate.gate_options import GateOptions
 from checkpoint.gate.source_gate import SourceGate
-from checkpoint.kinds import CheckpointKind
 
 HEARTBEAT = 1.0
 LATENCY = 0.002

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.committables import Committable, SegmentName, SinkState
 from checkpoint.elements import EdgeName
 from checkpoint.in_flight.channel_state import ChannelStateError, channels_of
-from checkpoint.kinds import CheckpointKind
 from checkpoint.storage.errors import DamagedFile
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, pack_state

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from checkpoint.kinds import CheckpointKind
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.storage import checksummed_json, fencing, restore, savepoints
 from checkpoint.storage.errors import DamagedFile, StorageError
 from checkpoint.storage.filesystem import Entry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from checkpoint.kinds import CheckpointKind
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.storage import restore
 from checkpoint.storage.errors import StorageError
 from checkpoint.storage.handles import FileHandle

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from checkpoint import failpoints
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.config import CheckpointConfig
-from checkpoint.kinds import CheckpointKind
 from checkpoint.storage.savepoints import SavepointFolder
 from pipeline.graph import Plan
 from pipeline.runtime.deployment import JobSpec

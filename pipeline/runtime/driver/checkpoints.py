@@ -16,11 +16,11 @@ from enum import Enum, auto
 from typing import Any, Final
 
 from checkpoint import failpoints
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.coordination import coordinator_events as events
 from checkpoint.coordination.coordinator import CheckpointCoordinator
 from checkpoint.coordination.coordinator_events import FailureReason
 from checkpoint.gate import gate_events
-from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import fencing, savepoints
 from checkpoint.storage.metadata import CheckpointMetadata, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.savepoints import SavepointFolder

@@ -21,8 +21,8 @@ from pipeline.runtime.driver.attempt_context import Answer, AttemptContext, Chec
 from pipeline.runtime.driver.checkpoint_stats import CheckpointHistory
 from pipeline.runtime.driver.failures import AttemptFailed
 from pipeline.runtime.driver.job_options import JobOptions
-from pipeline.runtime.driver.recovery import Recoveries, Recovery
 from pipeline.runtime.driver.restart import RestartPolicy
+from pipeline.runtime.driver.restart_times import Recoveries, Recovery
 from pipeline.runtime.driver.session import Session
 from pipeline.runtime.driver.start_checks import invalid_steps, invisible_output, open_gates, shared_names
 from pipeline.runtime.driver.start_point import StartPoints

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from checkpoint.kinds import CheckpointKind
+from checkpoint.checkpoint_kind import CheckpointKind
 from pipeline.runtime.driver import gateway
 from pipeline.runtime.driver.attempt_context import CheckpointRequest
 from pipeline.runtime.driver.stopping import Action, AskToStop, Cancel, Leave, Stopping

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import ormsgpack
 
 from checkpoint.barriers.events import Barrier
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.elements import (
     BarrierElement,
     CancelMarker,
@@ -25,7 +26,6 @@ from checkpoint.elements import (
     RestoreBarrier,
     Watermark,
 )
-from checkpoint.kinds import CheckpointKind
 
 MAX_FRAME_BYTES: Final = 1 << 30
 _MAX_CONTROL_BYTES: Final = 1 << 16

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from checkpoint.barriers.events import Barrier
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.gate import gate_events as events
 from checkpoint.gate.source_gate import SourceGate
-from checkpoint.kinds import CheckpointKind
 from formats.arrow_rows import rows
 from pipeline.runtime import protocol
 from pipeline.runtime.subtask import mail

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from checkpoint.barriers.events import Barrier
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.edge_format import EdgeFormat
 from checkpoint.elements import ChannelName, Data, EdgeName, EndOfInput, IdleStatus, RestoreBarrier, Watermark
 from checkpoint.in_flight.restored_input import RestoredInput
-from checkpoint.kinds import CheckpointKind
 from pipeline.runtime import protocol
 from pipeline.runtime.subtask import mail
 from pipeline.runtime.subtask.batch_in_progress import BatchInProgress

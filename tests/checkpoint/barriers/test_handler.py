@@ -24,7 +24,7 @@ from checkpoint.barriers.events import (
     UnblockChannel,
 )
 from checkpoint.barriers.handler import BarrierHandler
-from checkpoint.kinds import CheckpointKind
+from checkpoint.checkpoint_kind import CheckpointKind
 
 
 def arrived(channel: int, checkpoint_id: int, timeout: float | None = None, age: float = 0.0) -> BarrierArrived:

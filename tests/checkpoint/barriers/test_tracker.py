@@ -20,7 +20,7 @@ from checkpoint.barriers.events import (
     Tick,
 )
 from checkpoint.barriers.tracker import BarrierTracker
-from checkpoint.kinds import CheckpointKind
+from checkpoint.checkpoint_kind import CheckpointKind
 
 
 def arrived(channel: int, checkpoint_id: int, age: float = 0.0) -> BarrierArrived:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from option_values import checkpoint_config
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.coordination.coordinator import MIN_SPAN_SCALE, CheckpointCoordinator, CheckpointInProgress
 from checkpoint.coordination.coordinator_events import (
     Acknowledged,
@@ -36,7 +37,6 @@ from checkpoint.coordination.coordinator_events import (
     WaitsOutside,
 )
 from checkpoint.coordination.trigger_schedule import RETRY_PAUSE
-from checkpoint.kinds import CheckpointKind
 
 CHECKPOINT, SAVEPOINT, FINAL = CheckpointKind.CHECKPOINT, CheckpointKind.SAVEPOINT, CheckpointKind.FINAL
 LENIENT = 1000

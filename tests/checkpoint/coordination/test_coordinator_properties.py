@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 from option_values import checkpoint_config
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.coordination.coordinator import MIN_SPAN_SCALE, CheckpointCoordinator
 from checkpoint.coordination.coordinator_events import (
     Acknowledged,
@@ -36,7 +37,6 @@ from checkpoint.coordination.coordinator_events import (
     Tick,
     TriggerCheckpoint,
 )
-from checkpoint.kinds import CheckpointKind
 
 SUBTASKS = 2
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from option_values import checkpoint_config
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.coordination.coordinator import CheckpointCoordinator
 from checkpoint.coordination.coordinator_events import (
     Acknowledged,
@@ -19,7 +20,6 @@ from checkpoint.coordination.coordinator_events import (
     Tick,
 )
 from checkpoint.coordination.passage import Passage, Passed
-from checkpoint.kinds import CheckpointKind
 from pipeline.job import Pipeline
 from pipeline.runtime.reach import reached_from_sources
 from sinks.print import PrintSink

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from option_values import gate_options
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.coordination.coordinator_events import Heartbeat
 from checkpoint.gate.gate_events import (
     AskForCheckpoint,
@@ -25,7 +26,6 @@ from checkpoint.gate.gate_events import (
 )
 from checkpoint.gate.gate_options import GateOptions
 from checkpoint.gate.source_gate import SourceGate
-from checkpoint.kinds import CheckpointKind
 
 CHECKPOINT, SAVEPOINT = CheckpointKind.CHECKPOINT, CheckpointKind.SAVEPOINT
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from option_values import gate_options
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.coordination.coordinator_events import Heartbeat
 from checkpoint.gate.gate_events import (
     Action,
@@ -24,7 +25,6 @@ from checkpoint.gate.gate_events import (
     Tick,
 )
 from checkpoint.gate.source_gate import SourceGate
-from checkpoint.kinds import CheckpointKind
 
 CHECKPOINT, SAVEPOINT, FINAL = CheckpointKind.CHECKPOINT, CheckpointKind.SAVEPOINT, CheckpointKind.FINAL
 

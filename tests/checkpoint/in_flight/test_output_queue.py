@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoint.barriers.events import Barrier
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.elements import (
     BarrierElement,
     CancelMarker,
@@ -22,7 +23,6 @@ from checkpoint.elements import (
     is_in_flight,
 )
 from checkpoint.in_flight.output_queue import OutputQueue
-from checkpoint.kinds import CheckpointKind
 
 
 def data(name: str) -> Data:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from s3_server import Bucket, StoredFolder
 
-from checkpoint.kinds import CheckpointKind
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.storage.errors import DamagedFile, StorageError
 from checkpoint.storage.fencing import (
     Fenced,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.elements import EdgeName
 from checkpoint.in_flight.edges import EdgeShape, SnapshotEdge
-from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import checksummed_json
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import (

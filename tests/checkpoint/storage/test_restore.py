@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.elements import EdgeName
-from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import checksummed_json
 from checkpoint.storage.errors import DamagedFile, StorageError
 from checkpoint.storage.fencing import record_restored

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.committables import Committable, SegmentName, SinkState
-from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import savepoints
 from checkpoint.storage.errors import DamagedFile, StorageError
 from checkpoint.storage.fencing import Fenced, check, record_restored

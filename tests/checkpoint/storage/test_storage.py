@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pyarrow import fs
 from s3_server import Bucket, StoredFolder
 
-from checkpoint.kinds import CheckpointKind
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.storage import folder as folder_module
 from checkpoint.storage.arrow_files import ArrowFiles
 from checkpoint.storage.errors import DamagedFile, StorageError

@@ -9,7 +9,7 @@ import pytest
 from s3_server import Bucket, StoredFolder
 from small_disk import SmallDisk, small_disk
 
-from checkpoint.kinds import CheckpointKind
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.storage.errors import StorageError
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.naming import CheckpointRef

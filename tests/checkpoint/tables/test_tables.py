@@ -11,11 +11,11 @@ import pytest
 from checkpoint_folders import JobFolder, metadata_of
 from state_tables import make_savepoint, timers_at
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.codec import encode, encode_key
 from checkpoint.elements import ChannelName, Data, EdgeName, Watermark
 from checkpoint.in_flight.captured import CapturedState
 from checkpoint.in_flight.channel_state import save
-from checkpoint.kinds import CheckpointKind
 from checkpoint.row_format import row_format
 from checkpoint.state.operator_lists import LIST, OperatorLists
 from checkpoint.storage.errors import DamagedFile

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from state_tables import changes_of, key_groups, make_savepoint, raw_rows, rows_of_entries, timers_at, values_of
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.codec import decode, encode, encode_key
 from checkpoint.key_groups import key_group, range_of
-from checkpoint.kinds import CheckpointKind
 from checkpoint.state import ListState, MapState, ValueState, bind, make_backend
 from checkpoint.state.files import load_keyed_state
 from checkpoint.storage import restore

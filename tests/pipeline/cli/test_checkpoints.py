@@ -10,7 +10,7 @@ import pytest
 from checkpoint_folders import JobFolder, metadata_of
 from click.testing import CliRunner, Result
 
-from checkpoint.kinds import CheckpointKind
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.storage import fencing, savepoints
 from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.storage import CheckpointStorage

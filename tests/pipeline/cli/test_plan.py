@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.elements import EdgeName
-from checkpoint.kinds import CheckpointKind
 from checkpoint.state.operator_lists import KINDS
 from checkpoint.state.snapshot_writer import write_snapshot
 from checkpoint.storage import fencing

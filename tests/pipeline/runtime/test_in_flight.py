@@ -12,6 +12,7 @@ from captures import GROUPS, channel, data, shown
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.codec import decode, encode, encode_key
 from checkpoint.edge_format import EdgeFormat
 from checkpoint.elements import ChannelName, EdgeName, InFlight, Watermark
@@ -19,7 +20,6 @@ from checkpoint.event_time.bounds import MAX_WATERMARK
 from checkpoint.in_flight import channel_state
 from checkpoint.in_flight.captured import CapturedState
 from checkpoint.key_groups import key_group, range_of
-from checkpoint.kinds import CheckpointKind
 from checkpoint.storage.errors import DamagedFile
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata, SubtaskSnapshot, VertexSnapshot

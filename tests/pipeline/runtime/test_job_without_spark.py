@@ -14,7 +14,7 @@ from attempt_parts import attempt_context
 from deadlines import eventually
 from session_without_spark import FakeSession
 
-from checkpoint.kinds import CheckpointKind
+from checkpoint.checkpoint_kind import CheckpointKind
 from pipeline import CheckpointConfig, Pipeline, RestartStrategy
 from pipeline.runtime.deployment import Contact
 from pipeline.runtime.driver.attempt import Attempt

@@ -8,7 +8,7 @@ from typing import Any
 
 from virtual.scheduler import Process, Scheduler
 
-from checkpoint.kinds import CheckpointKind
+from checkpoint.checkpoint_kind import CheckpointKind
 from jobs.graph import Graph
 from jobs.options import Options
 from pipeline.runtime import protocol

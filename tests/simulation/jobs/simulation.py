@@ -13,10 +13,10 @@ import pyarrow as pa
 from virtual.files import VirtualFiles
 from virtual.scheduler import Scheduler
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.config import CheckpointConfig
 from checkpoint.in_flight import channel_state
 from checkpoint.in_flight.runs import Run
-from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import savepoints
 from checkpoint.storage.errors import StorageError
 from checkpoint.storage.metadata import CheckpointMetadata

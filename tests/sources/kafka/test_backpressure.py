@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from pipeline.testing import KafkaBroker
 from sources import KafkaSource, SourceContext
-from sources.kafka.pausing import PausePolicy
+from sources.kafka.client_pauses import PausePolicy
 
 MakeTopic = Callable[..., str]
 OpenSubtask = Callable[..., Any]

@@ -66,7 +66,7 @@ def test_a_source_that_is_closed_again_and_again_fetches_at_most_a_fifth_more_th
 ) -> None:
     """librdkafka#2703: `pause()` throws what is fetched ahead away. Counted by the client itself; no closing is too
     short for a pause."""
-    monkeypatch.setattr("sources.kafka.pausing.PAUSE_AFTER_S", 0.0)
+    monkeypatch.setattr("sources.kafka.client_pauses.PAUSE_AFTER_S", 0.0)
     topic = make_topic()
     kafka.produce(topic, (os.urandom(8192) for _ in range(mib * 128)))
     reading = subtask(

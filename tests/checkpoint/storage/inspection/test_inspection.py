@@ -9,11 +9,11 @@ import pytest
 from captures import data
 from checkpoint_folders import TRIGGERED, JobFolder, metadata_of
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.committables import SegmentName
 from checkpoint.elements import ChannelName, EdgeName
 from checkpoint.in_flight import channel_state
 from checkpoint.in_flight.captured import CapturedState
-from checkpoint.kinds import CheckpointKind
 from checkpoint.row_format import row_format
 from checkpoint.storage import savepoints
 from checkpoint.storage.errors import DamagedFile

@@ -12,7 +12,7 @@ from attempt_parts import attempt_context
 from messages import example_of
 from virtual_attempt import METRICS, VirtualAttempt
 
-from checkpoint.kinds import CheckpointKind
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.storage.metadata import CheckpointMetadata, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.restore import RestorePoint
 from pipeline import Pipeline

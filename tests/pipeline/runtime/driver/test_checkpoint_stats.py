@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.kinds import CheckpointKind
+from checkpoint.checkpoint_kind import CheckpointKind
 from pipeline.runtime.driver import checkpoint_stats
 from pipeline.runtime.driver.checkpoint_stats import CheckpointHistory, in_words
 

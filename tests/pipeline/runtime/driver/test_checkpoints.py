@@ -12,9 +12,9 @@ import pytest
 from attempt_parts import attempt_context
 from manual_system import ManualSystem
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.coordination import coordinator_events as events
 from checkpoint.coordination.coordinator_events import FailureReason
-from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import fencing, savepoints
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import OperatorSnapshot, SubtaskSnapshot

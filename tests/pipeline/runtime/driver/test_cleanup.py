@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint.kinds import CheckpointKind
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.storage import fencing
 from checkpoint.storage.fencing import Fenced, Ownership
 from checkpoint.storage.handles import FileHandle

@@ -13,9 +13,9 @@ from attempt_parts import job_options
 from checkpoint_folders import metadata_of
 from session_without_spark import FakeSession
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.committables import Committable, SegmentName
 from checkpoint.config import CheckpointConfig
-from checkpoint.kinds import CheckpointKind
 from checkpoint.storage import fencing
 from checkpoint.storage.metadata import OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.naming import CheckpointRef

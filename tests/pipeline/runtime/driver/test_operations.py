@@ -24,7 +24,7 @@ from pipeline.handle import JobHandle
 from pipeline.runtime import running_jobs
 from pipeline.runtime.driver.operations import OperationsServer, _vertex
 from pipeline.runtime.driver.operations_client import SECRET_VARIABLE, NotReached, RequestFailed, ask
-from pipeline.runtime.driver.recovery import Recovery
+from pipeline.runtime.driver.restart_times import Recovery
 
 
 class Handle(JobHandle):

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.codec import decode, encode
 from checkpoint.committables import Committable, SegmentName, SinkState
 from checkpoint.key_groups import range_of
-from checkpoint.kinds import CheckpointKind
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
 from pipeline import KeyedOperator, Operator, Pipeline, PipelineError, ValueState

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoint.kinds import CheckpointKind
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.storage import fencing
 from checkpoint.storage.errors import StorageError
 from checkpoint.storage.metadata import CheckpointMetadata

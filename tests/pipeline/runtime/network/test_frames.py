@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint.barriers.events import Barrier
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.elements import BarrierElement, CancelMarker, Data, EndOfInput, IdleStatus, Watermark
-from checkpoint.kinds import CheckpointKind
 from pipeline.runtime.network import frames
 from pipeline.runtime.network.frames import HEADER_BYTES, ChannelId, Credit, FrameError, Kind
 

@@ -11,9 +11,9 @@ from deadlines import eventually
 from manual_system import ManualSystem
 from messages import example_of
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.codec import encode
 from checkpoint.errors import Explained, PermanentFailure
-from checkpoint.kinds import CheckpointKind
 from checkpoint.state.errors import StateAccessError
 from checkpoint.storage.errors import DamagedFile
 from pipeline.partitioners import KeySelector

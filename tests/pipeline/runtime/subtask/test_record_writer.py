@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from checkpoint.barriers.events import Barrier
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.codec import EncodingError, decode_key, encode_key
 from checkpoint.edge_format import Rows
 from checkpoint.elements import BarrierElement, ChannelName, Data, EdgeName, EndOfInput
 from checkpoint.key_groups import key_group, subtask_of
-from checkpoint.kinds import CheckpointKind
 from checkpoint.row_format import row_format
 from pipeline import BufferConfig
 from pipeline.graph import PlannedEdge

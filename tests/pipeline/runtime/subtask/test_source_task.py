@@ -10,12 +10,12 @@ import pytest
 from messages import example_of
 from option_values import gate_options
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.coordination.coordinator_events import Heartbeat
 from checkpoint.elements import RestoreBarrier, Watermark
 from checkpoint.event_time.generator import WatermarkGenerator
 from checkpoint.gate.source_gate import SourceGate
 from checkpoint.in_flight.restored_input import RestoredInput
-from checkpoint.kinds import CheckpointKind
 from pipeline.runtime import protocol
 from pipeline.runtime.protocol import TO_SUBTASK
 from pipeline.runtime.subtask import mail

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sources.kafka.pausing import PAUSE_AFTER_S, REFETCH_SHARE, PausePolicy
+from sources.kafka.client_pauses import PAUSE_AFTER_S, REFETCH_SHARE, PausePolicy
 
 PREFETCH = 1000
 ENOUGH = int(PREFETCH / REFETCH_SHARE)
