@@ -30,9 +30,9 @@ from pipeline.runtime.driver.start_checks import (
 )
 from pipeline.runtime.driver.start_positions import fresh_sources, how_to_begin, recorded_starts
 from pipeline.runtime.driver.uncommitted import uncommitted_parts
-from pipeline.runtime.in_flight import in_flight_misfits, replay_reasons
 from pipeline.runtime.packing import pack_plan
 from pipeline.runtime.running_jobs import running_jobs
+from pipeline.runtime.topology_changes import in_flight_misfits, replay_reasons
 
 if TYPE_CHECKING:
     from pipeline.job import Pipeline

@@ -65,7 +65,7 @@ def plan(
 
 def _print(found: Preview) -> None:
     from pipeline.cli.drawing import human_size, open_console, say, table_of
-    from pipeline.runtime.in_flight import describe
+    from pipeline.runtime.topology_changes import describe
 
     console = open_console()
     folder = found.checkpoints or "none: only one at the end of all input"

@@ -81,7 +81,7 @@ class Deployment:
 
 @dataclass(frozen=True)
 class RestoredInFlight:
-    """What a subtask needs to find what was in flight and comes to it (see `pipeline.runtime.in_flight`)."""
+    """What a subtask needs to find what was in flight and comes to it (see `pipeline.runtime.restored_in_flight`)."""
 
     edges: dict[EdgeName, EdgeShape] = field(default_factory=dict)
     """The edges into its vertex as they were."""

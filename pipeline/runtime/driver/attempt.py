@@ -43,8 +43,8 @@ from pipeline.runtime.driver.placement import Slot
 from pipeline.runtime.driver.spark_job import SparkJobFailed
 from pipeline.runtime.driver.surroundings import SURROUNDINGS, Processes, Surroundings
 from pipeline.runtime.driver.waits import THE_JOB
-from pipeline.runtime.in_flight import must_replay
 from pipeline.runtime.liveness import Liveness
+from pipeline.runtime.topology_changes import must_replay
 
 _LOG = logging.getLogger(f"weir.{__name__}")
 _COMMITTING = "commits what was restored"

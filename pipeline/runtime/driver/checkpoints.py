@@ -30,10 +30,10 @@ from pipeline.runtime.driver.attempt_events import AttemptEvent, Fenced, Finalis
 from pipeline.runtime.driver.checkpoint_deletion import CheckpointDeletion
 from pipeline.runtime.driver.checkpoint_stats import in_words
 from pipeline.runtime.driver.peers import Peers
-from pipeline.runtime.in_flight import snapshot_edges
 from pipeline.runtime.protocol import Aborted, BarrierOptions, BarrierPassed, Completed, EndInput, Heartbeat, Trigger
 from pipeline.runtime.reach import reached_from_sources
 from pipeline.runtime.system import SYSTEM, System
+from pipeline.runtime.topology_changes import snapshot_edges
 from pipeline.version import VERSION
 
 _LOG = logging.getLogger(f"weir.{__name__}")

@@ -21,7 +21,8 @@ from pipeline.runtime.driver.attempt_context import AttemptContext
 from pipeline.runtime.driver.failures import AttemptFailed
 from pipeline.runtime.driver.placement import Slot, place, wish
 from pipeline.runtime.driver.restore_plan import restored_for, without_pending
-from pipeline.runtime.in_flight import ask_custom_partitioners, in_flight_for, same_topology
+from pipeline.runtime.restored_in_flight import ask_custom_partitioners, in_flight_for
+from pipeline.runtime.topology_changes import same_topology
 
 
 class Process(Protocol):

@@ -16,7 +16,7 @@ from pipeline.errors import PipelineError
 from pipeline.graph import Plan, PlannedStep, StepKind, Vertex
 from pipeline.operators import KeyedOperator
 from pipeline.runtime.deployment import Restored
-from pipeline.runtime.in_flight import in_flight_misfits
+from pipeline.runtime.topology_changes import in_flight_misfits
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from pipeline.runtime.driver.owner_liveness import refuse_living_owner
 from pipeline.runtime.driver.start_checks import check_sinks, claims_output, restore_point, unclaimed_output
 from pipeline.runtime.driver.start_positions import StartPositions, recorded_starts
 from pipeline.runtime.driver.uncommitted import uncommitted_output
-from pipeline.runtime.in_flight import describe
 from pipeline.runtime.packing import pack_plan
+from pipeline.runtime.topology_changes import describe
 
 _LOG = logging.getLogger(f"weir.{__name__}")
 

@@ -33,11 +33,11 @@ from pipeline.operators import KeyedOperator
 from pipeline.partitioners import Distribution
 from pipeline.runtime import error_text, protocol
 from pipeline.runtime.deployment import Deployment, JobSpec
-from pipeline.runtime.in_flight import edge_shapes, holders, load_in_flight
 from pipeline.runtime.network.frames import ChannelId
 from pipeline.runtime.network.network import Network
 from pipeline.runtime.packing import unpack_plan
 from pipeline.runtime.reach import downstream_subtasks
+from pipeline.runtime.restored_in_flight import holders, load_in_flight
 from pipeline.runtime.subtask.batch_in_progress import BatchInProgress
 from pipeline.runtime.subtask.chain import Chain
 from pipeline.runtime.subtask.context import Context, contexts_of
@@ -55,6 +55,7 @@ from pipeline.runtime.subtask.task import Entry, Task
 from pipeline.runtime.subtask.task_checkpoints import TaskCheckpoints
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
 from pipeline.runtime.system import SYSTEM, System
+from pipeline.runtime.topology_changes import edge_shapes
 from sinks.sink import Committer, CommitterContext, Lineage, WriterContext
 from sources.source import SourceContext, SourceReader
 

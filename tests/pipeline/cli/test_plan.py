@@ -25,7 +25,7 @@ from pipeline.cli import main
 from pipeline.cli.common import in_options
 from pipeline.cli.script import find_pipeline
 from pipeline.runtime.driver.restore_plan import check_restorable
-from pipeline.runtime.in_flight import snapshot_edges
+from pipeline.runtime.topology_changes import snapshot_edges
 
 SCRIPT = """
 from pipeline import CheckpointConfig, KeyedOperator, Pipeline, ValueState

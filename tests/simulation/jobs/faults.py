@@ -24,7 +24,7 @@ from checkpoint.storage.metadata import CheckpointMetadata
 from jobs import steps
 from pipeline import graph as graph_module
 from pipeline.event_time_inputs import TimedInputs
-from pipeline.runtime import in_flight as in_flight_module
+from pipeline.runtime import restored_in_flight, topology_changes
 from pipeline.runtime.driver import attempt as attempt_module
 from pipeline.runtime.driver.checkpoints import DriverCheckpoints
 from pipeline.runtime.driver.commit_progress import CommitProgress
@@ -196,14 +196,14 @@ def forward_edges_carry_no_key_groups() -> Any:
 @fault
 def changed_edges_are_taken_for_the_same() -> Any:
     """What was in flight on an edge that is spread otherwise now stays with the subtask that had it."""
-    original = in_flight_module._redistributions
+    original = restored_in_flight._redistributions
 
     def redistributions(vertex: Any, plan: Any, old: Any, *rest: Any) -> Any:
-        new = in_flight_module.edge_shapes(plan)
+        new = topology_changes.edge_shapes(plan)
         kept = {name: shape for name, shape in old.items() if shape.fingerprint == new[name].fingerprint}
         return original(vertex, plan, kept, *rest)
 
-    return patch.object(in_flight_module, "_redistributions", redistributions)
+    return patch.object(restored_in_flight, "_redistributions", redistributions)
 
 
 @fault

@@ -27,8 +27,8 @@ from pipeline.runtime.driver.attempt_events import (
 )
 from pipeline.runtime.driver.failures import AttemptFailed
 from pipeline.runtime.driver.spark_job import SparkJobFailed
-from pipeline.runtime.in_flight import snapshot_edges
 from pipeline.runtime.protocol import TO_DRIVER, FailureKind
+from pipeline.runtime.topology_changes import snapshot_edges
 from pipeline.testing import TestingSink, TestingSource
 
 SNAPSHOT = SubtaskSnapshot({})

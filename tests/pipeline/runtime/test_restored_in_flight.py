@@ -28,16 +28,8 @@ from pipeline import KeyedOperator, Operator, Pipeline, PipelineError, ValueStat
 from pipeline.graph import Plan
 from pipeline.runtime.deployment import RestoredInFlight
 from pipeline.runtime.driver.restore_plan import check_restorable
-from pipeline.runtime.in_flight import (
-    ask_custom_partitioners,
-    edge_shapes,
-    in_flight_for,
-    in_flight_misfits,
-    load_in_flight,
-    must_replay,
-    same_topology,
-    snapshot_edges,
-)
+from pipeline.runtime.restored_in_flight import ask_custom_partitioners, in_flight_for, load_in_flight
+from pipeline.runtime.topology_changes import edge_shapes, in_flight_misfits, must_replay, same_topology, snapshot_edges
 from pipeline.testing import TestingSink, TestingSource
 
 
