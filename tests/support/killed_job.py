@@ -32,7 +32,7 @@ LONGEST = 120
 COUNTED = (
     "sinks",
     "checkpoint/committables.py",
-    "checkpoint/committing.py",
+    "checkpoint/commit_log.py",
     "checkpoint/storage/staging.py",
     "checkpoint/storage/handles.py",
     "checkpoint/storage/local_files.py",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from checkpoint.committing import ReleaseEpoch, ReleaseNew, RestoredCommits
+from checkpoint.restored_commits import ReleaseEpoch, ReleaseNew, RestoredCommits
 from pipeline.runtime import protocol
 
 Order = tuple[int, protocol.ReleaseEpoch | protocol.ReleaseNew]

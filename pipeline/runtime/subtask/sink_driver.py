@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from checkpoint import failpoints
+from checkpoint.commit_log import CommitLog, CommitOrder
 from checkpoint.committables import Committable, SegmentName, SinkState
-from checkpoint.committing import CommitLog, CommitOrder
 from checkpoint.state.private_copy import private_copy
 from checkpoint.storage.handles import FileHandle
 from pipeline.runtime.subtask.context import Context

@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from checkpoint.barriers.handler import BarrierHandler
-from checkpoint.committing import CommitLog
+from checkpoint.commit_log import CommitLog
 from checkpoint.coordination.coordinator_events import NotifyComplete
 from checkpoint.coordination.trigger_schedule import TriggerSchedule
 from checkpoint.event_time.bounds import MAX_WATERMARK

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoint import failpoints as mechanism
+from checkpoint.commit_log import CommitLog
 from checkpoint.committables import Committable
-from checkpoint.committing import CommitLog
 from pipeline.testing import failpoints
 from sinks import Lineage, SegmentName
 from sinks.files.errors import EarlierOutput, MarkerLost, OutputAhead, TargetUnavailable

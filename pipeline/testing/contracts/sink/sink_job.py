@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from checkpoint.codec import decode
+from checkpoint.commit_log import CommitLog, CommitOrder
 from checkpoint.committables import Committable, SegmentName, SinkState
-from checkpoint.committing import CommitLog, CommitOrder
 from checkpoint.storage.fencing import Fenced
 from checkpoint.storage.file_io import StagedFile
 from checkpoint.storage.handles import FileHandle
