@@ -1,125 +1,26 @@
-"""What becomes of records that their format cannot decode."""
+"""What becomes of records that their format can't decode: the source stops, or leaves them out. (`dead_letters.py` has
+the third way.)"""
 
 from __future__ import annotations
 
 import logging
-import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from collections.abc import Sequence
+from typing import Final
 
 from confluent_kafka import Message
 
 from checkpoint.metrics import MetricSink
-from checkpoint.options import named_options
 
 from .errors import BadRecord
+from .letters import Letter
 
 log = logging.getLogger(f"weir.{__name__}")
 
 _SHOWN: Final = 200
 """Bytes of a bad record in a message."""
 _LOG_EVERY_S: Final = 1.0
-_TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_LONGEST_REASON: Final = 1000
-"""Characters."""
-
-
-@named_options
-@dataclass(frozen=True)
-class DeadLetter:
-    """`on_bad_record=DeadLetter("bad-orders")`: write bad records to a topic of the same cluster, and go on.
-
-    `on_bad_record="bad-orders"` says the same; only topics that are called fail or skip need this form.
-
-    Args:
-        topic: has to exist. It can't be one that the source reads.
-        config: settings of librdkafka for its producer, on top of those of the source's `config` that aren't a
-            consumer's own (its addresses and security, for instance).
-
-    Raises:
-        ValueError: an argument has a value that it can't have.
-    """
-
-    topic: str
-    config: Mapping[str, Any] = field(default_factory=dict, repr=False)
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.topic, str) or not _TOPIC_NAME.fullmatch(self.topic) or self.topic in (".", ".."):
-            raise ValueError(
-                'on_bad_record must be "fail", "skip", or a topic for dead letters, by its name or as '
-                f"DeadLetter(topic); {self.topic!r} is no name of a topic"
-            )
-        if not isinstance(self.config, Mapping):
-            raise ValueError(f"the config of a DeadLetter must be a dict of librdkafka's settings, not {self.config!r}")
-        object.__setattr__(self, "config", dict(self.config))
-
-
-def parse(on_bad_record: object) -> str | DeadLetter:
-    """The option's value: "fail", "skip", or a `DeadLetter`.
-
-    Raises:
-        ValueError: it is something else.
-    """
-    if on_bad_record in ("fail", "skip") or isinstance(on_bad_record, DeadLetter):
-        return on_bad_record
-    return DeadLetter(on_bad_record)  # type: ignore[arg-type]  # which checks it
-
-
-@dataclass(frozen=True, slots=True)
-class Letter:
-    """A bad record as it is kept until it is out."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int | None
-    """Milliseconds since the epoch."""
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-    reason: str
-    error: str
-    """Name of the exception's class."""
-
-    @classmethod
-    def of(cls, message: Message, error: Exception) -> Self:
-        _, timestamp = message.timestamp()
-        kind = type(error)
-        return cls(
-            topic=message.topic() or "",
-            partition=message.partition() or 0,
-            offset=message.offset() or 0,
-            timestamp=timestamp if timestamp is not None and timestamp >= 0 else None,
-            key=message.key(),
-            value=message.value(),
-            headers=tuple(message.headers() or ()),  # type: ignore[arg-type]  # pairs when it comes from Kafka
-            reason=str(error)[:_LONGEST_REASON].encode(errors="backslashreplace").decode(),
-            error=kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}",
-        )
-
-    @classmethod
-    def from_wire(cls, wire: Sequence[Any]) -> Self:
-        topic, partition, offset, timestamp, key, value, headers, reason, error = wire
-        pairs = tuple((name, content) for name, content in headers)
-        return cls(topic, partition, offset, timestamp, key, value, pairs, reason, error)
-
-    def to_wire(self) -> list[Any]:
-        headers = [list(header) for header in self.headers]
-        return [
-            *(self.topic, self.partition, self.offset, self.timestamp),
-            *(self.key, self.value, headers, self.reason, self.error),
-        ]
-
-    @property
-    def size(self) -> int:
-        headers = sum(len(name) + len(content or b"") for name, content in self.headers)
-        return len(self.key or b"") + len(self.value or b"") + headers
-
-    def __str__(self) -> str:
-        return f"{self.topic}[{self.partition}] offset {self.offset}"
 
 
 class BadRecords(ABC):
@@ -136,7 +37,7 @@ class BadRecords(ABC):
 
     @abstractmethod
     def take_over(self, letters: Sequence[Letter]) -> None:
-        """Deal with bad records that were not out at the restored checkpoint, which is behind them.
+        """Deal with bad records that were not delivered at the restored checkpoint, which is behind them.
 
         Raises:
             BadRecord: the source is not to go on without them.
@@ -156,11 +57,11 @@ class BadRecords(ABC):
 
     @property
     def pending(self) -> Sequence[Letter]:
-        """What is not out yet, and so belongs into a snapshot."""
+        """What is not delivered yet, and so belongs into a snapshot."""
         return ()
 
     def close(self, timeout: float) -> None:
-        """Release everything; what is pending may go out for `timeout` seconds."""
+        """Release everything; what is pending may be delivered for `timeout` seconds."""
         return
 
 

@@ -12,8 +12,9 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from ..source import SourceContext
-from .bad_records import BadRecords, FailOnBadRecords, Letter, SkipBadRecords, describe
+from .bad_records import BadRecords, describe
 from .client_errors import ErrorLog, client_log
+from .letters import Letter
 from .options import KafkaOptions
 
 log = logging.getLogger(f"weir.{__name__}")
@@ -30,15 +31,6 @@ _ADVICE: Final = {
     KafkaError.MSG_SIZE_TOO_LARGE: "Raise the topic's max.message.bytes: a dead letter is larger by its headers",
     KafkaError.INVALID_RECORD: "A compacted topic takes no records without a key: set its cleanup.policy to delete",
 }
-
-
-def policy(options: KafkaOptions, ctx: SourceContext) -> BadRecords:
-    """What the options say, for one subtask."""
-    if options.dead_letters is not None:
-        return DeadLetters(options, ctx)
-    if options.on_bad_record == "skip":
-        return SkipBadRecords(str(options.value_format), ctx.metrics)
-    return FailOnBadRecords(str(options.value_format))
 
 
 class DeadLetters(BadRecords):

@@ -15,8 +15,8 @@ from checkpoint.options import Seconds, is_whole, seconds
 
 from ..rate_limit import check_rate
 from . import formats
-from .bad_records import DeadLetter, parse
 from .formats import Format
+from .on_bad_record import DeadLetter, parse
 
 PartitionKey = tuple[str, int]
 """Topic and partition."""

@@ -16,15 +16,15 @@ from checkpoint import failpoints
 from ..rate_limit import RateLimit, admit
 from ..source import END, End, SourceBatch, SourceContext, SourceReader
 from .assigned import AssignedPartitions
-from .bad_records import Letter
+from .bad_record_policy import policy
 from .client_errors import ErrorLog, advice, client_log, passes
 from .client_health import ClientHealth
 from .client_pauses import PausePolicy
-from .dead_letters import policy
 from .decode import RecordDecoder, partitions, timestamps
 from .discovery import PartitionDiscovery
 from .group import GroupOffsets, committed_offsets
 from .lag import Lag
+from .letters import Letter
 from .messages import first_offsets, key_of
 from .opening import START_TIMEOUT_S, open_when_up
 from .options import KafkaOptions, PartitionKey

@@ -12,10 +12,10 @@ from checkpoint.options import Seconds, flag, limit, named_options
 from formats import RegistryFormat
 
 from ..source import Source, SourceContext, SourceReader
-from .bad_records import DeadLetter
 from .cluster import Cluster
 from .formats import Format
 from .group import committed_offsets
+from .on_bad_record import DeadLetter
 from .options import KafkaOptions, PartitionKey, timestamp_of
 from .reader import KafkaReader
 from .splits import check_ends, check_named, to_state

@@ -9,8 +9,8 @@ from typing import Any, Final
 import xxhash
 
 from ..source import Position
-from .bad_records import Letter
 from .errors import DataLoss
+from .letters import Letter
 from .options import PartitionKey
 
 _STATE_VERSION: Final = 1

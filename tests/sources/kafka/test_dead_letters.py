@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from pipeline.testing import KafkaBroker
 from sources import END, DeadLetter, KafkaSource, SourceBatch
 from sources.kafka import BadRecord
-from sources.kafka.bad_records import Letter
+from sources.kafka.letters import Letter
 
 MakeTopic = Callable[..., str]
 OpenSubtask = Callable[..., Any]
