@@ -1,11 +1,10 @@
 """Sources: where records come from."""
 
 from formats import Avro, JsonSchema, Protobuf
-
-from .files import FileSource
-from .kafka import ArrowJson, DeadLetter, KafkaSource
-from .sequence import SequenceSource
-from .source import END, Source, SourceBatch, SourceContext, SourceReader
+from sources.files import FileSource
+from sources.kafka import ArrowJson, DeadLetter, KafkaSource
+from sources.sequence import SequenceSource
+from sources.source import END, Source, SourceBatch, SourceContext, SourceReader
 
 __all__ = [
     "END",

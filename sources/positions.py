@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import sequence
-from .files import ledger
-from .kafka import splits
-from .source import Position
+from sources import sequence
+from sources.files import ledger
+from sources.kafka import splits
+from sources.source import Position
 
 
 def positions(state: Any) -> list[Position] | None:

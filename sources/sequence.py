@@ -6,9 +6,8 @@ import time
 from typing import Any, Final
 
 from checkpoint.options import is_whole, named_options
-
-from .rate_limit import RateLimit, admit, check_rate
-from .source import END, End, Position, Source, SourceBatch, SourceContext, SourceReader
+from sources.rate_limit import RateLimit, admit, check_rate
+from sources.source import END, End, Position, Source, SourceBatch, SourceContext, SourceReader
 
 _STATE_VERSION: Final = 1
 

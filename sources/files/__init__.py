@@ -1,5 +1,5 @@
 """Files as a source: Parquet and JSON lines."""
 
-from .source import FileSource
+from sources.files.source import FileSource
 
 __all__ = ["FileSource"]

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ..discovery_thread import DiscoveryThread
-from .errors import FolderUnavailable
-from .folder import Folder, FoundFile
-from .ledger import Split
+from sources.discovery_thread import DiscoveryThread
+from sources.files.errors import FolderUnavailable
+from sources.files.folder import Folder, FoundFile
+from sources.files.ledger import Split
 
 log = logging.getLogger(f"weir.{__name__}")
 

@@ -12,8 +12,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from checkpoint.storage.opening import open_filesystem
-
-from .errors import FolderUnavailable
+from sources.files.errors import FolderUnavailable
 
 
 @dataclass(frozen=True, slots=True)

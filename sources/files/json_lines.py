@@ -11,11 +11,10 @@ import pyarrow as pa
 
 from checkpoint.metrics import MetricSink
 from formats.json_values import loads, loads_all
-
-from .errors import BadRecord
-from .folder import Folder
-from .ledger import Split
-from .split_content import Chunk, FormatOptions, SplitContent, explained
+from sources.files.errors import BadRecord
+from sources.files.folder import Folder
+from sources.files.ledger import Split
+from sources.files.split_content import Chunk, FormatOptions, SplitContent, explained
 
 log = logging.getLogger(f"weir.{__name__}")
 

@@ -14,9 +14,9 @@ from typing import Any, Final, Literal
 
 import xxhash
 
-from ..source import Position
-from .errors import FileChanged
-from .folder import FoundFile
+from sources.files.errors import FileChanged
+from sources.files.folder import FoundFile
+from sources.source import Position
 
 Order = Literal["name", "mtime"]
 

@@ -10,11 +10,11 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .errors import FolderUnavailable
-from .folder import Folder
-from .ledger import Split
-from .plain_types import cast, plain_schema
-from .split_content import Chunk, FormatOptions, SplitContent, explained
+from sources.files.errors import FolderUnavailable
+from sources.files.folder import Folder
+from sources.files.ledger import Split
+from sources.files.plain_types import cast, plain_schema
+from sources.files.split_content import Chunk, FormatOptions, SplitContent, explained
 
 _PAGES: Final = 1024 * 1024
 """Bytes that are read of each column at once."""

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ..rate_limit import RateLimit, admit
-from ..source import END, End, SourceBatch, SourceContext, SourceReader
-from .discovery import FileDiscovery
-from .errors import BadRecord, FileChanged, FileGone
-from .folder import Folder, FoundFile
-from .json_lines import JsonLines
-from .ledger import Ledger, Order, Split
-from .parquet_rows import ParquetRows
-from .split_content import Chunk, FileRows, FormatOptions, SplitContent
+from sources.files.discovery import FileDiscovery
+from sources.files.errors import BadRecord, FileChanged, FileGone
+from sources.files.folder import Folder, FoundFile
+from sources.files.json_lines import JsonLines
+from sources.files.ledger import Ledger, Order, Split
+from sources.files.parquet_rows import ParquetRows
+from sources.files.split_content import Chunk, FileRows, FormatOptions, SplitContent
+from sources.rate_limit import RateLimit, admit
+from sources.source import END, End, SourceBatch, SourceContext, SourceReader
 
 log = logging.getLogger(f"weir.{__name__}")
 

@@ -10,13 +10,12 @@ from typing import Any, Final, Literal, get_args
 import pyarrow as pa
 
 from checkpoint.options import Seconds, flag, limit, named_options, seconds, whole_number
-
-from ..rate_limit import check_rate
-from ..source import Source, SourceContext, SourceReader
-from .folder import Folder, FoundFile
-from .ledger import Order
-from .reader import FileReader, ReaderOptions
-from .split_content import Format, FormatOptions
+from sources.files.folder import Folder, FoundFile
+from sources.files.ledger import Order
+from sources.files.reader import FileReader, ReaderOptions
+from sources.files.split_content import Format, FormatOptions
+from sources.rate_limit import check_rate
+from sources.source import Source, SourceContext, SourceReader
 
 log = logging.getLogger(f"weir.{__name__}")
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, overload
 
 import pyarrow as pa
 
-from .errors import FolderUnavailable
+from sources.files.errors import FolderUnavailable
 
 Format = Literal["parquet", "jsonl"]
 

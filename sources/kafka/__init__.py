@@ -1,8 +1,8 @@
 """Kafka as a source."""
 
-from .arrow_json import ArrowJson
-from .errors import BadRecord, DataLoss, KafkaUnavailable, MissingPermission
-from .on_bad_record import DeadLetter
-from .source import KafkaSource
+from sources.kafka.arrow_json import ArrowJson
+from sources.kafka.errors import BadRecord, DataLoss, KafkaUnavailable, MissingPermission
+from sources.kafka.on_bad_record import DeadLetter
+from sources.kafka.source import KafkaSource
 
 __all__ = ["ArrowJson", "BadRecord", "DataLoss", "DeadLetter", "KafkaSource", "KafkaUnavailable", "MissingPermission"]

@@ -10,14 +10,13 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from checkpoint import failpoints
-
-from ..source import SourceContext
-from .client_errors import passes
-from .cluster import DEFAULT_TIMEOUT
-from .messages import key_of, topic_partitions
-from .opening import START_TIMEOUT_S
-from .options import KafkaOptions, PartitionKey
-from .splits import Split, check_position
+from sources.kafka.client_errors import passes
+from sources.kafka.cluster import DEFAULT_TIMEOUT
+from sources.kafka.messages import key_of, topic_partitions
+from sources.kafka.opening import START_TIMEOUT_S
+from sources.kafka.options import KafkaOptions, PartitionKey
+from sources.kafka.splits import Split, check_position
+from sources.source import SourceContext
 
 log = logging.getLogger(f"weir.{__name__}")
 

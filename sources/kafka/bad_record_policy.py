@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..source import SourceContext
-from .bad_records import BadRecords, FailOnBadRecords, SkipBadRecords
-from .dead_letters import DeadLetters
-from .options import KafkaOptions
+from sources.kafka.bad_records import BadRecords, FailOnBadRecords, SkipBadRecords
+from sources.kafka.dead_letters import DeadLetters
+from sources.kafka.options import KafkaOptions
+from sources.source import SourceContext
 
 
 def policy(options: KafkaOptions, ctx: SourceContext) -> BadRecords:

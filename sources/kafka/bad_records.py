@@ -12,9 +12,8 @@ from typing import Final
 from confluent_kafka import Message
 
 from checkpoint.metrics import MetricSink
-
-from .errors import BadRecord
-from .letters import Letter
+from sources.kafka.errors import BadRecord
+from sources.kafka.letters import Letter
 
 log = logging.getLogger(f"weir.{__name__}")
 

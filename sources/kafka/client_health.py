@@ -9,11 +9,10 @@ from confluent_kafka import KafkaError
 
 from checkpoint.brokers import REFUSES
 from checkpoint.outage import Outage, Refusals
-
-from ..source import SourceContext
-from .client_errors import ErrorLog, advice
-from .errors import KafkaUnavailable
-from .options import KafkaOptions
+from sources.kafka.client_errors import ErrorLog, advice
+from sources.kafka.errors import KafkaUnavailable
+from sources.kafka.options import KafkaOptions
+from sources.source import SourceContext
 
 _LOOK_AGAIN_S: Final = 1.0
 

@@ -15,10 +15,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented
 )
 
 from checkpoint.brokers import REFUSES, nobody_listens
-
-from .client_errors import passes
-from .errors import KafkaUnavailable, MissingPermission
-from .options import KafkaOptions, PartitionKey
+from sources.kafka.client_errors import passes
+from sources.kafka.errors import KafkaUnavailable, MissingPermission
+from sources.kafka.options import KafkaOptions, PartitionKey
 
 DEFAULT_TIMEOUT: Final = 10.0
 """Seconds; a broker that answers at all answers these requests in milliseconds."""

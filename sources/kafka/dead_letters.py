@@ -11,11 +11,11 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from ..source import SourceContext
-from .bad_records import BadRecords, describe
-from .client_errors import ErrorLog, client_log
-from .letters import Letter
-from .options import KafkaOptions
+from sources.kafka.bad_records import BadRecords, describe
+from sources.kafka.client_errors import ErrorLog, client_log
+from sources.kafka.letters import Letter
+from sources.kafka.options import KafkaOptions
+from sources.source import SourceContext
 
 log = logging.getLogger(f"weir.{__name__}")
 

@@ -9,12 +9,11 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from formats import Decoder
-
-from .arrow_json import ArrowJson
-from .bad_records import BadRecords, shortened
-from .errors import BadRecord
-from .formats import Format, decoder, typed_decoder, whole_batches
-from .options import PartitionKey
+from sources.kafka.arrow_json import ArrowJson
+from sources.kafka.bad_records import BadRecords, shortened
+from sources.kafka.errors import BadRecord
+from sources.kafka.formats import Format, decoder, typed_decoder, whole_batches
+from sources.kafka.options import PartitionKey
 
 Decoded = tuple[list[Message], list[Any] | pa.RecordBatch]
 

@@ -7,11 +7,11 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from ..discovery_thread import DiscoveryThread
-from .cluster import Cluster
-from .errors import DataLoss, KafkaUnavailable, MissingPermission
-from .options import DISCOVERY_S, KafkaOptions, PartitionKey
-from .splits import Split
+from sources.discovery_thread import DiscoveryThread
+from sources.kafka.cluster import Cluster
+from sources.kafka.errors import DataLoss, KafkaUnavailable, MissingPermission
+from sources.kafka.options import DISCOVERY_S, KafkaOptions, PartitionKey
+from sources.kafka.splits import Split
 
 log = logging.getLogger(f"weir.{__name__}")
 

@@ -7,8 +7,7 @@ from typing import Any, Final, Literal
 
 from formats import Decoder, Field, RegistryFormat, value_type
 from formats.json_values import loads, loads_all
-
-from .arrow_json import ArrowJson
+from sources.kafka.arrow_json import ArrowJson
 
 Format = Literal["bytes", "str", "json"] | RegistryFormat | ArrowJson
 

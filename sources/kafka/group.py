@@ -9,9 +9,9 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from .client_errors import passes
-from .errors import KafkaUnavailable
-from .options import KafkaOptions, PartitionKey
+from sources.kafka.client_errors import passes
+from sources.kafka.errors import KafkaUnavailable
+from sources.kafka.options import KafkaOptions, PartitionKey
 
 log = logging.getLogger(f"weir.{__name__}")
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # documented
 
-from .options import KafkaOptions, PartitionKey
+from sources.kafka.options import KafkaOptions, PartitionKey
 
 log = logging.getLogger(f"weir.{__name__}")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from confluent_kafka import Message, TopicPartition
 
-from .options import PartitionKey
+from sources.kafka.options import PartitionKey
 
 
 def key_of(message: Message) -> PartitionKey:

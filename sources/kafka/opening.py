@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from checkpoint.outage import Outage
-
-from .cluster import Cluster, Topic
-from .errors import DataLoss, KafkaUnavailable
-from .options import KafkaOptions
-from .splits import Split
-from .start import Committed, SplitAssignment, open_splits
+from sources.kafka.cluster import Cluster, Topic
+from sources.kafka.errors import DataLoss, KafkaUnavailable
+from sources.kafka.options import KafkaOptions
+from sources.kafka.splits import Split
+from sources.kafka.start import Committed, SplitAssignment, open_splits
 
 START_TIMEOUT_S: Final = 30.0
 """For one answer of the brokers. A restart may meet a broker that is restarting, too."""

@@ -12,11 +12,10 @@ from confluent_kafka.admin import AdminClient
 
 from checkpoint.brokers import check_addresses
 from checkpoint.options import Seconds, is_whole, seconds
-
-from ..rate_limit import check_rate
-from . import formats
-from .formats import Format
-from .on_bad_record import DeadLetter, parse
+from sources.kafka import formats
+from sources.kafka.formats import Format
+from sources.kafka.on_bad_record import DeadLetter, parse
+from sources.rate_limit import check_rate
 
 PartitionKey = tuple[str, int]
 """Topic and partition."""

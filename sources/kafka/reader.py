@@ -12,25 +12,24 @@ from typing import Any, Final, NoReturn
 from confluent_kafka import Consumer, KafkaError, Message
 
 from checkpoint import failpoints
-
-from ..rate_limit import RateLimit, admit
-from ..source import END, End, SourceBatch, SourceContext, SourceReader
-from .assigned import AssignedPartitions
-from .bad_record_policy import policy
-from .client_errors import ErrorLog, advice, client_log, passes
-from .client_health import ClientHealth
-from .client_pauses import PausePolicy
-from .decode import RecordDecoder, partitions, timestamps
-from .discovery import PartitionDiscovery
-from .group import GroupOffsets, committed_offsets
-from .lag import Lag
-from .letters import Letter
-from .messages import first_offsets, key_of
-from .opening import START_TIMEOUT_S, open_when_up
-from .options import KafkaOptions, PartitionKey
-from .splits import Split, owner, to_state
-from .start import SplitAssignment
-from .statistics import FetchStatistics
+from sources.kafka.assigned import AssignedPartitions
+from sources.kafka.bad_record_policy import policy
+from sources.kafka.client_errors import ErrorLog, advice, client_log, passes
+from sources.kafka.client_health import ClientHealth
+from sources.kafka.client_pauses import PausePolicy
+from sources.kafka.decode import RecordDecoder, partitions, timestamps
+from sources.kafka.discovery import PartitionDiscovery
+from sources.kafka.group import GroupOffsets, committed_offsets
+from sources.kafka.lag import Lag
+from sources.kafka.letters import Letter
+from sources.kafka.messages import first_offsets, key_of
+from sources.kafka.opening import START_TIMEOUT_S, open_when_up
+from sources.kafka.options import KafkaOptions, PartitionKey
+from sources.kafka.splits import Split, owner, to_state
+from sources.kafka.start import SplitAssignment
+from sources.kafka.statistics import FetchStatistics
+from sources.rate_limit import RateLimit, admit
+from sources.source import END, End, SourceBatch, SourceContext, SourceReader
 
 log = logging.getLogger(f"weir.{__name__}")
 

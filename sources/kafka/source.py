@@ -10,16 +10,15 @@ from confluent_kafka import Consumer, KafkaException, Producer
 
 from checkpoint.options import Seconds, flag, limit, named_options
 from formats import RegistryFormat
-
-from ..source import Source, SourceContext, SourceReader
-from .cluster import Cluster
-from .formats import Format
-from .group import committed_offsets
-from .on_bad_record import DeadLetter
-from .options import KafkaOptions, PartitionKey, timestamp_of
-from .reader import KafkaReader
-from .splits import check_ends, check_named, to_state
-from .start import SplitAssignment, open_splits
+from sources.kafka.cluster import Cluster
+from sources.kafka.formats import Format
+from sources.kafka.group import committed_offsets
+from sources.kafka.on_bad_record import DeadLetter
+from sources.kafka.options import KafkaOptions, PartitionKey, timestamp_of
+from sources.kafka.reader import KafkaReader
+from sources.kafka.splits import check_ends, check_named, to_state
+from sources.kafka.start import SplitAssignment, open_splits
+from sources.source import Source, SourceContext, SourceReader
 
 VALIDATE_TIMEOUT_S: Final = 10.0
 

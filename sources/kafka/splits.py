@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import xxhash
 
-from ..source import Position
-from .errors import DataLoss
-from .letters import Letter
-from .options import PartitionKey
+from sources.kafka.errors import DataLoss
+from sources.kafka.letters import Letter
+from sources.kafka.options import PartitionKey
+from sources.source import Position
 
 _STATE_VERSION: Final = 1
 _SHOWN: Final = 5

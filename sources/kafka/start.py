@@ -7,10 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .cluster import Cluster, Topic
-from .errors import DataLoss
-from .options import KafkaOptions, PartitionKey, timestamp_of
-from .splits import Split, check_ends, check_named, check_position, from_states, lost_with_topic, named_offset, owner
+from sources.kafka.cluster import Cluster, Topic
+from sources.kafka.errors import DataLoss
+from sources.kafka.options import KafkaOptions, PartitionKey, timestamp_of
+from sources.kafka.splits import (
+    Split,
+    check_ends,
+    check_named,
+    check_position,
+    from_states,
+    lost_with_topic,
+    named_offset,
+    owner,
+)
 
 log = logging.getLogger(f"weir.{__name__}")
 
