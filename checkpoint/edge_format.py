@@ -18,7 +18,7 @@ NO_KEY: Final = encode_key(None)
 of the subtask it belongs to, so that all such records of a subtask stay together when they are rescaled."""
 
 
-class Rows(NamedTuple):
+class DecodedRows(NamedTuple):
     """A batch as Python lists, one item a record."""
 
     values: list[Any]
@@ -89,7 +89,7 @@ class EdgeFormat(ABC):
         """
 
     @abstractmethod
-    def rows(self, batch: Any) -> Rows:
+    def rows(self, batch: Any) -> DecodedRows:
         """Decode a batch.
 
         Raises:

@@ -26,7 +26,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from checkpoint.codec import DecodingError, decode, decode_joined
-from checkpoint.edge_format import EdgeFormat, Rows, StoredRows
+from checkpoint.edge_format import DecodedRows, EdgeFormat, StoredRows
 from checkpoint.elements import Payload
 
 _PLAIN: Final = pa.schema([pa.field("value", pa.binary(), nullable=False), pa.field("timestamp", pa.int64())])
@@ -143,9 +143,9 @@ class RowFormat(EdgeFormat):
             kind = "keyed" if self.carries_keys else "plain"
             raise ValueError(f"{len(frame)} bytes are no frame of a {kind} edge: {error}") from error
 
-    def rows(self, batch: Any) -> Rows:
+    def rows(self, batch: Any) -> DecodedRows:
         timestamps = batch.column(1)
-        return Rows(
+        return DecodedRows(
             _decode_all(batch.column(0)),
             None if timestamps.null_count == len(timestamps) else timestamps.to_pylist(),
             batch.column(3).to_pylist() if self.carries_keys else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from checkpoint.edge_format import EdgeFormat, Rows
+from checkpoint.edge_format import DecodedRows, EdgeFormat
 from checkpoint.elements import ChannelName, Data
 from checkpoint.state import KeyedBackend
 from pipeline.runtime.subtask.event_time.domains import TimeDomain
@@ -24,7 +24,7 @@ class BatchInProgress:
         self._mailbox = mailbox
         self._backend = backend
         self._element = Data(b"", 0, 0)
-        self._rows = Rows([], None, None, None)
+        self._rows = DecodedRows([], None, None, None)
         self._row = 0
         self._push: Callable[[Any], None] = _nothing
         self._ahead: TimeDomain | None = None
@@ -121,7 +121,7 @@ class BatchInProgress:
 
     def _drop(self) -> None:
         self._element = Data(b"", 0, 0)
-        self._rows = Rows([], None, None, None)
+        self._rows = DecodedRows([], None, None, None)
         self._row = 0
 
 

@@ -20,7 +20,7 @@ from checkpoint.storage.storage import CheckpointStorage
 
 
 class SnapshotFiles:
-    """Implements `task_checkpoints.SnapshotFiles`; used by the threads of the snapshot pool."""
+    """Implements `task_checkpoints.StateFiles`; used by the threads of the snapshot pool."""
 
     def __init__(
         self,

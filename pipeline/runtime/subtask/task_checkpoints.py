@@ -34,7 +34,7 @@ class Reporter(Protocol):
     def report(self, message: protocol.ToDriver) -> None: ...
 
 
-class SnapshotFiles(Protocol):
+class StateFiles(Protocol):
     """Where a subtask's state goes: the job's folder, or the one that a savepoint's barrier names."""
 
     def write_keyed_state(self, barrier: Barrier, step: str, snapshot: KeyedSnapshot) -> list[FileHandle]: ...
@@ -71,7 +71,7 @@ class TaskCheckpoints:
         backend: KeyedBackend | None,
         restored: RestoredInput,
         driver: Reporter,
-        files: SnapshotFiles,
+        files: StateFiles,
         pool: Executor,
         metrics: TaskMetrics,
         clock: Callable[[], float] = time.monotonic,

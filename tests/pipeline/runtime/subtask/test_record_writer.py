@@ -10,7 +10,7 @@ import pytest
 from checkpoint.barriers.events import Barrier
 from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.codec import EncodingError, decode_key, encode_key
-from checkpoint.edge_format import Rows
+from checkpoint.edge_format import DecodedRows
 from checkpoint.elements import BarrierElement, ChannelName, Data, EdgeName, EndOfInput
 from checkpoint.key_groups import key_group, subtask_of
 from checkpoint.row_format import row_format
@@ -36,7 +36,7 @@ MAX_PARALLELISM = 128
 BARRIER = BarrierElement(Barrier(1, CheckpointKind.CHECKPOINT))
 
 
-def decoded(element: Data, keyed: bool) -> Rows:
+def decoded(element: Data, keyed: bool) -> DecodedRows:
     edge_format = row_format(keyed)
     return edge_format.rows(edge_format.from_frame(element.payload))
 
@@ -87,7 +87,7 @@ class Edge:
                 found.append(element)
         return found
 
-    def batch(self) -> Rows:
+    def batch(self) -> DecodedRows:
         """The one batch of the first channel."""
         self.writer.flush()
         channel = self.channels[0]
