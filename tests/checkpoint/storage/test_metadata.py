@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint.checkpoint_kind import CheckpointKind
+from checkpoint.codec import revived
 from checkpoint.elements import EdgeName
 from checkpoint.in_flight.edges import EdgeShape, SnapshotEdge
 from checkpoint.storage import checksummed_json
@@ -140,10 +141,22 @@ class Position:
     offset: int
 
 
-@pytest.mark.parametrize("value", [Position(1), CheckpointKind.FINAL, {CheckpointKind.FINAL: 1}, object()])
-def test_state_that_would_come_back_as_something_else_is_refused(value: object) -> None:
-    with pytest.raises(TypeError):
-        SubtaskSnapshot({"s": OperatorSnapshot({"position": value})}).to_wire()
+@pytest.mark.parametrize("value", [Position(1), CheckpointKind.FINAL, {CheckpointKind.FINAL: 1}])
+def test_state_of_classes_comes_back_as_what_it_was(value: object) -> None:
+    vertices = {"v": VertexSnapshot((SubtaskSnapshot({"s": OperatorSnapshot({"position": value})}),))}
+    state = revived(CheckpointMetadata.from_bytes(metadata(vertices=vertices).to_bytes()).operator("s")[0].state)
+    assert state == {"position": value}
+    assert type(state["position"]) is type(value)
+
+
+def test_state_that_would_come_back_as_something_else_is_refused() -> None:
+    @dataclass
+    class Nowhere:
+        offset: int
+
+    for value in (object(), Nowhere(1), {Nowhere(1).offset: object()}):
+        with pytest.raises(TypeError):
+            SubtaskSnapshot({"s": OperatorSnapshot({"position": value})}).to_wire()
 
 
 _GOOD = metadata().to_bytes()
