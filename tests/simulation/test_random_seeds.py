@@ -27,7 +27,7 @@ _OFTEN = {
     "stops",
     "kills a subtask",
     "kills a driver",
-    "loses Completed",
+    "loses Heartbeat",
 }
 _SELDOM = {
     "drains",
@@ -36,7 +36,7 @@ _SELDOM = {
     "leaves out what was in flight",
     "is idle",
     "loses Trigger",
-    "loses Heartbeat",
+    "loses Completed",
     "loses Aborted",
     "loses BarrierPassed",
     "fails to write",

@@ -42,6 +42,7 @@ _UNALIGNED: dict[str, Any] = {
     "edges_change": 0.0,
     "ignores_in_flight": 0.0,
     "markers_lost": 0.0,
+    "takeovers": 0.0,
     "idle_after": None,
     "crashes": 6,
     "storm": 2500,

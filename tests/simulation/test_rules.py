@@ -15,6 +15,7 @@ _CALM: dict[str, Any] = {
     "lost": 0.0,
     "storage_failures": 0.0,
     "markers_lost": 0.0,
+    "takeovers": 0.0,
     "timeout": 60.0,
     "tolerable_failures": 1000,
     "savepoints": False,
@@ -22,6 +23,7 @@ _CALM: dict[str, Any] = {
     "edges_change": 0.0,
     "ignores_in_flight": 0.0,
     "idle_after": None,
+    "first_window": None,
     "exactly_once": True,
 }
 _UNALIGNED: dict[str, Any] = {
@@ -102,7 +104,7 @@ _RULES: dict[str, tuple[Callable[[], Graph], dict[str, Any]]] = {
     "broadcast_inputs_left_out_of_event_time": (with_rules, _UNALIGNED | {"slow": ("wire",)}),
     "timers_not_restored": (with_timers, _UNALIGNED | {"slow_steps": ("op",)}),
     "timers_fire_behind_their_watermark": (with_timers, _UNALIGNED),
-    "idle_inputs_end_event_time": (lambda: with_timers(splits=1), _UNALIGNED | {"crashes": 0}),
+    "idle_inputs_end_event_time": (with_timers, _UNALIGNED | {"idle_after": 0.2, "crashes": 0}),
     "drains_not_marked": (lambda: chain(KEYED, REBALANCE), _UNALIGNED | {"stops": 1.0, "crash_moments": ()}),
     # sinks
     "committables_stay": (_two_keyed_hops, _UNALIGNED | {"slow": ("commit",)}),

@@ -13,6 +13,7 @@ from virtual.scheduler import Killed, Process, Scheduler
 from virtual.sockets import Host, Sockets
 from virtual.system import System
 
+from checkpoint.gate import gate_options
 from pipeline.runtime import packing
 from pipeline.runtime.deployment import Contact
 from pipeline.runtime.driver.attempt import Attempt
@@ -44,9 +45,18 @@ class Cluster:
         return Driver(self, options, name)
 
     @contextmanager
-    def with_its_code(self) -> Iterator[None]:
-        """All processes have the modules of the simulated steps, so they travel by name."""
-        with patch.object(packing, "_users_modules", list):
+    def with_its_code(self, first_window: int | None) -> Iterator[None]:
+        """All processes have the modules of the simulated steps, so they travel by name.
+
+        Args:
+            first_window: records that sources may read ahead of checkpoints in the beginning; `None`: as ever.
+        """
+        least, rate = gate_options.LEAST_FIRST_RECORDS, gate_options.FIRST_RECORDS_PER_SECOND
+        with (
+            patch.object(packing, "_users_modules", list),
+            patch.object(gate_options, "LEAST_FIRST_RECORDS", least if first_window is None else first_window),
+            patch.object(gate_options, "FIRST_RECORDS_PER_SECOND", rate if first_window is None else 0),
+        ):
             yield
 
 

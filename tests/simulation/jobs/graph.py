@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
@@ -151,6 +151,15 @@ class Graph:
 
     def outputs(self, step: Step) -> list[Edge]:
         return [edge for edge in self.edges if edge.name.upstream == step.id]
+
+    def awaited(self, step: Step, all_of_them: bool = False) -> Iterator[Step]:
+        """Sources all of whose subtasks each subtask of the step waits for before its event time may end.
+        `all_of_them`: each subtask of the step itself is waited for."""
+        if step.kind is Kind.SOURCE and all_of_them:
+            yield step
+        for edge in self.inputs(step):
+            to_all = edge.distribution not in (Distribution.FORWARD, Distribution.RESCALE)
+            yield from self.awaited(self.steps[edge.name.upstream], all_of_them or to_all)
 
     def random_parallelism(self, rng: random.Random, most: int) -> dict[str, int]:
         """Of every step; forward edges join equals."""

@@ -23,6 +23,8 @@ class Options:
     retained: int = 1
     tolerable_failures: int = 1000
     max_span_records: int | None = None
+    first_window: int | None = None
+    """Records that a source may read ahead of checkpoints in the beginning; `None`: as many as ever."""
     slow_storage_span: float = 0.0
     records: int = 10
     """Of each split."""
@@ -96,6 +98,7 @@ def random_options(rng: random.Random) -> Options:
         retained=rng.choice([1, 2]),
         tolerable_failures=2 if impatient else 1000,
         max_span_records=rng.choice([None, None, 3, 8]),
+        first_window=rng.choice([None, None, 1, 5]),
         slow_storage_span=rng.choice([0.0, 0.0, 3.0]),
         records=rng.randint(5, 12),
         idle_after=rng.choice([None, None, None, 0.5]),
@@ -103,8 +106,8 @@ def random_options(rng: random.Random) -> Options:
         debloat=rng.random() < 0.5,
         buffer_bytes=rng.choice([2048, 8192]),
         stops=rng.choice([0.0, 0.0, 0.2, 0.5]),
-        edges_change=rng.choice([0.0, 0.0, 0.5]),
-        ignores_in_flight=rng.choice([0.0] * 6 + [0.7]),
+        edges_change=rng.choice([0.0, 0.0, 1.0]),
+        ignores_in_flight=rng.choice([0.0] * 4 + [0.7]),
         markers_lost=rng.choice([0.0] * 9 + [0.3]),
         crashes=rng.choice([0, 1, 2, 3, 4]),
         takeovers=rng.choice([0.0, 0.0, 0.0, 0.5]),

@@ -90,6 +90,7 @@ class Simulation:
         """The savepoint that the job was stopped with."""
         self.world.exact = self.options.exactly_once
         self.world.strict_time = self.options.exactly_once and self.options.idle_after is None
+        self.world.idle_after = self.options.idle_after
         self.world.happened = self._happened
         self.world.slow_steps = self.options.slow_steps
         self.files.happened = self._happened
@@ -105,7 +106,7 @@ class Simulation:
         collects = gc.isenabled()
         gc.disable()  # at once for all of the run is cheaper
         try:
-            with self.cluster.with_its_code():
+            with self.cluster.with_its_code(self.options.first_window):
                 try:
                     self._run()
                 finally:
@@ -239,8 +240,9 @@ class Simulation:
         failure = driver.job.failure
         if failure is None:
             return False
-        # A start that looks at what is there while another driver deletes it ends before it owns anything.
-        raced = self._takeovers > 0 and "_metadata is missing" in failure
+        # A start that looks at what is there while another driver deletes it ends before it owns anything. And of two
+        # that are told to take the job over, the slower one gets it, which may be the one that was started first.
+        raced = self._takeovers > 0 and ("_metadata is missing" in failure or "has a newer owner" in failure)
         return raced or "the virtual storage has failed" in failure
 
     def _act(self, driver: Driver) -> None:
@@ -320,8 +322,9 @@ class Simulation:
             kind = CheckpointKind.FINAL if stop else CheckpointKind.CHECKPOINT
             if target is not None:
                 kind = CheckpointKind.SAVEPOINT
-            drains = stop and rng.random() < 0.3 and all(step.timer is None for step in self.graph.steps.values())
+            drains = stop and rng.random() < 0.6 and all(step.timer is None for step in self.graph.steps.values())
             self._messages.asked_to_stop |= stop
+            self.world.drained |= drains
             scheduler.log("user asks", kind, "stop" if stop else "", "drain" if drains else "")
 
             def answer(result: int | Exception, stop: bool = stop, drains: bool = drains, target: Any = target) -> None:

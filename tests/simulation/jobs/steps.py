@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from checkpoint.event_time.bounds import MAX_WATERMARK
 from checkpoint.state import BroadcastState, ListState, ValueState
 from jobs.graph import TIMER_SPLITS, Row, Step, timestamp_of
 from jobs.world import WORLDS, World, sent
@@ -62,9 +63,12 @@ class _Reader(SourceReader):
         own = step.splits[ctx.subtask :: ctx.parallelism]
         self._offsets = {split: offsets.get(split, 0) for split in own}
         """Of the next row to poll, by split."""
+        for split, offset in self._offsets.items():
+            world.has_read(split, offset)
         self._polled: tuple[int, int] | None = None
         """Split and first row of the batch last polled."""
         self._limit = limit
+        self._quiet_until = 0.0
         self._read_at_barrier = sum(self._offsets.values())
         self._paused = False
 
@@ -73,7 +77,7 @@ class _Reader(SourceReader):
         if world.rng.random() < 0.2:
             world.pause()
         self._polled = None
-        if self._paused:
+        if self._paused or self._is_quiet(timeout):
             return None
         left = self._left()
         if not left:
@@ -83,11 +87,25 @@ class _Reader(SourceReader):
         most = max_records if world.scheduler.calm else world.rng.randint(1, 4)
         count = min(max_records, most, self._step.records - first)
         self._offsets[split] += count
+        world.has_read(split, first + count)
         self._polled = (split, first)
         rows = [Row(split, i) for i in range(first, first + count)]
         return SourceBatch(
             [sent(self._step.id, row) for row in rows], [row.timestamp for row in rows], size=20 * count, splits=split
         )
+
+    def _is_quiet(self, timeout: float) -> bool:
+        """Whether nothing comes, for so long that the source is idle."""
+        world = self._world
+        now = world.scheduler.now
+        if world.idle_after is None or world.scheduler.calm:
+            return False
+        if now >= self._quiet_until and world.rng.random() < 0.1:
+            self._quiet_until = now + 2 * world.idle_after
+        if now >= self._quiet_until:
+            return False
+        world.scheduler.pause(timeout)
+        return True
 
     def snapshot(self, checkpoint_id: int, emitted: int) -> Any:
         offsets = dict(self._offsets)
@@ -141,6 +159,8 @@ class _Step(Operator):
 
     def on_watermark(self, timestamp: int, ctx: Any) -> None:
         assert self._reached is None or timestamp > self._reached, f"{self._step.id}: event time goes back"
+        if timestamp == MAX_WATERMARK:
+            self._world.check_all_is_read(self._step)
         self._reached = timestamp
 
     def _pass_on(self, row: Row) -> list[Any]:
@@ -199,7 +219,7 @@ class Keyed(_Step, KeyedOperator):
             assert self.waits.value == 1, f"{self._step.id}: a processing timer fired that was not set"
             self.waits.value = 0
             return
-        assert not self._world.exact or timestamp not in list(self.fired), (
+        assert not self._world.strict_time or timestamp not in list(self.fired), (
             f"{self._step.id}: timer {timestamp} of key {ctx.key} fired twice"
         )
         self.fired.append(timestamp)

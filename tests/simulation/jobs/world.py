@@ -7,7 +7,7 @@ from typing import Any
 
 from virtual.scheduler import Scheduler
 
-from jobs.graph import Edge, Graph, Row
+from jobs.graph import Edge, Graph, Row, Step
 from jobs.output import OutputSystem
 
 WORLDS: dict[str, World] = {}
@@ -20,6 +20,10 @@ _SLOW_SECONDS = 0.4
 
 class LateRecord(AssertionError):
     """A watermark has promised that it doesn't come."""
+
+
+class EndsTooSoon(AssertionError):
+    """Event time has ended before the input has."""
 
 
 class World:
@@ -36,6 +40,12 @@ class World:
         """Nothing may be doubled."""
         self.strict_time = True
         """No record may be late."""
+        self.idle_after: float | None = None
+        """Seconds after which a split without records is idle; `None`: none ever is."""
+        self._read: dict[tuple[str, int], int] = {}
+        """By attempt and split: how many rows are read."""
+        self.drained = False
+        """The user has asked for the end of event time."""
         self.dropped: set[Row] = set()
         """Rows that were in flight in checkpoints which were restored without."""
         self.happened: Callable[[str], None] = lambda moment: None
@@ -59,6 +69,30 @@ class World:
             if watermark is not None and ctx.timestamp <= watermark:
                 raise LateRecord(f"{step}: {row} at {ctx.timestamp} comes behind watermark {watermark}")
         return edge, row
+
+    def has_read(self, split: int, rows: int) -> None:
+        """A reader has read so many rows, those before a restore included."""
+        self._read[self._attempt, split] = rows
+
+    def check_all_is_read(self, step: Step) -> None:
+        """Event time has ended at a step."""
+        if self.drained:
+            return
+        left = [
+            split
+            for source in self.graph.awaited(step)
+            for split in source.splits
+            if self._read.get((self._attempt, split), 0) < source.records
+        ]
+        if left:
+            raise EndsTooSoon(f"{step.id}: event time has ended, and of these splits more is to come: {left}")
+
+    @property
+    def _attempt(self) -> str:
+        """Whose code runs now."""
+        current = self.scheduler.current
+        assert current is not None
+        return current.process.name.partition("/")[0]
 
 
 def sent(step: str, row: Row) -> list[Any]:
