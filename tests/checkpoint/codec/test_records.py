@@ -43,7 +43,7 @@ def check_everything(value: Any) -> None:
     assert encode(decode_opaquely(data)) == data
 
 
-@pytest.mark.parametrize("value", EDGES, ids=lambda value: repr(value)[:60])
+@pytest.mark.parametrize("value", EDGES, ids=range(len(EDGES)))  # the text of a set differs between processes
 def test_edges_come_back_wherever_they_lie(value: Any) -> None:
     for each in (
         value,
