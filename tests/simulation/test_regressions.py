@@ -19,6 +19,7 @@ from jobs.shapes import (
     REBALANCE,
     RESCALE,
     chain,
+    forward_behind_keyed,
     two_sinks,
     union,
     with_rules,
@@ -74,7 +75,7 @@ _CASES: dict[str, tuple[Callable[[], Graph], dict[str, Any]]] = {
         {"keep_parallelism": 0.0, "slow_steps": ("op",), "crash_moments": ("complete",)},
     ),
     "forward edges behind a keyed operator go by key group": (
-        lambda: two_sinks(FORWARD),
+        forward_behind_keyed,
         {"keep_parallelism": 0.0, "slow_steps": ("op1",)},
     ),
     "a checkpoint taken during a replay replays again": (

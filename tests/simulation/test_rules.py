@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 from jobs.faults import FAULTS, broken
 from jobs.graph import Graph
-from jobs.shapes import CUSTOM, FORWARD, KEYED, REBALANCE, chain, two_sinks, with_rules, with_timers
+from jobs.shapes import (
+    CUSTOM,
+    FORWARD,
+    KEYED,
+    REBALANCE,
+    chain,
+    forward_behind_keyed,
+    two_sinks,
+    with_rules,
+    with_timers,
+)
 from jobs.simulation import Simulation, SimulationFailed
 
 _CALM: dict[str, Any] = {
@@ -87,7 +97,7 @@ _RULES: dict[str, tuple[Callable[[], Graph], dict[str, Any]]] = {
         _RESCALED | {"keep_parallelism": 0.5, "interval": 0.1, "crashes": 8, "slow_steps": ("op",)},
     ),
     "forward_edges_carry_no_key_groups": (
-        lambda: two_sinks(FORWARD),
+        forward_behind_keyed,
         _RESCALED | {"slow_steps": ("op1",), "interval": 0.1, "crashes": 8},
     ),
     "changed_edges_are_taken_for_the_same": (
@@ -126,7 +136,7 @@ _RULES: dict[str, tuple[Callable[[], Graph], dict[str, Any]]] = {
 _LONG = (
     "restore_barriers_overtake",
     "replaying_not_marked",
-    "forward_edges_carry_no_key_groups",
+    "broadcast_channels_hold_nothing_back",
     "new_epochs_not_held_back",
 )
 """Rules that only the further schedules show to be broken."""

@@ -84,3 +84,18 @@ def two_sinks(edge: Distribution) -> Graph:
     graph.connect(second, graph.add(Step("sink0", Kind.SINK)), REBALANCE)
     graph.connect(first, graph.add(Step("sink1", Kind.SINK)), REBALANCE)
     return graph
+
+
+def forward_behind_keyed() -> Graph:
+    """source → op0 (keyed) → op1 (forward) ← rules (broadcast), op1 → op2 (keyed) → sink."""
+    graph = Graph()
+    source = graph.add(Step("source", Kind.SOURCE, (0, 1, 2), 10))
+    first = graph.add(Step("op0", Kind.OPERATOR, key=_KEY))
+    graph.connect(source, first, KEYED)
+    second = graph.add(Step("op1", Kind.OPERATOR))
+    graph.connect(first, second, FORWARD)
+    graph.connect(graph.add(Step("rules", Kind.SOURCE, (3,), 4)), second, BROADCAST)
+    third = graph.add(Step("op2", Kind.OPERATOR, key=_KEY))
+    graph.connect(second, third, KEYED)
+    graph.connect(third, graph.add(Step("sink", Kind.SINK)), FORWARD)
+    return graph
