@@ -86,6 +86,8 @@ class Simulation:
         self._markers_lost = False
         self._taken_over = False
         self._takeovers = 0
+        self._drains = False
+        """The job was asked to drain: whether its last checkpoint succeeds or fails, it ends before its input does."""
         self._stopped_at: str | None = None
         """The savepoint that the job was stopped with."""
         self.world.exact = self.options.exactly_once
@@ -141,6 +143,7 @@ class Simulation:
             self.scheduler.log("start", self.starts, parallelism)
             driver = self.driver = self.cluster.start(self._job(parallelism), f"driver {self.starts}")
             self._messages.begin(driver.process)
+            self._drains = False
             self.scheduler.spawn(driver.process, "user", lambda driver=driver: self._user(driver))  # type: ignore[misc]
             self._act(driver)
             if self._taken_over:
@@ -149,7 +152,7 @@ class Simulation:
                 if self._storm and self.rng.random() < self.options.markers_lost:
                     self.world.output.markers.clear()
                     self._markers_lost = True
-            elif driver.stopped:
+            elif driver.stopped or (self._drains and driver.job.status == "finished"):
                 self.reached.add("stops")
             elif self._may_fail(driver):
                 self.reached.add("fails to write")
@@ -192,8 +195,8 @@ class Simulation:
         if self._stopped_at is not None and self.rng.random() < 0.5:
             restore = self._stopped_at
             self.reached.add("starts from a savepoint")
-        elif self.starts > 1 and self._storm and self.rng.random() < o.ignores_in_flight:
-            ignored = self._leave_out_in_flight()
+        elif self.starts > 1 and self._storm and not self._takeovers and self.rng.random() < o.ignores_in_flight:
+            ignored = self._leave_out_in_flight()  # a driver that lives could complete a checkpoint meanwhile
         self._stopped_at = None
         return pipeline.options(
             restore,
@@ -325,6 +328,7 @@ class Simulation:
             drains = stop and rng.random() < 0.6 and all(step.timer is None for step in self.graph.steps.values())
             self._messages.asked_to_stop |= stop
             self.world.drained |= drains
+            self._drains |= drains
             scheduler.log("user asks", kind, "stop" if stop else "", "drain" if drains else "")
 
             def answer(result: int | Exception, stop: bool = stop, drains: bool = drains, target: Any = target) -> None:
