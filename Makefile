@@ -54,7 +54,7 @@ format: venv ## Format and mend what ruff can mend
 
 full: java venv ## All rows of the long tables, of which make test takes a sample
 	$(BIN)/python tests/support/class_archives.py
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "matrix or full or sample" --sample 1 $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "(matrix or full or sample) and not stress" --sample 1 $(ARGS)
 
 stress: java venv ## The long runs under load
 	$(BIN)/python -m pytest -m stress $(ARGS)
