@@ -30,7 +30,7 @@ is verified, and nothing else has to be read for that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -41,7 +41,7 @@ StateRow: TypeAlias = tuple[int, str, bytes, bytes | None, Any]
 
 
 class StateBatch(NamedTuple):
-    """Rows of one key group and state; the three lists are of equal length."""
+    """Rows of one key group and state; its lists are of equal length."""
 
     group: int
     state: str
@@ -53,6 +53,16 @@ class StateBatch(NamedTuple):
     """Stamps of what has a time to live (see `checkpoint.state.ttl`); `None`: no row has any."""
     clock: str | None = None
     """Which clock they are by."""
+
+    def part(self, places: Sequence[int]) -> StateBatch:
+        """The rows at these places."""
+
+        def of(column: Any) -> Any:
+            return None if column is None else [column[i] for i in places]
+
+        return self._replace(
+            keys=of(self.keys), namespaces=of(self.namespaces), values=of(self.values), written=of(self.written)
+        )
 
 
 SCHEMA: Final = pa.schema(

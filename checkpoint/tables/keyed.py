@@ -62,9 +62,7 @@ class KeyedPart:
                 continue
             places = [i for i, key in enumerate(batch.keys) if key == self.wanted.key]
             if places:
-                spaces = batch.namespaces and [batch.namespaces[i] for i in places]
-                keys, values = [batch.keys[i] for i in places], [batch.values[i] for i in places]
-                yield StateBatch(batch.group, batch.state, keys, spaces, values)
+                yield batch.part(places)
 
     def name(self) -> str:
         """The file, for messages."""
