@@ -28,6 +28,8 @@ from pipeline.class_archive import EXIT_SECONDS, ClassArchive, class_archive
 _START_TIMEOUT_S: Final = 60.0
 _STOP_TIMEOUT_S: Final = 15.0
 _PORT_ATTEMPTS: Final = 3
+_KILLED: Final = 128 + signal.SIGKILL
+"""What `supervisor` ends with if somebody else has killed the JVM."""
 _JVM_OPTIONS: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
 
 _DEFAULTS: Final[Mapping[str, str]] = {
@@ -361,7 +363,8 @@ class NativeBroker:
             _signal(self._pid, signal.SIGTERM)
             _signal(self._pid, signal.SIGCONT)  # a paused one would not hear it
             if self._wait(EXIT_SECONDS if self._archive.is_made else _STOP_TIMEOUT_S):
-                self._archive.keep()
+                if self._process is not None and self._process.returncode != _KILLED:
+                    self._archive.keep()
             else:
                 _signal(self._pid, signal.SIGKILL)
                 self._wait(_STOP_TIMEOUT_S)

@@ -124,8 +124,8 @@ def _end(process: subprocess.Popen[bytes], relay: threading.Thread) -> None:
     if process.stdin is not None:
         process.stdin.close()  # what PySpark's JVM takes as the sign to end
     try:
-        process.wait(EXIT_SECONDS if _archive.is_made else _EXIT_SECONDS)
-        _archive.keep()
+        if process.wait(EXIT_SECONDS if _archive.is_made else _EXIT_SECONDS) >= 0:  # not killed meanwhile
+            _archive.keep()
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
