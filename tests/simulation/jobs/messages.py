@@ -36,6 +36,10 @@ class Declined(AssertionError):
     """A subtask has given a checkpoint up, though nothing goes wrong."""
 
 
+class Incomplete(AssertionError):
+    """A checkpoint failed since it refers to files that aren't in its folder, though nobody deletes any."""
+
+
 class Messages:
     def __init__(
         self,
@@ -123,6 +127,12 @@ class Messages:
                 if message.kind not in _MAY_COME and not any(name in message.message for name in _MAY_HAPPEN):
                     self._fail(SubtaskFailed(f"{message.message}\n{message.traceback}"))
         return False
+
+    def answered(self, result: Exception) -> None:
+        """A user's request for a checkpoint has failed."""
+        # An older driver that lives deletes what it finds, until it hears of the newer one.
+        if "DamagedFile" in str(result) and not self._options.takeovers:
+            self._fail(Incomplete(str(result)))
 
     def _fail(self, error: AssertionError) -> None:
         """End the run with the error, whoever's code runs now."""

@@ -334,6 +334,7 @@ class Simulation:
             def answer(result: int | Exception, stop: bool = stop, drains: bool = drains, target: Any = target) -> None:
                 scheduler.log("answer", repr(result))
                 if isinstance(result, Exception):
+                    self._messages.answered(result)
                     return
                 if drains:
                     self.reached.add("drains")
