@@ -24,10 +24,11 @@ from checkpoint.state.descriptors import (
 )
 from checkpoint.state.errors import StateAccessError, StateRestoreError
 from checkpoint.state.handles import AggregatingHandle, ListHandle, MapHandle, ReducingHandle, ValueHandle
-from checkpoint.state.keyed_backend import Compression, KeyedBackend, KeyedSnapshot
+from checkpoint.state.keyed_backend import KeyedBackend, KeyedSnapshot
 from checkpoint.state.make_backend import make_backend
 from checkpoint.state.operator_lists import FrozenLists, OperatorListHandle, OperatorLists
 from checkpoint.state.snapshot_format import (
+    Compression,
     SnapshotFooter,
     SnapshotFormatError,
     StateBatch,

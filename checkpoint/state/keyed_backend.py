@@ -9,20 +9,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
-from typing import Any, ClassVar, Literal, NoReturn, Protocol, TypeAlias
+from typing import Any, ClassVar, NoReturn, Protocol
 
 from checkpoint.codec import decode_key
 from checkpoint.shown import shown
 from checkpoint.state.descriptors import KeyedStateDescriptor
 from checkpoint.state.errors import StateAccessError, StateRestoreError
 from checkpoint.state.handles import ListHandle, MapHandle, ReadRefreshedMapHandle, ValueHandle
-from checkpoint.state.snapshot_format import SnapshotFooter, StateBatch
+from checkpoint.state.snapshot_format import Compression, SnapshotFooter, StateBatch
 from checkpoint.state.stores import NO_KEY, CurrentKey, ListStore, MapStore, TimerStore, ValueStore
 from checkpoint.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, Timers
 from checkpoint.state.ttl import EventClock, Lifetime, ProcessingClock, unpacked
 from checkpoint.storage.handles import FileHandle
-
-Compression: TypeAlias = Literal["lz4", "zstd", "none"]
 
 
 class NewFile(Protocol):

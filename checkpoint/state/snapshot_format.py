@@ -22,6 +22,9 @@ value, each item of a list or each entry of a map, in their order, 8 bytes littl
 in ms since the epoch; -2⁶³: not known. The footer has `ttl`, a map from the names of these states to the clock that
 they go by, `processing` or `event`. What is over when the snapshot is taken is not in the file.
 
+A file of changes is of version 4 (see `checkpoint.state.changelog`): `value` is nullable, null says that the key has
+no value any more, and there is always a column `written`.
+
 The buffers of each batch are compressed on their own, so that a reader needs only the bytes of its groups. The footer
 holds `version`, `operator`, `max_parallelism` and `groups`, a list of [group, offset, length, rows, checksum]: bytes
 from the start of the file, and the xxh3_128 of these bytes, 16 bytes big-endian as all checksums here. So what is read
@@ -32,10 +35,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
+Compression: TypeAlias = Literal["lz4", "zstd", "none"]
 StateRow: TypeAlias = tuple[int, str, bytes, bytes | None, Any]
 """Key group, state, encoded key, namespace, value."""
 
@@ -49,6 +53,7 @@ class StateBatch(NamedTuple):
     namespaces: list[bytes | None] | None
     """`None`: no row has one."""
     values: list[Any]
+    """Encoded ones of a file of changes: `None` where the key has no value any more."""
     written: list[bytes | None] | None = None
     """Stamps of what has a time to live (see `checkpoint.state.ttl`); `None`: no row has any."""
     clock: str | None = None
@@ -75,9 +80,13 @@ SCHEMA: Final = pa.schema(
     ]
 )
 TTL_SCHEMA: Final = SCHEMA.append(pa.field("written", pa.binary()))
+CHANGES_SCHEMA: Final = TTL_SCHEMA.set(SCHEMA.get_field_index("value"), pa.field("value", pa.binary()))
 MAGIC: Final = b"WeirKey2"
 VERSION: Final = 2
 TTL_VERSION: Final = 3
+CHANGES_VERSION: Final = 4
+VERSIONS: Final = {VERSION: SCHEMA, TTL_VERSION: TTL_SCHEMA, CHANGES_VERSION: CHANGES_SCHEMA}
+"""And the columns that files of each have."""
 TAIL_BYTES: Final = 16 + 4 + len(MAGIC)
 """Behind the footer's map."""
 
@@ -99,12 +108,13 @@ class SnapshotFooter:
 
     operator: str
     max_parallelism: int
-    groups: tuple[GroupEntry, ...]
+    groups: tuple[GroupEntry, ...] = ()
     """Ascending, only groups that hold something."""
     states: tuple[str, ...] = ()
     """Names of the states that the file holds something of; of files that don't say so, none."""
     ttl: Mapping[str, str] = field(default_factory=dict)
     """The states with a time to live, and the clock that each goes by."""
+    version: int = VERSION
 
     @property
     def rows(self) -> int:

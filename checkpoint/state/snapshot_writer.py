@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import time
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, islice
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 import xxhash
 
 from checkpoint.codec import EncodingError, decode_key, encode, encode_around
 from checkpoint.shown import shown
-from checkpoint.state.snapshot_format import MAGIC, SCHEMA, TTL_SCHEMA, TTL_VERSION, VERSION, SnapshotFooter
+from checkpoint.state.snapshot_format import (
+    CHANGES_VERSION,
+    MAGIC,
+    TTL_VERSION,
+    VERSION,
+    VERSIONS,
+    Compression,
+    SnapshotFooter,
+)
+from checkpoint.state.snapshot_rows import ChangedRows, Rows, RowsWithStamps
+from checkpoint.state.stores import MISSING
 from checkpoint.state.timers import TIMER_STATES, split_entry
 
-FrozenGroup: TypeAlias = tuple[int, list[tuple[str, dict[bytes, Any]]]]
-"""Key group, and for each state its values by encoded key; for timers by entry (see `checkpoint.state.timers`)."""
+FrozenGroup: TypeAlias = tuple[int, list[tuple[str, Mapping[bytes, Any]]]]
+"""Key group, and for each state its values by encoded key; for timers by entry (see `checkpoint.state.timers`). Among
+changes `MISSING` says that a key has no value any more."""
 
 
 class TtlRows(Protocol):
@@ -84,12 +95,13 @@ class _Pieces:
 def write_snapshot(
     groups: Iterable[FrozenGroup],
     sink: Callable[[memoryview], object],
-    compression: Literal["lz4", "zstd", "none"],
+    compression: Compression,
     *,
     operator: str,
     max_parallelism: int,
     abandoned: Callable[[], bool] = lambda: False,
     encoded: bool = False,
+    changes: bool = False,
     ttl: Mapping[str, TtlRows] = {},
 ) -> SnapshotFooter:
     """Write a snapshot file.
@@ -98,41 +110,77 @@ def write_snapshot(
         groups: ascending.
         abandoned: asked between batches.
         encoded: the values are.
+        changes: the groups have what has changed, not all. What has a time to live and is over counts as gone.
         ttl: for the states with a time to live, what is written of them.
 
     Raises:
         EncodingError: a value can't be kept; the message names the operator, the state and the key.
         SnapshotAbandoned: `abandoned` said so.
     """
+    names: set[str] = set()
+
+    def batches() -> Iterator[tuple[int, Iterator[Any]]]:
+        for group, states in groups:
+            of_group = _batches(group, states, operator, encoded, changes, ttl, names)
+            del states  # the caller frees it when the next one is asked for
+            yield group, of_group
+            del of_group
+
+    footer = SnapshotFooter(
+        operator,
+        max_parallelism,
+        ttl={name: rows.clock_name for name, rows in ttl.items()},
+        version=CHANGES_VERSION if changes else TTL_VERSION if ttl else VERSION,
+    )
+    return write_batches(batches(), sink, compression, footer, names, abandoned)
+
+
+def write_batches(
+    groups: Iterable[tuple[int, Iterator[Any]]],
+    sink: Callable[[memoryview], object],
+    compression: Compression,
+    footer: SnapshotFooter,
+    names: Collection[str],
+    abandoned: Callable[[], bool] = lambda: False,
+) -> SnapshotFooter:
+    """Write a snapshot file out of Arrow batches.
+
+    Args:
+        groups: key groups, ascending, with their batches, which have the columns of the footer's version.
+        footer: what it says beside `groups` and `states`.
+        names: the states that the batches have rows of; looked at once all are written.
+        abandoned: asked between batches.
+
+    Raises:
+        SnapshotAbandoned: `abandoned` said so.
+    """
     pieces = _Pieces(sink)
     options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression, use_threads=False)
     table = []
-    names: set[str] = set()
-    schema = TTL_SCHEMA if ttl else SCHEMA
+    schema = VERSIONS[footer.version]
     schema_bytes = schema.serialize().size  # what Arrow writes in front of the first batch, and only then
     with pa.ipc.new_stream(pa.PythonFile(pieces, mode="w"), schema, options=options) as stream:
-        for group, states in groups:
+        for group, batches in groups:
             offset, rows, checksum = max(pieces.tell(), schema_bytes), 0, xxhash.xxh3_128()
-            for batch in _batches(group, states, operator, encoded, ttl, names):
+            for batch in batches:
                 if abandoned():
-                    raise SnapshotAbandoned(f"the snapshot of {operator} was given up")
+                    raise SnapshotAbandoned(f"the snapshot of {footer.operator} was given up")
                 start = pieces.tell()
                 stream.write_batch(batch)
                 checksum.update(pieces.pass_on()[max(0, offset - start) :])  # the schema belongs to no group
                 rows += batch.num_rows
             if rows:
                 table.append((group, offset, pieces.tell() - offset, rows, checksum.digest()))
-            del states  # the caller frees it when the next one is asked for
-    clocks = {name: rows.clock_name for name, rows in ttl.items()}
-    footer = SnapshotFooter(operator, max_parallelism, tuple(table), tuple(sorted(names)), clocks)
+            del batches
+    footer = replace(footer, groups=tuple(table), states=tuple(sorted(names)))
     body = encode(
         {
-            "version": TTL_VERSION if ttl else VERSION,
-            "operator": operator,
-            "max_parallelism": max_parallelism,
+            "version": footer.version,
+            "operator": footer.operator,
+            "max_parallelism": footer.max_parallelism,
             "groups": table,
             "states": list(footer.states),
-            **({"ttl": clocks} if ttl else {}),
+            **({"ttl": dict(footer.ttl)} if footer.ttl else {}),
         }
     )
     pieces.write(body + xxhash.xxh3_128(body).digest() + len(body).to_bytes(4, "little") + MAGIC)
@@ -142,14 +190,15 @@ def write_snapshot(
 
 def _batches(
     group: int,
-    states: list[tuple[str, dict[bytes, Any]]],
+    states: list[tuple[str, Mapping[bytes, Any]]],
     operator: str,
     encoded: bool,
+    changes: bool,
     ttl: Mapping[str, TtlRows],
     names: set[str],
 ) -> Iterator[Any]:
     """`names`: gets those of the states that have rows."""
-    new = _RowsWithStamps if ttl else _Rows
+    new = ChangedRows if changes else RowsWithStamps if ttl else Rows
     rows = new()
     turn_ends = time.perf_counter() + _SLICE
     for name, data in states:
@@ -159,11 +208,15 @@ def _batches(
             values = list(islice(kept, _CHUNK))
             written: list[bytes | None] | None = None
             if of_ttl is not None:
-                chunk, written, values = _living(of_ttl, chunk, values)
+                chunk, written, values = _living(of_ttl, chunk, values, changes)
             if not encoded:
-                values = _encoded(values, chunk, name, operator)
+                values = (
+                    _encoded_changes(values, chunk, name, operator)
+                    if changes
+                    else _encoded(values, chunk, name, operator)
+                )
             keys, namespaces = zip(*map(split_entry, chunk), strict=True) if timers else (chunk, None)
-            large = sum(map(len, values)) > _BATCH_BYTES
+            large = sum(map(len, filter(None, values))) > _BATCH_BYTES
             step = 1 if large else max(1, len(chunk))
             for i in range(0, len(chunk), step):
                 part = slice(i, i + step)
@@ -185,10 +238,24 @@ def _batches(
         yield rows.batch(group)
 
 
-def _living(rows: TtlRows, keys: list[bytes], kept: list[Any]) -> tuple[list[bytes], list[bytes | None], list[Any]]:
-    """Keys of which something lives, with stamps and values."""
-    found = [(key, *living) for key, one in zip(keys, kept, strict=True) if (living := rows.living(one)) is not None]
+def _living(
+    rows: TtlRows, keys: list[bytes], kept: list[Any], changes: bool
+) -> tuple[list[bytes], list[bytes | None], list[Any]]:
+    """Keys of which something lives, with stamps and values; among changes the others, too."""
+    found: list[tuple[bytes, bytes | None, Any]] = []
+    for key, one in zip(keys, kept, strict=True):
+        living = None if one is MISSING else rows.living(one)
+        if living is not None:
+            found.append((key, *living))
+        elif changes:
+            found.append((key, None, MISSING))
     return [one[0] for one in found], [one[1] for one in found], [one[2] for one in found]
+
+
+def _encoded_changes(values: list[Any], entries: list[bytes], name: str, operator: str) -> list[bytes | None]:
+    there = [(value, entry) for value, entry in zip(values, entries, strict=True) if value is not MISSING]
+    encoded = iter(_encoded([value for value, _ in there], [entry for _, entry in there], name, operator))
+    return [None if value is MISSING else next(encoded) for value in values]
 
 
 def _encoded(values: list[Any], entries: list[bytes], name: str, operator: str) -> list[bytes]:
@@ -203,96 +270,3 @@ def _encoded(values: list[Any], entries: list[bytes], name: str, operator: str) 
                 key = split_entry(entry)[0] if name in TIMER_STATES else entry
                 raise EncodingError(f"state {name!r} of {operator}, key {shown(decode_key(key))}: {error}") from None
         return encoded
-
-
-class _BytesColumn:
-    """A binary column in the making. It is no list, which Python's garbage collector would go through every time."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self._ends = array("i", [0])
-
-    def __len__(self) -> int:
-        return len(self._ends) - 1
-
-    def extend(self, values: Sequence[bytes]) -> None:
-        self._ends.extend(islice(accumulate(map(len, values), initial=len(self.data)), 1, None))
-        self.data += b"".join(values)
-
-    def array(self) -> Any:
-        return pa.Array.from_buffers(
-            pa.binary(), len(self), [None, pa.py_buffer(self._ends), pa.py_buffer(self.data)], null_count=0
-        )
-
-
-class _Rows:
-    """The rows of a batch that is being built."""
-
-    def __init__(self) -> None:
-        self._keys = _BytesColumn()
-        self._values = _BytesColumn()
-        self._states: list[tuple[str, int, _BytesColumn | None]] = []
-        """Name, first row and namespaces of each state, in order."""
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    @property
-    def size(self) -> int:
-        return len(self._keys.data) + len(self._values.data)
-
-    def add(
-        self,
-        name: str,
-        keys: Sequence[bytes],
-        namespaces: Sequence[bytes] | None,
-        values: Sequence[bytes],
-        written: Sequence[bytes | None] | None,
-    ) -> None:
-        if not self._states or self._states[-1][0] != name:
-            self._states.append((name, len(self), None if namespaces is None else _BytesColumn()))
-        column = self._states[-1][2]
-        if namespaces is not None and column is not None:
-            column.extend(namespaces)
-        self._keys.extend(keys)
-        self._values.extend(values)
-
-    def batch(self, group: int) -> Any:
-        return pa.RecordBatch.from_arrays(self._columns(group), schema=SCHEMA)
-
-    def _columns(self, group: int) -> list[Any]:
-        names, namespaces = [], []
-        ends = [first for _, first, _ in self._states[1:]] + [len(self)]
-        for (name, first, column), end in zip(self._states, ends, strict=True):
-            names.append(pa.repeat(pa.scalar(name, pa.string()), end - first))
-            namespaces.append(pa.nulls(end - first, pa.binary()) if column is None else column.array())
-        return [
-            pa.repeat(pa.scalar(group, pa.int16()), len(self)),
-            pa.concat_arrays(names),
-            self._keys.array(),
-            pa.concat_arrays(namespaces),
-            self._values.array(),
-        ]
-
-
-class _RowsWithStamps(_Rows):
-    """With the column that only files with a time to live have."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._written: list[bytes | None] = []
-
-    def add(
-        self,
-        name: str,
-        keys: Sequence[bytes],
-        namespaces: Sequence[bytes] | None,
-        values: Sequence[bytes],
-        written: Sequence[bytes | None] | None,
-    ) -> None:
-        super().add(name, keys, namespaces, values, written)
-        self._written.extend([None] * len(keys) if written is None else written)
-
-    def batch(self, group: int) -> Any:
-        columns = [*self._columns(group), pa.array(self._written, pa.binary())]
-        return pa.RecordBatch.from_arrays(columns, schema=TTL_SCHEMA)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from checkpoint.state import garbage
@@ -68,7 +68,7 @@ class HeapBackend(KeyedBackend):
         frozen: list[FrozenGroup] = []
         names = sorted(self._maps, key=TIMER_STATES.__contains__)  # timers come last
         for i, group in enumerate(self._key_groups):
-            states = []
+            states: list[tuple[str, Mapping[bytes, Any]]] = []
             for name in names:
                 data = self._maps[name][i].freeze()
                 if data is not None:

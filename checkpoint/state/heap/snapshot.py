@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from threading import Lock
 from typing import Final
 
-from checkpoint.state.keyed_backend import Compression, KeyedSnapshot
-from checkpoint.state.snapshot_format import SnapshotFooter
+from checkpoint.state.keyed_backend import KeyedSnapshot
+from checkpoint.state.snapshot_format import Compression, SnapshotFooter
 from checkpoint.state.snapshot_writer import FrozenGroup, SnapshotAbandoned, TtlRows, write_snapshot
 
 _FREED_AT_ONCE: Final = 64
