@@ -9,5 +9,9 @@ class StateAccessError(Explained, RuntimeError):
     """State was used where there is no current key, or declared or assigned in a way that would lose it."""
 
 
+class TooManyEntries(ValueError):
+    """To look at what a key has would take too long, since there is more than was allowed."""
+
+
 class StateRestoreError(PermanentFailure, ValueError):
     """A snapshot doesn't fit the operator that it is restored into. It won't at the next attempt either."""

@@ -17,9 +17,9 @@ from checkpoint.state.descriptors import KeyedStateDescriptor
 from checkpoint.state.errors import StateAccessError, StateRestoreError
 from checkpoint.state.handles import ListHandle, MapHandle, ReadRefreshedMapHandle, ValueHandle
 from checkpoint.state.snapshot_format import Compression, SnapshotFooter, StateBatch
-from checkpoint.state.stores import NO_KEY, CurrentKey, ListStore, MapStore, TimerStore, ValueStore
+from checkpoint.state.stores import NO_KEY, CurrentKey, ListStore, MapStore, StateStore, TimerStore, ValueStore
 from checkpoint.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, Timers
-from checkpoint.state.ttl import EventClock, Lifetime, ProcessingClock, unpacked
+from checkpoint.state.ttl import ClockName, EventClock, Lifetime, ProcessingClock, unpacked
 from checkpoint.storage.handles import FileHandle
 
 
@@ -98,6 +98,8 @@ class KeyedBackend(ABC):
         self._operator = "operator"
         self._current = CurrentKey()
         self._declared: dict[str, KeyedStateDescriptor[Any]] = {}
+        self._stores: dict[str, StateStore] = {}
+        """Of the declared states, by name."""
         self.processing_clock = ProcessingClock()
         """For entries that live by the clock of the host."""
         self.event_clock = EventClock()
@@ -118,17 +120,21 @@ class KeyedBackend(ABC):
         """A handle to a state with one value a key (see `descriptors.bind`)."""
         life = self._lifetime(descriptor)
         store = self._value_store(descriptor.name, self._declare(descriptor, operator), life)
+        self._stores.setdefault(descriptor.name, store)
         return (self._value_handle_class if life is None else ValueHandle)(store, default, factory)
 
     def list_handle(self, descriptor: KeyedStateDescriptor[Any], operator: str) -> ListHandle[Any]:
         """A handle to a state with a list a key."""
         life = self._lifetime(descriptor)
-        return ListHandle(self._list_store(descriptor.name, self._declare(descriptor, operator), life))
+        store = self._list_store(descriptor.name, self._declare(descriptor, operator), life)
+        self._stores.setdefault(descriptor.name, store)
+        return ListHandle(store)
 
     def map_handle(self, descriptor: KeyedStateDescriptor[Any], operator: str) -> MapHandle[Any, Any]:
         """A handle to a state with a dict a key."""
         life = self._lifetime(descriptor)
         store = self._map_store(descriptor.name, self._declare(descriptor, operator), life)
+        self._stores.setdefault(descriptor.name, store)
         return (ReadRefreshedMapHandle if life is not None and life.refreshed_by_reads else MapHandle)(store)
 
     def _declare(self, descriptor: KeyedStateDescriptor[Any], operator: str) -> str:
@@ -164,6 +170,54 @@ class KeyedBackend(ABC):
             f"{self._operator} got a record of key group {group}, but owns {self._key_groups.start}.."
             f"{self._key_groups.stop - 1}; this is a defect in routing, and going on would split the key's state"
         )
+
+    # -- looks from outside ------------------------------------------------------------------------------------
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """Names of the declared states."""
+        return tuple(self._declared)
+
+    def peek(self, key: bytes, group: int, state: str, most: int) -> Any:
+        """What any key has in a declared state (see `StateStore.peek_at`); for others than the operator, and not while
+        it processes a record.
+
+        Raises:
+            StateAccessError: the group belongs to another subtask.
+            TooManyEntries: it is a list or map of more than `most`.
+        """
+        return self._stores[state].peek_at(self._index(group), key, most)
+
+    def peek_entry(self, key: bytes, group: int, state: str, map_key: Any) -> Any:
+        """As `peek`, one entry of a map.
+
+        Raises:
+            StateAccessError: as `peek`, or the state is no map.
+        """
+        store = self._stores[state]
+        if not isinstance(store, MapStore):
+            raise StateAccessError(f"{store.what} is no map, so it has no entries of their own")
+        return store.peek_at_entry(self._index(group), key, map_key)
+
+    def peek_timers(self, key: bytes, group: int, most: int) -> dict[ClockName, list[int]]:
+        """When the timers of any key are due, in milliseconds since the epoch, the first one first; by clock.
+
+        Raises:
+            StateAccessError: as `peek`.
+            TooManyEntries: more than `most` timers, of this key or others, would have to be looked at.
+        """
+        self._index(group)
+        return {
+            "event": self.event_timers.times_of(key, group, most),
+            "processing": self.processing_timers.times_of(key, group, most),
+        }
+
+    def _index(self, group: int) -> int:
+        if group not in self._key_groups:
+            self._foreign(group)
+        return group - self._first
+
+    # -- time to live ------------------------------------------------------------------------------------------
 
     def remove_expired(self) -> None:
         """Remove some of the entries whose time to live is over, and count them as `expired`.

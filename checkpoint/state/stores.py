@@ -78,6 +78,19 @@ class StateStore(ABC):
     def delete(self) -> None:
         """Forget all that the current key has."""
 
+    @abstractmethod
+    def peek_at(self, index: int, key: bytes, most: int) -> Any:
+        """What any key has, as a snapshot taken now would hold it, or `MISSING`. It is only looked at, and at once:
+        nothing changes by that, and nothing lives on. Needs no current key, and leaves it as it is.
+
+        Args:
+            index: position of the key's group.
+            most: entries of a list or map that may be looked at.
+
+        Raises:
+            TooManyEntries: it has more, of which some may be over.
+        """
+
 
 class ValueStore(StateStore):
     """One value a key."""
@@ -141,6 +154,10 @@ class MapStore(StateStore):
         """Set an entry."""
 
     @abstractmethod
+    def peek_at_entry(self, index: int, key: bytes, map_key: Any) -> Any:
+        """As `peek_at`, the value of one entry."""
+
+    @abstractmethod
     def remove(self, map_key: Any) -> bool:
         """Remove an entry. Returns whether it was there."""
 
@@ -174,6 +191,17 @@ class TimerStore(ABC):
     @abstractmethod
     def remove(self, index: int, entry: bytes) -> bool:
         """Remove an entry. Returns whether it was there."""
+
+    @abstractmethod
+    def entries_of(self, index: int, key: bytes, most: int) -> list[bytes]:
+        """The entries of one key, in any order.
+
+        Args:
+            most: entries that may be looked at, of this key or others.
+
+        Raises:
+            TooManyEntries: to find them takes more.
+        """
 
     @abstractmethod
     def __iter__(self) -> Iterator[bytes]:

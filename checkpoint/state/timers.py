@@ -136,6 +136,14 @@ class Timers:
         self._live -= 1
         return Timer(_time(entry), entry[_PREFIX:], group)
 
+    def times_of(self, key: bytes, group: int, most: int) -> list[int]:
+        """When the timers of any key are due, the first one first. Needs no current key.
+
+        Raises:
+            TooManyEntries: see `TimerStore.entries_of`.
+        """
+        return sorted(map(_time, self._store.entries_of(group - self._first, key, most)))
+
     @property
     def next(self) -> int | None:
         """When the first timer is due."""
@@ -203,6 +211,11 @@ def split_entry(entry: bytes) -> tuple[bytes, bytes]:
 def timer_entry(namespace: bytes, group: int, key: bytes) -> bytes:
     """The entry that `split_entry` takes apart."""
     return namespace + group.to_bytes(2, "big") + key
+
+
+def is_entry_of(entry: bytes, key: bytes) -> bool:
+    """Whether it is a timer of that key."""
+    return len(entry) == _PREFIX + len(key) and entry.endswith(key)
 
 
 def _bound(now: int) -> bytes:

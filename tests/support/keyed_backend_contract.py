@@ -28,7 +28,9 @@ from checkpoint.state import (
     read_footer,
     read_snapshot,
 )
+from checkpoint.state.errors import TooManyEntries
 from checkpoint.state.files import load_keyed_state
+from checkpoint.state.stores import MISSING
 from checkpoint.storage.storage import CheckpointStorage
 
 MAX = 16
@@ -108,6 +110,14 @@ def fill(running: Running, keys: Iterable[Any] = KEYS) -> None:
         running.backend.event_timers.register(1_000 - key)
         running.backend.processing_timers.register(key)
     running.backend.clear_current_key()
+
+
+def looked_at(running: Running, key: Any) -> dict[str, Any]:
+    """What a look from outside finds in each state."""
+    encoded = encode_key(key)
+    return {
+        state: running.backend.peek(encoded, key_group(encoded, MAX), state, 1_000) for state in running.backend.states
+    }
 
 
 def check(running: Running, key: Any) -> None:
@@ -272,6 +282,112 @@ class KeyedBackendContract:
         for groups in (range(-1, 4), range(4, 4), range(4, MAX + 1), range(0, 4, 2)):
             with pytest.raises(ValueError, match="no range of key groups"):
                 self.make(groups, MAX)
+
+    # -- looks from outside ------------------------------------------------------------------------------------
+
+    def test_a_look_from_outside_finds_what_a_snapshot_would_hold(self) -> None:
+        running = self.running()
+        fill(running)
+        expected = contents(running.snapshot())
+        assert sorted(running.backend.states) == ["average", "bag", "items", "largest", "seen", "total"]
+        for key in KEYS:
+            assert looked_at(running, key) == {
+                state: expected[state, key] for state in ("total", "bag", "items", "seen", "largest", "average")
+            }
+            encoded = encode_key(key)
+            assert running.backend.peek_timers(encoded, key_group(encoded, MAX), 1_000) == {
+                "event": [1_000 - key],
+                "processing": [key],
+            }
+
+    def test_a_look_changes_nothing_and_makes_no_default(self) -> None:
+        running = self.running()
+        fill(running, [1])
+        expected = contents(running.snapshot())
+        assert set(looked_at(running, 2).values()) == {MISSING}
+        encoded = encode_key(2)
+        assert running.backend.peek_timers(encoded, key_group(encoded, MAX), 10) == {"event": [], "processing": []}
+        looked_at(running, 1)
+        assert contents(running.snapshot()) == expected
+
+    def test_a_look_leaves_the_current_key_and_sees_changes_in_place(self) -> None:
+        running = self.running()
+        fill(running, [1])
+        op = running.at(2)
+        op.bag.value.append("before")
+        changed = op.bag.value
+        assert looked_at(running, 1)["total"] == 1
+        changed.append("after")
+        op.seen["x"] = [1]
+        op.seen["x"].append(2)
+        op.total.value = 5
+        assert contents(running.snapshot())["total", 2] == 5
+        running.backend.clear_current_key()
+        found = looked_at(running, 2)
+        assert (found["bag"], found["seen"], found["total"]) == (["before", "after"], {"x": [1, 2]}, 5)
+        with pytest.raises(StateAccessError, match="no current key"):
+            op.total.value  # noqa: B018
+
+    def test_a_look_while_a_snapshot_is_open_sees_what_came_behind_its_barrier(self) -> None:
+        running = self.running()
+        fill(running, [1])
+        frozen = running.backend.freeze()
+        running.at(1).bag.value.append("late")
+        running.at(1).total.value = 7
+        running.backend.clear_current_key()
+        found = looked_at(running, 1)
+        assert (found["bag"], found["total"], found["items"]) == ([[1], "late"], 7, [1, {"nested": [1]}])
+        assert contents(written(frozen))["bag", 1] == [[1]]
+
+    def test_one_entry_of_a_map_is_looked_at_alone(self) -> None:
+        running = self.running()
+        fill(running, [1])
+        key = encode_key(1)
+        group = key_group(key, MAX)
+        assert running.backend.peek_entry(key, group, "seen", ("a", 1)) == [1]
+        assert running.backend.peek_entry(key, group, "seen", "other") is MISSING
+        with pytest.raises(StateAccessError, match="'items' of Everything is no map"):
+            running.backend.peek_entry(key, group, "items", 0)
+
+    def test_a_look_is_refused_where_there_is_too_much_to_look_at(self) -> None:
+        running = self.running()
+        op = running.at(1)
+        op.items.extend(range(11))
+        op.seen.update((n, n) for n in range(11))
+        op.bag.value = list(range(11))
+        for n in range(11):
+            running.backend.event_timers.register(n)
+        key = encode_key(1)
+        group = key_group(key, MAX)
+        for state in ("items", "seen"):
+            with pytest.raises(TooManyEntries, match="no more than 10"):
+                running.backend.peek(key, group, state, 10)
+            assert len(running.backend.peek(key, group, state, 11)) == 11
+        with pytest.raises(TooManyEntries, match="no more than 10"):
+            running.backend.peek_timers(key, group, 10)
+        assert running.backend.peek(key, group, "bag", 10) == list(range(11))
+        assert running.backend.peek_entry(key, group, "seen", 5) == 5
+
+    def test_a_look_is_for_the_subtasks_own_key_groups_only(self) -> None:
+        backend = self.make(range(4, 8), MAX)
+        bind(Everything(), backend)
+        assert backend.peek(b"k", 4, "total", 1) is MISSING
+        for group in (3, 8):
+            for look in (
+                lambda group=group: backend.peek(b"k", group, "total", 1),
+                lambda group=group: backend.peek_entry(b"k", group, "seen", 1),
+                lambda group=group: backend.peek_timers(b"k", group, 1),
+            ):
+                with pytest.raises(StateAccessError, match=rf"key group {group}, but owns 4\.\.7"):
+                    look()
+
+    def test_keys_whose_encodings_end_alike_have_timers_of_their_own(self) -> None:
+        running = self.running()
+        for at, key in enumerate([b"k", b"xk", b"k"]):
+            running.backend.set_current_key(key, 3)
+            running.backend.event_timers.register(10 * at)
+        assert running.backend.peek_timers(b"k", 3, 9)["event"] == [0, 20]
+        assert running.backend.peek_timers(b"xk", 3, 9)["event"] == [10]
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
-from keyed_backend_contract import MAX, Running, contents, written
+from keyed_backend_contract import MAX, Running, contents, looked_at, written
 from ttl_model import ttl_machine
 
 from checkpoint.codec import encode_key
@@ -28,6 +28,7 @@ from checkpoint.state import (
     read_batches,
     read_footer,
 )
+from checkpoint.state.stores import MISSING
 
 
 def operator(ttl: Any) -> type:
@@ -229,6 +230,28 @@ class KeyedTtlContract:
         for at in (1000, 1900, 2800):
             running.wall(at)
             assert (op.items.get(), dict(op.seen.items())) == ([2], {"b": 2})
+
+    def test_a_look_from_outside_sees_nothing_that_is_over_and_lets_nothing_live_on(self) -> None:
+        running = self.timed(TTL(1, refresh="read_and_write"))
+        op = running.fill()
+        running.wall(600)
+        op.items.append(3)
+        op.seen["c"] = 3
+        running.backend.clear_current_key()
+        kept = {"total": 5, "bag": [[1]], "largest": 3, "average": (4, 1)}
+        for at in (0, 900):
+            running.wall(at)
+            assert looked_at(running, "k") == {**kept, "items": [1, 2, 3], "seen": {"a": 1, "b": [2], "c": 3}}
+        key = encode_key("k")
+        group = key_group(key, MAX)
+        assert running.backend.peek_entry(key, group, "seen", "a") == 1
+        running.wall(1000)
+        assert looked_at(running, "k") == {**dict.fromkeys(kept, MISSING), "items": [3], "seen": {"c": 3}}
+        assert running.backend.peek_entry(key, group, "seen", "a") is MISSING
+        assert running.backend.peek_entry(key, group, "seen", "c") == 3
+        running.wall(1600)
+        assert set(looked_at(running, "k").values()) == {MISSING}
+        assert contents(running.snapshot()) == {}
 
     # -- event time --------------------------------------------------------------------------------------------
 

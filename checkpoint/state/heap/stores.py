@@ -6,9 +6,10 @@ What runs for every record looks its key group up by itself, since a call would 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from checkpoint.codec import SCALARS, is_plain
+from checkpoint.state.errors import TooManyEntries
 from checkpoint.state.handles import ValueHandle
 from checkpoint.state.heap.maps import KeyGroupMap
 from checkpoint.state.private_copy import IMMUTABLE
@@ -22,12 +23,25 @@ from checkpoint.state.stores import (
     ValueStore,
     refuse_without_key,
 )
+from checkpoint.state.timers import is_entry_of
 
 _NOTHING: Final[dict[Any, Any]] = {}
 
 
+def check_number(number: int, most: int) -> None:
+    """
+    Raises:
+        TooManyEntries: there are more than `most`.
+    """
+    if number > most:
+        raise TooManyEntries(f"there are {number:,} entries, and no more than {most:,} are looked at")
+
+
 class HeapStore(StateStore):
     __slots__ = ("_groups",)
+
+    has_members: ClassVar[bool] = True
+    """What it keeps for a key are members, at least one."""
 
     def __init__(self, what: str, current: CurrentKey, groups: list[KeyGroupMap]) -> None:
         """`groups`: what each of the subtask's key groups has."""
@@ -47,9 +61,17 @@ class HeapStore(StateStore):
             refuse_without_key(self.what)
         group.remove(self._current.key)
 
+    def peek_at(self, index: int, key: bytes, most: int) -> Any:
+        value = self._groups[index].data.get(key, MISSING)
+        if value is not MISSING and self.has_members:
+            check_number(len(value), most)
+        return value
+
 
 class HeapValues(HeapStore, ValueStore):
     __slots__ = ()
+
+    has_members = False
 
     def get(self) -> Any:
         current = self._current
@@ -188,6 +210,9 @@ class HeapDicts(HeapStore, MapStore):
             refuse_without_key(self.what)
         return entries.get(map_key, MISSING)
 
+    def peek_at_entry(self, index: int, key: bytes, map_key: Any) -> Any:
+        return self._groups[index].data.get(key, _NOTHING).get(map_key, MISSING)
+
     def put(self, map_key: Any, value: Any) -> None:
         key = self._current.key
         try:
@@ -243,6 +268,11 @@ class HeapTimers(TimerStore):
             return False
         group.remove(entry)
         return True
+
+    def entries_of(self, index: int, key: bytes, most: int) -> list[bytes]:
+        data = self._groups[index].data
+        check_number(len(data), most)
+        return [entry for entry in data if is_entry_of(entry, key)]
 
     def __iter__(self) -> Iterator[bytes]:
         for group in self._groups:

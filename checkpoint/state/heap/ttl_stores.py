@@ -9,10 +9,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from checkpoint.state.heap.maps import KeyGroupMap
-from checkpoint.state.heap.stores import HeapStore
+from checkpoint.state.heap.stores import HeapStore, check_number
 from checkpoint.state.private_copy import IMMUTABLE
 from checkpoint.state.snapshot_writer import TtlRows
 from checkpoint.state.stores import MISSING, CurrentKey, ListStore, MapStore, ValueStore, refuse_without_key
@@ -43,16 +43,26 @@ _NOTHING: Final = Swept(0, 1)
 
 
 class HeapTtlStore(HeapStore):
-    """A state with a time to live. What it keeps for a key has stamps first and values second."""
+    """A state with a time to live. What it keeps for a key has stamps first and values second; each member has a
+    stamp."""
 
     __slots__ = ("life",)
-
-    has_members: ClassVar[bool] = True
-    """What it keeps for a key are members, each with a stamp; at least one."""
 
     def __init__(self, what: str, current: CurrentKey, groups: list[KeyGroupMap], life: Lifetime) -> None:
         super().__init__(what, current, groups)
         self.life = life
+
+    def peek_at(self, index: int, key: bytes, most: int) -> Any:
+        kept = self._groups[index].data.get(key)
+        if kept is None:
+            return MISSING
+        if self.has_members:
+            check_number(len(kept[0]), most)
+        return self._living_of(kept)
+
+    @abstractmethod
+    def _living_of(self, kept: Any) -> Any:
+        """What is not over of what it keeps for a key, or `MISSING`."""
 
     @abstractmethod
     def kept(self, value: Any, stamps: Stamps) -> Any:
@@ -108,6 +118,9 @@ class HeapTtlValues(HeapTtlStore, ValueStore):
             group.data[key] = stamp, value
         else:
             group.put(key, (stamp, value))
+
+    def _living_of(self, kept: Any) -> Any:
+        return MISSING if self.life.over(kept[0]) else kept[1]
 
     def kept(self, value: Any, stamps: Stamps) -> tuple[int, Any]:
         return UNKNOWN if stamps is None else stamps[0], value
@@ -180,6 +193,10 @@ class HeapTtlLists(HeapTtlStore, ListStore):
         stamps = kept[0]
         return len(stamps) if min(stamps) > self.life.bound else len(stamps) - sum(map(self.life.over, stamps))
 
+    def _living_of(self, kept: Any) -> Any:
+        over = self.life.over
+        return [item for stamp, item in zip(*kept, strict=True) if not over(stamp)] or MISSING
+
     def kept(self, value: Any, stamps: Stamps) -> tuple[list[int], list[Any]]:
         return [UNKNOWN] * len(value) if stamps is None else list(stamps), value
 
@@ -241,7 +258,11 @@ class HeapTtlDicts(HeapTtlStore, MapStore):
         return value
 
     def peek(self, map_key: Any) -> Any:
-        kept = self._group().data.get(self._current.key)
+        return self._living_entry(self._group(), self._current.key, map_key)
+
+    def _living_entry(self, group: KeyGroupMap, key: bytes, map_key: Any) -> Any:
+        """For reading only."""
+        kept = group.data.get(key)
         if kept is None or map_key not in kept[0] or self.life.over(kept[0][map_key]):
             return MISSING
         return kept[1][map_key]
@@ -308,6 +329,12 @@ class HeapTtlDicts(HeapTtlStore, MapStore):
         if min(stamps.values()) > life.bound:
             return dict(values)
         return {map_key: value for map_key, value in values.items() if not life.over(stamps[map_key])}
+
+    def _living_of(self, kept: Any) -> Any:
+        return self._living(*kept) or MISSING
+
+    def peek_at_entry(self, index: int, key: bytes, map_key: Any) -> Any:
+        return self._living_entry(self._groups[index], key, map_key)
 
     def kept(self, value: Any, stamps: Stamps) -> tuple[dict[Any, int], dict[Any, Any]]:
         return dict.fromkeys(value, UNKNOWN) if stamps is None else dict(zip(value, stamps, strict=True)), value
