@@ -167,6 +167,7 @@ class SourceGate:
         """
         self._advance(now)
         actions: list[Action] = []
+        missed: list[TakeBarrier] = []
         match event:
             case Emitted(records, size):
                 self._span_records += records
@@ -183,12 +184,13 @@ class SourceGate:
                 if checkpoint_id > self._last_barrier:
                     self._resolved_untaken.add(checkpoint_id)
             case HeartbeatReceived(heartbeat):
-                actions += self._heartbeat(heartbeat)
+                missed = self._heartbeat(heartbeat)
             case ReadingBegins():
                 actions += self._begin()
             case Tick():
                 pass
-        return actions + self._ask() + (self._close() if self._open else self._open_again())
+        # Barriers come last: each is an event of its own, which may open the gate, and nothing older may follow that.
+        return [*actions, *self._ask(), *(self._close() if self._open else self._open_again()), *missed]
 
     def _advance(self, now: float) -> None:
         elapsed = max(0.0, now - self._now)
@@ -236,7 +238,8 @@ class SourceGate:
         if self._window is not None:
             self._window.passed(event, self._now)
 
-    def _heartbeat(self, heartbeat: Heartbeat) -> list[Action]:
+    def _heartbeat(self, heartbeat: Heartbeat) -> list[TakeBarrier]:
+        """The barriers whose triggers are lost."""
         for passed in heartbeat.passed:
             self._passed(BarrierPassed(*passed))
         self._in_progress = dict(heartbeat.in_progress)

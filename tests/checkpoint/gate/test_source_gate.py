@@ -314,6 +314,15 @@ def test_several_lost_triggers_are_answered_in_the_order_of_their_ids() -> None:
     ]
 
 
+def test_a_barrier_learned_from_a_heartbeat_that_also_closes_the_gate_opens_it_for_good() -> None:
+    """Actions are carried out one after the other, and a barrier that is taken brings further ones."""
+    gate = make()
+    closed, take = gate.handle(heartbeat(1), 12.0)
+    assert isinstance(closed, CloseGate)
+    assert take == TakeBarrier(1, CHECKPOINT)
+    assert gate.handle(BarrierTaken(1, CHECKPOINT), 12.0) == [OpenGate()]
+
+
 def test_a_checkpoint_older_than_the_last_barrier_is_never_taken() -> None:
     gate = make(max_concurrent=2)
     gate.handle(BarrierTaken(6, CHECKPOINT), 1.0)
