@@ -125,6 +125,7 @@ class SimulatedCommitter(Committer):
             marker = Marker(marker.lineage, checkpoint, last)
             files = [file for one in some for file in one.files]
             rows = [Row(s, n, tuple(path)) for file in files for s, n, path in decode(ctx.staging.read(file))]
+            ctx.check_owner()
             world.pause()
             world.happened("commit")
             world.output.transact(ctx.sink_id, self._group, self._producer, rows, marker)
