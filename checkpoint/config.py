@@ -52,7 +52,8 @@ class CheckpointConfig:
     overtake then."""
     mode: Literal["exactly_once", "at_least_once"] = "exactly_once"
     """`"at_least_once"`: no channel waits for another's barrier and none overtakes data; after a failure some records
-    are processed twice. By default state holds the effect of each record exactly once."""
+    are processed twice, and event time may be ahead of them, so that they are late. By default state holds the effect
+    of each record exactly once."""
     retained: int = 1
     """How many completed checkpoints are kept; older ones are deleted. Savepoints are not counted, and are kept.
     Default: 1, the newest."""

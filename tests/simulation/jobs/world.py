@@ -76,8 +76,8 @@ class World:
 
     def check_all_is_read(self, step: Step) -> None:
         """Event time has ended at a step."""
-        if self.drained:
-            return
+        if self.drained or not self.exact:
+            return  # at least once, a snapshot may know of the end of a channel whose records are read again
         left = [
             split
             for source in self.graph.awaited(step)
