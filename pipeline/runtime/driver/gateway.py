@@ -25,6 +25,9 @@ _EXIT_SECONDS: Final = 5.0
 
 _archive = ClassArchive()
 """Of this process's JVM."""
+_launching = False
+"""The JVM is on its way, and nobody has its process yet."""
+_launched: subprocess.Popen[bytes] | None = None
 
 
 def java_options(log_level: str) -> str:
@@ -69,16 +72,19 @@ def gateway(conf: Any) -> Any:
     # Workers inherit it. Else they would look for modules in the current folder first, where a script of the user's may
     # be called pipeline.py.
     os.environ["PYTHONSAFEPATH"] = "1"
-    global _archive
+    global _archive, _launched, _launching
     _archive = _archived_classes(conf)
     try:
+        _launching = True
         started: Any = launch_gateway(conf, {"stderr": sink, "process_group": 0})  # type: ignore[no-untyped-call]
+        _launched = started.proc
     except PySparkRuntimeError as error:
         raise RuntimeError(
             "Spark's JVM ended before it was up: it was killed, or Java can't run it. Spark needs Java 17 or newer, on "
             "PATH or in JAVA_HOME; what it said is above"
         ) from error
     finally:
+        _launching = False
         os.close(sink)
         if safe_path is None:
             del os.environ["PYTHONSAFEPATH"]
@@ -138,15 +144,30 @@ def _end(process: subprocess.Popen[bytes], relay: threading.Thread) -> None:
 
 def kill(wait: bool = True) -> None:
     """End the JVM and its workers at once: this process is about to end, and nobody waits for what they still do."""
-    from pyspark import SparkContext
-
-    process = getattr(SparkContext._gateway, "proc", None)
-    if process is not None:
-        family = _family(process.pid)
+    if family := _jvm():
         _kill(family)
         _archive.discard()
         if wait:
             psutil.wait_procs(family, _EXIT_SECONDS)
+
+
+def _jvm() -> list[psutil.Process]:
+    """The JVM and its workers, or what is about to become the JVM."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None) or _launched
+    if process is not None:
+        return _family(process.pid)
+    if not _launching:
+        return []
+    return [one for child in psutil.Process().children() if _launches(child) for one in _family(child.pid)]
+
+
+def _launches(child: psutil.Process) -> bool:
+    try:
+        return any("spark-submit" in word or "SparkSubmit" in word for word in child.cmdline())
+    except psutil.Error:
+        return False  # it has ended meanwhile
 
 
 def lost_jvm(context: Any) -> str | None:

@@ -87,6 +87,8 @@ class _Signals:
         self._before: dict[int, Any] = {}
         self._waiting = 0
         self._exiting = False
+        self._left = False
+        """A last signal ends this process as it is."""
         self._thread: threading.Thread | None = None
 
     # -- any thread ---------------------------------------------------------------------------------------------
@@ -123,6 +125,8 @@ class _Signals:
             yield
         finally:
             self._waiting -= 1
+            while self._left:
+                time.sleep(1.0)  # what the end of Spark's JVM means to a job is nobody's business any more
             if not self._running:
                 self._uninstall()
 
@@ -179,7 +183,7 @@ class _Signals:
         self._jobs = []
         self._lock = threading.Lock()
         self._events = queue.SimpleQueue()
-        self._waiting, self._exiting, self._thread = 0, False, None
+        self._waiting, self._exiting, self._left, self._thread = 0, False, False, None
 
     # -- own thread ---------------------------------------------------------------------------------------------
 
@@ -221,6 +225,7 @@ class _Signals:
                     job.cancel()
                 case Leave():
                     _LOG.warning("%s", f"job {job.name!r}: its process ends now")
+                    self._left = True
                     logging.disable()  # of what the end of Spark's JVM means to others nobody needs to hear
                     try:
                         gateway.kill()

@@ -67,3 +67,28 @@ with signals.waiting():
 m.ended.set()
 """
     assert said(code) == "15\n"
+
+
+def test_nobody_goes_on_once_a_third_signal_ends_the_process() -> None:
+    """Without Spark's JVM, which ends first, every job fails."""
+    code = """
+import types
+from pipeline.runtime.driver import gateway
+
+class Stubborn(Master):
+    history = types.SimpleNamespace(rows=list)
+    def request_checkpoint(self, request, answer): print("stop", flush=True)
+    def cancel(self): print("cancel", flush=True)
+
+def kill():
+    m.ended.set()
+    time.sleep(1)
+
+gateway.kill = kill
+m = Stubborn()
+threading.Thread(target=lambda: [time.sleep(0.3) or os.kill(os.getpid(), 15) for _ in range(3)], daemon=True).start()
+wait(m)
+print("went on", flush=True)
+"""
+    done = subprocess.run([sys.executable, "-c", PRELUDE + code], capture_output=True, text=True, timeout=WAIT)
+    assert (done.returncode, done.stdout) == (143, "stop\ncancel\n")
