@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -276,7 +277,7 @@ print(result.to_json())
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_rescaled_run_with_slow_storage_and_an_uneven_source() -> None:
-    settings = Settings(interval=0.5, timeout=60.0, max_concurrent=2, tolerable_failures=0, seconds=6.0)
+    settings = Settings(interval=0.5, timeout=60.0, max_concurrent=2, tolerable_failures=0, seconds=8.0)
     variant = Variant(
         "all",
         gate=False,
@@ -296,11 +297,15 @@ def test_a_rescaled_run_with_slow_storage_and_an_uneven_source() -> None:
     assert len(run["returns"]) == 2  # behind the pause, and behind the rescaling
     rows = [one["stats"] for one in run["checkpoints"] if one["stats"]["status"] == "completed"]
     assert {row["kind"] for row in rows} == {"checkpoint", "savepoint"}
-    assert [row["id"] for row in rows] == list(range(1, len(rows) + 1))
+    assert run["summary"]["failed"] == 0
+    ids = [row["id"] for row in rows]
+    assert ids == sorted(set(ids))  # the savepoint, or a newer checkpoint, may be complete before one in progress
     assert min(row["async_"] for row in rows) >= 0.3
     subtasks = [{subtask["name"] for subtask in row["subtasks"]} for row in (rows[0], rows[-1])]
     assert subtasks[0] == {"records[0]", "records[1]", "slow → dropped[0]", "slow → dropped[1]"}
     assert subtasks[1] == {*subtasks[0], "slow → dropped[2]"}
-    spans = {subtask["name"]: subtask["span_records"] for row in rows for subtask in row["subtasks"]}
+    spans = Counter[str]()  # of a single checkpoint they may be empty: the source pauses
+    for row in rows:
+        spans.update({subtask["name"]: subtask["span_records"] for subtask in row["subtasks"]})
     assert spans["records[0]"] > spans["records[1]"]
     assert run["windows"] == []
