@@ -26,17 +26,18 @@ _PLACES = ("checkpoint", "sinks", "sources", "pipeline/runtime")
 @click.command()
 @click.option("--mutants", "size", default=200, show_default=True, help="How many are tried.")
 @click.option("--seed", type=int, help="Repeats a sample. It is printed.")
+@click.option("--skip", default=0, help="How many of the sample an earlier run has tried.")
 @click.option("--only", "places", multiple=True, help="A folder or file to change; several are possible.")
 @click.option("--workers", default=2, show_default=True, help="How many are tried at once.")
 @click.option("--at-least", default=0.9, show_default=True, help="The share caught that is asked for.")
-def main(size: int, seed: int | None, places: tuple[str, ...], workers: int, at_least: float) -> None:
+def main(size: int, seed: int | None, skip: int, places: tuple[str, ...], workers: int, at_least: float) -> None:
     """Change production code in small ways, one at a time, and see whether a test fails: those of the module, those
     that name it, the simulation, and those of its folder. Tests that run Spark jobs are left out."""
     seed = random.SystemRandom().randrange(2**32) if seed is None else seed
     print(f"seed {seed}", flush=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through `finally`: the tests that run end, too
-    drawn = sample(_ROOT, list(places or _PLACES), size, seed)
-    with KafkaBroker.start(kind="native") as broker, _benches(workers, broker.bootstrap_servers) as benches:
+    drawn = sample(_ROOT, list(places or _PLACES), size, seed)[skip:]
+    with KafkaBroker.start(kind="native") as broker, _benches(workers, broker.bootstrap_servers, seed) as benches:
         outcomes = list(_try_all(drawn, benches))
     survivors = [outcome.mutant for outcome in outcomes if outcome.caught_by is None]
     for mutant in sorted(survivors, key=str):
@@ -50,9 +51,16 @@ def main(size: int, seed: int | None, places: tuple[str, ...], workers: int, at_
 
 
 @contextmanager
-def _benches(count: int, bootstrap: str) -> Iterator[list[Bench]]:
+def _benches(count: int, bootstrap: str, seed: int) -> Iterator[list[Bench]]:
+    # With and without a change the tests draw the same.
+    environment = {"WEIR_KAFKA_BOOTSTRAP": bootstrap, "WEIR_STRESS_SEED": str(seed)}
     with tempfile.TemporaryDirectory(prefix="weir-mutate-") as folder:
-        yield [Bench(_ROOT, Path(folder, str(index)), {"WEIR_KAFKA_BOOTSTRAP": bootstrap}) for index in range(count)]
+        benches = [Bench(_ROOT, Path(folder, str(index)), environment) for index in range(count)]
+        try:
+            yield benches
+        finally:
+            for bench in benches:
+                bench.close()
 
 
 def _try_all(mutants: list[Mutant], benches: list[Bench]) -> Iterator[Outcome]:

@@ -11,11 +11,21 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from mutants import Mutant
 
-_SIMULATION = ("tests/simulation",)
+_SIMULATION = "tests/simulation"
+_WHAT_THE_SIMULATION_RUNS = """
+import sys
+from jobs import faults
+from jobs.simulation import Simulation
+
+for seed in range(30):
+    Simulation(seed).run()
+print(*filter(None, (getattr(module, "__file__", None) for module in sys.modules.values())), sep="\\n")
+"""
 _WITH_SPARK = (
     "bench",
     "cli",
@@ -29,15 +39,23 @@ _WITH_SPARK = (
     "support",
 )
 """Folders of tests/ whose tests run jobs, tools and containers: too slow to be run for each mutant."""
-_SLACK = 30.0
+_PATIENCE = 900.0
+"""Seconds that a group of tests may take. A test that hangs fails before: each has a timeout of its own."""
 
 
 @dataclass(frozen=True)
 class Outcome:
     mutant: Mutant
     caught_by: str | None
-    """The tests that failed or didn't end; `None`: the mutant survives."""
+    """The test that failed, or the tests that didn't end; `None`: the mutant survives."""
     seconds: float
+
+
+@dataclass(frozen=True)
+class _Failure:
+    name: str
+    tests: tuple[str, ...]
+    """The files that it is in."""
 
 
 class Bench:
@@ -52,7 +70,10 @@ class Bench:
         self._root = copy
         # The copy wins over the project that is installed.
         self._environment = {**os.environ, **environment, "PYTHONPATH": str(copy)}
-        self._healthy: dict[tuple[str, ...], float] = {}
+        self._said = copy.with_name(f"{copy.name}.out")
+        """What the tests print that run, or ran last."""
+        self._healthy: set[str] = set()
+        """Names of failures that there are not without a change."""
         self._process: subprocess.Popen[bytes] | None = None
 
     def try_out(self, mutant: Mutant) -> Outcome:
@@ -65,14 +86,16 @@ class Bench:
         original, changed = path.read_text(), mutant.code(self._root)
         caught_by = None
         for tests in nearest_tests(self._root, mutant.module):
-            patience = 3 * self._seconds_when_healthy(tests) + _SLACK
+            if tests[0].startswith(_SIMULATION) and path not in self._simulated:
+                continue
             try:
                 _write(path, changed)
-                passes = self._run(tests, patience)
+                failure = self._failure(tests)
             finally:
                 _write(path, original)
-            if not passes:
-                caught_by = " ".join(tests)
+            if failure is not None:
+                self._expect_healthy(failure)
+                caught_by = failure.name
                 break
         return Outcome(mutant, caught_by, time.monotonic() - started)
 
@@ -81,31 +104,51 @@ class Bench:
         if self._process is not None:
             _end_group(self._process)
 
-    def _seconds_when_healthy(self, tests: tuple[str, ...]) -> float:
-        if tests not in self._healthy:
-            started = time.monotonic()
-            if not self._run(tests, 1800):
-                raise RuntimeError(f"without any change these tests fail, so they say nothing: {' '.join(tests)}")
-            self._healthy[tests] = time.monotonic() - started
-        return self._healthy[tests]
+    @cached_property
+    def _simulated(self) -> set[Path]:
+        """Files that the simulation imports: changes of others can't be seen there."""
+        environment = {**self._environment, "PYTHONPATH": os.pathsep.join((str(self._root), _SIMULATION))}
+        command = [sys.executable, "-c", _WHAT_THE_SIMULATION_RUNS]
+        done = subprocess.run(command, cwd=self._root, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+        return set(map(Path, done.stdout.splitlines()))
 
-    def _run(self, tests: tuple[str, ...], patience: float) -> bool:
+    def _expect_healthy(self, failure: _Failure) -> None:
+        """Without a change it passes, and far from as late as it may."""
+        if failure.name in self._healthy:
+            return
+        # A test can't always be run by its name: a parameter may have any text.
+        for tests in (failure.name,), failure.tests:
+            found = self._failure(tests, _PATIENCE / 2)
+            if found is None:
+                self._healthy.add(failure.name)
+                return
+        raise RuntimeError(f"fails without any change, so it says nothing: {found and found.name}")
+
+    def _failure(self, tests: tuple[str, ...], patience: float = _PATIENCE) -> _Failure | None:
+        """The first test that fails, or that they don't end in so many seconds; `None`: all pass."""
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]
-        process = self._process = subprocess.Popen(
-            command,
-            cwd=self._root,
-            env=self._environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        with self._said.open("wb") as said:
+            process = self._process = subprocess.Popen(
+                command,
+                cwd=self._root,
+                env=self._environment,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         try:
             code = process.wait(patience)
         except subprocess.TimeoutExpired:
-            return False
+            return _Failure(f"{' '.join(tests)}, not over after {patience:.0f} s", tests)
         finally:
             _end_group(process)
-        return code in (0, 5)  # 5: no test is left by the markers
+        if code in (0, 5):  # 5: no test is left by the markers
+            return None
+        for line in self._said.read_text(errors="replace").splitlines():
+            if line.startswith(("FAILED ", "ERROR ")):
+                name = line.split(" - ")[0].partition(" ")[2]
+                return _Failure(name, (name.partition("::")[0],))
+        return _Failure(f"{' '.join(tests)}, which ended with {code}", tests)
 
 
 def nearest_tests(root: Path, module: str) -> Iterator[tuple[str, ...]]:
@@ -119,7 +162,7 @@ def nearest_tests(root: Path, module: str) -> Iterator[tuple[str, ...]]:
     groups = (
         [test for test in everything if test.parent == folder and test.stem.startswith(f"test_{path.stem}")],
         [test for test in everything if dotted in (text := test.read_text()) or name in text],
-        [test for each in _SIMULATION for test in sorted((root / each).glob("test_*.py"))],
+        list((root / _SIMULATION).glob("test_*.py")),
         [test for test in everything if test.parent == folder],
     )
     seen: set[Path] = set()
