@@ -63,6 +63,10 @@ class CheckpointConfig:
     fails, finishes or is stopped keeps them in any case. Default: `True`."""
     state_backend: Literal["heap"] = "heap"
     """Where keyed state is while the job runs. There is only `"heap"`: in the memory of each subtask's process."""
+    incremental: bool = False
+    """A checkpoint writes what has changed in keyed state since the one before, and refers to that one's files for the
+    rest; they are merged beside the job, so that a restore reads at most about twice what is there. Savepoints are
+    whole in any case. Default: `False`, each checkpoint writes all state."""
     compression: Literal["lz4", "zstd", "none"] = "lz4"
     """How the files of checkpoints are compressed. `"zstd"` makes them smaller than `"lz4"` (the default), and takes
     more time."""
@@ -95,6 +99,11 @@ class CheckpointConfig:
         self._check_alignment()
         flag(self.retain_on_cancel, "retain_on_cancel")
         flag(self.local_recovery, "local_recovery")
+        flag(self.incremental, "incremental")
+        if self.incremental and self.local_recovery:
+            raise ValueError(
+                "local_recovery must be False where incremental is True: only whole snapshots have local copies"
+            )
 
     def _check_alignment(self) -> None:
         if isinstance(self.alignment, str):

@@ -147,6 +147,18 @@ METRICS: Final[tuple[Metric, ...]] = (
         "Size of the files of keyed state and in-flight data that the subtask was restored from in this attempt.",
     ),
     Metric("restoredLocalBytes", "counter", "bytes", "Size of those of them that were read from local copies."),
+    Metric(
+        "mergedStateBytes",
+        "counter",
+        "bytes",
+        "Size of the files that merges of incremental checkpoints' files have made, beside those of the checkpoints.",
+    ),
+    Metric(
+        "failedStateMerges",
+        "counter",
+        "merges",
+        "Merges of such files that could not be done. The files stay, and the next checkpoint tries again.",
+    ),
 )
 
 

@@ -328,7 +328,7 @@ class _Restore:
         for vertex in self._o.plan.vertices:
             for step in vertex.steps:
                 snapshots = self._snapshots.get(step.id, [])
-                files = dict.fromkeys(file for snapshot in snapshots for file in snapshot.keyed_state)
+                files = dict.fromkeys(listed.file for snapshot in snapshots for listed in snapshot.keyed_state)
                 names = {name for file in files for name in state_names(self._point.storage, file)}
                 misfit = undeclared(step, self._metadata.id, names, [snapshot.state for snapshot in snapshots])
                 if misfit is not None:
@@ -372,7 +372,10 @@ def _sizes(snapshots: Iterable[OperatorSnapshot]) -> dict[str, int]:
     for snapshot in snapshots:
         state = {part: value for part, value in snapshot.state.items() if part not in _NOT_STATE}
         found = {part: len(pack_state({part: value})) for part, value in state.items()}
-        for part, handles in (("keyed", snapshot.keyed_state), ("files", snapshot.files)):
+        for part, handles in (
+            ("keyed", [listed.file for listed in snapshot.keyed_state]),
+            ("files", snapshot.files),
+        ):
             if handles:
                 found[part] = sum(handle.size for handle in handles)
         for part, size in found.items():

@@ -24,7 +24,7 @@ from checkpoint.state.descriptors import (
 )
 from checkpoint.state.errors import StateAccessError, StateRestoreError
 from checkpoint.state.handles import AggregatingHandle, ListHandle, MapHandle, ReducingHandle, ValueHandle
-from checkpoint.state.keyed_backend import KeyedBackend, KeyedSnapshot
+from checkpoint.state.keyed_backend import KeyedBackend, KeyedSnapshot, WholeSnapshot
 from checkpoint.state.make_backend import make_backend
 from checkpoint.state.operator_lists import FrozenLists, OperatorListHandle, OperatorLists
 from checkpoint.state.snapshot_format import (
@@ -73,6 +73,7 @@ __all__ = [
     "UnknownSnapshotVersion",
     "ValueHandle",
     "ValueState",
+    "WholeSnapshot",
     "bind",
     "descriptors_of",
     "make_backend",

@@ -2,33 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
+from checkpoint.codec import DecodingError, decode
+from checkpoint.state.changelog.merge import Group, merged
 from checkpoint.state.snapshot_format import SnapshotFooter, SnapshotFormatError, StateBatch, UnknownSnapshotVersion
-from checkpoint.state.snapshot_reader import read_batches, read_encoded, read_footer
+from checkpoint.state.snapshot_reader import read_encoded, read_footer, read_groups, state_batches
 from checkpoint.storage.errors import DamagedFile, UnknownFormat
-from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.file_io import OpenedFile
+from checkpoint.storage.handles import FileHandle, StateFile
 from checkpoint.storage.storage import CheckpointStorage
 
 
-def load_keyed_state(storage: CheckpointStorage, handle: FileHandle, key_groups: range) -> Iterator[StateBatch]:
-    """The rows of the given key groups. Reads nothing of others, and one group at a time, or several small ones.
+def load_keyed_state(
+    storage: CheckpointStorage, files: Sequence[StateFile], key_groups: range | None = None
+) -> Iterator[StateBatch]:
+    """The rows of a subtask's files, by key group; of the given key groups, or all. Reads nothing of others, and one
+    group at a time, or several small ones.
+
+    Args:
+        files: oldest first; what a later one says of a key wins.
 
     Raises:
-        DamagedFile: the file, or one of these groups in it, is missing, truncated or altered.
-        StorageError: it can't be read, or was written by a version of Weir with another format.
+        DamagedFile: a file, or one of these groups in it, is missing, truncated or altered.
+        StorageError: one can't be read, or was written by a version of Weir with another format.
     """
-    with storage.open_file(handle) as file, _explained(file.name):
-        yield from read_batches(file, key_groups)
+    for batch in load_encoded_state(storage, files, key_groups):
+        try:
+            yield batch._replace(values=list(map(decode, batch.values)))
+        except DecodingError as error:
+            names = ", ".join(storage.name_of(listed.file.path) for listed in files)
+            raise DamagedFile(f"{names} is damaged: the state of key group {batch.group}: {error}") from error
 
 
 def load_encoded_state(
-    storage: CheckpointStorage, handle: FileHandle, key_groups: range | None = None
+    storage: CheckpointStorage, files: Sequence[StateFile], key_groups: range | None = None
 ) -> Iterator[StateBatch]:
-    """As `load_keyed_state`, with the values encoded; of all key groups if none are given."""
-    with storage.open_file(handle) as file, _explained(file.name):
-        yield from read_encoded(file, key_groups)
+    """As `load_keyed_state`, with the values encoded."""
+    with ExitStack() as stack:
+        opened = [stack.enter_context(storage.open_file(listed.file)) for listed in files]
+        if len(files) == 1:
+            with _explained(opened[0].name):
+                yield from read_encoded(opened[0], common(files[0].groups, key_groups))
+            return
+        groups = [_groups(file, common(listed.groups, key_groups)) for file, listed in zip(opened, files, strict=True)]
+        for _, batches, ttl in merged(groups):
+            for batch in batches:
+                yield from state_batches(batch, ttl)
+
+
+def load_groups(storage: CheckpointStorage, files: Sequence[StateFile], older: Sequence[StateFile]) -> Iterator[Group]:
+    """The rows of some neighbours in a subtask's list as those of one file (see `changelog.merge`). Otherwise as
+    `load_keyed_state`.
+
+    Args:
+        older: those in front of them.
+    """
+    with ExitStack() as stack:
+        opened = [stack.enter_context(storage.open_file(listed.file)) for listed in files]
+        groups = [_groups(file, listed.groups) for file, listed in zip(opened, files, strict=True)]
+        yield from merged(groups, [listed.groups for listed in older])
+
+
+def _groups(file: OpenedFile, key_groups: range | None) -> Iterator[Group]:
+    with _explained(file.name):
+        for group, batches, ttl in read_groups(file, key_groups):
+            yield group, list(batches), ttl
+
+
+def common(one: range | None, other: range | None) -> range | None:
+    """Key groups that are in both; `None` = all."""
+    if one is None or other is None:
+        return other if one is None else one
+    return range(max(one.start, other.start), min(one.stop, other.stop))
 
 
 def load_footer(storage: CheckpointStorage, handle: FileHandle) -> SnapshotFooter:

@@ -7,12 +7,13 @@ passes the contracts in `tests/support/keyed_backend_contract.py` and `keyed_ttl
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Any, ClassVar, NoReturn, Protocol
 
 from checkpoint.codec import decode_key
 from checkpoint.shown import shown
+from checkpoint.state.changelog.merge import Group
 from checkpoint.state.descriptors import KeyedStateDescriptor
 from checkpoint.state.errors import StateAccessError, StateRestoreError
 from checkpoint.state.handles import ListHandle, MapHandle, ReadRefreshedMapHandle, ValueHandle
@@ -20,7 +21,7 @@ from checkpoint.state.snapshot_format import Compression, SnapshotFooter, StateB
 from checkpoint.state.stores import NO_KEY, CurrentKey, ListStore, MapStore, StateStore, TimerStore, ValueStore
 from checkpoint.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, Timers
 from checkpoint.state.ttl import ClockName, EventClock, Lifetime, ProcessingClock, unpacked
-from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.handles import FileHandle, StateFile
 
 
 class NewFile(Protocol):
@@ -35,48 +36,75 @@ class NewFile(Protocol):
         """Leave nothing behind."""
 
 
+class FrozenChanges(Protocol):
+    """What has changed in a backend between two barriers, as it was at the second one. Used by any thread, one at a
+    time."""
+
+    def groups(self, older: Sequence[Any]) -> Iterator[Group]:
+        """The rows by key group, with the columns of a file of changes. May be called again.
+
+        Args:
+            older: earlier ones of the same backend, oldest first, that could not be written; these rows win over
+                theirs.
+
+        Raises:
+            EncodingError: a value can't be kept; the message names the operator, the state and the key.
+        """
+
+    def release(self) -> None:
+        """Nothing more is read from it. May be called again."""
+
+
 class KeyedSnapshot(ABC):
     """Keyed state as it was when a barrier was taken. Made by the task thread; used by any thread, one at a time."""
 
+    reused_bytes = 0
+    """Of `files`: the sizes of those that were there before."""
+
     @abstractmethod
-    def write(self, sink: Callable[[memoryview], object], compression: Compression = "lz4") -> SnapshotFooter:
-        """Write all of the state as one file (see `checkpoint.state.snapshot_format`), piece by piece.
+    def files(self, create: Callable[[str], NewFile], compression: Compression = "lz4") -> list[StateFile]:
+        """The files of the checkpoint that hold this state, oldest first; those that are new are written.
 
         Takes its time and lets the task thread run in between; belongs into a pool.
+
+        Args:
+            create: makes a file of this checkpoint only, under a name that is unique within it and the subtask.
+
+        Raises:
+            EncodingError: a value can't be kept; the message names the operator, the state and the key.
+            SnapshotAbandoned: `release` was called.
+            StorageError: a file can't be written.
+        """
+
+    @abstractmethod
+    def release(self) -> None:
+        """Nothing more is read from it: it was written, or its checkpoint is aborted. May be called at any time, and
+        again."""
+
+
+class WholeSnapshot(KeyedSnapshot):
+    """All of the state, in one file."""
+
+    @abstractmethod
+    def write(self, sink: Callable[[memoryview], object], compression: Compression = "lz4") -> SnapshotFooter:
+        """Write all of the state as one file (see `checkpoint.state.snapshot_format`), piece by piece. A `release`
+        meanwhile ends it with `SnapshotAbandoned`.
 
         Args:
             sink: called with each next piece of the file; may keep it.
 
         Raises:
-            EncodingError: a value can't be kept; the message names the operator, the state and the key.
-            SnapshotAbandoned: `release` was called.
+            EncodingError, SnapshotAbandoned: as `files`.
         """
 
-    def files(self, create: Callable[[str], NewFile], compression: Compression = "lz4") -> list[FileHandle]:
-        """The files of the checkpoint that hold this state, oldest first; those that are new are written.
-
-        Args:
-            create: makes a file under a name that is unique within the checkpoint and subtask.
-
-        Raises:
-            EncodingError, SnapshotAbandoned: as `write`.
-            StorageError: a file can't be written.
-        """
+    def files(self, create: Callable[[str], NewFile], compression: Compression = "lz4") -> list[StateFile]:
         file = create("state")
         try:
             self.write(file.write, compression)
-            return [file.close()]
+            return [StateFile(file.close())]
         except BaseException:
             file.abort()
             raise
-
-    def confirm(self) -> None:
-        """The checkpoint is complete: a later one may build on its files. Called by the task thread, after `files`."""
-
-    @abstractmethod
-    def release(self) -> None:
-        """Nothing more is read from it: it was written, or its checkpoint is aborted. A `write` under way ends with
-        `SnapshotAbandoned`. May be called at any time, and again."""
 
 
 class KeyedBackend(ABC):
@@ -104,6 +132,9 @@ class KeyedBackend(ABC):
         """For entries that live by the clock of the host."""
         self.event_clock = EventClock()
         """For entries that live by event time."""
+        self.restored_as_it_was = True
+        """Whether the state is what the files say that it was restored from. What was left out or is kept otherwise
+        would come back with them."""
         self.expired = 0
         """Entries that were removed since their time to live was over."""
         self.event_timers = self._timers(EVENT_TIMERS)
@@ -111,6 +142,19 @@ class KeyedBackend(ABC):
 
     def _timers(self, name: str) -> Timers:
         return Timers(name, self._first, self._current, self._timer_store(name))
+
+    @property
+    def key_groups(self) -> range:
+        return self._key_groups
+
+    @property
+    def max_parallelism(self) -> int:
+        return self._max_parallelism
+
+    @property
+    def operator(self) -> str:
+        """As messages and files name it."""
+        return self._operator
 
     # -- access ------------------------------------------------------------------------------------------------
 
@@ -229,13 +273,26 @@ class KeyedBackend(ABC):
     # -- checkpoints -------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def freeze(self) -> KeyedSnapshot:
+    def freeze(self) -> WholeSnapshot:
         """The synchronous part of a snapshot: takes time per key group, not per key.
 
         What is expired by the subtask's clocks as they are now is not part of it, removed or not.
 
         The snapshot must be released in the end; until then state that changes is copied first.
         """
+
+    def freeze_changes(self) -> FrozenChanges:
+        """What has changed since the last call, or since the backend was made; what `freeze` took in between counts,
+        too. As `freeze` otherwise. Only of a backend that was made to know its changes."""
+        raise NotImplementedError(f"{type(self).__name__} doesn't know what has changed")
+
+    def settle(self, changed: bool) -> None:
+        """What was restored is all that there is.
+
+        Args:
+            changed: it counts as changed since the last barrier: the files that it comes from are not part of the log.
+        """
+        raise NotImplementedError(f"{type(self).__name__} doesn't know what has changed")
 
     def restore(self, batches: Iterable[StateBatch], allow_unclaimed: bool = False) -> None:
         """Take over what `read_batches` gives. May be called once for each file that holds some of the key groups.
@@ -265,6 +322,7 @@ class KeyedBackend(ABC):
         descriptor = self._declared.get(name)
         if descriptor is None:
             if allow_unclaimed:
+                self.restored_as_it_was = False
                 return
             raise StateRestoreError(
                 f"the checkpoint holds state {name!r} for {self._operator}, which declares "
@@ -280,6 +338,8 @@ class KeyedBackend(ABC):
             i = next(i for i, value in enumerate(values) if not isinstance(value, descriptor.content))
             self._refuse(name, keys[i], f"is no {kind}; declare the state as it was when the checkpoint was taken")
         stamps = None
+        if batch.clock != (None if descriptor.ttl is None else descriptor.ttl.time):
+            self.restored_as_it_was = False
         if descriptor.ttl is not None:
             # Stamps of another clock mean nothing here.
             known = batch.written if batch.clock == descriptor.ttl.time else None

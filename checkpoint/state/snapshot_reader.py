@@ -14,9 +14,7 @@ from checkpoint.state.snapshot_format import (
     MAGIC,
     SCHEMA,
     TAIL_BYTES,
-    TTL_SCHEMA,
-    TTL_VERSION,
-    VERSION,
+    VERSIONS,
     GroupEntry,
     SnapshotFooter,
     SnapshotFormatError,
@@ -82,6 +80,15 @@ def read_batches(source: Any, key_groups: range | None = None) -> Iterator[State
 
 def read_encoded(source: Any, key_groups: range | None = None) -> Iterator[StateBatch]:
     """As `read_batches`, with the values as they lie there: encoded."""
+    for _, batches, ttl in read_groups(source, key_groups):
+        for batch in batches:
+            yield from state_batches(batch, ttl)
+
+
+def read_groups(source: Any, key_groups: range | None = None) -> Iterator[tuple[int, Iterator[Any], Mapping[str, str]]]:
+    """As `read_batches`, as Arrow batches: a key group, its batches, and which states have a time to live, by which
+    clock. The batches of a group are to be taken before the next group is; what they raise is `SnapshotFormatError`,
+    too."""
     file = _opened(source)
     footer = _footer(file)
     wanted = [entry for entry in footer.groups if key_groups is None or entry[0] in key_groups]
@@ -90,7 +97,7 @@ def read_encoded(source: Any, key_groups: range | None = None) -> Iterator[State
         data = memoryview(file.read_at(sum(entry[2] for entry in entries), start))
         for entry in entries:
             offset, length = entry[1] - start, entry[2]
-            yield from _verified(data[offset : offset + length], entry, footer.ttl)
+            yield entry[0], _verified(data[offset : offset + length], entry, VERSIONS[footer.version]), footer.ttl
 
 
 def _read_together(groups: list[GroupEntry]) -> Iterator[list[GroupEntry]]:
@@ -108,16 +115,20 @@ def _read_together(groups: list[GroupEntry]) -> Iterator[list[GroupEntry]]:
         yield together
 
 
-def _verified(data: memoryview, entry: GroupEntry, ttl: Mapping[str, str]) -> Iterator[StateBatch]:
+def _verified(data: memoryview, entry: GroupEntry, schema: Any) -> Iterator[Any]:
     group, _, length, expected, checksum = entry
     if len(data) != length or xxhash.xxh3_128(data).digest() != checksum:
         raise SnapshotFormatError(f"the state of key group {group} is damaged: its checksum differs")
     rows = 0
     try:
-        for batch in _batches_in(data, ttl):
-            if batch.group != group:
-                raise SnapshotFormatError(f"a row of key group {batch.group} lies among those of {group}")
-            rows += len(batch.keys)
+        reader = pa.BufferReader(data)
+        while reader.tell() < len(data):
+            batch = pa.ipc.read_record_batch(pa.ipc.read_message(reader), schema)
+            batch.validate(full=True)
+            strange = [other for other in batch.column(0).unique().to_pylist() if other != group]
+            if strange:
+                raise SnapshotFormatError(f"a row of key group {strange[0]} lies among those of {group}")
+            rows += len(batch)
             yield batch
     except (pa.ArrowException, EOFError) as error:
         raise SnapshotFormatError(f"the state of key group {group} is damaged: {error}") from error
@@ -125,32 +136,37 @@ def _verified(data: memoryview, entry: GroupEntry, ttl: Mapping[str, str]) -> It
         raise SnapshotFormatError(f"the state of key group {group} has {rows} rows instead of {expected}")
 
 
-def _batches_in(data: memoryview, ttl: Mapping[str, str]) -> Iterator[StateBatch]:
-    reader = pa.BufferReader(data)
-    schema = TTL_SCHEMA if ttl else SCHEMA
-    while reader.tell() < len(data):
-        batch = pa.ipc.read_record_batch(pa.ipc.read_message(reader), schema)
-        batch.validate(full=True)
-        groups, names, keys, namespaces, values = batch.columns[: len(SCHEMA)]
-        start = 0
-        for (group, name), count in _runs(groups, names):
-            part = slice(start, start + count)
-            start += count
-            spaces = namespaces[part]
-            yield StateBatch(
-                group,
-                name,
-                _bytes_of(keys[part]),
-                None if spaces.null_count == count else spaces.to_pylist(),
-                _bytes_of(values[part]),
-                batch.column(len(SCHEMA))[part].to_pylist() if name in ttl else None,
-                ttl.get(name),
-            )
+def state_batches(batch: Any, ttl: Mapping[str, str]) -> Iterator[StateBatch]:
+    """The rows of an Arrow batch, by state, with encoded values; without keys that have no value any more.
+
+    Args:
+        batch: of one key group, with the columns of any version.
+        ttl: which states have a time to live, and by which clock.
+    """
+    if batch.column("value").null_count:
+        batch = batch.filter(batch.column("value").is_valid())
+    groups, names, keys, namespaces, values = batch.columns[: len(SCHEMA)]
+    start = 0
+    for (group, name), count in _runs(groups, names):
+        part = slice(start, start + count)
+        start += count
+        spaces = namespaces[part]
+        yield StateBatch(
+            group,
+            name,
+            _bytes_of(keys[part]),
+            None if spaces.null_count == count else spaces.to_pylist(),
+            _bytes_of(values[part]),
+            batch.column(len(SCHEMA))[part].to_pylist() if name in ttl else None,
+            ttl.get(name),
+        )
 
 
 def _runs(groups: Any, names: Any) -> Iterator[tuple[tuple[int, str], int]]:
     """Key group and state, and how many rows have them, one after the other."""
     found = groups.unique(), names.unique()
+    if not len(groups):
+        return
     if len(found[0]) == len(found[1]) == 1:
         yield (found[0][0].as_py(), found[1][0].as_py()), len(groups)
         return
@@ -188,12 +204,12 @@ def _footer(file: RandomAccess) -> SnapshotFooter:
         if xxhash.xxh3_128(body).digest() != checksum:
             raise DecodingError("its checksum differs")
         footer = decode(body)
-        if footer["version"] not in (VERSION, TTL_VERSION):
+        if footer["version"] not in VERSIONS:
             raise UnknownSnapshotVersion(
                 f"format version {footer['version']} is not known here; use the Weir that wrote it"
             )
         groups = tuple((g, offset, size, rows, checksum) for g, offset, size, rows, checksum in footer["groups"])
         states, ttl = tuple(footer.get("states", ())), dict(footer.get("ttl", {}))
-        return SnapshotFooter(footer["operator"], footer["max_parallelism"], groups, states, ttl)
+        return SnapshotFooter(footer["operator"], footer["max_parallelism"], groups, states, ttl, footer["version"])
     except (DecodingError, KeyError, TypeError) as error:
         raise SnapshotFormatError(f"the footer of the snapshot is damaged: {error}") from error

@@ -121,7 +121,7 @@ def write_snapshot(
 
     def batches() -> Iterator[tuple[int, Iterator[Any]]]:
         for group, states in groups:
-            of_group = _batches(group, states, operator, encoded, changes, ttl, names)
+            of_group = batches_of(group, states, operator, encoded, changes, ttl, names)
             del states  # the caller frees it when the next one is asked for
             yield group, of_group
             del of_group
@@ -188,7 +188,7 @@ def write_batches(
     return footer
 
 
-def _batches(
+def batches_of(
     group: int,
     states: list[tuple[str, Mapping[bytes, Any]]],
     operator: str,
@@ -197,7 +197,12 @@ def _batches(
     ttl: Mapping[str, TtlRows],
     names: set[str],
 ) -> Iterator[Any]:
-    """`names`: gets those of the states that have rows."""
+    """The Arrow batches of one key group. Takes its time, and lets the task thread run in between.
+
+    Args:
+        names: gets those of the states that have rows.
+        encoded, changes, ttl: as in `write_snapshot`.
+    """
     new = ChangedRows if changes else RowsWithStamps if ttl else Rows
     rows = new()
     turn_ends = time.perf_counter() + _SLICE

@@ -28,3 +28,29 @@ class FileHandle:
     @classmethod
     def from_wire(cls, wire: list[Any]) -> FileHandle:
         return cls(*wire)
+
+
+@dataclass(frozen=True, slots=True)
+class StateFile:
+    """A file of keyed state in the list of a checkpoint's subtask, oldest first, in which later files win."""
+
+    file: FileHandle
+    groups: range | None = None
+    """The key groups that it counts for in this list, whatever else it holds. Two subtasks may list one file after
+    scaling out, and what one of them merges, the other still reads there. `None`: all that it holds."""
+
+    def within(self, groups: range) -> StateFile | None:
+        """As part of a list for these key groups; `None` if it has nothing to say about them."""
+        if self.groups is not None:
+            groups = range(max(self.groups.start, groups.start), min(self.groups.stop, groups.stop))
+        return StateFile(self.file, groups) if groups else None
+
+    def to_wire(self) -> list[Any]:
+        return [*self.file.to_wire(), *((self.groups.start, self.groups.stop) if self.groups is not None else ())]
+
+    @classmethod
+    def from_wire(cls, wire: list[Any]) -> StateFile:
+        if len(wire) == 3:
+            return cls(FileHandle.from_wire(wire))
+        path, size, checksum, first, stop = wire
+        return cls(FileHandle(path, size, checksum), range(first, stop))

@@ -16,10 +16,12 @@ from checkpoint.codec import decode_opaquely, encode
 from checkpoint.elements import EdgeName
 from checkpoint.in_flight.edges import SnapshotEdge, rows_from_wire, rows_to_wire
 from checkpoint.storage import checksummed_json
-from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.handles import FileHandle, StateFile
 from checkpoint.storage.naming import CheckpointRef
 
 FORMAT: Final = 3
+_FORMAT_WITH_CHANGES: Final = 4
+"""Of metadata that list files of changes, which versions of Weir that know format 3 only can't read."""
 """Version of the format of `_metadata`."""
 
 
@@ -61,22 +63,22 @@ class OperatorSnapshot:
     operator state, a sink's committables and committer states by writer."""
     state_file: FileHandle | None = None
     """Where `state` lies when it is too large to be inline (see `CheckpointStorage.spill`); `state` is empty then."""
-    keyed_state: tuple[FileHandle, ...] = ()
-    """Snapshots of the state backend."""
+    keyed_state: tuple[StateFile, ...] = ()
+    """What the state backend wrote: one file with all, or files of changes, oldest first."""
     files: tuple[FileHandle, ...] = ()
     """Every other file that `state` refers to; kept while a retained checkpoint refers to it."""
 
     def all_files(self) -> Iterator[FileHandle]:
         if self.state_file is not None:
             yield self.state_file
-        yield from self.keyed_state
+        yield from (listed.file for listed in self.keyed_state)
         yield from self.files
 
     def to_wire(self) -> dict[str, Any]:
         return {
             "state": pack_state(self.state),
             "state_file": None if self.state_file is None else self.state_file.to_wire(),
-            "keyed_state": [handle.to_wire() for handle in self.keyed_state],
+            "keyed_state": [listed.to_wire() for listed in self.keyed_state],
             "files": [handle.to_wire() for handle in self.files],
         }
 
@@ -86,7 +88,7 @@ class OperatorSnapshot:
         return cls(
             state=_state_from_wire(wire["state"]),
             state_file=None if state_file is None else FileHandle.from_wire(state_file),
-            keyed_state=_handles(wire["keyed_state"]),
+            keyed_state=tuple(StateFile.from_wire(listed) for listed in wire["keyed_state"]),
             files=_handles(wire["files"]),
         )
 
@@ -232,6 +234,10 @@ class CheckpointMetadata:
             for subtask in vertex.subtasks:
                 yield from subtask.all_files()
 
+    def _lists_whole_files(self) -> bool:
+        operators = (o for v in self.vertices.values() for s in v.subtasks for o in s.operators.values())
+        return all(listed.groups is None for operator in operators for listed in operator.keyed_state)
+
     def to_bytes(self) -> bytes:
         """As `_metadata` holds it (see `checkpoint.storage.checksummed_json`).
 
@@ -239,7 +245,7 @@ class CheckpointMetadata:
             TypeError: `options` has a value that JSON can't carry.
         """
         wire = {
-            "format": FORMAT,
+            "format": FORMAT if self._lists_whole_files() else _FORMAT_WITH_CHANGES,
             "id": self.id,
             "epoch": self.attempt,
             "kind": self.kind.value,
@@ -277,8 +283,11 @@ class CheckpointMetadata:
             wire = checksummed_json.loads(data)
         except checksummed_json.ChecksumMismatch as error:
             raise MetadataError(str(error)) from error
-        if wire.get("format") != FORMAT:
-            raise UnsupportedFormat(f"has format {wire.get('format')!r}; this version of Weir reads format {FORMAT}")
+        if wire.get("format") not in (FORMAT, _FORMAT_WITH_CHANGES):
+            raise UnsupportedFormat(
+                f"has format {wire.get('format')!r}; this version of Weir reads formats {FORMAT} and "
+                f"{_FORMAT_WITH_CHANGES}"
+            )
         try:
             parent = wire["lineage_parent"]
             return cls(

@@ -11,7 +11,7 @@ from checkpoint.codec import decode_key
 from checkpoint.codec import decode_opaquely as decode
 from checkpoint.state.files import load_encoded_state, load_footer
 from checkpoint.state.timers import TIMER_STATES
-from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.handles import StateFile
 from checkpoint.storage.restore import RestorePoint
 from checkpoint.tables import small
 from checkpoint.tables.json_form import to_json
@@ -89,10 +89,11 @@ def _compared(before: dict[Place, bytes], after: dict[Place, bytes]) -> Iterator
         }
 
 
-def _files(point: RestorePoint, step: str) -> list[FileHandle]:
+def _files(point: RestorePoint, step: str) -> list[tuple[StateFile, ...]]:
+    """By subtask."""
     if step not in point.metadata.step_ids:
         return []
-    return [handle for _, _, snapshot in snapshots(point.metadata, step) for handle in snapshot.keyed_state]
+    return [snapshot.keyed_state for _, _, snapshot in snapshots(point.metadata, step)]
 
 
 def _chunks(before: RestorePoint, after: RestorePoint, step: str) -> Iterator[range | None]:
@@ -102,8 +103,8 @@ def _chunks(before: RestorePoint, after: RestorePoint, step: str) -> Iterator[ra
         return
     rows = [0] * before.metadata.max_parallelism
     for point in (before, after):
-        for handle in _files(point, step):
-            for group, _, _, count, _ in load_footer(point.storage, handle).groups:
+        for listed in (listed for files in _files(point, step) for listed in files):
+            for group, _, _, count, _ in load_footer(point.storage, listed.file).groups:
                 rows[group] += count
     start = held = 0
     for group, count in enumerate(rows):
@@ -117,8 +118,8 @@ def _chunks(before: RestorePoint, after: RestorePoint, step: str) -> Iterator[ra
 
 def _rows(point: RestorePoint, wanted: Wanted, groups: range | None) -> Iterator[tuple[Place, bytes]]:
     assert wanted.step is not None
-    for handle in _files(point, wanted.step):
-        for batch in load_encoded_state(point.storage, handle, groups):
+    for files in _files(point, wanted.step):
+        for batch in load_encoded_state(point.storage, files, groups):
             if wanted.state not in (None, batch.state):
                 continue
             times = [None] * len(batch.keys) if batch.namespaces is None else map(time_of, batch.namespaces)

@@ -1,4 +1,4 @@
-"""State of keys and timers as tables: one part for each snapshot file, so that many can be read at once."""
+"""State of keys and timers as tables: one part for each subtask, so that many can be read at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from checkpoint.state.files import load_encoded_state, load_footer
 from checkpoint.state.snapshot_format import StateBatch
 from checkpoint.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, TIMER_STATES
 from checkpoint.storage.errors import DamagedFile
-from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.handles import StateFile
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.restore import RestorePoint
 from checkpoint.storage.storage import CheckpointStorage
@@ -38,12 +38,13 @@ class Types(NamedTuple):
 
 @dataclass(frozen=True)
 class KeyedPart:
-    """What one snapshot file has of a table. Pickles."""
+    """What the files of one subtask have of a table. Pickles."""
 
     storage: CheckpointStorage
     step: str
     subtask: int
-    handle: FileHandle
+    files: tuple[StateFile, ...]
+    """Oldest first."""
     wanted: Wanted
     groups: range | None
     """Key groups to read; `None`: all."""
@@ -54,7 +55,7 @@ class KeyedPart:
         Raises:
             DamagedFile: the file is missing, truncated or altered; names it.
         """
-        for batch in load_encoded_state(self.storage, self.handle, self.groups):
+        for batch in load_encoded_state(self.storage, self.files, self.groups):
             if (batch.state in TIMER_STATES) != timers or self.wanted.state not in (None, batch.state):
                 continue
             if self.wanted.key is None:
@@ -65,12 +66,12 @@ class KeyedPart:
                 yield batch.part(places)
 
     def name(self) -> str:
-        """The file, for messages."""
-        return self.storage.name_of(self.handle.path)
+        """The files, for messages."""
+        return ", ".join(self.storage.name_of(listed.file.path) for listed in self.files)
 
 
 def keyed_parts(point: RestorePoint, wanted: Wanted, timers: bool) -> list[KeyedPart]:
-    """The files that may hold rows that are wanted.
+    """The parts that may hold rows that are wanted.
 
     Raises:
         NoSuchTable: the checkpoint has no such step or state.
@@ -83,9 +84,9 @@ def keyed_parts(point: RestorePoint, wanted: Wanted, timers: bool) -> list[Keyed
     groups = None if group is None else range(group, group + 1)
     parallelism = parallelisms(metadata)
     return [
-        KeyedPart(point.storage, step, subtask, handle, wanted, groups)
+        KeyedPart(point.storage, step, subtask, snapshot.keyed_state, wanted, groups)
         for step, subtask, snapshot in snapshots(metadata, wanted.step)
-        for handle in snapshot.keyed_state
+        if snapshot.keyed_state
         if group is None or group in range_of(subtask, parallelism[step], metadata.max_parallelism)
     ]
 
@@ -130,12 +131,15 @@ def inferred(parts: Sequence[KeyedPart], timers: bool) -> Types:
 
 
 def rows_in(point: RestorePoint, step: str) -> int:
-    """How many rows a step's files have, timers included. Reads the ends of files."""
-    return sum(
-        load_footer(point.storage, handle).rows
-        for _, _, snapshot in snapshots(point.metadata, step)
-        for handle in snapshot.keyed_state
-    )
+    """How many rows a step has, timers included. Reads the ends of files, and all of what is in several files."""
+    rows = 0
+    for _, _, snapshot in snapshots(point.metadata, step):
+        files = snapshot.keyed_state
+        if len(files) == 1 and files[0].groups is None:
+            rows += load_footer(point.storage, files[0].file).rows
+        else:
+            rows += sum(len(batch.keys) for batch in load_encoded_state(point.storage, files))
+    return rows
 
 
 # -- state of keys ------------------------------------------------------------------------------------------------

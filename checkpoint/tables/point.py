@@ -62,6 +62,6 @@ def states_of_keys(point: RestorePoint, step: str | None = None) -> dict[str, se
     """
     found: dict[str, set[str]] = {}
     for id, _, snapshot in snapshots(point.metadata, step):
-        for handle in snapshot.keyed_state:
-            found.setdefault(id, set()).update(state_names(point.storage, handle))
+        for listed in snapshot.keyed_state:
+            found.setdefault(id, set()).update(state_names(point.storage, listed.file))
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from checkpoint.state.snapshot_writer import FrozenGroup, write_snapshot
 from checkpoint.state.timers import TIMER_STATES, timer_entry
 from checkpoint.storage import savepoints
 from checkpoint.storage.errors import StorageError
-from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.handles import FileHandle, StateFile
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.naming import CheckpointRef, private_path, subtask_name
 from checkpoint.storage.restore import RestorePoint
@@ -226,7 +226,8 @@ class _Writing:
         if step in self._changes.steps() or (self._changes.of_step(step) and old.keyed_state):
             whole = self._rewritten(step, whole, index, parallelism)
         else:
-            whole = replace(whole, keyed_state=tuple(self._copied(one, step, index) for one in whole.keyed_state))
+            copies = (replace(one, file=self._copied(one.file, step, index)) for one in whole.keyed_state)
+            whole = replace(whole, keyed_state=tuple(copies))
         return self._target.spill(whole, self._path(step, index, "own", "msgpack"))
 
     def _copied(self, handle: FileHandle, step: str, index: int) -> FileHandle:
@@ -262,25 +263,24 @@ class _Writing:
                 encoded=True,
                 ttl=stamped,
             )
-            return replace(old, keyed_state=(file.close(),))
+            return replace(old, keyed_state=(StateFile(file.close()),))
         except BaseException:
             file.abort()
             raise
 
-    def _loaded(self, step: str, handles: Iterable[FileHandle]) -> tuple[dict[str, Rows], dict[str, _Stamped]]:
+    def _loaded(self, step: str, files: Sequence[StateFile]) -> tuple[dict[str, Rows], dict[str, _Stamped]]:
         """The rows by state, and when they were written of states with a time to live."""
         states: dict[str, Rows] = {}
         stamped: dict[str, _Stamped] = {}
-        for handle in handles:
-            for batch in load_encoded_state(self._source, handle):
-                if StateName(step, batch.state) in self._changes.replaced:
-                    self._written.removed[StateName(step, batch.state)] += len(batch.keys)
-                    continue
-                places = map(Place, batch.keys, batch.namespaces or [None] * len(batch.keys))
-                states.setdefault(batch.state, {}).update(zip(places, batch.values, strict=True))
-                if batch.clock is not None and batch.written is not None:
-                    stamps = stamped.setdefault(batch.state, _Stamped(batch.clock, {})).stamps
-                    stamps.update(zip(batch.keys, zip(batch.values, batch.written, strict=True), strict=True))
+        for batch in load_encoded_state(self._source, files):
+            if StateName(step, batch.state) in self._changes.replaced:
+                self._written.removed[StateName(step, batch.state)] += len(batch.keys)
+                continue
+            places = map(Place, batch.keys, batch.namespaces or [None] * len(batch.keys))
+            states.setdefault(batch.state, {}).update(zip(places, batch.values, strict=True))
+            if batch.clock is not None and batch.written is not None:
+                stamps = stamped.setdefault(batch.state, _Stamped(batch.clock, {})).stamps
+                stamps.update(zip(batch.keys, zip(batch.values, batch.written, strict=True), strict=True))
         return states, stamped
 
     def _change(self, step: str, states: dict[str, Rows], mine: range) -> None:

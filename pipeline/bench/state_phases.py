@@ -19,9 +19,9 @@ from typing import IO, Any, Final, Literal
 
 from checkpoint.codec import encode_key
 from checkpoint.key_groups import key_group
-from checkpoint.state import DeclaresState, KeyedSnapshot, ValueState, bind, make_backend
+from checkpoint.state import DeclaresState, ValueState, WholeSnapshot, bind, make_backend
 from checkpoint.state.files import load_keyed_state
-from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.handles import FileHandle, StateFile
 from checkpoint.storage.naming import CheckpointRef, private_path, subtask_name
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.bench.errors import BenchFailed
@@ -226,7 +226,7 @@ def snapshot(options: PhaseOptions) -> dict[str, Any]:
     }
 
 
-def _write(storage: CheckpointStorage, frozen: KeyedSnapshot, compression: Compression) -> FileHandle:
+def _write(storage: CheckpointStorage, frozen: WholeSnapshot, compression: Compression) -> FileHandle:
     file = storage.create(_PATH)
     try:
         frozen.write(file.write, compression)
@@ -240,7 +240,7 @@ def restore(options: PhaseOptions, handle: FileHandle) -> dict[str, Any]:
     subtask = Subtask()
     storage = CheckpointStorage(options.uri, "bench")
     began = time.perf_counter()
-    subtask.backend.restore(load_keyed_state(storage, handle, range(KEY_GROUPS)))
+    subtask.backend.restore(load_keyed_state(storage, [StateFile(handle)]))
     took = time.perf_counter() - began
     subtask.check(options.keys)
     return {"restore_s": took}

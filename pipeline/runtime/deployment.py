@@ -13,7 +13,7 @@ from checkpoint.in_flight.captured import Part
 from checkpoint.in_flight.edges import EdgeShape
 from checkpoint.in_flight.runs import Origin
 from checkpoint.state.operator_lists import Stored
-from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.handles import FileHandle, StateFile
 from pipeline.buffers import BufferConfig
 from pipeline.runtime.liveness import Limits
 
@@ -115,7 +115,8 @@ class RestoredInFlight:
 class Restored:
     """What of the restored checkpoint comes to one subtask, by step id."""
 
-    keyed_state: dict[str, list[FileHandle]] = field(default_factory=dict)
+    keyed_state: dict[str, list[StateFile]] = field(default_factory=dict)
+    """The lists of old subtasks that had some of its key groups, one after the other, for what it takes of them."""
     operators: dict[str, list[Any]] = field(default_factory=dict)
     """Each entry is one old subtask's `Operator.snapshot`."""
     broadcast: dict[str, dict[str, dict[bytes, bytes]]] = field(default_factory=dict)

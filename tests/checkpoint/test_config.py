@@ -66,6 +66,8 @@ def test_a_checkpoint_folder_may_be_a_path() -> None:
         ({"state_backend": "rocksdb"}, "state_backend must be one of heap, not 'rocksdb'"),
         ({"compression": "gzip"}, "compression must be one of lz4, zstd, none, not 'gzip'"),
         ({"local_recovery": 1}, "local_recovery must be True or False, not 1"),
+        ({"incremental": "yes"}, "incremental must be True or False, not 'yes'"),
+        ({"incremental": True, "local_recovery": True}, "local_recovery must be False where incremental is True"),
         ({"on_damaged": "skip"}, "on_damaged must be one of fail, previous, not 'skip'"),
     ],
 )

@@ -183,7 +183,7 @@ def test_an_older_checkpoint_that_output_is_ahead_of_is_not_restored_in_place_of
     if damage == "metadata":
         file = folder / newest.path / "_metadata"
     else:
-        file = folder / storage.load(newest).operator("sum")[0].keyed_state[0].path
+        file = folder / storage.load(newest).operator("sum")[0].keyed_state[0].file.path
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 0xFF
     file.write_bytes(content)

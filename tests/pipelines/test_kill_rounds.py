@@ -50,6 +50,7 @@ class Rounds:
                 max_concurrent=rng.choice([1, 3]),
                 interval=rng.choice([0.05, 0.1, 0.2]),
                 restarts=rng.choice([0, 0, 1, 3]),
+                incremental=rng.choice([True, True, False]),
             )
             self.driver.run(self.settings)
             self.starts += 1

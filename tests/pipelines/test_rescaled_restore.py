@@ -37,11 +37,12 @@ def written(handle: JobHandle) -> int:
     return sum(values["recordsOut"] for name, values in handle.metrics()["subtasks"].items() if name.startswith("out"))
 
 
-@pytest.mark.sample(1 / 3)
+@pytest.mark.sample(1 / 5)
 @pytest.mark.parametrize(("old", "new"), [(2, 3), (3, 2), (1, 5), (4, 1)])
 @pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("incremental", [True, False])
 def test_the_output_is_exact_at_another_parallelism(
-    tmp_path: Path, unique_name: Name, spark: Any, old: int, new: int, committed: bool
+    tmp_path: Path, unique_name: Name, spark: Any, old: int, new: int, committed: bool, incremental: bool
 ) -> None:
     source = TestingSource(
         partitions=[
@@ -62,6 +63,7 @@ def test_the_output_is_exact_at_another_parallelism(
             operator=CountHere(),
             then=lambda s: s.rebalance(),
             interval=NEVER,
+            incremental=incremental,
         )
 
     if not committed:

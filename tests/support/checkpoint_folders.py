@@ -10,7 +10,7 @@ from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.committables import Committable, SegmentName
 from checkpoint.elements import EdgeName
 from checkpoint.storage import fencing
-from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.handles import FileHandle, StateFile
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.naming import CheckpointRef, private_path, shared_path
 from checkpoint.storage.ownership import Ownership
@@ -57,7 +57,7 @@ class JobFolder:
         ]
         operators = {
             "in": OperatorSnapshot({"source": source}),
-            "totals": OperatorSnapshot(keyed_state=(keyed,)),
+            "totals": OperatorSnapshot(keyed_state=(StateFile(keyed),)),
             "out": OperatorSnapshot({"sink": {"pending": [[0, pending]], "committers": []}}, files=staged),
         }
         metadata = metadata_of(CheckpointRef(id, self.ownership.attempt), operators, kind=kind)

@@ -58,6 +58,7 @@ class Settings:
     interval: float
     restarts: int
     """How many failures the driver gets over by itself, before it ends the job and it has to be started again."""
+    incremental: bool
 
 
 @dataclass
@@ -174,6 +175,7 @@ def main(folder: Path, name: str) -> None:
             alignment=told.alignment,
             max_concurrent=told.max_concurrent,
             interval=told.interval,
+            incremental=told.incremental,
         ).start(spark=spark)
         watcher = threading.Thread(target=watch, args=(handle, told.number, folder / "status.json"))
         watcher.start()

@@ -56,11 +56,12 @@ def _placed(uri: str) -> Iterator[tuple[tuple[str, str, bytes, bytes | None], tu
     for vertex in point.metadata.vertices.values():
         for index, subtask in enumerate(vertex.subtasks):
             for step, snapshot in subtask.operators.items():
-                for handle in snapshot.keyed_state:
-                    for batch in load_encoded_state(point.storage, handle):
-                        spaces = batch.namespaces or [None] * len(batch.keys)
-                        for key, space, value in zip(batch.keys, spaces, batch.values, strict=True):
-                            yield (step, batch.state, key, space), (index, batch.group), value
+                if not snapshot.keyed_state:
+                    continue
+                for batch in load_encoded_state(point.storage, snapshot.keyed_state):
+                    spaces = batch.namespaces or [None] * len(batch.keys)
+                    for key, space, value in zip(batch.keys, spaces, batch.values, strict=True):
+                        yield (step, batch.state, key, space), (index, batch.group), value
 
 
 def values_of(uri: str, step: str, state: str) -> dict[bytes, Any]:

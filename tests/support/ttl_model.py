@@ -15,11 +15,11 @@ from checkpoint.state import (
     TTL,
     DeclaresState,
     KeyedBackend,
-    KeyedSnapshot,
     ListState,
     MapState,
     ReducingState,
     ValueState,
+    WholeSnapshot,
     bind,
     read_batches,
 )
@@ -149,7 +149,7 @@ class Taken(NamedTuple):
     """A checkpoint."""
 
     ttls: dict[str, TTL | None]
-    snapshots: list[KeyedSnapshot]
+    snapshots: list[WholeSnapshot]
     kept: dict[tuple[str, Any], list[Entry]]
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from checkpoint.state import garbage
+from checkpoint.state.heap.logged_maps import ChangedKeys, HeapChanges, LoggedMap
 from checkpoint.state.heap.maps import KeyGroupMap, OpenSnapshots
 from checkpoint.state.heap.snapshot import HeapSnapshot
 from checkpoint.state.heap.stores import HeapDicts, HeapLists, HeapTimers, HeapValueHandle, HeapValues
@@ -26,7 +27,9 @@ class HeapBackend(KeyedBackend):
 
     _value_handle_class = HeapValueHandle
 
-    def __init__(self, key_groups: range, max_parallelism: int) -> None:
+    def __init__(self, key_groups: range, max_parallelism: int, logs_changes: bool = False) -> None:
+        """`logs_changes`: it knows what has changed since the last barrier (see `freeze_changes`)."""
+        self._logs_changes = logs_changes
         self._open = OpenSnapshots()
         self._maps: dict[str, list[KeyGroupMap]] = {}
         """By state, timers included: what each of the subtask's key groups has."""
@@ -37,7 +40,8 @@ class HeapBackend(KeyedBackend):
 
     def _groups(self, name: str) -> list[KeyGroupMap]:
         if name not in self._maps:
-            self._maps[name] = [KeyGroupMap(self._open) for _ in self._key_groups]
+            kind = LoggedMap if self._logs_changes else KeyGroupMap
+            self._maps[name] = [kind(self._open) for _ in self._key_groups]
         return self._maps[name]
 
     def _value_store(self, name: str, what: str, life: Lifetime | None) -> ValueStore:
@@ -79,6 +83,27 @@ class HeapBackend(KeyedBackend):
         snapshot = HeapSnapshot(self._operator, self._max_parallelism, frozen, ttl)
         self._open.add(snapshot)
         return snapshot
+
+    def freeze_changes(self) -> HeapChanges:
+        frozen: dict[int, list[tuple[str, ChangedKeys]]] = {}
+        for name, maps in self._maps.items():
+            for group, each in zip(self._key_groups, self._logged(maps), strict=True):
+                changed = each.freeze_changes()
+                if changed is not None:
+                    frozen.setdefault(group, []).append((name, changed))
+        changes = HeapChanges(self._operator, frozen, {name: store.frozen() for name, store in self._ttl.items()})
+        self._open.add(changes)
+        return changes
+
+    def settle(self, changed: bool) -> None:
+        for maps in self._maps.values():
+            for each in self._logged(maps):
+                each.settle(changed)
+
+    def _logged(self, maps: list[KeyGroupMap]) -> Iterator[LoggedMap]:
+        for each in maps:
+            assert isinstance(each, LoggedMap)
+            yield each
 
     def remove_expired(self) -> None:
         for sweep in self._sweeps:

@@ -42,7 +42,7 @@ class KeyGroupMap:
     def __init__(self, open_snapshots: OpenSnapshots) -> None:
         self.data: dict[bytes, Any] = {}
         """For reading; write through `put`, `remove` and `own`."""
-        self.private: set[bytes] | None = None
+        self.private: dict[bytes, bool] | None = None
         """Keys whose values no snapshot can see; `None` = all of them."""
         self._frozen = False
         self._open = open_snapshots
@@ -52,7 +52,7 @@ class KeyGroupMap:
         if not self.data:
             return None
         self._frozen = True
-        self.private = set()
+        self.private = {}
         return self.data
 
     def put(self, key: bytes, value: Any) -> None:
@@ -104,4 +104,4 @@ class KeyGroupMap:
             if len(self.data) >= garbage.LARGE_MAP:
                 garbage.exempt()
         assert self.private is not None
-        self.private.add(key)
+        self.private[key] = True

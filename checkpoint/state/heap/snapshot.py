@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from threading import Lock
 from typing import Final
 
-from checkpoint.state.keyed_backend import KeyedSnapshot
+from checkpoint.state.keyed_backend import WholeSnapshot
 from checkpoint.state.snapshot_format import Compression, SnapshotFooter
 from checkpoint.state.snapshot_writer import FrozenGroup, SnapshotAbandoned, TtlRows, write_snapshot
 
@@ -14,7 +14,7 @@ _FREED_AT_ONCE: Final = 64
 """Values; some microseconds each."""
 
 
-class HeapSnapshot(KeyedSnapshot):
+class HeapSnapshot(WholeSnapshot):
     """Groups of dicts that nobody changes any more. Each is freed once it is written."""
 
     def __init__(

@@ -95,7 +95,8 @@ class HeapValues(HeapStore, ValueStore):
             group = self._groups[current.index]
         except IndexError:
             refuse_without_key(self.what)
-        if group.private is None:
+        private = group.private
+        if private is None or current.key in private:
             group.data[current.key] = value
         else:
             group.put(current.key, value)
@@ -137,7 +138,8 @@ class HeapValueHandle(ValueHandle[Any]):
             refuse_without_key(self._name)
         if type(value) not in SCALARS and not is_plain(value):
             self._check(value, "the value", group.data.get(current.key, MISSING) is value)
-        if group.private is None:
+        private = group.private
+        if private is None or current.key in private:
             group.data[current.key] = value
         else:
             group.put(current.key, value)

@@ -251,7 +251,7 @@ def _size(snapshot: OperatorSnapshot) -> StateSize:
     return StateSize(
         inline=len(pack_state(snapshot.state)) if snapshot.state else 0,
         files=snapshot.state_file.size if snapshot.state_file else 0,
-        keyed=_bytes_in(snapshot.keyed_state),
+        keyed=_bytes_in(listed.file for listed in snapshot.keyed_state),
         staged=_bytes_in(snapshot.files),
     )
 

@@ -36,6 +36,8 @@ class SubtaskStats:
     """Seconds that writing took beside it."""
     size: int
     """Bytes written or referred to."""
+    written: int
+    """Bytes written: the files of earlier checkpoints that it refers to don't count."""
     span_records: int
     """Records that a source emitted between the last barrier and this one; 0 for other subtasks."""
     span_bytes: int
@@ -64,6 +66,8 @@ class CheckpointStats:
     async_: float = 0.0
     size: int = 0
     """Bytes of all its files, without inline state."""
+    written: int = 0
+    """Bytes of the files that are new with it."""
     in_flight_bytes: int = 0
     """Bytes of the records that were in flight and are part of it, all subtasks together."""
     in_flight_records: int = 0
@@ -79,10 +83,12 @@ class CheckpointStats:
 
 def in_words(row: CheckpointStats) -> str:
     """What the log says of a completed checkpoint: its duration and content, and the times of its last subtask."""
+    new = f", {row.written:,} of them new" if row.written < row.size else ""
     text = (
         f"{CheckpointKind(row.kind).noun} {row.id} completed in {row.duration or 0:.2f} s"
         f"{', unaligned' if row.unaligned else ''}: "
-        f"{row.size:,} bytes, {row.in_flight_records:,} records in flight, span {row.span_records:,} records"
+        f"{row.size:,} bytes{new}, {row.in_flight_records:,} records in flight, "
+        f"span {row.span_records:,} records"
     )
     if row.subtasks:
         last = max(row.subtasks, key=lambda one: one.acknowledged_after)
@@ -145,6 +151,7 @@ class CheckpointHistory:
             statistics.get("sync", 0.0),
             statistics.get("async", 0.0),
             statistics.get("size", 0),
+            statistics.get("written", 0),
             statistics.get("span_records", 0),
             statistics.get("span_bytes", 0),
             statistics.get("in_flight_records", 0),
@@ -158,6 +165,7 @@ class CheckpointHistory:
             sync=max(row.sync, one.sync),
             async_=max(row.async_, one.async_),
             size=row.size + one.size,
+            written=row.written + one.written,
             in_flight_records=row.in_flight_records + one.in_flight_records,
             in_flight_bytes=row.in_flight_bytes + one.in_flight_bytes,
             unaligned=row.unaligned or one.unaligned,

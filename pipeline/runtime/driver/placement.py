@@ -26,7 +26,7 @@ def wish(restored: Restored) -> dict[Copy, int]:
     With another parallelism these are several, of all old subtasks whose keys it takes over.
     """
     wanted: Counter[Copy] = Counter()
-    keyed = (handle for handles in restored.keyed_state.values() for handle in handles)
+    keyed = (listed.file for files in restored.keyed_state.values() for listed in files)
     for handle in (*keyed, *(handle for _, handle in restored.in_flight.files)):
         if copy := copy_of(handle.path):
             wanted[copy] += handle.size

@@ -206,8 +206,10 @@ def _add_step(
         mine = range_of(index, parallelism, max_parallelism)
         for i, snapshot in old.snapshots.items():
             theirs = range_of(i, old.parallelism, max_parallelism)
-            if snapshot.keyed_state and mine.start < theirs.stop and theirs.start < mine.stop:
-                restored.keyed_state.setdefault(step.id, []).extend(snapshot.keyed_state)
+            common = range(max(mine.start, theirs.start), min(mine.stop, theirs.stop))
+            listed = [of_mine for file in snapshot.keyed_state if (of_mine := file.within(common)) is not None]
+            if listed:
+                restored.keyed_state.setdefault(step.id, []).extend(listed)
     if step.kind is StepKind.PROCESS:
         own = [state["operator"] for i, state in states.items() if "operator" in state and i % parallelism == index]
         if own:

@@ -40,6 +40,8 @@ class PendingSnapshot:
         self.statistics = statistics
         self.captured = CapturedState(restored, {}, {})
         self.operators: Mapping[str, OperatorSnapshot] | None = None
+        self.reused_bytes = 0
+        """Of its files: the sizes of those of earlier checkpoints."""
         self._outputs = set(outputs)
         self._inputs = set(inputs)
         self._complete = complete

@@ -12,7 +12,7 @@ from checkpoint.in_flight.channel_state import save
 from checkpoint.in_flight.runs import FormatOf
 from checkpoint.state import KeyedSnapshot
 from checkpoint.storage import savepoints
-from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.handles import FileHandle, StateFile
 from checkpoint.storage.local_copies import LocalCopies
 from checkpoint.storage.metadata import OperatorSnapshot
 from checkpoint.storage.naming import CheckpointRef, private_path, subtask_name
@@ -63,7 +63,7 @@ class SnapshotFiles:
     def spill(self, barrier: Barrier, step: str, snapshot: OperatorSnapshot) -> OperatorSnapshot:
         return self._folder(barrier).spill(snapshot, self._path(barrier, step, "own", "msgpack"))
 
-    def write_keyed_state(self, barrier: Barrier, step: str, snapshot: KeyedSnapshot) -> list[FileHandle]:
+    def write_keyed_state(self, barrier: Barrier, step: str, snapshot: KeyedSnapshot) -> list[StateFile]:
         folder = self._folder(barrier)
         return snapshot.files(lambda name: folder.create(self._path(barrier, step, name)), self._compression)
 

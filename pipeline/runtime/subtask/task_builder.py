@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -20,10 +20,11 @@ from checkpoint.gate.source_gate import SourceGate
 from checkpoint.in_flight.restored_input import RestoredInput
 from checkpoint.key_groups import range_of
 from checkpoint.state import KeyedBackend, make_backend
+from checkpoint.state.changelog.snapshot import LoggedState
 from checkpoint.state.files import load_keyed_state
 from checkpoint.storage import fencing, savepoints
 from checkpoint.storage.local_copies import LocalCopies, StorageWithCopies
-from checkpoint.storage.naming import shared_path
+from checkpoint.storage.naming import shared_path, subtask_name
 from checkpoint.storage.ownership import Ownership
 from checkpoint.storage.staging import SharedStaging
 from checkpoint.storage.storage import CheckpointStorage
@@ -51,6 +52,7 @@ from pipeline.runtime.subtask.record_writer import RecordWriter
 from pipeline.runtime.subtask.sink_driver import SinkDriver
 from pipeline.runtime.subtask.snapshot_files import SnapshotFiles
 from pipeline.runtime.subtask.source_task import SourceTask
+from pipeline.runtime.subtask.state_log import open_log
 from pipeline.runtime.subtask.task import Entry, Task
 from pipeline.runtime.subtask.task_checkpoints import TaskCheckpoints
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
@@ -153,7 +155,9 @@ class TaskBuilder:
         restored = RestoredInput(self._in_flight())
         reader = self._reader() if vertex.is_source else None
         event_time = self._event_time(chain, backend, writers, channels, reader)
-        with self._system.executor(2, "weir-snapshot") as snapshots:
+        with ExitStack() as ends:
+            snapshots = ends.enter_context(self._system.executor(2, "weir-snapshot"))
+            log = self._log(backend, ends)
             files = SnapshotFiles(
                 self._snapshot_storage,
                 self._ownership.attempt,
@@ -170,6 +174,7 @@ class TaskBuilder:
                 writers,
                 sinks,
                 backend,
+                log,
                 restored,
                 self._link,
                 files,
@@ -215,7 +220,27 @@ class TaskBuilder:
         if not isinstance(self._vertex.head.payload, KeyedOperator):
             return None
         groups = range_of(self._index, self._vertex.parallelism, self._spec.max_parallelism)
-        return make_backend(groups, self._spec.max_parallelism)
+        return make_backend(groups, self._spec.max_parallelism, self._spec.checkpoints.incremental)
+
+    def _log(self, backend: KeyedBackend | None, ends: ExitStack) -> LoggedState | None:
+        """`ends`: of what belongs to it."""
+        if backend is None or not self._spec.checkpoints.incremental:
+            return None
+        head = self._vertex.head.id
+        log = open_log(
+            backend,
+            self._deployment.restore.keyed_state.get(head, []),
+            self._restored_storage is self._snapshot_storage,
+            self._storage,
+            self._ownership.attempt,
+            subtask_name(head, self._index),
+            self._spec.checkpoints.compression,
+            ends.enter_context(self._system.executor(1, "weir-merge")),
+            self._metrics,
+            self._system.condition,
+        )
+        ends.callback(log.close)
+        return log
 
     def _writers(self, record: RecordInProgress) -> list[RecordWriter]:
         writers = []
@@ -310,14 +335,12 @@ class TaskBuilder:
         return BarrierHandler(len(channels), now, [i for i, name in enumerate(channels) if name.edge in broadcast])
 
     def _restore_keyed_state(self, backend: KeyedBackend | None) -> None:
-        handles = self._deployment.restore.keyed_state.get(self._vertex.head.id, [])
+        files = self._deployment.restore.keyed_state.get(self._vertex.head.id, [])
         if backend is None:
             return
-        groups = range_of(self._index, self._vertex.parallelism, self._spec.max_parallelism)
-        self._metrics.count("restoredBytes", sum(handle.size for handle in handles))
-        for handle in handles:
-            rows = load_keyed_state(self._restored_storage, handle, groups)
-            backend.restore(rows, allow_unclaimed=self._deployment.allow_unclaimed)
+        self._metrics.count("restoredBytes", sum(listed.file.size for listed in files))
+        rows = load_keyed_state(self._restored_storage, files)
+        backend.restore(rows, allow_unclaimed=self._deployment.allow_unclaimed)
 
     def _reader(self) -> SourceReader:
         step = self._vertex.head

@@ -16,8 +16,9 @@ from checkpoint.in_flight.captured import CapturedState
 from checkpoint.in_flight.output_queue import Captured
 from checkpoint.in_flight.restored_input import RestoredInput
 from checkpoint.state import FrozenLists, KeyedBackend, KeyedSnapshot
+from checkpoint.state.changelog.snapshot import LoggedState
 from checkpoint.state.private_copy import private_copy
-from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.handles import FileHandle, StateFile
 from checkpoint.storage.metadata import OperatorSnapshot, SubtaskSnapshot
 from pipeline.runtime import error_text, protocol
 from pipeline.runtime.subtask.chain import Chain
@@ -37,7 +38,7 @@ class Reporter(Protocol):
 class StateFiles(Protocol):
     """Where a subtask's state goes: the job's folder, or the one that a savepoint's barrier names."""
 
-    def write_keyed_state(self, barrier: Barrier, step: str, snapshot: KeyedSnapshot) -> list[FileHandle]: ...
+    def write_keyed_state(self, barrier: Barrier, step: str, snapshot: KeyedSnapshot) -> list[StateFile]: ...
 
     def write_channel_state(self, barrier: Barrier, captured: CapturedState) -> FileHandle: ...
 
@@ -69,6 +70,7 @@ class TaskCheckpoints:
         writers: Sequence[RecordWriter],
         sinks: Mapping[str, SinkDriver],
         backend: KeyedBackend | None,
+        log: LoggedState | None,
         restored: RestoredInput,
         driver: Reporter,
         files: StateFiles,
@@ -82,6 +84,7 @@ class TaskCheckpoints:
         self._writers = writers
         self._sinks = sinks
         self._backend = backend
+        self._log = log
         self._restored = restored
         self._driver = driver
         self._files = files
@@ -89,8 +92,6 @@ class TaskCheckpoints:
         self._metrics = metrics
         self._clock = clock
         self._pending: dict[int, PendingSnapshot] = {}
-        self._unconfirmed: dict[int, KeyedSnapshot] = {}
-        """Snapshots of checkpoints that are neither complete nor given up, as far as is known here."""
         self._due: dict[int, float] = {}
         """Aligned barriers that become unaligned in the output queues: checkpoint id → clock value."""
         for writer in writers:
@@ -145,9 +146,9 @@ class TaskCheckpoints:
             state, of_sink = sink.snapshot(n)
             states.setdefault(id, {})["sink"] = state
             files[id] = of_sink
-        frozen = None
+        frozen: KeyedSnapshot | None = None
         if self._backend is not None:
-            frozen = self._unconfirmed[n] = self._backend.freeze()
+            frozen = self._freeze(self._backend, barrier)
         figures["sync"] = self._clock() - started
         self._driver.report(protocol.SnapshotTaken(n, statistics.get("span_records"), busy))
         self._pool.submit(self._write_state, pending, head, states, lists, files, frozen)
@@ -160,9 +161,6 @@ class TaskCheckpoints:
 
     def completed(self, checkpoint_id: int) -> None:
         """An ordinary checkpoint is complete."""
-        if (keyed := self._unconfirmed.get(checkpoint_id)) is not None:
-            keyed.confirm()
-        self._unconfirmed = {n: keyed for n, keyed in self._unconfirmed.items() if n > checkpoint_id}
         self._pool.submit(self._files.completed, checkpoint_id)
 
     def aborted(self, checkpoint_id: int) -> None:
@@ -171,7 +169,6 @@ class TaskCheckpoints:
         if pending is not None:
             pending.drop()
             self._forget(checkpoint_id)
-        self._unconfirmed.pop(checkpoint_id, None)
         self._pool.submit(self._files.aborted, checkpoint_id)
 
     def input_captured(self, channel: ChannelName, checkpoint_id: int, elements: list[InFlight]) -> None:
@@ -199,6 +196,12 @@ class TaskCheckpoints:
             pending.drop()
 
     # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _freeze(self, backend: KeyedBackend, barrier: Barrier) -> KeyedSnapshot:
+        # A savepoint has files of its own.
+        if self._log is None or barrier.target is not None:
+            return backend.freeze()
+        return self._log.barrier(backend.freeze_changes())
 
     def _send(self, barrier: Barrier, unaligned: bool) -> None:
         element = BarrierElement(barrier, self._clock())
@@ -247,9 +250,10 @@ class TaskCheckpoints:
         n = pending.checkpoint_id
         try:
             failpoints.hit("snapshot.async_write", subtask=self._subtask)
-            keyed: dict[str, list[FileHandle]] = {}
+            keyed: dict[str, list[StateFile]] = {}
             if frozen is not None:
                 keyed[head] = self._files.write_keyed_state(pending.barrier, head, frozen)
+                pending.reused_bytes = frozen.reused_bytes
             for id, each in lists.items():
                 states.setdefault(id, {}).update(each.stored())
             operators = {}
@@ -286,6 +290,7 @@ class TaskCheckpoints:
             )
             statistics["async"] += self._clock() - started
             statistics["size"] = sum(file.size for file in snapshot.all_files())
+            statistics["written"] = statistics["size"] - pending.reused_bytes
             statistics["in_flight_records"] = snapshot.in_flight_records
             statistics["in_flight_bytes"] = snapshot.in_flight_bytes
             self._driver.report(protocol.Acknowledged(n, snapshot, statistics))

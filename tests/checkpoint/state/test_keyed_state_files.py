@@ -16,7 +16,7 @@ from checkpoint.state.files import load_keyed_state
 from checkpoint.state.snapshot_writer import write_snapshot
 from checkpoint.storage.errors import DamagedFile, StorageError
 from checkpoint.storage.file_io import OpenedFile
-from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.handles import FileHandle, StateFile
 from checkpoint.storage.storage import CheckpointStorage
 
 GROUPS = 16
@@ -65,7 +65,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def values(storage: CheckpointStorage, handle: FileHandle, groups: range) -> list[Any]:
-    return [value[::2] for batch in load_keyed_state(storage, handle, groups) for value in batch.values]
+    return [value[::2] for batch in load_keyed_state(storage, [StateFile(handle)], groups) for value in batch.values]
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3, 5])

@@ -106,7 +106,7 @@ def test_a_batch_that_mixes_states_row_by_row_is_read_too() -> None:
     columns = [[4] * 3, names, KEYS, [None] * 3, [encode(i) for i in range(3)]]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
     batch = pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
-    found = list(snapshot_reader._batches_in(memoryview(batch.serialize().to_pybytes()), {}))
+    found = list(snapshot_reader.state_batches(batch, {}))
     assert [(one.state, one.keys, one.values) for one in found] == [
         ("a", [KEYS[0]], [encode(0)]), ("b", [KEYS[1]], [encode(1)]), ("a", [KEYS[2]], [encode(2)])
     ]  # fmt: skip

@@ -16,11 +16,11 @@ from checkpoint.key_groups import key_group, range_of
 from checkpoint.state import (
     DeclaresState,
     KeyedBackend,
-    KeyedSnapshot,
     StateAccessError,
     StateBatch,
     StateRestoreError,
     ValueState,
+    WholeSnapshot,
     bind,
     make_backend,
     read_batches,
@@ -61,7 +61,7 @@ def fire(one: KeyedBackend, now: int) -> list[Timer]:
     return fired
 
 
-def written(snapshot: KeyedSnapshot) -> bytes:
+def written(snapshot: WholeSnapshot) -> bytes:
     pieces = bytearray()
     snapshot.write(pieces.extend)
     return bytes(pieces)
@@ -285,7 +285,7 @@ class AgainstAPlainSet(RuleBasedStateMachine):
         super().__init__()
         self.backend = backend()
         self.expected: set[tuple[int, bytes]] = set()
-        self.open: list[tuple[KeyedSnapshot, set[tuple[int, bytes]]]] = []
+        self.open: list[tuple[WholeSnapshot, set[tuple[int, bytes]]]] = []
 
     @rule(at=times, key=keys)
     def register(self, at: int, key: Any) -> None:

@@ -14,7 +14,7 @@ from checkpoint.codec import revived
 from checkpoint.elements import EdgeName
 from checkpoint.in_flight.edges import EdgeShape, SnapshotEdge
 from checkpoint.storage import checksummed_json
-from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.handles import FileHandle, StateFile
 from checkpoint.storage.metadata import (
     CheckpointMetadata,
     MetadataError,
@@ -32,7 +32,7 @@ def handle(path: str, size: int = 1) -> FileHandle:
 
 def metadata(**changes: Any) -> CheckpointMetadata:
     source = OperatorSnapshot(state={"positions": [{"flights-0": 17, "marker": b"\x00\xff"}]})
-    totals = OperatorSnapshot(keyed_state=(handle("chk-5-2/totals-0-state.arrow", 900),))
+    totals = OperatorSnapshot(keyed_state=(StateFile(handle("chk-5-2/totals-0-state.arrow", 900)),))
     sink = OperatorSnapshot(
         state={"pending": {0: [[[5, 0], {"rows": 3}, [["shared/2-out-0-a.arrow", 70, "0" * 32]]]]}},
         files=(handle("shared/2-out-0-a.arrow", 70),),
@@ -159,6 +159,17 @@ def test_state_that_would_come_back_as_something_else_is_refused() -> None:
             SubtaskSnapshot({"s": OperatorSnapshot({"position": value})}).to_wire()
 
 
+def test_a_list_of_changes_comes_back_with_its_key_groups_and_has_a_format_of_its_own() -> None:
+    files = (
+        StateFile(handle("shared/1-totals-0-a.arrow", 900), range(64)),
+        StateFile(handle("shared/2-totals-0-b.arrow", 9), range(32, 128)),
+    )
+    vertices = {"v": VertexSnapshot((SubtaskSnapshot({"s": OperatorSnapshot(keyed_state=files)}),))}
+    written = metadata(vertices=vertices).to_bytes()
+    assert orjson.loads(written)["format"] == 4
+    assert CheckpointMetadata.from_bytes(written).operator("s")[0].keyed_state == files
+
+
 _GOOD = metadata().to_bytes()
 
 
@@ -179,7 +190,7 @@ def test_any_altered_byte_is_noticed(place: int, difference: int) -> None:
 def test_another_format_is_not_called_damaged() -> None:
     document = checksummed_json.loads(_GOOD)
     del document["checksum"]
-    with pytest.raises(UnsupportedFormat, match="format 1; this version of Weir reads format 3"):
+    with pytest.raises(UnsupportedFormat, match="format 1; this version of Weir reads formats 3 and 4"):
         CheckpointMetadata.from_bytes(checksummed_json.dumps(document | {"format": 1}))
 
 

@@ -11,6 +11,7 @@ from checkpoint.elements import EdgeName
 from checkpoint.storage import checksummed_json
 from checkpoint.storage.errors import DamagedFile, StorageError
 from checkpoint.storage.fencing import record_restored
+from checkpoint.storage.handles import StateFile
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.ownership import Ownership
@@ -34,7 +35,7 @@ def complete(storage: CheckpointStorage, checkpoint_id: int, attempt: int = 1) -
     """Triggered `checkpoint_id` minutes after noon, with one private and one shared file."""
     private = storage.write_file(f"chk-{checkpoint_id}-{attempt}/totals-0-state.arrow", b"state")
     shared = storage.write_file(f"shared/{attempt}-out-0-{checkpoint_id}.arrow", b"segment")
-    subtask = SubtaskSnapshot({"totals": OperatorSnapshot(keyed_state=(private,), files=(shared,))})
+    subtask = SubtaskSnapshot({"totals": OperatorSnapshot(keyed_state=(StateFile(private),), files=(shared,))})
     metadata = CheckpointMetadata(
         id=checkpoint_id,
         attempt=attempt,
@@ -146,7 +147,7 @@ def test_another_format_never_goes_back_silently(storage: CheckpointStorage, fol
     document = checksummed_json.loads(file.read_bytes())
     del document["checksum"]
     file.write_bytes(checksummed_json.dumps(document | {"format": 99}))
-    with pytest.raises(StorageError, match="has format 99; this version of Weir reads format 3") as caught:
+    with pytest.raises(StorageError, match="has format 99; this version of Weir reads formats 3 and 4") as caught:
         newest(storage, "previous")
     assert not isinstance(caught.value, DamagedFile)
 

@@ -13,7 +13,7 @@ from checkpoint.committables import Committable, SegmentName, SinkState
 from checkpoint.storage import savepoints
 from checkpoint.storage.errors import DamagedFile, StorageError
 from checkpoint.storage.fencing import Fenced, check, record_restored
-from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.handles import FileHandle, StateFile
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.naming import CheckpointRef, trace_path
 from checkpoint.storage.ownership import Ownership
@@ -34,7 +34,7 @@ def metadata(
 ) -> CheckpointMetadata:
     """With one file in `folder`."""
     state = folder.write_file(f"chk-{id}-{attempt}/totals-0-state.arrow", b"state")
-    subtask = SubtaskSnapshot({"totals": OperatorSnapshot(keyed_state=(state,))})
+    subtask = SubtaskSnapshot({"totals": OperatorSnapshot(keyed_state=(StateFile(state),))})
     return CheckpointMetadata(
         id=id,
         attempt=attempt,

@@ -21,7 +21,7 @@ from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.storage import folder as folder_module
 from checkpoint.storage.arrow_files import ArrowFiles
 from checkpoint.storage.errors import DamagedFile, StorageError
-from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.handles import FileHandle, StateFile
 from checkpoint.storage.local_files import LocalFiles
 from checkpoint.storage.metadata import (
     CheckpointMetadata,
@@ -71,7 +71,7 @@ def folder(root: Root, storage: CheckpointStorage) -> StoredFolder:
 
 
 def complete(storage: CheckpointStorage, checkpoint_id: int, attempt: int = 1, *files: FileHandle) -> CheckpointRef:
-    subtask = SubtaskSnapshot({"totals": OperatorSnapshot(keyed_state=files)})
+    subtask = SubtaskSnapshot({"totals": OperatorSnapshot(keyed_state=tuple(map(StateFile, files)))})
     metadata = CheckpointMetadata(
         id=checkpoint_id,
         attempt=attempt,

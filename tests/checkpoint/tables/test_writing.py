@@ -108,8 +108,8 @@ def test_what_is_written_is_whole_and_a_backend_takes_it(base: str) -> None:
     for name, state in (("total", ValueState[int](0)), ("seen", MapState[str, Any]()), ("items", ListState[int]())):
         state.name = name
         state.make_handle(backend, "Totals")
-    for handle in (one for snapshot in point.metadata.operator("totals") for one in snapshot.keyed_state):
-        backend.restore(load_keyed_state(point.storage, handle, range(16)))
+    for snapshot in point.metadata.operator("totals"):
+        backend.restore(load_keyed_state(point.storage, snapshot.keyed_state))
     assert len(backend.event_timers) == 3
     assert backend.event_timers.next == -5
 
@@ -338,8 +338,7 @@ def test_time_goes_on_for_what_a_new_savepoint_keeps_and_begins_for_what_is_writ
         (5000, {"ann": (1, [], 3), "bob": (0, [], 3)}),
     ]:
         operator, backend = timed_at(wall)
-        for handle in point.metadata.operator("totals")[0].keyed_state:
-            backend.restore(load_keyed_state(point.storage, handle, range(16)))
+        backend.restore(load_keyed_state(point.storage, point.metadata.operator("totals")[0].keyed_state))
         for key, values in expected.items():
             select(backend, key)
             assert (operator.total.value, operator.items.get(), operator.plain.value) == values

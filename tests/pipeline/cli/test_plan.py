@@ -17,7 +17,7 @@ from checkpoint.elements import EdgeName
 from checkpoint.state.operator_lists import KINDS
 from checkpoint.state.snapshot_writer import write_snapshot
 from checkpoint.storage import fencing
-from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.handles import StateFile
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline import Pipeline, PipelineError
@@ -78,7 +78,7 @@ def checkpointed(
     script: Path,
     states: Mapping[str, Mapping[str, Any]] | None = None,
     in_flight: Mapping[EdgeName, int] | None = None,
-    keyed: Mapping[str, tuple[FileHandle, ...]] | None = None,
+    keyed: Mapping[str, tuple[StateFile, ...]] | None = None,
     **metadata: Any,
 ) -> CheckpointMetadata:
     """Leave a checkpoint 7 of the script's job as it is now. Each step has its state in both subtasks, and what is in
@@ -265,12 +265,12 @@ def test_state_of_another_kind_of_step_would_be_refused_or_dropped(script: Path)
 def test_a_state_that_its_operator_does_not_declare_any_more_would_be_refused_or_dropped(
     script: Path, tmp_path: Path, part: str
 ) -> None:
-    keyed: tuple[FileHandle, ...] = ()
+    keyed: tuple[StateFile, ...] = ()
     if part == "keyed":
         storage = CheckpointStorage(str(tmp_path / "checkpoints"), "job")
         storage.prepare()
         groups = [(3, [("total", {b"key": 1}), ("sum", {b"key": 2}), ("empty", {}), ("event timers", {})])]
-        keyed = (storage.write_file("shared/1/state", _snapshot(groups)),)
+        keyed = (StateFile(storage.write_file("shared/1/state", _snapshot(groups))),)
         states: dict[str, Any] = {"operator": 1}
     else:
         states = {part: {"sum": {b"a": b"b"}}}

@@ -18,7 +18,7 @@ from checkpoint.committables import Committable, SinkState
 from checkpoint.elements import EdgeName
 from checkpoint.in_flight.edges import EdgeShape
 from checkpoint.in_flight.runs import Origin
-from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.handles import FileHandle, StateFile
 from checkpoint.storage.metadata import OperatorSnapshot, SubtaskSnapshot
 from pipeline.runtime import protocol
 from pipeline.runtime.deployment import Restored, RestoredInFlight
@@ -41,6 +41,7 @@ st.register_type_strategy(int, small)
 st.register_type_strategy(float, st.floats(allow_nan=False))
 assigned = st.lists(st.integers(0, 2**15 - 1), max_size=3).map(lambda rows: array("h", rows))
 handles = st.from_type(FileHandle)
+listed = st.builds(StateFile, handles, st.none() | st.builds(range, small, small))
 named = st.dictionaries(texts, values, max_size=3)
 committables = st.builds(Committable, payload=values)
 sinks = st.builds(
@@ -60,7 +61,7 @@ st.register_type_strategy(
         event_time=by_step,
         watermarks=by_step,
         sinks=st.dictionaries(texts, sinks, max_size=2),
-        keyed_state=st.dictionaries(texts, st.lists(handles, max_size=2), max_size=2),
+        keyed_state=st.dictionaries(texts, st.lists(listed, max_size=2), max_size=2),
         lists=st.just({"list": {"union": {"names": [[2, b"packed"]]}}}),
         broadcast=st.dictionaries(texts, st.just({"rules": {b"k": b"v"}}), max_size=2),
         in_flight=st.builds(

@@ -65,8 +65,7 @@ def _check_keyed_state(
     operator = Keyed("", step)
     bind(operator, backend, BroadcastStates(), OperatorLists())
     for snapshot in metadata.operator(step.id):
-        for handle in snapshot.keyed_state:
-            backend.restore(load_keyed_state(storage, handle, range(MAX_PARALLELISM)), allow_unclaimed=False)
+        backend.restore(load_keyed_state(storage, snapshot.keyed_state), allow_unclaimed=False)
     assert step.key is not None
     seen: list[Row] = []
     fired: set[tuple[int, int]] = set()

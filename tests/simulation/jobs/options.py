@@ -21,6 +21,7 @@ class Options:
     timeout: float = 20.0
     max_concurrent: int = 1
     retained: int = 1
+    incremental: bool = False
     tolerable_failures: int = 1000
     max_span_records: int | None = None
     first_window: int | None = None

@@ -61,7 +61,8 @@ class Simulation:
         options = random_options(self.rng)
         made = random_graph(self.rng, options.records)
         self.overrides = overrides
-        self.options: Options = replace(options, **overrides)
+        # Every second seed, without a draw that would change what the others are.
+        self.options: Options = replace(options, **{"incremental": seed % 2 == 1, **overrides})
         self.graph = graph if graph is not None else made
         self.scheduler = Scheduler(self.rng, _MOST_STEPS, self.options.slow)
         self.world = World(f"world-{seed}-{id(self)}", self.graph, self.scheduler, self.options.faults)
@@ -180,6 +181,7 @@ class Simulation:
             alignment="aligned" if o.alignment is None else o.alignment,
             mode="exactly_once" if o.exactly_once else "at_least_once",
             retained=o.retained,
+            incremental=o.incremental,
         )
         pipeline = pipeline_of(
             self.graph,

@@ -15,7 +15,6 @@ from checkpoint.codec import EncodingError, decode_key, encode_key
 from checkpoint.key_groups import key_group, range_of
 from checkpoint.state import (
     DeclaresState,
-    KeyedSnapshot,
     ListState,
     MapState,
     ReducingState,
@@ -24,6 +23,7 @@ from checkpoint.state import (
     StateBatch,
     StateRestoreError,
     ValueState,
+    WholeSnapshot,
     bind,
     descriptors_of,
     make_backend,
@@ -58,7 +58,7 @@ class Running:
         return self.op
 
 
-def written(snapshot: KeyedSnapshot) -> bytes:
+def written(snapshot: WholeSnapshot) -> bytes:
     pieces: list[bytes] = []
     snapshot.write(lambda piece: pieces.append(bytes(piece)))
     return b"".join(pieces)
@@ -336,9 +336,9 @@ def test_every_snapshot_holds_the_state_as_it_was_at_its_barrier(steps: list[Any
     """Whatever is changed afterwards, also in place, with any number of snapshots in progress."""
     job = Running()
     model: Model = {}
-    pending: list[tuple[KeyedSnapshot, set[tuple[str, bytes, str]]]] = []
+    pending: list[tuple[WholeSnapshot, set[tuple[str, bytes, str]]]] = []
 
-    def check(snapshot: KeyedSnapshot, expected: set[tuple[str, bytes, str]]) -> None:
+    def check(snapshot: WholeSnapshot, expected: set[tuple[str, bytes, str]]) -> None:
         found = rows_of(written(snapshot))
         assert len(found) == len(set(found))
         assert set(found) == expected

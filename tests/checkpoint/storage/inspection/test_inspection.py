@@ -17,6 +17,7 @@ from checkpoint.in_flight.captured import CapturedState
 from checkpoint.row_format import row_format
 from checkpoint.storage import savepoints
 from checkpoint.storage.errors import DamagedFile
+from checkpoint.storage.handles import StateFile
 from checkpoint.storage.inspection.checkpoints import InFlight, Pending, StateSize, Summary, Unreadable
 from checkpoint.storage.inspection.folders import describe, describe_job, look_at, summarise
 from checkpoint.storage.inspection.verification import verify_job, verify_single
@@ -88,7 +89,9 @@ def write_savepoint(job: JobFolder, folder: Path, id: int, stop: bool = False) -
     target = savepoints.prepare(folder.as_uri())
     ref = CheckpointRef(id, job.ownership.attempt)
     file = target.storage.write_file(private_path(ref, "totals-0", "state"), b"state")
-    metadata = metadata_of(ref, {"totals": OperatorSnapshot(keyed_state=(file,))}, kind=CheckpointKind.SAVEPOINT)
+    metadata = metadata_of(
+        ref, {"totals": OperatorSnapshot(keyed_state=(StateFile(file),))}, kind=CheckpointKind.SAVEPOINT
+    )
     savepoints.write(job.storage, target, metadata, stop=stop, check_owner=lambda: None)
     return target.storage.uri_of()
 
@@ -158,7 +161,7 @@ def captured(job: JobFolder, id: int) -> Any:
     big = job.storage.spill(
         OperatorSnapshot({"operator": b"x" * (2 * INLINE_STATE_LIMIT)}), private_path(ref, "map-0", "own", "msgpack")
     )
-    operators = {"totals": OperatorSnapshot({"operator": [1]}, keyed_state=(job.begin(id),)), "map": big}
+    operators = {"totals": OperatorSnapshot({"operator": [1]}, keyed_state=(StateFile(job.begin(id)),)), "map": big}
     metadata = metadata_of(
         ref, operators, channel_state=(handle,), rows={EDGE: 3}, lineage_parent=("l0", 7), replaying=True
     )

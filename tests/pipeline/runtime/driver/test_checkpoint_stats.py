@@ -18,20 +18,20 @@ def acknowledged(history: CheckpointHistory, id: int, name: str, now: float, **s
 def test_a_checkpoints_durations_and_spans_are_the_largest_and_its_size_the_sum_of_its_subtasks() -> None:
     history = CheckpointHistory()
     history.triggered(7, CheckpointKind.CHECKPOINT, 100.0, 1.7e9)
-    acknowledged(history, 7, "in[0]", 100.5, sync=0.2, span_records=40, span_bytes=4000, size=10)
-    acknowledged(history, 7, "op[0]", 101.0, start_delay=0.3, alignment=0.4, sync=0.1, async_=0.6, size=5)
+    acknowledged(history, 7, "in[0]", 100.5, sync=0.2, span_records=40, span_bytes=4000, size=10, written=4)
+    acknowledged(history, 7, "op[0]", 101.0, start_delay=0.3, alignment=0.4, sync=0.1, async_=0.6, size=5, written=5)
     history.completed(7, 101.5)
     (row,) = history.rows()
     assert (row.id, row.status, row.kind, row.duration) == (7, "completed", "checkpoint", 1.5)
     assert (row.start_delay, row.alignment, row.sync, row.async_) == (0.3, 0.4, 0.2, 0.6)
-    assert (row.size, row.span_records, row.span_bytes) == (15, 40, 4000)
+    assert (row.size, row.written, row.span_records, row.span_bytes) == (15, 9, 40, 4000)
     assert [(s.name, s.acknowledged_after) for s in row.subtasks] == [("in[0]", 0.5), ("op[0]", 1.0)]
 
 
 def test_one_line_tells_of_a_checkpoint_and_of_the_subtask_that_held_it_up() -> None:
     history = CheckpointHistory()
     history.triggered(7, CheckpointKind.CHECKPOINT, 100.0, 1.7e9)
-    acknowledged(history, 7, "in[0]", 100.5, span_records=40, size=1000)
+    acknowledged(history, 7, "in[0]", 100.5, span_records=40, size=1000, written=1000)
     acknowledged(history, 7, "op[0]", 101.0, start_delay=0.3, alignment=0.4, sync=0.1, async_=0.6, in_flight_records=3)
     history.completed(7, 101.5)
     row = history.row(7)
@@ -41,6 +41,16 @@ def test_one_line_tells_of_a_checkpoint_and_of_the_subtask_that_held_it_up() -> 
         "1.00 s (its snapshot after 0.30 s, alignment 0.40 s, held 0.10 s, writing 0.60 s)"
     )
     assert history.row(8) is None
+
+
+def test_what_a_checkpoint_refers_to_and_has_not_written_is_told_apart() -> None:
+    history = CheckpointHistory()
+    history.triggered(7, CheckpointKind.CHECKPOINT, 100.0, 1.7e9)
+    acknowledged(history, 7, "op[0]", 101.0, size=1000, written=10)
+    history.completed(7, 101.5)
+    row = history.row(7)
+    assert row is not None
+    assert ": 1,000 bytes, 10 of them new, 0 records" in in_words(row)
 
 
 def test_a_checkpoint_in_progress_has_no_duration_yet() -> None:

@@ -7,7 +7,7 @@ from itertools import permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.handles import FileHandle, StateFile
 from checkpoint.storage.local_copies import Copy
 from pipeline.runtime.deployment import Restored, RestoredInFlight
 from pipeline.runtime.driver.placement import Slot, place, wish
@@ -73,7 +73,10 @@ def test_a_subtask_wishes_for_the_files_that_it_reads() -> None:
 
     restored = Restored(
         keyed_state={
-            "totals": [handle("chk-7-2/totals-0-state.arrow", 10), handle("chk-7-2/totals-1-state.arrow", 20)],
+            "totals": [
+                StateFile(handle("chk-7-2/totals-0-state.arrow", 10), range(3)),
+                StateFile(handle("chk-7-2/totals-1-state.arrow", 20)),
+            ],
         },
         in_flight=RestoredInFlight(
             files=[

@@ -1,0 +1,126 @@
+"""The files that make up a subtask's keyed state (no I/O).
+
+Invariants:
+
+- The state at a barrier is what its list says, read from the front, where later files win. A list names files that are
+  durable, so a checkpoint costs what has changed since the barrier before, whatever became of that one's checkpoint.
+- Changes whose file could not be written are part of the next file.
+- What a merge has made replaces what it was made of at a barrier, and for good: no later list has the old files again,
+  so those who count references (`checkpoint.storage.shared_files`) may delete them with the last one that did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from checkpoint.state.changelog.compaction import next_merge
+from checkpoint.storage.handles import StateFile
+
+
+@dataclass(eq=False)
+class Changes:
+    """What has changed between two barriers."""
+
+    content: Any
+    """As the backend keeps it; `None` once it is in a file, or was given up."""
+    writing: bool = False
+    failed: bool = False
+    """It could not be written; the next changes have it with them."""
+    file: StateFile | None = None
+    settled: bool = False
+    """It is in `file`, needs none since nothing has changed, or has failed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Merge:
+    """Neighbours in the list that become one file."""
+
+    files: tuple[StateFile, ...]
+    older: tuple[StateFile, ...]
+    """Those in front of them."""
+
+
+class ChangeLog:
+    """Not thread-safe; its owner has a lock."""
+
+    def __init__(self, files: Sequence[StateFile] = ()) -> None:
+        """
+        Args:
+            files: what the state was restored from, oldest first.
+        """
+        self._entries: list[StateFile | Changes] = list(files)
+        self._merge: Merge | None = None
+        """Under way."""
+        self._merged: StateFile | None = None
+        """What it has made, to be taken over at the next barrier; `None` until then."""
+        self._made = False
+
+    def barrier(self, content: Any) -> Changes:
+        """The next barrier: what has changed since the last one."""
+        if self._made:
+            self._take_over()
+        changes = Changes(content)
+        self._entries.append(changes)
+        return changes
+
+    def before(self, changes: Changes) -> list[Changes] | None:
+        """The earlier changes that go into the same file, oldest first; `None` while earlier ones are still on their
+        way."""
+        earlier = [entry for entry in self._entries[: self._place(changes)] if isinstance(entry, Changes)]
+        if not all(entry.settled for entry in earlier):
+            return None
+        return [entry for entry in earlier if entry.failed]
+
+    def written(self, changes: Changes, file: StateFile | None) -> tuple[StateFile, ...]:
+        """The changes, with those of `before`, are in a file, or there were none.
+
+        Returns:
+            The list of the barrier.
+        """
+        place = self._place(changes)
+        kept: list[StateFile | Changes] = [
+            entry for entry in self._entries[:place] if isinstance(entry, StateFile) or not entry.failed
+        ]
+        changes.settled, changes.file, changes.content = True, file, None
+        self._entries[: place + 1] = [*kept, *([] if file is None else [file])]
+        return tuple(entry for entry in self._entries[: len(kept) + (file is not None)] if isinstance(entry, StateFile))
+
+    def not_written(self, changes: Changes) -> None:
+        """The file could not be written, or nobody wants it."""
+        changes.settled = changes.failed = True
+
+    # -- merging ------------------------------------------------------------------------------------------------
+
+    def begin_merge(self) -> Merge | None:
+        """What to merge now; `None` if there is nothing to gain, or a merge is under way."""
+        if self._merge is not None:
+            return None
+        files = []
+        for entry in self._entries:
+            if isinstance(entry, Changes):
+                break
+            files.append(entry)
+        part = next_merge([listed.file.size for listed in files])
+        if part is not None:
+            self._merge = Merge(tuple(files[part]), tuple(files[: part.start]))
+        return self._merge
+
+    def end_merge(self, made: StateFile | None) -> None:
+        """The merge is done; `None`: nothing was left of what was merged."""
+        self._merged, self._made = made, True
+
+    def give_up_merge(self) -> None:
+        """It could not be done. What was to be merged stays."""
+        self._merge = None
+
+    def _take_over(self) -> None:
+        assert self._merge is not None
+        start, count = len(self._merge.older), len(self._merge.files)
+        assert tuple(self._entries[start : start + count]) == self._merge.files
+        self._entries[start : start + count] = [] if self._merged is None else [self._merged]
+        self._merge, self._merged, self._made = None, None, False
+
+    def _place(self, changes: Changes) -> int:
+        return next(i for i, entry in enumerate(self._entries) if entry is changes)

@@ -1,0 +1,182 @@
+"""A snapshot that writes what has changed, and lists the files that hold the rest."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from threading import Condition
+from typing import Any
+
+from checkpoint.state.changelog.log import ChangeLog, Changes, Merge
+from checkpoint.state.changelog.merge import Group
+from checkpoint.state.files import load_groups
+from checkpoint.state.keyed_backend import FrozenChanges, KeyedSnapshot, NewFile
+from checkpoint.state.snapshot_format import CHANGES_VERSION, Compression, SnapshotFooter
+from checkpoint.state.snapshot_writer import SnapshotAbandoned, write_batches
+from checkpoint.storage.errors import StorageError
+from checkpoint.storage.handles import StateFile
+from checkpoint.storage.storage import CheckpointStorage
+
+_LOG = logging.getLogger(f"weir.{__name__}")
+
+
+@dataclass(frozen=True)
+class LogFolder:
+    """Where the files of a log lie."""
+
+    storage: CheckpointStorage
+    """The job's folder."""
+    create: Callable[[], NewFile]
+    """Makes a file that several checkpoints may refer to."""
+    compression: Compression
+
+
+class LoggedState:
+    """The log of one subtask's keyed state. `barrier` belongs to the task thread, all else to threads of pools."""
+
+    def __init__(
+        self,
+        operator: str,
+        key_groups: range,
+        max_parallelism: int,
+        folder: LogFolder,
+        merges: Executor,
+        files: Sequence[StateFile] = (),
+        on_merge: Callable[[int, bool], object] = lambda size, done: None,
+        condition: Callable[[], Condition] = Condition,
+    ) -> None:
+        """
+        Args:
+            operator: as messages and footers name it.
+            merges: merges files beside the snapshots, which don't wait for it.
+            files: what the state was restored from, oldest first; empty if all of it counts as changed.
+            on_merge: told of each merge: the bytes of its file, and whether it came to its end.
+        """
+        self._operator = operator
+        self._key_groups = key_groups
+        self._max_parallelism = max_parallelism
+        self._folder = folder
+        self._merges = merges
+        self._on_merge = on_merge
+        self._log = ChangeLog(files)
+        self._changed = condition()
+        self._closed = False
+
+    def close(self) -> None:
+        """Merges that are under way end without a result."""
+        self._closed = True
+
+    def barrier(self, content: FrozenChanges) -> ChangesSnapshot:
+        with self._changed:
+            return ChangesSnapshot(self, self._log.barrier(content))
+
+    def write(self, changes: Changes) -> tuple[list[StateFile], int]:
+        """Make the changes durable.
+
+        Returns:
+            The list of the barrier, and the bytes of those of its files that were there before.
+
+        Raises:
+            SnapshotAbandoned: they were given up before.
+            EncodingError, StorageError: they can't be written now; the next ones take them along.
+        """
+        with self._changed:
+            # Earlier ones are in the hands of another thread of the pool by now, or done.
+            while (older := self._log.before(changes)) is None:
+                self._changed.wait()
+            if changes.settled:
+                raise SnapshotAbandoned(f"this snapshot of {self._operator} was written or released before")
+            changes.writing = True
+        try:
+            rows = changes.content.groups([each.content for each in older])
+            file = self._write(rows)
+        except BaseException:
+            with self._changed:
+                self._log.not_written(changes)
+                self._changed.notify_all()
+            raise
+        released = [each.content for each in (*older, changes)]
+        with self._changed:
+            listed = self._log.written(changes, file)
+            self._changed.notify_all()
+            merge = self._log.begin_merge()
+        for content in released:
+            content.release()
+        if merge is not None:
+            self._merges.submit(self._run_merge, merge)
+        return list(listed), sum(each.file.size for each in listed if each is not file)
+
+    def give_up(self, changes: Changes) -> None:
+        """The changes are not written now; does nothing if they were, or just are."""
+        with self._changed:
+            if not changes.settled and not changes.writing:
+                self._log.not_written(changes)
+                self._changed.notify_all()
+
+    def _run_merge(self, merge: Merge) -> None:
+        made: StateFile | None = None
+        done = False
+        try:
+            made = self._write(load_groups(self._folder.storage, merge.files, merge.older))
+            done = True
+        except SnapshotAbandoned:
+            pass  # nobody is there any more who could use it
+        except Exception as error:  # of a thread that nobody waits for
+            _LOG.warning(
+                "%d files of the state of %s could not be merged; they stay, and the next checkpoint tries again: %s",
+                len(merge.files),
+                self._operator,
+                error,
+                exc_info=not isinstance(error, StorageError),
+            )
+        finally:
+            with self._changed:
+                if done:
+                    self._log.end_merge(made)
+                else:
+                    self._log.give_up_merge()
+            self._on_merge(0 if made is None else made.file.size, done)
+
+    def _write(self, groups: Iterator[Group]) -> StateFile | None:
+        """A file with these rows; `None` if there are none."""
+        names: set[str] = set()
+        clocks: dict[str, str] = {}
+        footer = SnapshotFooter(self._operator, self._max_parallelism, ttl=clocks, version=CHANGES_VERSION)
+
+        def batches() -> Iterator[tuple[int, Iterator[Any]]]:
+            for group, of_group, ttl in groups:
+                clocks.update(ttl)
+                for batch in of_group:
+                    names.update(batch.column("state").unique().to_pylist())
+                yield group, iter(of_group)
+
+        file = self._folder.create()
+        try:
+            written = write_batches(
+                batches(), file.write, self._folder.compression, footer, names, lambda: self._closed
+            )
+            if not written.groups:
+                file.abort()
+                return None
+            return StateFile(file.close(), self._key_groups)
+        except BaseException:
+            file.abort()
+            raise
+
+
+class ChangesSnapshot(KeyedSnapshot):
+    """What has changed up to a barrier."""
+
+    def __init__(self, state: LoggedState, changes: Changes) -> None:
+        self._state = state
+        self._changes = changes
+
+    def files(self, create: Callable[[str], NewFile], compression: Compression = "lz4") -> list[StateFile]:
+        """As the log's folder has it, whatever `create` and `compression` are."""
+        listed, self.reused_bytes = self._state.write(self._changes)
+        return listed
+
+    def release(self) -> None:
+        self._state.give_up(self._changes)
