@@ -27,7 +27,8 @@ $(STAMP): pyproject.toml
 	@"$(PYTHON)" -m venv $(VENV) || { \
 		echo "$(PYTHON) can't make a virtual environment (Debian, Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
 	@echo "Installing Weir and all that it needs into $(VENV), which takes a few minutes the first time"
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[demo,test]'
+	@# In this mode Spark's workers find pyspark_weir, as where Weir is installed from a wheel.
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --config-settings editable_mode=compat --editable '.[demo,test]'
 	@touch $@
 
 java:

@@ -1,11 +1,8 @@
 """Checkpoints and savepoints as tables in Spark.
 
-    from pipeline.spark_tables import WeirDataSource
-
-    spark.dataSource.register(WeirDataSource)
     spark.read.format("weir").option("path", URI).option("table", "state").option("step", "totals").load()
 
-Each snapshot file is a partition. See docs/state-tables.md.
+Spark finds it in the package `pyspark_weir`. What each subtask had is a partition. See docs/state-tables.md.
 """
 
 from __future__ import annotations

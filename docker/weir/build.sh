@@ -7,7 +7,7 @@ python=${PYTHON:-$root/.venv/bin/python}
 
 context=$(mktemp -d)
 trap 'rm -rf "$context"' EXIT
-for each in pipeline sources sinks formats checkpoint; do
+for each in pipeline sources sinks formats checkpoint pyspark_weir; do
     mkdir "$context/$each"
     (cd "$root/$each" && tar --exclude=__pycache__ -c .) | tar -C "$context/$each" -x
 done

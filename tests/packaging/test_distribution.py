@@ -18,7 +18,7 @@ import pytest
 from pipeline.version import DISTRIBUTION, VERSION
 
 ROOT: Final = Path(__file__).parents[2]
-PACKAGES: Final = ("pipeline", "sources", "sinks", "formats", "checkpoint")
+PACKAGES: Final = ("pipeline", "sources", "sinks", "formats", "checkpoint", "pyspark_weir")
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 

@@ -12,7 +12,6 @@ from spark_fixture import spark
 from state_tables import make_savepoint, raw_rows, timers_at
 
 from checkpoint.codec import decode, encode_key
-from pipeline.spark_tables import WeirDataSource
 from pipeline.state_tables import NewPipeline, write_savepoint
 
 __all__ = ["spark"]
@@ -30,7 +29,6 @@ def session(spark: Any) -> Any:
     from pyspark.sql import SparkSession
 
     session = SparkSession(spark)
-    session.dataSource.register(WeirDataSource)
     session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     session.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     return session
