@@ -65,8 +65,8 @@ class CheckpointConfig:
     """Where keyed state is while the job runs. There is only `"heap"`: in the memory of each subtask's process."""
     incremental: bool = False
     """A checkpoint writes what has changed in keyed state since the one before, and refers to that one's files for the
-    rest; they are merged beside the job, so that a restore reads at most about twice what is there. Savepoints are
-    whole in any case. Default: `False`, each checkpoint writes all state."""
+    rest; they are merged beside the job, so that a restore reads at most about twice the size of the oldest file.
+    Savepoints are whole in any case. Default: `False`, each checkpoint writes all state."""
     compression: Literal["lz4", "zstd", "none"] = "lz4"
     """How the files of checkpoints are compressed. `"zstd"` makes them smaller than `"lz4"` (the default), and takes
     more time."""

@@ -2,7 +2,8 @@
 
     spark.read.format("weir").option("path", URI).option("table", "state").option("step", "totals").load()
 
-Spark finds it in the package `pyspark_weir`. What each subtask had is a partition. See docs/state-tables.md.
+Spark finds it in the package `pyspark_weir`. The state of each subtask, be it one file or several, is a partition. See
+docs/state-tables.md.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def _read_options(options: Mapping[str, str]) -> tuple[str, str, Wanted, bool]:
 
 
 class _Part(InputPartition):
-    """A file of a snapshot, or what else is read by one process."""
+    """A subtask's state of keys, or what else is read by one process."""
 
     def __init__(self, batches: Callable[[], Iterator[Any]]) -> None:
         super().__init__(None)

@@ -57,7 +57,7 @@ class Deletion:
 
 @dataclass
 class Changes:
-    """Applied in this order: states that are replaced, keys that are deleted, rows that are put."""
+    """Applied in this order: states are replaced, rows put, keys deleted."""
 
     replaced: dict[StateName, Rows] = field(default_factory=dict)
     """States whose rows are to be these and no others."""

@@ -14,7 +14,8 @@ def next_merge(sizes: Sequence[int]) -> slice | None:
 
     A file is merged once those behind it are together as large as it is. So each is larger than all behind it together:
     a list has at most about log₂(oldest / newest) + 2 files, a restore reads at most twice what the oldest has, and
-    a byte is written again about as often as the list has files.
+    a byte is written again about as often as the list has files. (The oldest may have more than the state: that keys
+    have no value any more takes little room in newer files.)
 
     Args:
         sizes: in bytes, oldest first.
