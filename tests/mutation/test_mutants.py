@@ -62,6 +62,9 @@ def test_the_nearest_tests_come_first(tmp_path: Path) -> None:
         "tests/elsewhere/test_more.py": "from room import part",
         "tests/pipelines/test_jobs.py": "from room.part import f",
         "tests/simulation/test_seeds.py": "",
+        "above/user.py": "from room.part import f",
+        "tests/above/test_user.py": "",
+        "tests/above/test_stranger.py": "",
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -70,4 +73,5 @@ def test_the_nearest_tests_come_first(tmp_path: Path) -> None:
         ("tests/elsewhere/test_more.py", "tests/elsewhere/test_whole.py"),
         ("tests/simulation/test_seeds.py",),
         ("tests/room/test_other.py",),
+        ("tests/above/test_user.py",),
     ]

@@ -43,6 +43,10 @@ _PATIENCE = 900.0
 """Seconds that a group of tests may take. A test that hangs fails before: each has a timeout of its own."""
 
 
+_MOST_IMPORTERS = 8
+"""If more modules import one, their tests take too long for each mutant, and look at other things."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     mutant: Mutant
@@ -153,17 +157,21 @@ class Bench:
 
 def nearest_tests(root: Path, module: str) -> Iterator[tuple[str, ...]]:
     """Groups of tests for a module, the ones nearest to it first: those named after it, those that name it, the
-    simulation, and the others of its folder. No test comes twice."""
+    simulation, the others of its folder, and those named after the modules that import it. No test comes twice."""
     path = Path(module)
-    folder = root / "tests" / path.parent
     everything = [test for test in (root / "tests").rglob("test_*.py") if _without_spark(root, test)]
-    dotted = module.removesuffix(".py").replace("/", ".")
-    name = f"{path.parent.as_posix().replace('/', '.')} import {path.stem}"
+
+    def named_after(module: Path) -> list[Path]:
+        folder = root / "tests" / module.parent
+        return [test for test in everything if test.parent == folder and test.stem.startswith(f"test_{module.stem}")]
+
+    importers = [each for each in _production(root) if _names(root / each, path)]
     groups = (
-        [test for test in everything if test.parent == folder and test.stem.startswith(f"test_{path.stem}")],
-        [test for test in everything if dotted in (text := test.read_text()) or name in text],
+        named_after(path),
+        [test for test in everything if _names(test, path)],
         list((root / _SIMULATION).glob("test_*.py")),
-        [test for test in everything if test.parent == folder],
+        [test for test in everything if test.parent == root / "tests" / path.parent],
+        [test for each in importers for test in named_after(each)] if len(importers) <= _MOST_IMPORTERS else [],
     )
     seen: set[Path] = set()
     for group in groups:
@@ -171,6 +179,19 @@ def nearest_tests(root: Path, module: str) -> Iterator[tuple[str, ...]]:
         seen.update(new)
         if new:
             yield tuple(str(test.relative_to(root)) for test in new)
+
+
+def _production(root: Path) -> Iterator[Path]:
+    for place in sorted(root.iterdir()):
+        if place.is_dir() and place.name != "tests" and not place.name.startswith("."):
+            yield from (path.relative_to(root) for path in sorted(place.rglob("*.py")))
+
+
+def _names(file: Path, module: Path) -> bool:
+    """Whether it imports the module, or names it in full."""
+    dotted = ".".join(module.with_suffix("").parts)
+    text = file.read_text()
+    return dotted in text or f"{'.'.join(module.parent.parts)} import {module.stem}" in text
 
 
 def _without_spark(root: Path, test: Path) -> bool:

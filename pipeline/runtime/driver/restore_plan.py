@@ -89,7 +89,7 @@ def restored_for(
     metadata: CheckpointMetadata,
     max_parallelism: int,
     load_state: Callable[[OperatorSnapshot], Mapping[str, Any]],
-    allow_unclaimed: bool = False,
+    allow_unclaimed: bool,
 ) -> Restored:
     """What comes to subtask `index` (from 0) of `vertex`.
 

@@ -7,6 +7,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -48,6 +49,17 @@ def test_a_plan_comes_back_as_it_was() -> None:
         ("count → out", 1, 1),
     ]
     assert plan.vertices[0].steps[1].payload(1) == 2
+
+
+def test_a_module_that_is_no_python_file_is_looked_up_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An extension module, say: it has no source that could travel."""
+    module = ModuleType("compiled")
+    module.__file__ = "/home/user/compiled.so"
+    exec("def more(value): return value + 1", module.__dict__)
+    monkeypatch.setitem(sys.modules, "compiled", module)
+    p, stream = job()
+    stream.map(module.more, id="more").sink("out", TestingSink())
+    assert unpack_plan(pack_plan(p.plan())).vertices[0].steps[1].payload is module.more
 
 
 def test_an_operator_that_cannot_travel_is_named_with_the_attribute_at_fault() -> None:

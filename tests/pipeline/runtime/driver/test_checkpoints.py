@@ -534,3 +534,15 @@ def test_metadata_that_hangs_is_waited_for_within_bounds(driver: Driver, caplog:
     driver.checkpoints.close()
     assert driver.system.now == 1010.0
     assert "1 checkpoints are left half written" in caplog.text
+
+
+def test_deletions_that_have_not_begun_are_left_to_the_next_attempt(driver: Driver) -> None:
+    driver.checkpoint(1)
+    driver.request()
+    driver.acknowledge(2)
+    driver.writers.run()
+    driver.hear()
+    assert len(driver.deleter)
+    driver.checkpoints.close()
+    driver.deleter.run()
+    assert driver.complete() == [1, 2]

@@ -107,14 +107,17 @@ def test_after_a_crash_nothing_is_needed(storage: CheckpointStorage) -> None:
 
 
 def test_an_owner_whose_process_number_another_process_has_is_gone(
-    storage: CheckpointStorage,
+    storage: CheckpointStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As after a container's restart, where the driver always is process 1."""
     fencing.take_ownership(storage, clock=lambda: time.time() - 10**6)
     refuse_living_owner(storage, "job")
+    assert not caplog.records
 
 
-def test_an_owner_that_nobody_has_waited_for_is_gone(storage: CheckpointStorage) -> None:
+def test_an_owner_that_nobody_has_waited_for_is_gone(
+    storage: CheckpointStorage, caplog: pytest.LogCaptureFixture
+) -> None:
     code = (
         "import sys\nfrom checkpoint.storage import fencing\n"
         "from checkpoint.storage.storage import CheckpointStorage\n"
@@ -125,6 +128,7 @@ def test_an_owner_that_nobody_has_waited_for_is_gone(storage: CheckpointStorage)
         eventually(lambda: psutil.Process(owner.pid).status() == psutil.STATUS_ZOMBIE, 60)
         assert len(storage.owners()) == 1
         refuse_living_owner(storage, "job")
+        assert not caplog.records
     finally:
         owner.wait()
 

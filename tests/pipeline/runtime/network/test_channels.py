@@ -12,7 +12,7 @@ from checkpoint.barriers.events import Barrier
 from checkpoint.elements import BarrierElement, Data, EndOfInput, IdleStatus, Watermark
 from pipeline.buffers import BufferConfig
 from pipeline.runtime.network.debloat import INTERVAL, Budget
-from pipeline.runtime.network.frames import ChannelId, FrameError, Header, Kind
+from pipeline.runtime.network.frames import ChannelId, Credit, FrameError, Header, Kind
 from pipeline.runtime.network.input_channels import InputChannels
 from pipeline.runtime.network.output_channel import OutputChannel
 
@@ -567,3 +567,16 @@ def test_credit_that_was_given_for_another_reason_is_no_answer_to_a_sender_that_
     link.channel.credit()  # a new budget, say, while the frame is still queued
     link.inputs.poll()
     assert len(link.credit_due) == 1
+
+
+def test_the_task_is_woken_once_half_of_the_queue_is_free() -> None:
+    woken = []
+    config = BufferConfig(debloat=False, max_bytes=10_000, frame_bytes=2_048)
+    output = OutputChannel(ChannelId(0, 1, 2), config, lambda channel: None, lambda: woken.append(output.queued_bytes))
+    output.grant(Credit(1 << 40, 0, 1 << 20, 2_048))
+    for _ in range(4):
+        output.send(data(1_024))
+    assert not output.has_room
+    while output.take() is not None:
+        pass
+    assert woken == [1_024]  # of 4,096

@@ -60,7 +60,18 @@ class SilentSink(Silent):
     accepts_records = True
 
 
-def operator_task(mailbox: Mailbox, inputs: InputChannels, checkpoints: Any, sinks: Any = None) -> OperatorTask:
+class Writer(Silent):
+    """An edge on which so much has been sent, with so much overdraft."""
+
+    has_room, unsent, queued_bytes = True, False, 0
+
+    def __init__(self, records: int, sent_bytes: int, overdraft_bytes: int) -> None:
+        self.records, self.sent_bytes, self.overdraft_bytes = records, sent_bytes, overdraft_bytes
+
+
+def operator_task(
+    mailbox: Mailbox, inputs: InputChannels, checkpoints: Any, sinks: Any = None, writers: Any = ()
+) -> OperatorTask:
     silent: Any = Silent()
     return OperatorTask(
         inputs=inputs,
@@ -68,7 +79,7 @@ def operator_task(mailbox: Mailbox, inputs: InputChannels, checkpoints: Any, sin
         barriers=BarrierHandler(2, time.monotonic()),
         name="count[0]",
         chain=silent,
-        writers=[],
+        writers=list(writers),
         sinks=sinks or {},
         checkpoints=checkpoints,
         event_time=silent,
@@ -113,3 +124,17 @@ def test_an_operator_understands_all_mail_from_the_driver(kind: type[Any]) -> No
     task = operator_task(mailbox, two_channels(), Checkpoints(), {"out": SilentSink()})
     with pytest.raises(Cancelled) if kind is protocol.Cancel else contextlib.nullcontext():
         task.run()
+
+
+def test_what_several_outputs_and_sinks_have_taken_is_told_together() -> None:
+    mailbox = Mailbox()
+    mailbox.post(protocol.Finish())
+    sink = SilentSink()
+    sink.records = 4
+    task = operator_task(
+        mailbox, two_channels(), Checkpoints(), {"out": sink}, [Writer(1, 10, 7), Writer(2, 20, 300), Writer(0, 0, 0)]
+    )
+    task.run()
+    told = task.metrics.report()
+    names = ("recordsOut", "bytesOut", "recordsToSinks", "overdraftBytes")
+    assert [told[name] for name in names] == [7, 30, 4, 300]

@@ -247,8 +247,10 @@ def test_a_batch_waits_until_it_is_flushed() -> None:
     emit_all(edge, [1, 2])
     assert edge.writer.unsent
     assert edge.elements(0) == []
+    assert edge.writer.sent_bytes == 0
     edge.writer.flush()
     assert not edge.writer.unsent
+    assert edge.writer.sent_bytes == edge.writer.queued_bytes > 0
     assert edge.elements(0) == [[1, 2]]
     assert edge.writer.records == 2
 
