@@ -51,8 +51,20 @@ def task_checkpoints(reported: list[Any], pool: Later) -> TaskCheckpoints:
     driver: Any = SimpleNamespace(report=reported.append)
     files: Any = Files()
     executor: Any = pool
-    metrics = TaskMetrics(time.monotonic)
-    return TaskCheckpoints(chain, event_time, 0, [], {}, None, RestoredInput(), driver, files, executor, metrics)
+    return TaskCheckpoints(
+        chain=chain,
+        event_time=event_time,
+        subtask=0,
+        writers=[],
+        sinks={},
+        backend=None,
+        log=None,
+        restored=RestoredInput(),
+        driver=driver,
+        files=files,
+        pool=executor,
+        metrics=TaskMetrics(time.monotonic),
+    )
 
 
 @pytest.mark.parametrize("given_up", ["no", "aborted", "closed"])
