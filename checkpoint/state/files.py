@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from checkpoint.codec import DecodingError, decode
+from checkpoint.state.changelog.expiry import without_over
 from checkpoint.state.changelog.merge import Group, merged
 from checkpoint.state.snapshot_format import SnapshotFooter, SnapshotFormatError, StateBatch, UnknownSnapshotVersion
 from checkpoint.state.snapshot_reader import read_encoded, read_footer, read_groups, state_batches
@@ -44,10 +45,12 @@ def load_encoded_state(
         opened = [stack.enter_context(storage.open_file(listed.file)) for listed in files]
         if len(files) == 1:
             with _explained(opened[0].name):
-                yield from read_encoded(opened[0], common(files[0].groups, key_groups))
-            return
-        groups = [_groups(file, common(listed.groups, key_groups)) for file, listed in zip(opened, files, strict=True)]
-        for _, batches, ttl in merged(groups):
+                groups = common(files[0].groups, key_groups)
+                if not files[0].over:
+                    yield from read_encoded(opened[0], groups)
+                    return
+        groups_of = [_groups(file, listed, key_groups) for file, listed in zip(opened, files, strict=True)]
+        for _, batches, ttl in merged(groups_of):
             for batch in batches:
                 yield from state_batches(batch, ttl)
 
@@ -61,14 +64,15 @@ def load_groups(storage: CheckpointStorage, files: Sequence[StateFile], older: S
     """
     with ExitStack() as stack:
         opened = [stack.enter_context(storage.open_file(listed.file)) for listed in files]
-        groups = [_groups(file, listed.groups) for file, listed in zip(opened, files, strict=True)]
+        groups = [_groups(file, listed, None) for file, listed in zip(opened, files, strict=True)]
         yield from merged(groups, [listed.groups for listed in older])
 
 
-def _groups(file: OpenedFile, key_groups: range | None) -> Iterator[Group]:
+def _groups(file: OpenedFile, listed: StateFile, key_groups: range | None) -> Iterator[Group]:
+    over = dict(listed.over)
     with _explained(file.name):
-        for group, batches, ttl in read_groups(file, key_groups):
-            yield group, list(batches), ttl
+        for group, batches, ttl in read_groups(file, common(listed.groups, key_groups)):
+            yield group, [without_over(batch, over) for batch in batches] if over else list(batches), ttl
 
 
 def common(one: range | None, other: range | None) -> range | None:

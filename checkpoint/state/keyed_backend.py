@@ -7,7 +7,7 @@ passes the contracts in `tests/support/keyed_backend_contract.py` and `keyed_ttl
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any, ClassVar, NoReturn, Protocol
 
@@ -39,6 +39,10 @@ class NewFile(Protocol):
 class FrozenChanges(Protocol):
     """What has changed in a backend between two barriers, as it was at the second one. Used by any thread, one at a
     time."""
+
+    @property
+    def over(self) -> Mapping[str, int]:
+        """For states with a time to live: entries with stamps up to here are over, and were not seen any more."""
 
     def groups(self, older: Sequence[Any]) -> Iterator[Group]:
         """The rows by key group, with the columns of a file of changes. May be called again.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -37,20 +37,29 @@ class StateFile:
     file: FileHandle
     groups: range | None = None
     """The key groups that it counts for in this list, whatever else it holds. Two subtasks may list one file after
-    scaling out, and what one of them merges, the other still reads there. `None`: all that it holds."""
+    scaling out, and what one of them merges, the other still reads there. `None`: all that it holds. A file of changes
+    has a range, and only that has what follows."""
+    rows: int = 0
+    missing: int = 0
+    """How many of its rows say that a key has no value any more."""
+    over: tuple[tuple[str, int], ...] = ()
+    """For states with a time to live: stamps up to here were over at the barrier of this list, so entries that have
+    them aren't there, whatever a clock says that is behind."""
 
     def within(self, groups: range) -> StateFile | None:
         """As part of a list for these key groups; `None` if it has nothing to say about them."""
         if self.groups is not None:
             groups = range(max(self.groups.start, groups.start), min(self.groups.stop, groups.stop))
-        return StateFile(self.file, groups) if groups else None
+        return replace(self, groups=groups) if groups else None
 
     def to_wire(self) -> list[Any]:
-        return [*self.file.to_wire(), *((self.groups.start, self.groups.stop) if self.groups is not None else ())]
+        if self.groups is None:
+            return self.file.to_wire()
+        return [*self.file.to_wire(), self.groups.start, self.groups.stop, self.rows, self.missing, dict(self.over)]
 
     @classmethod
     def from_wire(cls, wire: list[Any]) -> StateFile:
         if len(wire) == 3:
             return cls(FileHandle.from_wire(wire))
-        path, size, checksum, first, stop = wire
-        return cls(FileHandle(path, size, checksum), range(first, stop))
+        path, size, checksum, first, stop, rows, missing, over = wire
+        return cls(FileHandle(path, size, checksum), range(first, stop), rows, missing, tuple(over.items()))

@@ -338,12 +338,12 @@ def run(make: Callable[[range, int], KeyedBackend], storage: CheckpointStorage, 
     """
     rng = random.Random(seed)
 
-    def neighbours(sizes: Sequence[int]) -> slice | None:
+    def neighbours(files: Sequence[Any]) -> slice | None:
         """Any, which is more than what is chosen by sizes."""
-        if len(sizes) < 2:
+        if len(files) < 2:
             return None
-        start = rng.randrange(len(sizes) - 1)
-        return slice(start, rng.randrange(start + 2, len(sizes) + 1))
+        start = rng.randrange(len(files) - 1)
+        return slice(start, rng.randrange(start + 2, len(files) + 1))
 
     with patch.object(log_module, "next_merge", neighbours) if seed % 4 else nullcontext():
         return _run(Job(make, storage, rng, retained=rng.randint(1, 3)), rng, steps)

@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 MOST_FILES: Final = 32
 """More files are merged whatever their sizes are, since each costs a restore a request."""
 
 
-def next_merge(sizes: Sequence[int]) -> slice | None:
+class Weight(NamedTuple):
+    """Of a file."""
+
+    size: int
+    """Bytes."""
+    rows: int
+    missing: int
+    """How many of its rows say that a key has no value any more: such a row is small, and makes another one void."""
+
+
+def next_merge(files: Sequence[Weight]) -> slice | None:
     """The neighbours that are to become one file, up to the newest; `None`: none.
 
-    A file is merged once those behind it are together as large as it is. So each is larger than all behind it together:
-    a list has at most about log₂(oldest / newest) + 2 files, a restore reads at most twice what the oldest has, and
-    a byte is written again about as often as the list has files. (The oldest may have more than the state: that keys
-    have no value any more takes little room in newer files.)
+    A file is merged once those behind it are together as large as it is, or have as many rows, where a key that has no
+    value any more counts twice. So each file is larger than all behind it together: a list has at most about
+    log₂(oldest / newest) + 2 files, a restore reads at most twice what the oldest has, at least half of whose rows
+    count, and a byte is written again about as often as the list has files.
 
     Args:
-        sizes: in bytes, oldest first.
+        files: oldest first.
     """
-    behind = 0
+    size = rows = 0
     first = None
-    for i in range(len(sizes) - 1, -1, -1):
-        if behind >= sizes[i] and i < len(sizes) - 1:
+    for i in range(len(files) - 1, -1, -1):
+        if i < len(files) - 1 and (size >= files[i].size or rows >= files[i].rows > 0):
             first = i
-        behind += sizes[i]
-    if first is None and len(sizes) > MOST_FILES:
-        first = len(sizes) - MOST_FILES // 2
-    return None if first is None else slice(first, len(sizes))
+        size += files[i].size
+        rows += files[i].rows + files[i].missing
+    if first is None and len(files) > MOST_FILES:
+        first = len(files) - MOST_FILES // 2
+    return None if first is None else slice(first, len(files))

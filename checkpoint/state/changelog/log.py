@@ -11,11 +11,11 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from checkpoint.state.changelog.compaction import next_merge
+from checkpoint.state.changelog.compaction import Weight, next_merge
 from checkpoint.storage.handles import StateFile
 
 
@@ -25,6 +25,8 @@ class Changes:
 
     content: Any
     """As the backend keeps it; `None` once it is in a file, or was given up."""
+    over: Mapping[str, int]
+    """For states with a time to live: stamps up to here are over at the barrier."""
     writing: bool = False
     failed: bool = False
     """It could not be written; the next changes have it with them."""
@@ -57,11 +59,11 @@ class ChangeLog:
         """What it has made, to be taken over at the next barrier; `None` until then."""
         self._made = False
 
-    def barrier(self, content: Any) -> Changes:
+    def barrier(self, content: Any, over: Mapping[str, int] = {}) -> Changes:
         """The next barrier: what has changed since the last one."""
         if self._made:
             self._take_over()
-        changes = Changes(content)
+        changes = Changes(content, over)
         self._entries.append(changes)
         return changes
 
@@ -84,8 +86,10 @@ class ChangeLog:
             entry for entry in self._entries[:place] if isinstance(entry, StateFile) or not entry.failed
         ]
         changes.settled, changes.file, changes.content = True, file, None
-        self._entries[: place + 1] = [*kept, *([] if file is None else [file])]
-        return tuple(entry for entry in self._entries[: len(kept) + (file is not None)] if isinstance(entry, StateFile))
+        files = [*kept, *([] if file is None else [file])]
+        listed = [_over(entry, changes.over) if isinstance(entry, StateFile) else entry for entry in files]
+        self._entries[: place + 1] = listed
+        return tuple(entry for entry in listed if isinstance(entry, StateFile))
 
     def not_written(self, changes: Changes) -> None:
         """The file could not be written, or nobody wants it."""
@@ -102,7 +106,7 @@ class ChangeLog:
             if isinstance(entry, Changes):
                 break
             files.append(entry)
-        part = next_merge([listed.file.size for listed in files])
+        part = next_merge([Weight(listed.file.size, listed.rows, listed.missing) for listed in files])
         if part is not None:
             self._merge = Merge(tuple(files[part]), tuple(files[: part.start]))
         return self._merge
@@ -118,9 +122,18 @@ class ChangeLog:
     def _take_over(self) -> None:
         assert self._merge is not None
         start, count = len(self._merge.older), len(self._merge.files)
-        assert tuple(self._entries[start : start + count]) == self._merge.files
+        merged = [entry.file for entry in self._entries[start : start + count] if isinstance(entry, StateFile)]
+        assert merged == [listed.file for listed in self._merge.files]
         self._entries[start : start + count] = [] if self._merged is None else [self._merged]
         self._merge, self._merged, self._made = None, None, False
 
     def _place(self, changes: Changes) -> int:
         return next(i for i, entry in enumerate(self._entries) if entry is changes)
+
+
+def _over(listed: StateFile, over: Mapping[str, int]) -> StateFile:
+    """At a barrier: what was over once in a file stays so, also where the clock of a later attempt is behind."""
+    if not over:
+        return listed
+    known = dict(listed.over)
+    return replace(listed, over=tuple((name, max(at, known.get(name, at))) for name, at in over.items()))

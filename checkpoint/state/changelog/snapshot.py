@@ -70,7 +70,7 @@ class LoggedState:
 
     def barrier(self, content: FrozenChanges) -> ChangesSnapshot:
         with self._changed:
-            return ChangesSnapshot(self, self._log.barrier(content))
+            return ChangesSnapshot(self, self._log.barrier(content, content.over))
 
     def write(self, changes: Changes) -> tuple[list[StateFile], int]:
         """Make the changes durable.
@@ -143,13 +143,16 @@ class LoggedState:
         """A file with these rows; `None` if there are none."""
         names: set[str] = set()
         clocks: dict[str, str] = {}
+        missing = 0
         footer = SnapshotFooter(self._operator, self._max_parallelism, ttl=clocks, version=CHANGES_VERSION)
 
         def batches() -> Iterator[tuple[int, Iterator[Any]]]:
+            nonlocal missing
             for group, of_group, ttl in groups:
                 clocks.update(ttl)
                 for batch in of_group:
                     names.update(batch.column("state").unique().to_pylist())
+                    missing += batch.column("value").null_count
                 yield group, iter(of_group)
 
         file = self._folder.create()
@@ -160,7 +163,7 @@ class LoggedState:
             if not written.groups:
                 file.abort()
                 return None
-            return StateFile(file.close(), self._key_groups)
+            return StateFile(file.close(), self._key_groups, written.rows, missing)
         except BaseException:
             file.abort()
             raise

@@ -91,7 +91,9 @@ class HeapBackend(KeyedBackend):
                 changed = each.freeze_changes()
                 if changed is not None:
                     frozen.setdefault(group, []).append((name, changed))
-        changes = HeapChanges(self._operator, frozen, {name: store.frozen() for name, store in self._ttl.items()})
+        ttl = {name: store.frozen() for name, store in self._ttl.items()}
+        over = {name: store.life.bound for name, store in self._ttl.items() if store.life.now is not None}
+        changes = HeapChanges(self._operator, frozen, ttl, over)
         self._open.add(changes)
         return changes
 

@@ -128,12 +128,18 @@ class HeapChanges:
     """What has changed in a heap backend. Implements `keyed_backend.FrozenChanges`."""
 
     def __init__(
-        self, operator: str, groups: dict[int, list[tuple[str, ChangedKeys]]], ttl: Mapping[str, TtlRows]
+        self,
+        operator: str,
+        groups: dict[int, list[tuple[str, ChangedKeys]]],
+        ttl: Mapping[str, TtlRows],
+        over: Mapping[str, int],
     ) -> None:
         """
         Args:
             groups: by key group, what has changed of each state.
+            over: see `keyed_backend.FrozenChanges`.
         """
+        self.over = over
         self._operator = operator
         self._groups = groups
         self._ttl = ttl

@@ -41,7 +41,14 @@ st.register_type_strategy(int, small)
 st.register_type_strategy(float, st.floats(allow_nan=False))
 assigned = st.lists(st.integers(0, 2**15 - 1), max_size=3).map(lambda rows: array("h", rows))
 handles = st.from_type(FileHandle)
-listed = st.builds(StateFile, handles, st.none() | st.builds(range, small, small))
+listed = st.builds(StateFile, handles) | st.builds(
+    StateFile,
+    handles,
+    st.builds(range, small, small),
+    small,
+    small,
+    st.dictionaries(texts, small, max_size=2).map(lambda over: tuple(over.items())),
+)
 named = st.dictionaries(texts, values, max_size=3)
 committables = st.builds(Committable, payload=values)
 sinks = st.builds(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.state.changelog.compaction import MOST_FILES, next_merge
+from checkpoint.state.changelog.compaction import MOST_FILES, Weight, next_merge
 from checkpoint.state.changelog.log import ChangeLog
 from checkpoint.storage.handles import FileHandle, StateFile
 
@@ -97,7 +97,7 @@ def test_no_more_is_read_and_no_more_files_are_there_than_is_said(written: list[
     sizes: list[int] = []
     for size in written:
         sizes.append(size)
-        while (part := next_merge(sizes)) is not None:
+        while (part := next_merge([Weight(size, 0, 0) for size in sizes])) is not None:
             assert part.stop == len(sizes)
             assert part.stop - part.start > 1
             sizes[part] = [sum(sizes[part])]
@@ -105,9 +105,26 @@ def test_no_more_is_read_and_no_more_files_are_there_than_is_said(written: list[
         assert len(sizes) <= min(MOST_FILES, (sizes[0] // sizes[-1]).bit_length() + 2)
 
 
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=60))
+def test_what_was_deleted_does_not_stay_for_ever(barriers: list[tuple[int, int]]) -> None:
+    """Of the rows that a list has, a good part counts, however small those are that say what is gone."""
+    files: list[Weight] = []
+    living = 0
+    for added, removed in barriers:
+        gone = min(removed, living)
+        living += added - gone
+        files.append(Weight(1000 * added + gone + 1, added + gone, gone))
+        while (part := next_merge(files)) is not None:
+            if part.start == 0:
+                files = [Weight(1000 * living + 1, living, 0)] if living else []
+            else:
+                files[part] = [Weight(*map(sum, zip(*files[part], strict=True)))]
+        assert sum(each.rows for each in files) <= 4 * living + 4 * len(files) + 4
+
+
 def test_many_files_are_merged_whatever_their_sizes() -> None:
-    sizes = [2 ** (100 - i) for i in range(MOST_FILES + 1)]
-    part = next_merge(sizes)
+    files = [Weight(2 ** (100 - i), 0, 0) for i in range(MOST_FILES + 1)]
+    part = next_merge(files)
     assert part is not None
-    assert MOST_FILES // 4 < part.stop - part.start < len(sizes)
-    assert next_merge(sizes[:-1]) is None
+    assert MOST_FILES // 4 < part.stop - part.start < len(files)
+    assert next_merge(files[:-1]) is None
