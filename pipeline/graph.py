@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from checkpoint.edge_format import EdgeFormat
 from checkpoint.elements import EdgeName
+from checkpoint.key_groups import subtask_of
 from checkpoint.options import is_whole
 from checkpoint.row_format import row_format
 from pipeline.errors import PipelineError
@@ -263,6 +264,17 @@ class Plan:
     def subtask_name(self, subtask: int) -> str:
         """`totals[1]`: how errors and statistics name a subtask."""
         return self.vertex_of(subtask).subtask_name(subtask)
+
+    def owner_of(self, step: str, group: int, max_parallelism: int) -> int:
+        """The subtask that has a key group's state of a keyed step.
+
+        Raises:
+            LookupError: no vertex begins with that step.
+        """
+        for vertex in self.vertices:
+            if vertex.head.id == step:
+                return vertex.subtasks[subtask_of(group, vertex.parallelism, max_parallelism)]
+        raise LookupError(f"no vertex begins with step {step!r}")
 
     def inputs_of(self, vertex: int) -> list[PlannedEdge]:
         return [edge for edge in self.edges if edge.downstream == vertex]

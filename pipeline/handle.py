@@ -14,6 +14,7 @@ from checkpoint.options import named_options
 from checkpoint.storage.errors import StorageError
 from checkpoint.storage.savepoints import SavepointFolder, prepare
 from pipeline.errors import Interrupted, JobCancelled, JobFailed, PipelineError
+from pipeline.key_state import StepState
 from pipeline.logs import log_by_default
 from pipeline.runtime.driver.attempt_context import CheckpointRequest, NotTriggered
 from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
@@ -198,6 +199,17 @@ class JobHandle:
                 request.target.release()
             raise answer
         return answer
+
+    def state(self, step: str) -> StepState:
+        """The state of keys of a step, to be looked at while the job runs: `handle.state("totals").get("ann").value`.
+
+        Args:
+            step: its id.
+
+        Raises:
+            PipelineError: there is no such step, or it has no state of keys; lists those that have.
+        """
+        return StepState(self._master.options, self._master.queries, step)
 
     def checkpoints(self) -> list[CheckpointStats]:
         """The newest 10,000 checkpoints of this run of the job, oldest first. `subtasks` is there for the newest of

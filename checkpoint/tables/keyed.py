@@ -25,7 +25,7 @@ from checkpoint.tables.point import NoSuchTable, Wanted, snapshots, states_of_ke
 
 CLOCKS: Final = {"event": EVENT_TIMERS, "processing": PROCESSING_TIMERS}
 """The states that timers are kept in, by the clock that they follow."""
-_CLOCK_OF: Final = {state: clock for clock, state in CLOCKS.items()}
+CLOCK_OF: Final = {state: clock for clock, state in CLOCKS.items()}
 _LOWEST: Final = -(2**63)
 
 
@@ -193,7 +193,7 @@ def _head(part: KeyedPart, batch: StateBatch) -> list[Any]:
     return [
         pa.repeat(pa.scalar(part.step, pa.string()), n),
         pa.repeat(pa.scalar(part.subtask, pa.int32()), n),
-        pa.repeat(pa.scalar(_CLOCK_OF.get(batch.state, batch.state), pa.string()), n),
+        pa.repeat(pa.scalar(CLOCK_OF.get(batch.state, batch.state), pa.string()), n),
         pa.repeat(pa.scalar(batch.group, pa.int16()), n),
     ]
 

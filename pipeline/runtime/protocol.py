@@ -18,6 +18,7 @@ from checkpoint.storage.local_copies import Copy
 from checkpoint.storage.metadata import SubtaskSnapshot
 from pipeline.runtime.deployment import Deployment
 from pipeline.runtime.liveness import Limits
+from pipeline.runtime.point_query import Found, PointQuery
 from pipeline.runtime.typed_values import Misfit, from_value, to_value
 from pipeline.runtime.versions import versions
 
@@ -122,6 +123,15 @@ class ReleaseNew:
 @dataclass(frozen=True, slots=True)
 class ReplayEnded:
     """Source subtasks: what was restored in flight has gone through the job; emit what is new."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Look up the state of a key; `QueryAnswered` is the answer."""
+
+    number: int
+    """Of the query, among all of the job."""
+    query: PointQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +269,14 @@ class Metrics:
     metrics: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class QueryAnswered:
+    """The answer to `Query`."""
+
+    number: int
+    found: Found
+
+
 class FailureKind(StrEnum):
     """What the driver makes of a subtask's failure."""
 
@@ -307,6 +325,7 @@ ToSubtask = (
     | ReleaseEpoch
     | ReleaseNew
     | ReplayEnded
+    | Query
     | Quiesce
     | Finish
     | Cancel
@@ -324,6 +343,7 @@ Report = (
     | Committed
     | RestoredEpochCommitted
     | Metrics
+    | QueryAnswered
     | Closed
 )
 """What a subtask says that has been deployed."""

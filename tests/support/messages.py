@@ -12,6 +12,7 @@ from checkpoint.storage.metadata import OperatorSnapshot, SubtaskSnapshot
 from pipeline.runtime import protocol
 from pipeline.runtime.deployment import Deployment, Restored
 from pipeline.runtime.liveness import LIMITS
+from pipeline.runtime.point_query import Found, PointQuery
 from pipeline.runtime.versions import versions
 
 EXAMPLES: dict[type[Any], Any] = {
@@ -42,6 +43,7 @@ EXAMPLES: dict[type[Any], Any] = {
     ),
     protocol.ReleaseEpoch: protocol.ReleaseEpoch("out", 6),
     protocol.ReleaseNew: protocol.ReleaseNew("out"),
+    protocol.Query: protocol.Query(5, PointQuery("totals", b"\xa3ann", 7, "seen", b"\x01")),
     protocol.Cancel: protocol.Cancel(job_over=True),
     protocol.Hello: protocol.Hello(
         versions=versions(), partition=0, host="a", pid=5, address=("a", 80), folder="a:/tmp", copies=((7, 1, "in-0"),)
@@ -55,6 +57,7 @@ EXAMPLES: dict[type[Any], Any] = {
     protocol.Committed: protocol.Committed("out", 7, True),
     protocol.RestoredEpochCommitted: protocol.RestoredEpochCommitted("out", 6),
     protocol.Metrics: protocol.Metrics({"recordsIn": 5}),
+    protocol.QueryAnswered: protocol.QueryAnswered(5, Found({"total": b"\x01"}, {"event": (5, 7)})),
     protocol.Failed: protocol.Failed(
         kind=protocol.FailureKind.DAMAGED, message="no", traceback="", where="in partition 0", step=None
     ),

@@ -31,6 +31,7 @@ from pipeline.runtime.driver.attempt_events import (
     Finalised,
     Lost,
     Misunderstood,
+    QueryAsked,
     Received,
     SparkEnded,
 )
@@ -122,6 +123,7 @@ class Attempt:
     def run(self) -> None:
         processes = self._start()
         try:
+            self._c.queries.attempt_begins(lambda number: self._inbox.put(QueryAsked(number)))
             self._checkpoints.clean_up(void=False)
             while (wake := self.tick(self._system.monotonic())) is not None:
                 self._wait(wake, self.handle)
@@ -129,6 +131,7 @@ class Attempt:
             self._progress.failed_at = self._cause.first_at or self._system.monotonic()
             raise
         finally:
+            self._c.queries.attempt_ends()
             self._end(processes)
 
     def refuse_requests(self) -> None:
@@ -237,6 +240,8 @@ class Attempt:
                 self._fail(text, Sign.OWN_WORD, permanent=True)
             case CheckpointRequestedByUser(request, answer):
                 self._checkpoints.request(request, answer)
+            case QueryAsked():
+                self._send_queries()
             case CancelRequested():
                 self._cancelled = True
                 raise AttemptFailed("cancelled", permanent=True)
@@ -352,6 +357,8 @@ class Attempt:
                 if (waits := metrics["waitingMs"] > 0) != peer.waits:
                     peer.waits = waits
                     self._checkpoints.tell(events.WaitsOutside(peer.subtask, waits))
+            case protocol.QueryAnswered(number, found):
+                self._c.queries.answered(number, found, self._checkpoints.newest)
             case protocol.Closed(metrics):
                 name = self._peers.name(peer)
                 peer.closed = True
@@ -418,6 +425,7 @@ class Attempt:
         start = self._progress.start
         start.run(now)
         _LOG.info("job %s: running from %s after %s", self._c.spec.pipeline, self._from, start.in_words())
+        self._send_queries()
         if self._c.commit_only:
             for peer in self._peers:
                 self._liveness.entered(peer.connection, _COMMITTING, now)
@@ -425,6 +433,15 @@ class Attempt:
             return
         self._checkpoints.send_heartbeat()  # sources begin with it
         self._checkpoints.tell(events.SubtasksRunning())
+
+    def _send_queries(self) -> None:
+        """Once all subtasks have their state, give each query to the owner of its key."""
+        if self._progress.running_at is None:
+            return
+        for number, query in self._c.queries.unsent().items():
+            subtask = self._plan.owner_of(query.step, query.group, self._c.spec.max_parallelism)
+            self._c.queries.sent(number, self._plan.subtask_name(subtask))
+            self._peers.send_to(subtask, protocol.Query(number, query))
 
     # -- commits, and the end of the job ------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from pipeline.graph import Plan
 from pipeline.runtime.deployment import JobSpec
 from pipeline.runtime.driver.checkpoint_stats import CheckpointHistory
 from pipeline.runtime.driver.job_options import JobOptions
+from pipeline.runtime.driver.point_queries import PointQueries
 from pipeline.runtime.driver.start_phases import StartPhases
 from pipeline.runtime.driver.start_point import StartPoint
 from pipeline.runtime.driver.waits import Waits
@@ -41,6 +42,8 @@ class AttemptContext:
     history: CheckpointHistory
     """The job's, over all attempts."""
     waits: Waits
+    """The job's, over all attempts."""
+    queries: PointQueries
     """The job's, over all attempts."""
 
     @property

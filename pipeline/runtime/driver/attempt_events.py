@@ -97,6 +97,14 @@ class CheckpointRequestedByUser:
 
 
 @dataclass(frozen=True, slots=True)
+class QueryAsked:
+    """Somebody asks for the state of a key."""
+
+    number: int
+    """Of the query (`PointQueries`)."""
+
+
+@dataclass(frozen=True, slots=True)
 class CancelRequested:
     """The job is to end now, without a last checkpoint."""
 
@@ -111,5 +119,6 @@ AttemptEvent = (
     | Deleted
     | Fenced
     | CheckpointRequestedByUser
+    | QueryAsked
     | CancelRequested
 )

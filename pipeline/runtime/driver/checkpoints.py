@@ -128,6 +128,9 @@ class DriverCheckpoints:
         """Tokens of requests that the completion which is being handled answers, too."""
         self.completed_one = False
         """Whether a checkpoint of this attempt has completed."""
+        restored = context.start.restored
+        self.newest: int | None = None if restored is None else restored.id
+        """Id of the newest complete checkpoint, or of what was restored; `None`: there is none."""
         self._writers = system.executor(2, "weir-finalise")
         self._writes: list[Future[None]] = []
         """Writes of `_metadata`, those that have ended included, up to the next completion."""
@@ -269,9 +272,11 @@ class DriverCheckpoints:
         self.send_heartbeat()
         subsumed, self._subsumed = self._subsumed, []
         self._answer((*subsumed, *tokens), id)
-        if done.kind is not CheckpointKind.SAVEPOINT and not self.completed_one:
-            self.completed_one = True
-            self.clean_up(void=True)
+        if done.kind is not CheckpointKind.SAVEPOINT:
+            self.newest = id
+            if not self.completed_one:
+                self.completed_one = True
+                self.clean_up(void=True)
         if done.last:
             self._on_final(id)
 

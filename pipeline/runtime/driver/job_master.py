@@ -21,6 +21,7 @@ from pipeline.runtime.driver.attempt_context import Answer, AttemptContext, Chec
 from pipeline.runtime.driver.checkpoint_stats import CheckpointHistory
 from pipeline.runtime.driver.failures import AttemptFailed
 from pipeline.runtime.driver.job_options import JobOptions
+from pipeline.runtime.driver.point_queries import PointQueries
 from pipeline.runtime.driver.restart import RestartPolicy
 from pipeline.runtime.driver.restart_times import Recoveries, Recovery
 from pipeline.runtime.driver.session import Session
@@ -77,6 +78,7 @@ class JobMaster:
         self.history = CheckpointHistory()
         self.progress = Progress()
         self.waits = Waits(options.name)
+        self.queries = PointQueries(self._what_queries_wait_for)
         self._recoveries = Recoveries()
         self.address = ""
         """Where the job can be asked, if it can."""
@@ -127,6 +129,18 @@ class JobMaster:
 
         return note
 
+    def _what_queries_wait_for(self, subtask: str | None) -> str:
+        if subtask is not None:
+            outside = "".join(f"; it waits for {wait.what}" for wait in self.waits.now() if wait.who == subtask)
+            return f"subtask {subtask}, which answers between two records{outside}"
+        match self.status:
+            case "created":
+                return "the job to start"
+            case "restarting":
+                return f"the job to be restarted after a failure: {error_text.first_line(self.failure or '')}"
+            case _:
+                return "the job's subtasks to run, with their state restored"
+
     @property
     def recoveries(self) -> list[Recovery]:
         return self._recoveries.all()
@@ -135,6 +149,10 @@ class JobMaster:
     def stopped(self) -> bool:
         """Its last checkpoint is complete, since somebody stopped it."""
         return self._stopped
+
+    @property
+    def options(self) -> JobOptions:
+        return self._o
 
     @property
     def name(self) -> str:
@@ -189,6 +207,7 @@ class JobMaster:
                 self.ended.set()
             for _, answer in self._requests:
                 answer(NotTriggered(f"the job is {self.status}, so no checkpoint is taken any more"))
+            self.queries.close(f"the job is {self.status}; what its state was is in its newest checkpoint")
             self.on_ended()
 
     def _end(self, status: str, failure: str | None = None) -> None:
@@ -293,6 +312,7 @@ class JobMaster:
             spark=self._session.context,
             host=self._session.host,
             waits=self.waits,
+            queries=self.queries,
         )
         self.status = "running"
         self.progress.start.begin("deploy", self._system.monotonic())

@@ -27,6 +27,7 @@ from pipeline.runtime.wire import ConnectionLost, ControlConnection, Message, sh
 
 if TYPE_CHECKING:
     from pipeline.handle import JobHandle
+    from pipeline.key_state import At
 
 _LOG = logging.getLogger(f"weir.{__name__}")
 
@@ -185,9 +186,29 @@ def _stop(server: OperationsServer, savepoint: str | None, drain: bool, timeout:
     return server._handle.stop(savepoint, drain, timeout)
 
 
+def _state(
+    server: OperationsServer,
+    step: str,
+    state: str | None,
+    key: bytes,
+    map_key: bytes | None,
+    at: At,
+    timeout: float,
+) -> dict[str, Any]:
+    """Keys and values are encoded: whoever asks need not have the job's classes."""
+    answered = server._handle.state(step).look_up(key, state, map_key, at, timeout)
+    return {
+        "states": dict(answered.found.states),
+        "timers": {clock: list(times) for clock, times in answered.found.timers.items()},
+        "as_of": answered.as_of,
+        "checkpoint": answered.checkpoint,
+    }
+
+
 _REQUESTS: Final[dict[str, Callable[..., Any]]] = {
     "status": OperationsServer._status,
     "metrics": _metrics,
+    "state": _state,
     "checkpoint": _checkpoint,
     "savepoint": _savepoint,
     "stop": _stop,

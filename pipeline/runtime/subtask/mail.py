@@ -54,6 +54,7 @@ Mail = (
     | protocol.ReleaseEpoch
     | protocol.ReleaseNew
     | protocol.ReplayEnded
+    | protocol.Query
     | protocol.Quiesce
     | protocol.Finish
     | protocol.Cancel

@@ -24,6 +24,7 @@ from pipeline.runtime.subtask.chain import Chain
 from pipeline.runtime.subtask.event_time.domains import TimeDomain
 from pipeline.runtime.subtask.event_time.event_time import EventTime
 from pipeline.runtime.subtask.mailbox import Mailbox
+from pipeline.runtime.subtask.point_queries import PointQueries
 from pipeline.runtime.subtask.record_writer import RecordWriter
 from pipeline.runtime.subtask.sink_driver import SinkDriver
 from pipeline.runtime.subtask.task_checkpoints import TaskCheckpoints
@@ -78,6 +79,7 @@ class Task(ABC):
         restored: RestoredInput,
         entries: Mapping[EdgeName, Entry],
         replay: bool,
+        queries: PointQueries,
         mailbox: Mailbox,
         driver: Driver,
         metrics: TaskMetrics,
@@ -100,6 +102,7 @@ class Task(ABC):
         self.restored = restored
         self.entries = entries
         self.replay = replay
+        self.queries = queries
         self.mailbox = mailbox
         self.driver = driver
         self.metrics = metrics
@@ -207,6 +210,7 @@ class Task(ABC):
         while mailbox.mail and not self._finished:
             self._read(mailbox.mail.popleft())
         self.metrics.looked_at = now = self._clock()
+        self.queries.answer(now)
         if now >= self._next_flush:
             for writer in self.writers:
                 writer.flush()
@@ -242,6 +246,8 @@ class Task(ABC):
                 self.chain.notify(checkpoint_id, completed=False)
                 self.checkpoints.aborted(checkpoint_id)
                 self._on_resolved(checkpoint_id, completed=False)
+            case protocol.Query():
+                self.queries.add(received)
             case protocol.ReleaseEpoch(step, epoch):
                 self.sinks[step].release_epoch(epoch)
             case protocol.ReleaseNew(step):
@@ -289,8 +295,8 @@ class Task(ABC):
         self.metrics.idle_s += self._clock() - started
 
     def _longest_wait(self, now: float) -> float:
-        deadline = self._next_deadline(now)
-        return _IDLE_WAIT if deadline is None else min(_IDLE_WAIT, max(0.0, deadline - now))
+        deadlines = (now + _IDLE_WAIT, self._next_deadline(now), self.queries.next_at)
+        return max(0.0, min(deadline for deadline in deadlines if deadline is not None) - now)
 
     def _leave_records(self) -> None:
         """The record loop is left: no step may hold records back."""

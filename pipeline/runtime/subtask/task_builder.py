@@ -47,6 +47,7 @@ from pipeline.runtime.subtask.event_time.domains import reads_by_split
 from pipeline.runtime.subtask.event_time.event_time import EventTime
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.operator_task import OperatorTask
+from pipeline.runtime.subtask.point_queries import PointQueries
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.runtime.subtask.record_writer import RecordWriter
 from pipeline.runtime.subtask.sink_driver import SinkDriver
@@ -193,6 +194,7 @@ class TaskBuilder:
                 "restored": restored,
                 "entries": self._entries(chain),
                 "replay": self._deployment.replay,
+                "queries": PointQueries(backend, self._link.report, self._system.monotonic),
                 "mailbox": self._mailbox,
                 "driver": self._link,
                 "metrics": self._metrics,

@@ -2,55 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from attempt_parts import attempt_context
 from deadlines import eventually
-from session_without_spark import FakeSession
+from threads_for_processes import WAIT, ThreadsForProcesses, job_in_threads
 
 from checkpoint.checkpoint_kind import CheckpointKind
 from pipeline import CheckpointConfig, Pipeline, RestartStrategy
-from pipeline.runtime.deployment import Contact
 from pipeline.runtime.driver.attempt import Attempt
-from pipeline.runtime.driver.attempt_context import AttemptContext, CheckpointRequest, Progress
-from pipeline.runtime.driver.attempt_events import SparkEnded
+from pipeline.runtime.driver.attempt_context import CheckpointRequest, Progress
 from pipeline.runtime.driver.failures import AttemptFailed
-from pipeline.runtime.driver.job_master import JobMaster
-from pipeline.runtime.driver.surroundings import Post, Surroundings
 from pipeline.runtime.packing import pack_plan
-from pipeline.runtime.subtask.process import run_partition
 from pipeline.runtime.versions import versions
 from pipeline.testing import TestingSink, TestingSource
-
-WAIT = 60.0
-
-
-class ThreadsForProcesses(Surroundings):
-    """Each partition of the Spark job is a thread of this process."""
-
-    def processes(
-        self, context: AttemptContext, address: tuple[str, int], secret: bytes, description: str, post: Post
-    ) -> Any:
-        def partition(number: int) -> None:
-            with contextlib.suppress(Exception):  # the driver knows
-                run_partition(Contact(address, 30.0), secret, number, lambda: 0.0)
-
-        threads = [threading.Thread(target=partition, args=(i,)) for i in range(context.plan.subtasks)]
-
-        def all_of_them() -> None:
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join(WAIT)
-            post(SparkEnded(None))
-
-        return SimpleNamespace(start=threading.Thread(target=all_of_them).start, cancel=lambda: None)
 
 
 def attempt(tmp_path: Path, p: Pipeline, **options: Any) -> tuple[Attempt, Progress]:
@@ -119,8 +88,7 @@ def test_a_job_that_fails_is_restarted_from_its_newest_checkpoint(tmp_path: Path
     checkpoints = CheckpointConfig(str(tmp_path), interval=0.05)
     p = Pipeline("job", checkpoints=checkpoints, restart=RestartStrategy.fixed_delay(delay=0))
     p.source("in", source).rebalance().sink("out", sink)
-    options = p.options("latest", spark=None, claim=None, rewind=False, allow_unclaimed=False, ignore_in_flight=None)
-    master = JobMaster(options, session=FakeSession, attempt=lambda *parts: Attempt(*parts, ThreadsForProcesses()))
+    master = job_in_threads(p)
     master.start()
     assert master.ended.wait(WAIT)
     assert (master.status, master.failure, master.restarts) == ("finished", None, 1)

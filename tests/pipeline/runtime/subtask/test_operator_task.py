@@ -24,6 +24,7 @@ from pipeline.runtime.subtask.batch_in_progress import BatchInProgress
 from pipeline.runtime.subtask.mail import mail_of
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.operator_task import OperatorTask
+from pipeline.runtime.subtask.point_queries import PointQueries
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.runtime.subtask.task import Cancelled, Entry
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
@@ -87,6 +88,7 @@ def operator_task(
         restored=RestoredInput(),
         entries={EDGE: Entry(lambda value: None, row_format(carries_keys=False))},
         replay=False,
+        queries=PointQueries(None, lambda message: None, time.monotonic),
         mailbox=mailbox,
         driver=silent,
         metrics=TaskMetrics(time.monotonic),

@@ -23,6 +23,7 @@ from pipeline.runtime.subtask import source_task as source_task_module
 from pipeline.runtime.subtask.batch_in_progress import BatchInProgress
 from pipeline.runtime.subtask.mail import mail_of
 from pipeline.runtime.subtask.mailbox import Mailbox
+from pipeline.runtime.subtask.point_queries import PointQueries
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.runtime.subtask.source_task import SourceTask
 from pipeline.runtime.subtask.task import Cancelled
@@ -92,6 +93,7 @@ def source_task(
         restored=RestoredInput(),
         entries={},
         replay=replay,
+        queries=PointQueries(None, lambda message: None, lambda: 0.0),
         mailbox=mailbox,
         driver=silent,
         metrics=TaskMetrics(),

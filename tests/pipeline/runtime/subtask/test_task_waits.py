@@ -17,6 +17,7 @@ from pipeline.runtime.network.frames import ChannelId
 from pipeline.runtime.network.input_channels import InputChannels
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.operator_task import OperatorTask
+from pipeline.runtime.subtask.point_queries import PointQueries
 from pipeline.runtime.subtask.task import Entry
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
 
@@ -53,6 +54,7 @@ def task(mailbox: Mailbox, deadline_of_sent: float | None = None) -> OperatorTas
         restored=unused,
         entries={EDGE: Entry(lambda value: None, row_format(carries_keys=False))},
         replay=False,
+        queries=PointQueries(None, lambda message: None, time.monotonic),
         mailbox=mailbox,
         driver=unused,
         metrics=TaskMetrics(time.monotonic),
