@@ -421,9 +421,7 @@ def _check_layout(cls: type) -> None:
         TypeError: instances hold something beside attributes.
     """
     for base in cls.__mro__[:-1]:
-        if not base.__flags__ & _HEAP_TYPE or issubclass(
-            base, (dict, list, set, str, int, float, bytes, BaseException)
-        ):
+        if not base.__flags__ & _HEAP_TYPE:
             raise TypeError(f"it is also a {base.__qualname__}, whose content would be lost; give it a field for that")
 
 

@@ -79,7 +79,7 @@ OPERATORS: dict[str, Operator] = {
 
 class _Ignored:
     """Places where a change changes nothing that runs, or only a tuned value: annotations, what is only seen by type
-    checkers, constants of a module, and the log."""
+    checkers, whether a dataclass is frozen, constants of a module, and the log."""
 
     def __init__(self, source: str) -> None:
         self._tree = ast.parse(source)
@@ -101,7 +101,7 @@ class _Ignored:
                     found.append(returns)
                 case ast.If(test=ast.Name(id="TYPE_CHECKING")):
                     found.append(node)
-                case ast.Call(func=ast.Name(id="cast" | "TypeVar")):
+                case ast.Call(func=ast.Name(id="cast" | "TypeVar" | "dataclass")):
                     found.append(node)
                 case ast.Call(func=ast.Attribute(value=ast.Name(id="_LOG"))):
                     found.append(node)

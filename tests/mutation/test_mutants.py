@@ -11,6 +11,10 @@ from trial import nearest_tests
 _MODULE = '''
 LIMIT: int | None = 3
 
+@dataclass(frozen=True)
+class Plain:
+    pass
+
 def f(numbers: list[int], most: int | None = None) -> bool:
     """Docs."""
     state.seen = len(numbers) + 1

@@ -125,7 +125,7 @@ def deep() -> Any:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (OfDict(), "OfDict at value: it is also a .*, whose content would be lost"),
+        (OfDict(), "OfDict at value: it is also a dict, whose content would be lost"),
         (local(), "Local at value: its class is defined within a function"),
         (unset(), "Item at value: its field 'sku' is not set"),
         (endless(), "contains itself"),
