@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import orjson
@@ -249,6 +249,47 @@ def decode(source: Any, subtask: int) -> Iterator[Run]:
     for place, one in enumerate(channels):
         if rows[place] != one.rows:
             raise ChannelStateError(f"{one.channel} has {rows[place]} rows instead of {one.rows}")
+
+
+def without_keys(source: Any, gone: Callable[[EdgeName], frozenset[bytes]]) -> tuple[Any, Counter[EdgeName], int]:
+    """A file without the records of some keys. Only edges that carry keys can tell whose a record is.
+
+    Args:
+        source: as in `channels_of`.
+        gone: of each edge the encoded keys.
+
+    Returns:
+        The file as a `pyarrow.Buffer`; how many records it lacks, by edge; and about how many bytes these had, as flow
+        control counts them.
+
+    Raises:
+        ChannelStateError: it is no channel state, or damaged.
+    """
+    channels, batches = read_rows(source)
+    keys = {place: pa.array(sorted(gone(one.channel.edge)), pa.binary()) for place, one in enumerate(channels)}
+    kept, lost = [], Counter[int]()
+    for batch in batches:
+        hit = pa.array([False] * len(batch))
+        for place, of_place in keys.items():
+            if len(of_place):
+                there = pc.and_(pc.equal(batch.column("channel"), place), pc.equal(batch.column("kind"), _RECORD))
+                of_key = pc.and_(there, pc.is_in(batch.column("key"), of_place))
+                lost[place] += pc.sum(of_key).as_py() or 0
+                hit = pc.or_(hit, of_key)
+        kept.append(batch.filter(pc.invert(hit)))
+    left, rows, size = [], Counter[EdgeName](), 0
+    for place, one in enumerate(channels):
+        share = one.size * lost[place] // one.rows if lost[place] else 0
+        left.append(replace(one, rows=one.rows - lost[place], size=one.size - share))
+        rows[one.channel.edge] += lost[place]
+        size += share
+    table = orjson.dumps({"version": _VERSION, "channels": [one.to_wire() for one in left]})
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+    with pa.ipc.new_file(sink, _SCHEMA.with_metadata({_METADATA: table}), options=options) as written:
+        for batch in kept:
+            written.write_batch(batch.replace_schema_metadata({_METADATA: table}))
+    return sink.getvalue(), +rows, size
 
 
 def _opened(source: Any) -> tuple[Any, list[CapturedChannel]]:

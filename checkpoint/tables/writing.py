@@ -15,12 +15,15 @@ from typing import Any
 
 from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.committables import SinkState
+from checkpoint.elements import EdgeName
+from checkpoint.in_flight import channel_state
+from checkpoint.in_flight.channel_state import ChannelStateError
 from checkpoint.key_groups import check_parallelism, key_group, range_of
 from checkpoint.state.files import load_encoded_state
 from checkpoint.state.snapshot_writer import FrozenGroup, write_snapshot
 from checkpoint.state.timers import TIMER_STATES, timer_entry
 from checkpoint.storage import savepoints
-from checkpoint.storage.errors import StorageError
+from checkpoint.storage.errors import DamagedFile, StorageError
 from checkpoint.storage.handles import FileHandle, StateFile
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.naming import CheckpointRef, private_path, subtask_name
@@ -55,7 +58,9 @@ class Written:
     put: Counter[StateName] = field(default_factory=Counter)
     """Rows that are new, or were written over those that were there."""
     in_flight: int = 0
-    """Records in flight, which are as they were: a job that restores the savepoint processes them."""
+    """Records in flight, which a job that restores the savepoint processes."""
+    in_flight_removed: int = 0
+    """Records in flight of deleted keys that it lacks. Those that have no key yet can't be told from others."""
 
 
 def write_savepoint(
@@ -78,12 +83,13 @@ def write_savepoint(
     metadata = _new(base, version) if isinstance(base, NewPipeline) else base.metadata
     if not isinstance(base, NewPipeline):
         _check_deletions(base, changes)
-    written = Written(in_flight=metadata.in_flight_records)
+    written = Written()
     folder = savepoints.prepare(target)
     try:
         source = folder.storage if isinstance(base, NewPipeline) else base.storage
         parallelism = base.parallelism if isinstance(base, NewPipeline) else _parallelism(metadata)
         made = _Writing(source, folder.storage, metadata, changes, written, parallelism).metadata()
+        written.in_flight = made.in_flight_records
         made = replace(
             made,
             kind=CheckpointKind.SAVEPOINT,
@@ -214,8 +220,30 @@ class _Writing:
 
     def _subtask(self, old: SubtaskSnapshot, index: int, parallelism: int) -> SubtaskSnapshot:
         operators = {step: self._operator(step, one, index, parallelism) for step, one in old.operators.items()}
-        channel_state = tuple(self._copied(handle, "in-flight", index) for handle in old.channel_state)
-        return replace(old, operators=operators, channel_state=channel_state)
+        old = replace(old, operators=operators)
+        if any(self._gone(edge) for edge in old.in_flight_rows):
+            return self._without_keys(old, index)
+        return replace(old, channel_state=tuple(self._copied(one, "in-flight", index) for one in old.channel_state))
+
+    def _gone(self, edge: EdgeName) -> frozenset[bytes]:
+        """The keys whose records on an edge go with all that they have."""
+        whole = [one for one in self._changes.deleted if one.state is None and one.step in (None, edge.downstream)]
+        return frozenset().union(*(one.keys for one in whole))
+
+    def _without_keys(self, old: SubtaskSnapshot, index: int) -> SubtaskSnapshot:
+        """Without the records in flight of deleted keys."""
+        rows, size, files = Counter(old.in_flight_rows), old.in_flight_bytes, []
+        for number, handle in enumerate(old.channel_state):
+            try:
+                data, lost, bytes_lost = channel_state.without_keys(self._source.read_file(handle), self._gone)
+            except ChannelStateError as error:
+                raise DamagedFile(f"{self._source.name_of(handle.path)} is damaged: {error}") from error
+            files.append(self._target.write_file(self._path("in-flight", index, f"kept-{number}"), data))
+            rows.subtract(lost)
+            size -= bytes_lost
+            self._written.in_flight_removed += lost.total()
+        left = {edge: count for edge, count in rows.items() if count}
+        return replace(old, channel_state=tuple(files), in_flight_rows=left, in_flight_bytes=size)
 
     def _operator(self, step: str, old: OperatorSnapshot, index: int, parallelism: int) -> OperatorSnapshot:
         whole = self._source.unspill(old)

@@ -189,5 +189,7 @@ def write(
             )
         if not (written.put or written.removed):
             click.echo("  no row was changed")
+        if written.in_flight_removed:
+            click.echo(f"  {written.in_flight_removed:,} records in flight of deleted keys were removed")
         if written.in_flight:
             click.echo(f"  {written.in_flight:,} records in flight are as they were; a restore processes them")

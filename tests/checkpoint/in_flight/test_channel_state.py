@@ -11,10 +11,11 @@ from captures import EDGE, GROUPS, by_channel, channel, data, shown
 from hypothesis import given
 from hypothesis import strategies as st
 
+from checkpoint.codec import encode_key
 from checkpoint.edge_format import EdgeFormat
 from checkpoint.elements import Data, EdgeName, IdleStatus, InFlight, Watermark
 from checkpoint.in_flight.captured import CapturedState, Part
-from checkpoint.in_flight.channel_state import ChannelStateError, channels_of, decode, encode, load, save
+from checkpoint.in_flight.channel_state import ChannelStateError, channels_of, decode, encode, load, save, without_keys
 from checkpoint.in_flight.runs import Run, to_elements
 from checkpoint.key_groups import range_of
 from checkpoint.row_format import row_format
@@ -226,3 +227,19 @@ def test_a_file_that_lacks_rows_is_noticed() -> None:
         file.write_table(whole.read_all().slice(1))
     with pytest.raises(ChannelStateError, match="has 1 rows instead of 2"):
         list(decode(sink.getvalue(), 1))
+
+
+def test_records_of_some_keys_can_be_left_out() -> None:
+    whole = encode(SAMPLE, format_of, "lz4")
+    data, lost, size = without_keys(whole, lambda edge: frozenset({encode_key("k"), encode_key("no key")}))
+    assert lost == {KEYED: 2}
+    assert 0 < size < sum(one.size for one in channels_of(whole))
+    assert sum(one.size for one in channels_of(data)) == sum(one.size for one in channels_of(whole)) - size
+    runs = list(decode(data, subtask=1))  # whose counts fit
+    inputs = by_channel(elements(runs, Part.INPUT))
+    assert shown(inputs[channel(2, 1, KEYED)], keyed=True) == ["active", ["l", 2]]
+    assert shown(inputs[channel(0, 1)]) == ["i0", "i1", "i2", ("watermark", -3), "idle", "i3"]
+    assert [name for name, _ in elements(runs, Part.RESTORED)] == [channel(4, 1)] * 3
+    same, none, nothing = without_keys(whole, lambda edge: frozenset({encode_key("l")} if edge != KEYED else ()))
+    assert (dict(none), nothing) == ({}, 0)
+    assert [run.origin for run in decode(same, 1)] == [run.origin for run in decode(whole, 1)]

@@ -14,8 +14,12 @@ from state_tables import changes_of, key_groups, make_savepoint, raw_rows, rows_
 
 from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.codec import decode, encode, encode_key
+from checkpoint.elements import ChannelName, Data, EdgeName
+from checkpoint.in_flight import channel_state
+from checkpoint.in_flight.captured import CapturedState
 from checkpoint.key_groups import key_group, range_of
-from checkpoint.state import ListState, MapState, ValueState, bind, make_backend
+from checkpoint.row_format import row_format
+from checkpoint.state import DeclaresState, ListState, MapState, ValueState, bind, make_backend
 from checkpoint.state.files import load_keyed_state
 from checkpoint.storage import restore
 from checkpoint.storage.errors import DamagedFile, StorageError
@@ -342,3 +346,63 @@ def test_time_goes_on_for_what_a_new_savepoint_keeps_and_begins_for_what_is_writ
         for key, values in expected.items():
             select(backend, key)
             assert (operator.total.value, operator.items.get(), operator.plain.value) == values
+
+
+# -- records in flight --------------------------------------------------------------------------------------------
+
+EDGE = EdgeName("in", "totals", "0.0")
+PLAIN = EdgeName("raw", "in", "0.0")
+
+
+def in_flight_base(tmp_path: Path) -> tuple[str, CheckpointStorage]:
+    """A checkpoint with records in flight: of ann and bob on a keyed edge, and one without a key."""
+    job = JobFolder(CheckpointStorage(str(tmp_path / "job"), "orders"))
+    formats = {EDGE: row_format(True), PLAIN: row_format(False)}
+    keyed, plain = formats[EDGE].builder(), formats[PLAIN].builder()
+    for key, n in (("ann", 1), ("bob", 2), ("ann", 3)):
+        keyed.append_keyed(encode({"n": n}), None, encode_key(key), key_group(encode_key(key), 16))
+    plain.append(encode({"n": 4}), None)
+    frames = {edge: formats[edge].to_frame(one.seal()) for edge, one in ((EDGE, keyed), (PLAIN, plain))}
+    captured = CapturedState(
+        inputs={ChannelName(edge, 0, 0): [Data(frame, 300, 3 if edge == EDGE else 1)] for edge, frame in frames.items()}
+    )
+    backend, operator = make_backend(range(16), 16), People()
+    bind(operator, backend)
+    backend.set_current_key(encode_key("ann"), key_group(encode_key("ann"), 16))
+    operator.total.value = 1
+    ref = CheckpointRef(7, job.ownership.attempt)
+    files = backend.freeze().files(lambda name: job.storage.create(f"{ref.path}/totals-0-{name}.arrow"))
+    path = f"{ref.path}/totals-0-in_flight.arrow"
+    handle = channel_state.save(job.storage, path, captured, formats.__getitem__, "lz4")
+    metadata = metadata_of(
+        ref,
+        {"totals": OperatorSnapshot(keyed_state=tuple(files))},
+        channel_state=(handle,),
+        rows={EDGE: 3, PLAIN: 1},
+        max_parallelism=16,
+    )
+    job.storage.write_metadata(ref.id, ref.attempt, metadata)
+    return job.storage.uri_of(ref.path), job.storage
+
+
+class People(DeclaresState):
+    total = ValueState[Any]()
+
+
+@pytest.mark.parametrize(
+    ("deletion", "left"),
+    [
+        (Deletion(frozenset({encode_key("ann")})), [2, 4]),
+        (Deletion(frozenset({encode_key("ann")}), "totals"), [2, 4]),
+        (Deletion(frozenset({encode_key("ann")}), "totals", "total"), [1, 2, 3, 4]),  # its state only
+        (Deletion(frozenset({encode_key("carl")})), [1, 2, 3, 4]),
+    ],
+)
+def test_records_in_flight_go_with_their_key(tmp_path: Path, deletion: Deletion, left: list[int]) -> None:
+    uri, _ = in_flight_base(tmp_path)
+    made = written(tmp_path / "made", Changes(deleted=[deletion]), uri)
+    found = open_table(made.uri, "in_flight", Wanted()).read().to_pylist()
+    assert [decode(row["value_bytes"])["n"] for row in found if row["kind"] == "record"] == left
+    assert (made.in_flight, made.in_flight_removed) == (len(left), 4 - len(left))
+    assert from_uri(made.uri).metadata.in_flight_records == len(left)
+    assert verify_single(made.uri).problems == ()
