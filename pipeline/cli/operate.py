@@ -25,7 +25,7 @@ _GRACE: Final = 10.0
 _STOPS_AT: Final = 60.0
 
 _job = click.argument("job", metavar="JOB")
-_secret_file = click.option(
+secret_file_option = click.option(
     "--secret-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Holds the job's secret: the job's file in the state folder of the user that runs it, or the bare text. "
@@ -39,7 +39,9 @@ def _timeout(what: str) -> Callable[[Any], Any]:
     )
 
 
-class _Target(NamedTuple):
+class Target(NamedTuple):
+    """A job that can be asked."""
+
     address: str
     secret: str
 
@@ -51,7 +53,7 @@ class _Target(NamedTuple):
 
 @click.command()
 @click.argument("job", metavar="[JOB]", required=False)
-@_secret_file
+@secret_file_option
 @click.option("--json", "as_json", is_flag=True, help='One JSON object: of the job, or {"jobs": […]} without JOB.')
 def status(job: str | None, secret_file: Path | None, as_json: bool) -> None:
     """How a job is doing: restarts, checkpoints, where recoveries spent their time. Without JOB, all that run here.
@@ -62,7 +64,7 @@ def status(job: str | None, secret_file: Path | None, as_json: bool) -> None:
 
     with _explaining("status"):
         if job is not None:
-            found = _find(job, secret_file).ask("status", _STATUS_TIMEOUT)
+            found = find_job(job, secret_file).ask("status", _STATUS_TIMEOUT)
             if as_json:
                 click.echo(json.dumps(found))
             else:
@@ -77,7 +79,7 @@ def status(job: str | None, secret_file: Path | None, as_json: bool) -> None:
 
 @click.command()
 @_job
-@_secret_file
+@secret_file_option
 @click.option("--json", "as_json", is_flag=True, help='One JSON object: {"subtasks": …, "totals": …, "waits": …}.')
 def metrics(job: str, secret_file: Path | None, as_json: bool) -> None:
     """All metrics of a job's subtasks, as they were reported last (twice a second).
@@ -87,7 +89,7 @@ def metrics(job: str, secret_file: Path | None, as_json: bool) -> None:
     from pipeline.cli import metric_tables
 
     with _explaining("metrics"):
-        found = _find(job, secret_file).ask("metrics", _STATUS_TIMEOUT)
+        found = find_job(job, secret_file).ask("metrics", _STATUS_TIMEOUT)
         if as_json:
             click.echo(json.dumps(found))
         else:
@@ -97,26 +99,26 @@ def metrics(job: str, secret_file: Path | None, as_json: bool) -> None:
 @click.command()
 @_job
 @_timeout("it")
-@_secret_file
+@secret_file_option
 def checkpoint(job: str, timeout: float | None, secret_file: Path | None) -> None:
     """Have a job take a checkpoint now, wait until it is complete, and print its id."""
     with _explaining("checkpoint"):
-        click.echo(_find(job, secret_file).ask("checkpoint", _patience(timeout), timeout=timeout))
+        click.echo(find_job(job, secret_file).ask("checkpoint", patience_of(timeout), timeout=timeout))
 
 
 @click.command()
 @_job
 @click.argument("uri")
 @_timeout("it")
-@_secret_file
+@secret_file_option
 def savepoint(job: str, uri: str, timeout: float | None, secret_file: Path | None) -> None:
     """Have a job write a savepoint to the folder URI, wait until it is complete, and print its URI. The job goes on.
 
     The folder must not exist yet, or be empty. It holds all that `weir run --restore URI` needs, and may be moved.
     """
     with _explaining("savepoint"):
-        target = _find(job, secret_file)
-        click.echo(target.ask("savepoint", _patience(timeout), uri=_absolute(uri), timeout=timeout))
+        target = find_job(job, secret_file)
+        click.echo(target.ask("savepoint", patience_of(timeout), uri=_absolute(uri), timeout=timeout))
 
 
 @click.command()
@@ -124,16 +126,16 @@ def savepoint(job: str, uri: str, timeout: float | None, secret_file: Path | Non
 @click.option("--savepoint", "uri", metavar="URI", help="Write a savepoint there, instead of a checkpoint.")
 @click.option("--drain", is_flag=True, help="End all input first, so that every event timer fires. The job is done.")
 @_timeout("it")
-@_secret_file
+@secret_file_option
 def stop(job: str, uri: str | None, drain: bool, timeout: float | None, secret_file: Path | None) -> None:
     """End a job behind a last checkpoint, with all output up to it committed. Prints the savepoint's URI, if any.
 
     The next start goes on from there. Should the checkpoint fail, the job goes on, and the exit status is 1.
     """
     with _explaining("stop"):
-        target = _find(job, secret_file)
+        target = find_job(job, secret_file)
         folder = None if uri is None else _absolute(uri)
-        made = target.ask("stop", _patience(timeout), savepoint=folder, drain=drain, timeout=timeout)
+        made = target.ask("stop", patience_of(timeout), savepoint=folder, drain=drain, timeout=timeout)
         click.echo(f"job {job!r} has stopped", err=True)
         if made is not None:
             click.echo(made)
@@ -141,11 +143,11 @@ def stop(job: str, uri: str | None, drain: bool, timeout: float | None, secret_f
 
 @click.command()
 @_job
-@_secret_file
+@secret_file_option
 def cancel(job: str, secret_file: Path | None) -> None:
     """End a job at once. The next start goes on from its newest checkpoint; what came after it is read again."""
     with _explaining("cancel"):
-        became = _find(job, secret_file).ask("cancel", _STOPS_AT)
+        became = find_job(job, secret_file).ask("cancel", _STOPS_AT)
         click.echo(f"job {job!r}: {became}", err=True)
 
 
@@ -176,7 +178,7 @@ def _explaining(what: str) -> Iterator[None]:
             raise click.ClickException(f"{what} failed: {error}.{late}") from error
 
 
-def _find(job: str, secret_file: Path | None) -> _Target:
+def find_job(job: str, secret_file: Path | None) -> Target:
     """
     Raises:
         ClickException: there is no such job, there are several, or its secret isn't known.
@@ -198,16 +200,16 @@ def _find(job: str, secret_file: Path | None) -> _Target:
         )
     address = matching[0].address if matching else job
     if secret_file is not None:
-        return _Target(address, _secret_in(secret_file))
+        return Target(address, _secret_in(secret_file))
     if matching:
-        return _Target(address, matching[0].secret)
+        return Target(address, matching[0].secret)
     secret = os.environ.get(SECRET_VARIABLE)
     if not secret:
         raise click.ClickException(
             f"no job of this user on this host has the address {address}. If it has ended, there is nothing to ask; "
             f"to ask another user's job, give its secret by --secret-file or {SECRET_VARIABLE}"
         )
-    return _Target(address, _checked(secret, SECRET_VARIABLE))
+    return Target(address, _checked(secret, SECRET_VARIABLE))
 
 
 def _listed() -> list[RunningJob]:
@@ -250,13 +252,13 @@ def _status_or_trouble(job: RunningJob) -> dict[str, Any]:
     from pipeline.runtime.driver.operations_client import NotReached, RequestFailed
 
     try:
-        found: dict[str, Any] = _Target(job.address, job.secret).ask("status", _STATUS_TIMEOUT)
+        found: dict[str, Any] = Target(job.address, job.secret).ask("status", _STATUS_TIMEOUT)
     except (NotReached, RequestFailed) as error:
         return {"name": job.name, "address": job.address, "pid": job.pid, "trouble": str(error)}
     return found
 
 
-def _patience(timeout: float | None) -> float | None:
+def patience_of(timeout: float | None) -> float | None:
     return None if timeout is None else timeout + _GRACE
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from pipeline.cli.checkpoints import explaining_storage
+from pipeline.cli.operate import find_job, secret_file_option
 
 if TYPE_CHECKING:
     from pipeline.cli.state_files import Format
@@ -25,7 +27,7 @@ _output = click.option("--output", "-o", metavar="FILE", help="A new file; witho
 
 @click.group()
 def state() -> None:
-    """What checkpoints hold, and savepoints made from tables.
+    """What checkpoints and running jobs hold, and savepoints made from tables.
 
     URI (or an absolute path) names a checkpoint or savepoint, or a job's folder, which means its newest checkpoint.
     A KEY is JSON, and a string where it is none: ann, 42, '"42"', '{"$tuple":["a",1]}'.
@@ -52,26 +54,49 @@ def _key(text: str) -> Any:
 
 
 @state.command()
-@click.argument("uri")
+@click.argument("where", metavar="URI|JOB")
 @click.argument("step")
-@click.argument("name", metavar="STATE")
-@click.argument("key")
-def get(uri: str, step: str, name: str, key: str) -> None:
-    """Print the value of one key as JSON.
+@click.argument("names", metavar="[STATE] KEY", nargs=-1, required=True)
+@click.option("--entry", metavar="KEY", help="Of a map only this entry.")
+@click.option("--at-checkpoint", is_flag=True, help="Of a running job: from its newest checkpoint, not live.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.1),
+    default=10.0,
+    show_default=True,
+    help="Seconds that a running job may take.",
+)
+@secret_file_option
+def get(
+    where: str,
+    step: str,
+    names: tuple[str, ...],
+    entry: str | None,
+    at_checkpoint: bool,
+    timeout: float,
+    secret_file: Path | None,
+) -> None:
+    """Print what one key has as JSON: the value of a state, or without STATE all states and the key's timers.
 
-    Exit status: 0 it has one; 1 it has none, or the checkpoint can't be read.
+    URI names a checkpoint, as everywhere. JOB is the name or the address of a job that runs: the subtask that owns the
+    key answers, and which checkpoint the answer is in, or that it is live, goes to the error output.
+
+    Exit status: 0 the key has something; 1 it has nothing, or there is no answer.
     """
-    from checkpoint.shown import shown
-    from pipeline.state_tables import read_table
+    from pipeline.cli import one_key
 
+    if len(names) > 2:
+        raise click.UsageError("give STEP, STATE and KEY, or STEP and KEY")
+    if entry is not None and len(names) == 1:
+        raise click.UsageError("--entry needs the STATE")
     with _explaining():
-        value = _key(key)
-        found = read_table(uri, "state", step=step, state=name, key=value, typed=False).column("value_json").to_pylist()
-        if not found:
-            raise click.ClickException(
-                f"state {name!r} of step {step!r} has no value of key {shown(value)} ({type(value).__name__})"
-            )
-        click.echo(found[0])
+        wanted = one_key.WantedKey(
+            step, names[0] if len(names) == 2 else None, _key(names[-1]), () if entry is None else (_key(entry),)
+        )
+        if "/" in where:
+            one_key.print_stored(where, wanted)
+        else:
+            one_key.print_live(find_job(where, secret_file), wanted, "checkpoint" if at_checkpoint else "live", timeout)
 
 
 @state.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
+from deadlines import eventually
 from state_tables import make_savepoint, raw_rows, timers_at, values_of
+from threads_for_processes import WAIT, job_in_threads
 
 from checkpoint.codec import encode_key
+from pipeline import CheckpointConfig, KeyedOperator, MapState, Pipeline, ValueState
 from pipeline.cli import main
+from pipeline.handle import JobHandle
+from pipeline.runtime.driver.job_master import JobMaster
+from pipeline.runtime.driver.operations import OperationsServer
+from pipeline.runtime.driver.signals import Watched
+from pipeline.testing import TestingSink, TestingSource
 
 TOTALS = ("--step", "totals", "--state", "total")
 STATE = {("totals", "total"): {"ann": 3, "bob": 4, 42: 5, ("a", 1): 2**70}, ("totals", "seen"): {"ann": [b"x", 1.0]}}
@@ -54,6 +63,85 @@ def test_get_of_what_is_not_there(saved: str) -> None:
     assert "totals: seen, total" in refused("get", saved, "totals", "totl", "ann")
     assert "does not exist" in refused("get", saved + "-not", "totals", "total", "ann")
     assert "'$x' is no type" in refused("get", saved, "totals", "total", '{"$x":1}')
+
+
+def test_get_without_a_state_prints_all_that_the_key_has(saved: str) -> None:
+    told = json.loads(said("get", saved, "totals", "ann"))
+    assert told == {
+        "states": {"seen": [{"$bytes": "eA=="}, 1.0], "total": 3},
+        "timers": [{"at": 1000, "clock": "event"}],
+    }
+    assert "step 'totals' has nothing of key 'eve' (str)" in refused("get", saved, "totals", "eve")
+
+
+def test_get_prints_one_entry_of_a_map(tmp_path: Path) -> None:
+    saved = make_savepoint(tmp_path / "maps", {("totals", "seen"): {"ann": {"x": 1, ("a", 2): [5]}}})
+    assert said("get", saved, "totals", "seen", "ann", "--entry", "x") == "1\n"
+    assert said("get", saved, "totals", "seen", "ann", "--entry", '{"$tuple":["a",2]}') == "[5]\n"
+    assert "of this key has no entry 'y'" in refused("get", saved, "totals", "seen", "ann", "--entry", "y")
+    assert "--entry needs the STATE" in refused("get", saved, "totals", "ann", "--entry", "x")
+    assert "give STEP, STATE and KEY" in refused("get", saved, "totals", "seen", "ann", "more")
+
+
+# -- a job that runs --------------------------------------------------------------------------------------------------
+
+
+class Count(KeyedOperator):
+    total = ValueState(default=0)
+    by_kind = MapState[Any, Any]()
+
+    def process(self, value: Any, ctx: Any) -> Any:
+        self.total.value += 1
+        self.by_kind["last"] = (value, self.total.value)
+        yield value
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobMaster]:
+    """Called `orders`; has seen `ann` twice, in a checkpoint once."""
+    monkeypatch.setenv("WEIR_STATE_DIR", str(tmp_path / "jobs"))
+    p = Pipeline("orders", parallelism=2, checkpoints=CheckpointConfig(str(tmp_path / "checkpoints"), interval=1000))
+    source = TestingSource(["ann", TestingSource.PAUSE(), "ann", TestingSource.PAUSE()])
+    p.source("in", source).key_by(lambda value: value).process("totals", Count()).sink("out", TestingSink())
+    master = job_in_threads(p)
+    handle = JobHandle(master, Watched("orders", master, 30.0))
+    server = OperationsServer("orders", handle)
+    master.start()
+    try:
+        totals = handle.state("totals")
+        eventually(lambda: totals.get("ann", "total", timeout=WAIT).value == 1, WAIT)
+        handle.checkpoint(WAIT)
+        source.release()
+        eventually(lambda: totals.get("ann", "total", timeout=WAIT).value == 2, WAIT)
+        yield master
+    finally:
+        master.cancel()
+        assert master.ended.wait(WAIT)
+        server.close()
+
+
+def test_get_asks_a_job_that_runs_by_its_name(job: JobMaster) -> None:
+    (id,) = [row.id for row in job.history.rows()]
+    found = weir("get", "orders", "totals", "total", "ann")
+    assert (found.stdout, found.stderr) == ("2\n", f"live, with all of checkpoint {id}\n")
+    stored = weir("get", "orders", "totals", "total", "ann", "--at-checkpoint")
+    assert (stored.stdout, stored.stderr) == ("1\n", f"as of checkpoint {id}\n")
+    assert said("get", "orders", "totals", "by_kind", "ann", "--entry", "last") == '{"$tuple":["ann",2]}\n'
+    assert said("get", "orders", "totals", "ann") == (
+        '{"states":{"by_kind":{"last":{"$tuple":["ann",2]}},"total":2},"timers":[]}\n'
+    )
+
+
+def test_get_of_what_a_running_job_has_not(job: JobMaster) -> None:
+    assert "has no value of key 'bob' (str)" in refused("get", "orders", "totals", "total", "bob")
+    assert "has nothing of key 42 (int)" in refused("get", "orders", "totals", "42")
+    assert "with an entry 'x'" in refused("get", "orders", "totals", "by_kind", "ann", "--entry", "x")
+    assert "no state of keys called 'totl'; it has total, by_kind" in refused("get", "orders", "totals", "totl", "ann")
+    assert "no step 'tools'; steps with state of keys: 'totals'" in refused("get", "orders", "tools", "ann")
+    assert "no job called 'sales'" in refused("get", "sales", "totals", "ann")
+
+
+# -- export -----------------------------------------------------------------------------------------------------------
 
 
 def test_export_writes_lines_of_json(saved: str) -> None:
