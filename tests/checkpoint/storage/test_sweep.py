@@ -257,12 +257,17 @@ def test_the_trace_of_a_savepoint_stays_while_its_id_is_the_largest(job: JobFold
 # -- safety ---------------------------------------------------------------------------------------------------
 
 
-def test_as_long_as_it_is_not_known_what_a_checkpoint_needs_no_file_goes(job: JobFolder, folder: Path) -> None:
+def test_as_long_as_it_is_not_known_what_a_checkpoint_needs_no_file_goes(
+    job: JobFolder, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     good = crash_after(job, 1)
     shared = set(job.storage.list_shared())
     job.start(good)
     (folder / good.path / "_metadata").write_bytes(b"damaged")
     assert gone(job) == {"chk-2-1"}
+    assert (
+        f"what {good.path} refers to isn't known, so files that checkpoints might refer to are all kept" in caplog.text
+    )
     assert gone(job, stopped=True, void=True) == set()
     assert set(job.storage.list_shared()) == shared
 
