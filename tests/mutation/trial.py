@@ -149,7 +149,7 @@ class Bench:
         if code in (0, 5):  # 5: no test is left by the markers
             return None
         for line in self._said.read_text(errors="replace").splitlines():
-            if line.startswith(("FAILED ", "ERROR ")):
+            if line.startswith(("FAILED tests/", "ERROR tests/")):
                 name = line.split(" - ")[0].partition(" ")[2]
                 return _Failure(name, (name.partition("::")[0],))
         return _Failure(f"{' '.join(tests)}, which ended with {code}", tests)

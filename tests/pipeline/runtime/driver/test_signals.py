@@ -69,6 +69,20 @@ m.ended.set()
     assert said(code) == "15\n"
 
 
+def test_a_job_that_has_ended_is_kept_by_nobody() -> None:
+    code = """
+import gc, weakref
+m = Master()
+threading.Timer(0.2, m.ended.set).start()
+wait(m)
+seen = weakref.ref(m)
+del m
+gc.collect()
+print(seen())
+"""
+    assert said(code) == "None\n"
+
+
 def test_nobody_goes_on_once_a_third_signal_ends_the_process() -> None:
     """Without Spark's JVM, which ends first, every job fails."""
     code = """
