@@ -9,6 +9,7 @@ from typing import Final, Literal
 from urllib.parse import urlparse
 
 from checkpoint.options import Seconds, flag, named_options, one_of, seconds, whole_number
+from checkpoint.state_backends import StateBackend, checked_state_backend
 
 SAVEPOINT_ALIGNMENT: Final = 1.0
 """Seconds after which a savepoint of a job with aligned checkpoints becomes unaligned."""
@@ -61,8 +62,11 @@ class CheckpointConfig:
     """Whether the checkpoints of a job stay when it is cancelled (`handle.cancel()`, a second Ctrl-C), so that a later
     start can go on from there. `False`: they are deleted, unless they hold output that is not committed yet. A job that
     fails, finishes or is stopped keeps them in any case. Default: `True`."""
-    state_backend: Literal["heap"] = "heap"
-    """Where keyed state is while the job runs. There is only `"heap"`: in the memory of each subtask's process."""
+    state_backend: StateBackend = "heap"
+    """Where keyed state is while the job runs. `"heap"` (the default): in the memory of each subtask's process.
+    `"rocksdb"`: on a disk of its executor, for state that is larger than memory; `RocksDb(memory=…)` is the same with
+    options, which may be given as a dict, too. Checkpoints and savepoints of one are restored by the other. A step can
+    have another one (`state_backend` of `process`)."""
     incremental: bool = False
     """A checkpoint writes what has changed in keyed state since the one before, and refers to that one's files for the
     rest; they are merged beside the job, so that a restore reads at most about twice the size of the oldest file.
@@ -93,7 +97,7 @@ class CheckpointConfig:
         for name, fewest in (("max_concurrent", 1), ("tolerable_failures", 0), ("retained", 1)):
             whole_number(getattr(self, name), name, fewest)
         one_of(self.mode, "mode", ("exactly_once", "at_least_once"))
-        one_of(self.state_backend, "state_backend", ("heap",))
+        object.__setattr__(self, "state_backend", checked_state_backend(self.state_backend))
         one_of(self.compression, "compression", ("lz4", "zstd", "none"))
         one_of(self.on_damaged, "on_damaged", ("fail", "previous"))
         self._check_alignment()

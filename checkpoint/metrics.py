@@ -97,6 +97,23 @@ METRICS: Final[tuple[Metric, ...]] = (
         "over, in this attempt. They are not seen from that time on; some of them are removed later.",
     ),
     Metric(
+        "rocksdbReads",
+        "counter",
+        "values",
+        "Values of keyed state in RocksDB that did not lie ready in memory and were looked up, in this attempt.",
+    ),
+    Metric("rocksdbCacheHits", "counter", "blocks", "Blocks of RocksDB that were in its cache when they were needed."),
+    Metric("rocksdbCacheMisses", "counter", "blocks", "Blocks of RocksDB that had to be read from files."),
+    Metric("rocksdbStallMs", "counter", "ms", "Time for which RocksDB let writes wait, since files pile up."),
+    Metric("rocksdbCompactionBytes", "counter", "bytes", "Bytes that RocksDB has written to merge files."),
+    Metric("rocksdbSizeBytes", "gauge", "bytes", "Size of the subtask's state in RocksDB, in files and memory."),
+    Metric(
+        "rocksdbMemoryBytes",
+        "gauge",
+        "bytes",
+        "Memory for blocks, indexes, filters and memory tables of all RocksDB state in the subtask's process.",
+    ),
+    Metric(
         "waitingMs",
         "gauge",
         "ms",

@@ -16,6 +16,7 @@ from checkpoint.state import (
     ReducingState,
     ValueState,
 )
+from checkpoint.state_backends import RocksDb
 from pipeline.buffers import BufferConfig
 from pipeline.errors import Interrupted, JobCancelled, JobFailed, NotEnoughSlots, PipelineError
 from pipeline.handle import JobHandle
@@ -47,6 +48,7 @@ __all__ = [
     "PipelineError",
     "ReducingState",
     "RestartStrategy",
+    "RocksDb",
     "ValueState",
     "WatermarkStrategy",
     "register_pickle",

@@ -15,6 +15,7 @@ from checkpoint.elements import EdgeName
 from checkpoint.key_groups import subtask_of
 from checkpoint.options import is_whole
 from checkpoint.row_format import row_format
+from checkpoint.state_backends import StateBackend
 from pipeline.errors import PipelineError
 from pipeline.partitioners import FORWARD, REBALANCE, Distribution, Partitioner
 
@@ -56,6 +57,8 @@ class Step:
     """The source, sink, operator or function."""
     parallelism: int
     inputs: list[Input] = field(default_factory=list)
+    state_backend: StateBackend | None = None
+    """Of its keyed state; `None` = as the checkpoints' options say."""
 
     def __str__(self) -> str:
         return f"step {self.id!r}"
@@ -212,6 +215,8 @@ class PlannedStep:
     """Whether it has a second input; such a step is the head."""
     broadcast_inputs: frozenset[int] = frozenset()
     """Which inputs (0: main, 1: connected) bring every subtask all of their records."""
+    state_backend: StateBackend | None = None
+    """Of its keyed state; `None` = as the checkpoints' options say."""
 
 
 @dataclass(frozen=True)
@@ -308,7 +313,9 @@ def plan(graph: Graph, max_parallelism: int) -> Plan:
         else:
             head = step.index
             connected = any(one.number == 1 for one in feeds)
-            link = PlannedStep(step.id, step.kind, step.payload, None, None, connected, _broadcast_inputs(feeds))
+            link = PlannedStep(
+                step.id, step.kind, step.payload, None, None, connected, _broadcast_inputs(feeds), step.state_backend
+            )
         head_of[step.index] = head
         members.setdefault(head, []).append(link)
     vertices: list[Vertex] = []

@@ -10,6 +10,7 @@ import pyarrow as pa
 from checkpoint.codec.errors import EncodingError
 from checkpoint.options import is_whole, named_options, nearest
 from checkpoint.state import OF_SUBTASKS, BroadcastState, StateDescriptor, descriptors_of
+from checkpoint.state_backends import StateBackend, checked_state_backend
 from formats.python_columns import PythonColumns
 from pipeline.errors import PipelineError
 from pipeline.graph import BatchFunction, Input, Step, StepKind
@@ -109,10 +110,23 @@ class Stream:
 
     # -- steps with state: a stable id first --------------------------------------------------------------------
 
-    def process(self, id: str, operator: Operator, parallelism: int | None = None) -> Stream:
-        """Run an `Operator`; behind `key_by` a `KeyedOperator`, too."""
+    def process(
+        self,
+        id: str,
+        operator: Operator,
+        parallelism: int | None = None,
+        state_backend: StateBackend | None = None,
+    ) -> Stream:
+        """Run an `Operator`; behind `key_by` a `KeyedOperator`, too.
+
+        Args:
+            state_backend: where its keyed state is; `None` = as `CheckpointConfig` says.
+        """
         _check_operator(self._pipeline, id, operator, [self._input()])
-        return self._add(StepKind.PROCESS, id, operator, parallelism)
+        backend = _state_backend(id, operator, state_backend)
+        stream = self._add(StepKind.PROCESS, id, operator, parallelism)
+        stream._step.state_backend = backend
+        return stream
 
     def sink(self, id: str, sink: Sink, parallelism: int | None = None) -> Stream:
         """End the stream in a sink."""
@@ -239,7 +253,13 @@ class ConnectedStreams:
         self.made_by = "connect"
         first._pipeline._graph.derived.append(self)
 
-    def process(self, id: str, operator: Operator, parallelism: int | None = None) -> Stream:
+    def process(
+        self,
+        id: str,
+        operator: Operator,
+        parallelism: int | None = None,
+        state_backend: StateBackend | None = None,
+    ) -> Stream:
         """Run an operator whose `process` gets the first stream's records, and `process_connected` the second's.
 
         A `KeyedOperator` needs both streams keyed, where records with equal keys share state, or one keyed and the
@@ -258,7 +278,10 @@ class ConnectedStreams:
                 parallelism = max(stream._step.parallelism for stream in others)
             else:
                 parallelism = pipeline.parallelism
-        return Stream(pipeline, pipeline._graph.add(StepKind.PROCESS, id, operator, parallelism, inputs))
+        backend = _state_backend(id, operator, state_backend)
+        step = pipeline._graph.add(StepKind.PROCESS, id, operator, parallelism, inputs)
+        step.state_backend = backend
+        return Stream(pipeline, step)
 
     @property
     def step_index(self) -> int:
@@ -357,6 +380,21 @@ def check_operator_itself(operator: Any, step: str = "") -> None:
         raise PipelineError(
             f"{where} has on_timer, which is only called for timers of a key: derive {kind.__name__} from KeyedOperator"
         )
+
+
+def _state_backend(id: str, operator: Operator, given: Any) -> StateBackend | None:
+    """The option of a step, if it may have it."""
+    if given is None:
+        return None
+    if not isinstance(operator, KeyedOperator):
+        raise PipelineError(
+            f"process({id!r}): state_backend={given!r} would have no effect, {type(operator).__name__} is no "
+            "KeyedOperator and keeps no state of keys"
+        )
+    try:
+        return checked_state_backend(given)
+    except ValueError as error:
+        raise PipelineError(f"process({id!r}): {error}") from error
 
 
 def _check_operator(pipeline: Pipeline, id: str, operator: Operator, inputs: list[Input]) -> None:

@@ -2,7 +2,7 @@
 
 Files: `descriptors` (what users write as class attributes) → `handles` (what they get on an instance) → `stores` (what
 a backend keeps for a state, as handles see it), `timers`, `ttl` → `keyed_backend` (what every backend has) → `heap`
-(the one there is, made by `make_backend`) → `snapshot_format`, `snapshot_writer`, `snapshot_reader` → `changelog` (a
+and `rocksdb` (made by `make_backend`) → `snapshot_format`, `snapshot_writer`, `snapshot_reader` → `changelog` (a
 snapshot as a list of files with what has changed), `files` (lists of files, read). What belongs to no key: `broadcast`,
 the same in all subtasks, and `operator_lists`, each subtask's own.
 """

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any, ClassVar, NoReturn, Protocol
 
-from checkpoint.codec import decode_key
+from checkpoint.codec import decode, decode_key
 from checkpoint.shown import shown
 from checkpoint.state.changelog.merge import Group
 from checkpoint.state.descriptors import KeyedStateDescriptor
@@ -274,6 +274,14 @@ class KeyedBackend(ABC):
         Whether they are removed is not seen otherwise, so a backend may do that elsewhere.
         """
 
+    def metrics(self) -> dict[str, float]:
+        """What the backend counts and measures by itself, by name (see `checkpoint.metrics`)."""
+        return {}
+
+    def close(self) -> None:
+        """The state is not used any more, nor any snapshot; what the backend holds outside of memory is deleted. May be
+        called again."""
+
     # -- checkpoints -------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -309,6 +317,13 @@ class KeyedBackend(ABC):
         """
         for batch in batches:
             self._restore(batch, allow_unclaimed)
+
+    takes_encoded: ClassVar[bool] = False
+    """Whether `restore_encoded` takes less time than decoding the values for `restore`."""
+
+    def restore_encoded(self, batches: Iterable[StateBatch], allow_unclaimed: bool = False) -> None:
+        """As `restore`, with the values encoded."""
+        self.restore((batch._replace(values=list(map(decode, batch.values))) for batch in batches), allow_unclaimed)
 
     def _restore(self, batch: StateBatch, allow_unclaimed: bool) -> None:
         group, name, keys, namespaces, values = batch[:5]

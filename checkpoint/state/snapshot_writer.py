@@ -26,9 +26,9 @@ from checkpoint.state.snapshot_rows import ChangedRows, Rows, RowsWithStamps
 from checkpoint.state.stores import MISSING
 from checkpoint.state.timers import TIMER_STATES, split_entry
 
-FrozenGroup: TypeAlias = tuple[int, list[tuple[str, Mapping[bytes, Any]]]]
-"""Key group, and for each state its values by encoded key; for timers by entry (see `checkpoint.state.timers`). Among
-changes `MISSING` says that a key has no value any more."""
+FrozenGroup: TypeAlias = tuple[int, Iterable[tuple[str, Mapping[bytes, Any]]]]
+"""Key group, and for each state its values by encoded key; for timers by entry (see `checkpoint.state.timers`). A state
+may come in several parts, one behind the other. Among changes `MISSING` says that a key has no value any more."""
 
 
 class TtlRows(Protocol):
@@ -190,7 +190,7 @@ def write_batches(
 
 def batches_of(
     group: int,
-    states: list[tuple[str, Mapping[bytes, Any]]],
+    states: Iterable[tuple[str, Mapping[bytes, Any]]],
     operator: str,
     encoded: bool,
     changes: bool,
@@ -220,6 +220,8 @@ def batches_of(
                     if changes
                     else _encoded(values, chunk, name, operator)
                 )
+            elif changes:
+                values = [None if value is MISSING else value for value in values]
             keys, namespaces = zip(*map(split_entry, chunk), strict=True) if timers else (chunk, None)
             large = sum(map(len, filter(None, values))) > _BATCH_BYTES
             step = 1 if large else max(1, len(chunk))

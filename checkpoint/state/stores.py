@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from enum import Enum
 from typing import Any, Final, NoReturn
 
@@ -176,7 +175,11 @@ class MapStore(StateStore):
 
 
 class TimerStore(ABC):
-    """Entries of timers (see `checkpoint.state.timers`) by position of their key group. Needs no current key."""
+    """Entries of timers (see `checkpoint.state.timers`), in order. Needs no current key.
+
+    Args:
+        index: position of the entry's key group.
+    """
 
     __slots__ = ()
 
@@ -204,5 +207,12 @@ class TimerStore(ABC):
         """
 
     @abstractmethod
-    def __iter__(self) -> Iterator[bytes]:
-        """All entries, in any order."""
+    def restore(self, index: int, entries: list[bytes]) -> bytes | None:
+        """Add entries of a snapshot. Returns one that was there already, if any was; the store is of no use then."""
+
+    @abstractmethod
+    def first(self, bound: bytes | None) -> bytes | None:
+        """The least entry, if it is below the bound; `None` = no bound. Cheap where none is."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...

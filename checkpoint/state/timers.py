@@ -1,14 +1,12 @@
-"""Timers of keys: part of keyed state, with an index by time beside it.
+"""Timers of keys: part of keyed state, in order of time.
 
 What a checkpoint holds are rows as of any other state, with the time as namespace; the backend keeps them in a
-`TimerStore`. The index is a heap that no snapshot sees. It isn't told when a timer is deleted, so its entries count
-only while the store has them; `restore` makes it anew.
+`TimerStore`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from heapq import heapify, heappop, heappush
 from typing import Any, Final, NamedTuple
 
 from checkpoint.state.errors import StateAccessError
@@ -26,8 +24,6 @@ _HIGHEST: Final = 2**63 - 1
 _TIME: Final = 8
 _PREFIX: Final = _TIME + 2
 _BEHIND_ALL_GROUPS: Final = b"\xff\xff"
-_SLACK: Final = 10_000
-"""Entries of the index that may be void before it is made anew."""
 
 
 class Timer(NamedTuple):
@@ -42,7 +38,7 @@ class Timer(NamedTuple):
 class Timers:
     """The timers of one clock, event time or processing time; at most one a key and time.
 
-    An entry is one bytes object, shared by store and index, that sorts by time: time, key group and key.
+    An entry is one bytes object that sorts by time: time, key group and key.
     """
 
     def __init__(self, name: str, first_group: int, current: CurrentKey, store: TimerStore) -> None:
@@ -51,9 +47,6 @@ class Timers:
         self._first = first_group
         self._current = current
         self._store = store
-        self._index: list[bytes] = []
-        self._live = 0
-        self._sorted = True
         self.ending = False
         """A timer fires because the clock has ended. Were it to set the next one for ever, there would be no end."""
         self.over = False
@@ -88,14 +81,8 @@ class Timers:
         index, entry = self._entry(at)
         if self.ending and not self._admits_at_end(index, entry, at):
             return
-        if self._store.add(index, entry):
-            if since is not None and at - since > self.reach and not self.ending:
-                self.reach = at - since
-            self._live += 1
-            if self._sorted:
-                heappush(self._index, entry)
-            else:
-                self._index.append(entry)
+        if self._store.add(index, entry) and since is not None and at - since > self.reach and not self.ending:
+            self.reach = at - since
 
     def _admits_at_end(self, index: int, entry: bytes, at: int) -> bool:
         """Whether a timer that fires at the end of time may set this one."""
@@ -115,25 +102,19 @@ class Timers:
             As `register`.
         """
         index, entry = self._entry(at)
-        if self._store.remove(index, entry):
-            self._live -= 1
-            if len(self._index) > 2 * self._live + _SLACK:
-                self._index = list(self._store)
-                self._sorted = False
+        self._store.remove(index, entry)
 
     def due(self, now: int) -> bool:
         """Whether a timer's time has come. Cheap."""
-        return self._peek(_bound(now)) is not None
+        return self._store.first(_bound(now)) is not None
 
     def pop(self, now: int) -> Timer | None:
         """Remove the first timer that is due."""
-        entry = self._peek(_bound(now))
+        entry = self._store.first(_bound(now))
         if entry is None:
             return None
-        heappop(self._index)
-        group = int.from_bytes(entry[_TIME:_PREFIX], "big")
+        group = group_of(entry)
         self._store.remove(group - self._first, entry)
-        self._live -= 1
         return Timer(_time(entry), entry[_PREFIX:], group)
 
     def times_of(self, key: bytes, group: int, most: int) -> list[int]:
@@ -147,11 +128,11 @@ class Timers:
     @property
     def next(self) -> int | None:
         """When the first timer is due."""
-        entry = self._peek(None)
+        entry = self._store.first(None)
         return None if entry is None else _time(entry)
 
     def __len__(self) -> int:
-        return self._live
+        return len(self._store)
 
     def restore(
         self, group: int, keys: Sequence[bytes], namespaces: Iterable[bytes | None], values: Iterable[Any]
@@ -161,17 +142,13 @@ class Timers:
         Returns:
             A key, and what is wrong with its row, if anything is.
         """
-        index, infix = group - self._first, group.to_bytes(2, "big")
-        self._sorted = False
+        entries = []
         for key, namespace, value in zip(keys, namespaces, values, strict=False):
             if namespace is None or len(namespace) != _TIME or value is not None:
                 return key, "is no timer"
-            entry = namespace + infix + key
-            if not self._store.add(index, entry):
-                return key, "is in the checkpoint twice"
-            self._index.append(entry)
-            self._live += 1
-        return None
+            entries.append(timer_entry(namespace, group, key))
+        twice = self._store.restore(group - self._first, entries)
+        return None if twice is None else (split_entry(twice)[0], "is in the checkpoint twice")
 
     # -- inside -------------------------------------------------------------------------------------------------
 
@@ -190,18 +167,6 @@ class Timers:
         prefix = ((at - _LOWEST) << 16 | (self._first + index)).to_bytes(_PREFIX, "big")
         return index, prefix + self._current.key
 
-    def _peek(self, bound: bytes | None) -> bytes | None:
-        if not self._sorted:
-            heapify(self._index)
-            self._sorted = True
-        index, has, first = self._index, self._store.has, self._first
-        while index and (bound is None or index[0] < bound):
-            entry = index[0]
-            if has(int.from_bytes(entry[_TIME:_PREFIX], "big") - first, entry):
-                return entry
-            heappop(index)
-        return None
-
 
 def split_entry(entry: bytes) -> tuple[bytes, bytes]:
     """Key and namespace of an entry, for its row in a snapshot."""
@@ -216,6 +181,11 @@ def timer_entry(namespace: bytes, group: int, key: bytes) -> bytes:
 def is_entry_of(entry: bytes, key: bytes) -> bool:
     """Whether it is a timer of that key."""
     return len(entry) == _PREFIX + len(key) and entry.endswith(key)
+
+
+def group_of(entry: bytes) -> int:
+    """The key group of an entry's key."""
+    return int.from_bytes(entry[_TIME:_PREFIX], "big")
 
 
 def _bound(now: int) -> bytes:

@@ -82,7 +82,7 @@ class LocalCopies:
         root = local_root(environ)
         digest = xxhash.xxh3_128(job.location.encode()).hexdigest()
         try:
-            _make_root(root)
+            make_root(root)
         except OSError as error:
             _LOG.warning("no local copies of checkpoints are written: %s", error)
             return None
@@ -308,7 +308,7 @@ class StorageWithCopies(CheckpointStorage):
         _LOG.info("%s is read from %s", handle.path, self._copies.folder if local else self.location)
 
 
-def _make_root(root: str) -> None:
+def make_root(root: str) -> None:
     """
     Raises:
         OSError: it can't be made, or is a trap: anyone may make any name in the temporary directory.

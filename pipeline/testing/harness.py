@@ -14,6 +14,7 @@ from checkpoint.key_groups import key_group
 from checkpoint.options import named_options, nearest
 from checkpoint.state import BroadcastState, KeyedBackend, StateAccessError, descriptors_of, make_backend, read_batches
 from checkpoint.state.operator_lists import shared_out
+from checkpoint.state_backends import StateBackend, checked_state_backend
 from pipeline.graph import PlannedStep, StepKind, Vertex
 from pipeline.operators import KeyedOperator, Operator
 from pipeline.runtime.subtask.chain import Chain
@@ -79,17 +80,24 @@ class OperatorHarness:
         assert harness.process({"amount": 7}, key="ann") == [{"user": "ann", "first": 7}]
     """
 
-    def __init__(self, operator: Operator, broadcast: Broadcast = None, clock: ManualClock | None = None):
+    def __init__(
+        self,
+        operator: Operator,
+        broadcast: Broadcast = None,
+        clock: ManualClock | None = None,
+        state_backend: StateBackend = "heap",
+    ):
         """
         Args:
             broadcast: the method that gets the records of a broadcast stream: they have no key, and may change
                 broadcast state.
             clock: processing time, in seconds since the epoch; without one it begins at 0.
+            state_backend: where keyed state is, as `CheckpointConfig` has it.
 
         Raises:
             PipelineError: a job would refuse the operator, wherever it stands.
         """
-        self._prepare(operator, broadcast, clock)
+        self._prepare(operator, broadcast, clock, state_backend)
         self._open()
 
     @classmethod
@@ -99,6 +107,7 @@ class OperatorHarness:
         snapshot: HarnessSnapshot | Sequence[HarnessSnapshot],
         broadcast: Broadcast = None,
         clock: ManualClock | None = None,
+        state_backend: StateBackend = "heap",
     ) -> OperatorHarness:
         """A new harness for a new operator, with the state of a snapshot. Timers that are due fire at the next
         `watermark` or `advance_time`.
@@ -111,7 +120,7 @@ class OperatorHarness:
         if not snapshots:
             raise ValueError("there is no snapshot to restore")
         harness = cls.__new__(cls)
-        harness._prepare(operator, broadcast, clock)
+        harness._prepare(operator, broadcast, clock, state_backend)
         harness._chain.restore_broadcast(_STEP, decode(snapshots[0].broadcast_state))
         lists = {i: decode(one.operator_lists) for i, one in enumerate(snapshots)}
         harness._chain.restore_lists(_STEP, shared_out(lists, len(snapshots), 0, 1))
@@ -127,7 +136,9 @@ class OperatorHarness:
         harness._open()
         return harness
 
-    def _prepare(self, operator: Operator, broadcast: Broadcast, clock: ManualClock | None) -> None:
+    def _prepare(
+        self, operator: Operator, broadcast: Broadcast, clock: ManualClock | None, backend: StateBackend
+    ) -> None:
         if broadcast not in (None, "process", "process_connected"):
             raise ValueError(f'broadcast must be None, "process" or "process_connected", not {broadcast!r}')
         check_operator_itself(operator)
@@ -142,7 +153,9 @@ class OperatorHarness:
         self._backend: KeyedBackend | None = None
         self._checkpoint = 0
         if isinstance(operator, KeyedOperator):
-            self._backend = make_backend(range(_MAX_PARALLELISM), _MAX_PARALLELISM)
+            self._backend = make_backend(
+                range(_MAX_PARALLELISM), _MAX_PARALLELISM, state_backend=checked_state_backend(backend)
+            )
         self._broadcast = broadcast
         inputs = frozenset({} if broadcast is None else {int(broadcast == "process_connected")})
         step = PlannedStep(_STEP, StepKind.PROCESS, operator, None, None, connected=True, broadcast_inputs=inputs)
@@ -308,6 +321,8 @@ class OperatorHarness:
     def close(self) -> None:
         self._leave_record()
         self._chain.close()
+        if self._backend is not None:
+            self._backend.close()
 
     def _leave_record(self) -> None:
         """Where there is no record, there is no key, either."""

@@ -17,6 +17,7 @@ from pipeline import (
     OperatorUnionState,
     Pipeline,
     PipelineError,
+    RocksDb,
     ValueState,
 )
 from pipeline.graph import Plan, vertex_name
@@ -533,3 +534,24 @@ def test_state_made_in_the_constructor_is_refused_since_it_would_belong_to_no_ke
     message = refused(lambda p, s: s.key_by("id").process("mistaken", Mistaken()))
     assert "Mistaken.items is a ListState" in message
     assert "class body" in message
+
+
+# -- where state is --------------------------------------------------------------------------------------------
+
+
+def test_a_step_may_have_a_state_backend_of_its_own() -> None:
+    p = pipeline()
+    rocksdb = RocksDb(memory=1 << 30)
+    keyed = p.source("in", TestingSource()).key_by("key")
+    keyed.process("one", Count(), state_backend=rocksdb).sink("out", TestingSink())
+    keyed.process("other", Count()).sink("else", TestingSink())
+    steps = {step.id: step for vertex in p.plan().vertices for step in vertex.steps}
+    assert (steps["one"].state_backend, steps["other"].state_backend) == (rocksdb, None)
+
+
+def test_a_state_backend_that_there_is_not_or_has_no_effect_is_refused() -> None:
+    stream = pipeline().source("in", TestingSource())
+    with pytest.raises(PipelineError, match=r"process\('a'\): state_backend must be one of heap, rocksdb, RocksDb"):
+        stream.key_by("key").process("a", Count(), state_backend="rocks")  # type: ignore[arg-type]
+    with pytest.raises(PipelineError, match="would have no effect, Same is no KeyedOperator"):
+        stream.process("b", Same(), state_backend="rocksdb")

@@ -9,8 +9,9 @@ from checkpoint.state import garbage
 from checkpoint.state.heap.logged_maps import ChangedKeys, HeapChanges, LoggedMap
 from checkpoint.state.heap.maps import KeyGroupMap, OpenSnapshots
 from checkpoint.state.heap.snapshot import HeapSnapshot
-from checkpoint.state.heap.stores import HeapDicts, HeapLists, HeapTimers, HeapValueHandle, HeapValues
+from checkpoint.state.heap.stores import HeapDicts, HeapLists, HeapValueHandle, HeapValues
 from checkpoint.state.heap.sweep import Sweep
+from checkpoint.state.heap.timers import HeapTimers
 from checkpoint.state.heap.ttl_stores import HeapTtlDicts, HeapTtlLists, HeapTtlStore, HeapTtlValues
 from checkpoint.state.keyed_backend import KeyedBackend
 from checkpoint.state.snapshot_format import StateBatch
@@ -66,7 +67,7 @@ class HeapBackend(KeyedBackend):
         return store
 
     def _timer_store(self, name: str) -> HeapTimers:
-        return HeapTimers(self._groups(name))
+        return HeapTimers(self._groups(name), self._first)
 
     def freeze(self) -> HeapSnapshot:
         frozen: list[FrozenGroup] = []

@@ -5,7 +5,7 @@ What runs for every record looks its key group up by itself, since a call would 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
 from checkpoint.codec import SCALARS, is_plain
@@ -19,11 +19,9 @@ from checkpoint.state.stores import (
     ListStore,
     MapStore,
     StateStore,
-    TimerStore,
     ValueStore,
     refuse_without_key,
 )
-from checkpoint.state.timers import is_entry_of
 
 _NOTHING: Final[dict[Any, Any]] = {}
 
@@ -246,36 +244,3 @@ class HeapDicts(HeapStore, MapStore):
     def entries(self) -> dict[Any, Any]:
         group, key = self._group(), self._current.key
         return dict(group.own(key)) if key in group.data else {}
-
-
-class HeapTimers(TimerStore):
-    __slots__ = ("_groups",)
-
-    def __init__(self, groups: list[KeyGroupMap]) -> None:
-        self._groups = groups
-
-    def has(self, index: int, entry: bytes) -> bool:
-        return entry in self._groups[index].data
-
-    def add(self, index: int, entry: bytes) -> bool:
-        group = self._groups[index]
-        if entry in group.data:
-            return False
-        group.put(entry, None)
-        return True
-
-    def remove(self, index: int, entry: bytes) -> bool:
-        group = self._groups[index]
-        if entry not in group.data:
-            return False
-        group.remove(entry)
-        return True
-
-    def entries_of(self, index: int, key: bytes, most: int) -> list[bytes]:
-        data = self._groups[index].data
-        check_number(len(data), most)
-        return [entry for entry in data if is_entry_of(entry, key)]
-
-    def __iter__(self) -> Iterator[bytes]:
-        for group in self._groups:
-            yield from group.data

@@ -21,7 +21,7 @@ from checkpoint.in_flight.restored_input import RestoredInput
 from checkpoint.key_groups import range_of
 from checkpoint.state import KeyedBackend, make_backend
 from checkpoint.state.changelog.snapshot import LoggedState
-from checkpoint.state.files import load_keyed_state
+from checkpoint.state.files import load_encoded_state, load_keyed_state
 from checkpoint.storage import fencing, savepoints
 from checkpoint.storage.local_copies import LocalCopies, StorageWithCopies
 from checkpoint.storage.naming import shared_path, subtask_name
@@ -119,11 +119,18 @@ class TaskBuilder:
 
     def run(self) -> None:
         """Build the task and run it to its end."""
+        backend = self._backend()
+        try:
+            self._run(backend)
+        finally:
+            if backend is not None:
+                backend.close()
+
+    def _run(self, backend: KeyedBackend | None) -> None:
         spec, vertex, restore = self._spec, self._vertex, self._deployment.restore
         self._link.entered("is restoring state" if self._deployment.restored_checkpoint else "is being set up")
         record = RecordInProgress()
         contexts = contexts_of(vertex, record, self._index)
-        backend = self._backend()
         writers = self._writers(record)
         channels = self._inputs()
         self._network.connect(self._deployment.peers, self._deployment.subtask)
@@ -222,7 +229,9 @@ class TaskBuilder:
         if not isinstance(self._vertex.head.payload, KeyedOperator):
             return None
         groups = range_of(self._index, self._vertex.parallelism, self._spec.max_parallelism)
-        return make_backend(groups, self._spec.max_parallelism, self._spec.checkpoints.incremental)
+        checkpoints = self._spec.checkpoints
+        state_backend = self._vertex.head.state_backend or checkpoints.state_backend
+        return make_backend(groups, self._spec.max_parallelism, checkpoints.incremental, state_backend)
 
     def _log(self, backend: KeyedBackend | None, ends: ExitStack) -> LoggedState | None:
         """`ends`: of what belongs to it."""
@@ -341,8 +350,11 @@ class TaskBuilder:
         if backend is None:
             return
         self._metrics.count("restoredBytes", sum(listed.file.size for listed in files))
-        rows = load_keyed_state(self._restored_storage, files)
-        backend.restore(rows, allow_unclaimed=self._deployment.allow_unclaimed)
+        allow_unclaimed = self._deployment.allow_unclaimed
+        if backend.takes_encoded:
+            backend.restore_encoded(load_encoded_state(self._restored_storage, files), allow_unclaimed)
+        else:
+            backend.restore(load_keyed_state(self._restored_storage, files), allow_unclaimed)
 
     def _reader(self) -> SourceReader:
         step = self._vertex.head

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+import sys
 from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from checkpoint.codec import encode_key
 from checkpoint.event_time.bounds import MAX_WATERMARK
@@ -27,13 +28,28 @@ from checkpoint.state import (
     read_snapshot,
 )
 from checkpoint.state.heap.maps import KeyGroupMap
+from checkpoint.state.rocksdb import timers as rocksdb_timers
 from checkpoint.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, Timer
+from checkpoint.state_backends import StateBackend
 
 MAX = 16
 
 
+KINDS: tuple[StateBackend, ...] = ("heap", "rocksdb")
+_kind: StateBackend = "heap"
+
+
+@pytest.fixture(params=KINDS, autouse=True)
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each test is made with each backend."""
+    monkeypatch.setattr(sys.modules[__name__], "_kind", request.param)
+    monkeypatch.setattr(rocksdb_timers, "NEAR", 4)
+    monkeypatch.setattr(rocksdb_timers, "_MOST_CHANGED", 7)
+    return str(request.param)
+
+
 def backend(groups: range = range(MAX)) -> KeyedBackend:
-    return make_backend(groups, MAX)
+    return make_backend(groups, MAX, state_backend=_kind)
 
 
 def at_key(one: KeyedBackend, key: Any) -> KeyedBackend:
@@ -143,7 +159,7 @@ def test_a_timer_put_off_with_every_record_leaves_no_more_behind_than_a_bounded_
     for at in range(100_000):
         one.event_timers.register(at)
         one.event_timers.delete(at - 1)
-    assert len(one.event_timers._index) < 25_000
+    assert len(one.event_timers._store._index) < 25_000
     assert fire(one, 100_000) == [timer(99_999, "session")]
 
 
@@ -256,7 +272,9 @@ def test_a_timer_of_anothers_key_group_is_refused() -> None:
         backend(range(4)).restore([batch])
 
 
-def test_a_barrier_takes_the_dicts_and_looks_at_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_barrier_takes_the_dicts_and_looks_at_no_timer(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kind != "heap":
+        return  # it has no dicts
     one = register(backend(), *((at, at % 50) for at in range(2_000)))
     copied: list[int] = []
     before_change = KeyGroupMap._before_change
@@ -325,5 +343,6 @@ class AgainstAPlainSet(RuleBasedStateMachine):
         assert timers.next == min((at for at, _ in self.expected), default=None)
 
 
-AgainstAPlainSet.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
-test_timers_behave_like_a_set_over_any_snapshots_and_restores = AgainstAPlainSet.TestCase
+def test_timers_behave_like_a_set_over_any_snapshots_and_restores() -> None:
+    few = settings(max_examples=150, stateful_step_count=30, deadline=None)
+    run_state_machine_as_test(AgainstAPlainSet, settings=few)  # type: ignore[no-untyped-call]

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from attempt_parts import attempt_context
 from deadlines import eventually
+from small_job import Count, records
 from threads_for_processes import WAIT, ThreadsForProcesses, job_in_threads
 
 from checkpoint.checkpoint_kind import CheckpointKind
-from pipeline import CheckpointConfig, Pipeline, RestartStrategy
+from pipeline import CheckpointConfig, Pipeline, RestartStrategy, RocksDb
 from pipeline.runtime.driver.attempt import Attempt
 from pipeline.runtime.driver.attempt_context import CheckpointRequest, Progress
 from pipeline.runtime.driver.failures import AttemptFailed
@@ -39,6 +40,20 @@ def test_a_job_reads_checkpoints_commits_and_ends(tmp_path: Path) -> None:
     assert sorted(progress.pids) == ["in[0]", "in[1]", "out[0]", "out[1]"]
     assert progress.committed >= 1
     assert sum(metrics["recordsOut"] for name, metrics in progress.metrics.items() if name.startswith("out")) == 200
+
+
+def test_a_step_keeps_its_state_in_rocksdb_whose_files_go_with_the_job(tmp_path: Path) -> None:
+    source, sink = TestingSource(partitions=[records(0, 100), records(100, 200)]), TestingSink()
+    local = tmp_path / "local"
+    p = Pipeline("job", parallelism=2)
+    backend = RocksDb(memory=32 << 20, folder=str(local))
+    p.source("in", source).key_by("key").process("count", Count(), state_backend=backend).sink("out", sink)
+    job, _ = attempt(tmp_path, p, interval=0.1)
+    job.run()
+    assert len(sink.records) == 200
+    assert max(record["number"] for record in sink.records) == 67
+    assert local.joinpath("weir-rocksdb").is_dir()
+    assert list(local.glob("weir-rocksdb/*")) == []
 
 
 def test_a_job_is_stopped_with_a_checkpoint_that_is_committed(tmp_path: Path) -> None:

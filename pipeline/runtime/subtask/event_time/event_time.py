@@ -161,6 +161,8 @@ class EventTime:
         self._report.log(now)
         if self._backend is not None:
             metrics.gauge("stateEntriesExpired", self._backend.expired)
+            for name, count in self._backend.metrics().items():
+                metrics.gauge(name, count)
         if waits:
             self._report.tell(metrics.time_waits, now)
 

@@ -19,12 +19,18 @@ from checkpoint.state.changelog import snapshot as snapshot_module
 from checkpoint.state.changelog.log import ChangeLog
 from checkpoint.state.heap.backend import HeapBackend
 from checkpoint.state.heap.logged_maps import LoggedMap
+from checkpoint.state.keyed_backend import KeyedBackend
+from checkpoint.state.rocksdb import changes, groups
+from checkpoint.state.rocksdb.backend import RocksDbBackend
+from checkpoint.state.rocksdb.database import Database
 from checkpoint.storage.errors import StorageError
 from checkpoint.storage.handles import FileHandle, StateFile
 from checkpoint.storage.shared_files import SharedFiles
 from checkpoint.storage.storage import CheckpointStorage
 
 heap = partial(HeapBackend, logs_changes=True)
+rocksdb = partial(RocksDbBackend, logs_changes=True)
+tiny = partial(RocksDbBackend, logs_changes=True)
 
 
 def storage_in(folder: Path) -> CheckpointStorage:
@@ -39,10 +45,17 @@ def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.fsync", lambda fd: None)
 
 
-def test_what_any_checkpoint_holds_is_what_was_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [heap, rocksdb, tiny], ids=["heap", "rocksdb", "rocksdb with nothing in memory"])
+def test_what_any_checkpoint_holds_is_what_was_there(
+    make: Callable[[range, int], KeyedBackend], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if make is tiny:
+        monkeypatch.setattr(Database, "values_budget", lambda database: 2_000)
+        monkeypatch.setattr(groups, "MOST_CHANGED", 5)
+        monkeypatch.setattr(changes, "MOST_IN_MEMORY", 3)
     merged = resumed = 0
     for seed in range(60):
-        job = run(heap, storage_in(tmp_path / str(seed)), seed, 150)
+        job = run(make, storage_in(tmp_path / str(seed)), seed, 150)
         merged += job.merged
         resumed += job.resumed
     assert merged > 30

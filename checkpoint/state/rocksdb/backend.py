@@ -1,0 +1,202 @@
+"""The RocksDB backend: keyed state on a local disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, TypeVar
+
+from checkpoint.codec import EncodingError
+from checkpoint.state.heap.maps import KeyGroupMap
+from checkpoint.state.heap.stores import HeapDicts, HeapLists, HeapValueHandle, HeapValues
+from checkpoint.state.heap.ttl_stores import HeapTtlDicts, HeapTtlLists, HeapTtlStore, HeapTtlValues
+from checkpoint.state.keyed_backend import KeyedBackend
+from checkpoint.state.rocksdb.changes import ChangeNotes, RocksChanges
+from checkpoint.state.rocksdb.database import Database
+from checkpoint.state.rocksdb.groups import CachedGroup, WriteBackCache
+from checkpoint.state.rocksdb.restoring import decoded, rows_of
+from checkpoint.state.rocksdb.rows import (
+    DictRows,
+    FrozenMemberRows,
+    FrozenValueRows,
+    ListRows,
+    PlainRows,
+    Rows,
+    ValueRows,
+)
+from checkpoint.state.rocksdb.snapshot import RocksSnapshot, State
+from checkpoint.state.rocksdb.sweep import RocksSweep
+from checkpoint.state.rocksdb.timers import RocksTimers
+from checkpoint.state.snapshot_format import StateBatch
+from checkpoint.state.snapshot_writer import TtlRows
+from checkpoint.state.stores import ListStore, MapStore, ValueStore
+from checkpoint.state.timers import EVENT_TIMERS, TIMER_STATES
+from checkpoint.state.ttl import Lifetime
+from checkpoint.state_backends import RocksDb
+
+S = TypeVar("S", bound=HeapTtlStore)
+
+_TIMERS: Final = 0xFFFE
+"""Number of the first of the states of timers, which come last."""
+
+
+class RocksDbBackend(KeyedBackend):
+    """Keeps keyed state in RocksDB."""
+
+    _value_handle_class = HeapValueHandle
+    takes_encoded = True
+
+    def __init__(
+        self,
+        key_groups: range,
+        max_parallelism: int,
+        options: RocksDb | None = None,
+        logs_changes: bool = False,
+    ) -> None:
+        """`logs_changes`: it knows what has changed since the last barrier (see `freeze_changes`)."""
+        self._logs_changes = logs_changes
+        self._barriers = 0
+        self._database = Database(options or RocksDb())
+        self._numbers: dict[str, bytes] = {}
+        """By state, timers included."""
+        self._groups: dict[str, list[CachedGroup]] = {}
+        """By state: what each of the subtask's key groups has."""
+        self._timer_stores: list[RocksTimers] = []
+        self._ttl: dict[str, HeapTtlStore] = {}
+        """States with a time to live."""
+        self._sweeps: list[RocksSweep] = []
+        super().__init__(key_groups, max_parallelism)
+        self._cache = WriteBackCache(self._database, self._current)
+        self._note_changes()
+
+    # -- stores ------------------------------------------------------------------------------------------------
+
+    def _value_store(self, name: str, what: str, life: Lifetime | None) -> ValueStore:
+        if life is None:
+            return HeapValues(what, self._current, self._maps(name, PlainRows()))
+        return self._with_ttl(name, HeapTtlValues(what, self._current, self._maps(name, ValueRows()), life))
+
+    def _list_store(self, name: str, what: str, life: Lifetime | None) -> ListStore:
+        if life is None:
+            return HeapLists(what, self._current, self._maps(name, PlainRows()))
+        return self._with_ttl(name, HeapTtlLists(what, self._current, self._maps(name, ListRows()), life))
+
+    def _map_store(self, name: str, what: str, life: Lifetime | None) -> MapStore:
+        if life is None:
+            return HeapDicts(what, self._current, self._maps(name, PlainRows()))
+        return self._with_ttl(name, HeapTtlDicts(what, self._current, self._maps(name, DictRows()), life))
+
+    def _maps(self, name: str, rows: Rows) -> list[KeyGroupMap]:
+        self._cache.operator = self._operator
+        if name not in self._groups:
+            number = self._numbers[name] = len(self._groups).to_bytes(2, "big")
+            groups = self._groups[name] = []
+            for group in self._key_groups:
+                groups.append(CachedGroup(self._cache, name, group.to_bytes(2, "big") + number, rows))
+                self._cache.add(groups[-1])
+        return list(self._groups[name])
+
+    def _with_ttl(self, name: str, store: S) -> S:
+        if name not in self._ttl:
+            self._ttl[name] = store
+            self._sweeps.append(RocksSweep(self._database, store, self._groups[name]))
+        return store
+
+    def _timer_store(self, name: str) -> RocksTimers:
+        number = self._numbers[name] = (_TIMERS + (name != EVENT_TIMERS)).to_bytes(2, "big")
+        self._timer_stores.append(RocksTimers(self._database, self._key_groups, number))
+        return self._timer_stores[-1]
+
+    def remove_expired(self) -> None:
+        for sweep in self._sweeps:
+            self.expired += sweep.step()
+
+    # -- checkpoints -------------------------------------------------------------------------------------------
+
+    def freeze(self) -> RocksSnapshot:
+        error = self._write()
+        view = self._database.view()
+        return RocksSnapshot(self._operator, self._max_parallelism, self._states(), self._frozen_ttl(), view, error)
+
+    def freeze_changes(self) -> RocksChanges:
+        error, notes = self._write(), self._cache.notes
+        assert notes is not None
+        notes.end()
+        self._note_changes()
+        rows = self._database.finder()
+        over = {name: store.life.bound for name, store in self._ttl.items() if store.life.now is not None}
+        return RocksChanges(self._operator, self._states(), self._frozen_ttl(), over, notes, rows, error)
+
+    def settle(self, changed: bool) -> None:
+        self._write()
+        if not changed:
+            assert self._cache.notes is not None
+            self._cache.notes.remove()
+            self._note_changes()
+
+    def _note_changes(self) -> None:
+        """Begin anew with it."""
+        if self._logs_changes:
+            self._barriers += 1
+            notes = ChangeNotes(self._database, self._barriers)
+            self._cache.notes = notes
+            for timers in self._timer_stores:
+                timers.notes = notes
+
+    def _write(self) -> EncodingError | None:
+        """Write all that has changed. Returns why something could not be, if anything could not."""
+        error = self._cache.write(stop=False, barrier=True)
+        for timers in self._timer_stores:
+            timers.write()
+        return error
+
+    def _states(self) -> dict[bytes, State]:
+        return {number: State(name, name in TIMER_STATES) for name, number in self._numbers.items()}
+
+    def _frozen_ttl(self) -> dict[str, TtlRows]:
+        return {
+            name: (FrozenMemberRows if store.has_members else FrozenValueRows)(store.life.frozen())
+            for name, store in self._ttl.items()
+        }
+
+    def restore_encoded(self, batches: Iterable[StateBatch], allow_unclaimed: bool = False) -> None:
+        for batch in batches:
+            self._restore_encoded(batch, allow_unclaimed)
+
+    def _restore_encoded(self, batch: StateBatch, allow_unclaimed: bool) -> None:
+        descriptor = self._declared.get(batch.state)
+        if descriptor is not None and batch.group in self._key_groups:
+            group = self._groups[batch.state][batch.group - self._first]
+            rows = rows_of(batch, descriptor, group.rows)
+            if rows is not None:
+                if batch.clock != (None if descriptor.ttl is None else descriptor.ttl.time):
+                    self.restored_as_it_was = False
+                twice = group.load(zip(batch.keys, rows, strict=True))
+                if twice is not None:
+                    self._refuse(batch.state, twice, "is in the checkpoint twice")
+                return
+        self._restore(decoded(batch), allow_unclaimed)
+
+    def _load(
+        self,
+        name: str,
+        index: int,
+        keys: list[bytes],
+        values: list[Any],
+        stamps: Sequence[tuple[int, ...] | None] | None,
+    ) -> bytes | None:
+        store, group = self._ttl.get(name), self._groups[name][index]
+        if store is not None:
+            assert stamps is not None
+            entries = zip(keys, values, stamps, strict=True)
+            # Only tools write lists and maps without entries.
+            kept = [(key, store.kept(value, of)) for key, value, of in entries if value or not store.has_members]
+            keys, values = [key for key, _ in kept], [one for _, one in kept]
+        return group.load(zip(keys, map(group.rows.pack, values), strict=True))
+
+    # -- the process -------------------------------------------------------------------------------------------
+
+    def metrics(self) -> dict[str, float]:
+        return self._database.metrics()
+
+    def close(self) -> None:
+        self._database.close()

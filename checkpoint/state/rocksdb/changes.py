@@ -1,0 +1,146 @@
+"""What has changed in RocksDB since the last barrier, for snapshots that write no more than that.
+
+Each row that is written is noted by its key. When there are many notes, they go to rows of their own, so that memory
+stays bounded:
+
+    2 bytes 0xFF · number of the barrier, 8 bytes · key of the row · whether it may have been there before, 1 byte
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from checkpoint.codec import EncodingError
+from checkpoint.state.changelog.merge import Group
+from checkpoint.state.rocksdb.database import Database
+from checkpoint.state.rocksdb.snapshot import BEHIND_ALL_GROUPS, NIL, State
+from checkpoint.state.snapshot_writer import TtlRows, batches_of
+from checkpoint.state.stores import MISSING
+
+MOST_IN_MEMORY: Final = 1 << 18
+
+
+class ChangeNotes:
+    """Of the rows that were written since a barrier."""
+
+    def __init__(self, database: Database, number: int) -> None:
+        self._database = database
+        self._prefix = BEHIND_ALL_GROUPS + number.to_bytes(8, "big")
+        self._end = BEHIND_ALL_GROUPS + (number + 1).to_bytes(8, "big")
+        self._keys: dict[bytes, bool] = {}
+        self._written = False
+
+    def note(self, key: bytes, was_there: bool) -> None:
+        """
+        Args:
+            was_there: it may be that a snapshot has it.
+        """
+        self._keys.setdefault(key, was_there)
+
+    def limit(self) -> None:
+        """Called now and then."""
+        if len(self._keys) > MOST_IN_MEMORY:
+            self._write()
+
+    def end(self) -> None:
+        """No more are noted."""
+        if self._written:
+            self._write()
+
+    def _write(self) -> None:
+        keys, self._keys, self._written = self._keys, {}, True
+        prefix = self._prefix
+        self._database.write((prefix + key + bytes((was_there,)), b"") for key, was_there in keys.items())
+
+    def __iter__(self) -> Iterator[tuple[bytes, bool]]:
+        """In order of the keys. Once it has ended, by any thread."""
+        if not self._written:
+            yield from sorted(self._keys.items())
+            return
+        notes = (note for note, _ in self._database.scan(self._prefix, self._end))
+        start = len(self._prefix)
+        for key, same in groupby(notes, lambda note: note[start:-1]):
+            yield key, any(note[-1] for note in same)
+
+    def remove(self) -> None:
+        """They are not needed any more. May be called again, by any thread."""
+        self._keys = {}
+        if self._written:
+            self._database.delete_range(self._prefix, self._end)
+
+
+class RocksChanges:
+    """What has changed up to a barrier. Implements `keyed_backend.FrozenChanges`."""
+
+    def __init__(
+        self,
+        operator: str,
+        states: Mapping[bytes, State],
+        ttl: Mapping[str, TtlRows],
+        over: Mapping[str, int],
+        notes: ChangeNotes,
+        find: Callable[[bytes], bytes | None] | None,
+        error: EncodingError | None,
+    ) -> None:
+        """
+        Args:
+            states: by number.
+            over: see `keyed_backend.FrozenChanges`.
+            find: finds rows as they were at the barrier; `None` = there are none.
+            error: why the row of a value that has changed was not written.
+        """
+        self.over = over
+        self._operator = operator
+        self._states = states
+        self._ttl = ttl
+        self._notes = notes
+        self._find = find
+        self._error = error
+
+    def groups(self, older: Sequence[RocksChanges]) -> Iterator[Group]:
+        if self._error is not None:
+            raise self._error
+        clocks = {name: rows.clock_name for name, rows in self._ttl.items()}
+        find = self._find
+        if find is None:
+            return
+        noted = _merged([each._notes for each in (*older, self)])
+        for group, of_group in groupby(noted, lambda note: note[0][:2]):
+            states = list(self._parts(group, of_group, find))
+            number = int.from_bytes(group, "big")
+            yield number, list(batches_of(number, states, self._operator, True, True, self._ttl, set())), clocks
+
+    def _parts(
+        self, group: bytes, notes: Iterator[tuple[bytes, bool]], find: Callable[[bytes], bytes | None]
+    ) -> Iterator[tuple[str, Mapping[bytes, Any]]]:
+        for number, of_state in groupby(notes, lambda note: note[0][2:4]):
+            state = self._states[number]
+            part: dict[bytes, Any] = {}
+            for key, was_there in of_state:
+                row = find(key)
+                if row is None and not was_there:
+                    continue
+                if state.timers:
+                    part[key[4:12] + group + key[12:]] = MISSING if row is None else NIL
+                else:
+                    part[key[4:]] = MISSING if row is None else row
+            if part:
+                yield state.name, part
+
+    def release(self) -> None:
+        self._find = None
+        self._notes.remove()
+
+
+def _merged(notes: Sequence[ChangeNotes]) -> Iterator[tuple[bytes, bool]]:
+    """In order of the keys; what the first says of one counts."""
+    if len(notes) == 1:
+        yield from notes[0]
+        return
+    merged: dict[bytes, bool] = {}
+    for each in notes:
+        for key, was_there in each:
+            merged.setdefault(key, was_there)
+    yield from sorted(merged.items())

@@ -1,0 +1,282 @@
+"""What the stores of the heap work on, here a write-back cache: rows of RocksDB as Python objects.
+
+Two generations of dicts: what is used lies in the newer one. When that is full, the older one is dropped, and a new one
+begun. What has changed is written before, also when many have changed, and at a barrier; the current key's values may
+be changed in place later, so they stay changed until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from sys import getsizeof
+from typing import Any, Final
+from weakref import ref
+
+from checkpoint.codec import EncodingError, decode_key
+from checkpoint.shown import shown
+from checkpoint.state.heap.maps import KeyGroupMap
+from checkpoint.state.rocksdb.changes import ChangeNotes
+from checkpoint.state.rocksdb.database import Database
+from checkpoint.state.rocksdb.rows import Rows
+from checkpoint.state.stores import MISSING, NO_KEY, CurrentKey
+
+MOST_CHANGED: Final = 32_768
+"""Values; to write them takes one to three microseconds each."""
+_ENTRY: Final = 200
+"""Bytes that an entry takes beside key and value."""
+_DECODED: Final = 3
+"""A value takes so many times the bytes that it has when it is encoded."""
+_LARGE: Final = 4096
+"""Bytes of a row that is charged again when it is written, since it may have grown."""
+_FEW: Final = 8
+
+
+class Cached(dict[bytes, Any]):
+    """Finds what is not in it in RocksDB."""
+
+    __slots__ = ("_load",)
+
+    def __init__(self, load: Callable[[bytes], Any]) -> None:
+        self._load = load
+
+    def __missing__(self, key: bytes) -> Any:
+        return self._load(key)
+
+    def __contains__(self, key: object) -> bool:
+        return dict.__contains__(self, key) or (type(key) is bytes and self.get(key, MISSING) is not MISSING)
+
+    def get(self, key: bytes, default: Any = None) -> Any:
+        try:
+            return self[key]
+        except KeyError:
+            return default
+
+
+class CachedGroup(KeyGroupMap):
+    """One state's values in one key group. `private` has the keys that have changed and are not written, and whether
+    they may have been there before."""
+
+    __slots__ = ("__weakref__", "_absent", "_cache", "_loaded", "_old", "name", "prefix", "rows")
+
+    private: dict[bytes, bool]
+
+    def __init__(self, cache: WriteBackCache, name: str, prefix: bytes, rows: Rows) -> None:
+        self._cache = cache
+        self.name = name
+        self.prefix = prefix
+        self.rows = rows
+        self.private = {}
+        self._absent: set[bytes] = set()
+        """Keys without a value, as far as they were asked for; of those in `private`, without one before."""
+        self._old: dict[bytes, Any] = {}
+        self._loaded = False
+        """Something was restored."""
+        self.data = self._new()
+
+    def _new(self) -> Cached:
+        me = ref(self)
+
+        def load(key: bytes) -> Any:
+            group = me()
+            assert group is not None
+            return group._load(key)
+
+        return Cached(load)
+
+    def _load(self, key: bytes) -> Any:
+        value = self._old.pop(key, MISSING)
+        if value is not MISSING:
+            size = _size(value)
+        elif key in self._absent:
+            raise KeyError(key)
+        else:
+            row = self._cache.database.get(self.prefix + key)
+            if row is None:
+                self._cache.charge(_ENTRY // 2 + len(key))
+                self._absent.add(key)
+                raise KeyError(key)
+            value, size = self.rows.unpack(row), _DECODED * len(row)
+        self._cache.charge(_ENTRY + len(key) + size)  # before it is there: that may begin a new dict
+        self.data[key] = value
+        return value
+
+    def put(self, key: bytes, value: Any) -> None:
+        if key not in self.private:
+            self._cache.charge(_ENTRY + len(key) + _size(value))
+            self._changes(key, key not in self._absent)
+        self.data[key] = value
+
+    def remove(self, key: bytes) -> None:
+        if self._old.pop(key, MISSING) is self.data.pop(key, MISSING) is MISSING and key in self._absent:
+            return
+        if key not in self.private:
+            self._cache.charge(_ENTRY // 2 + len(key))
+            self._changes(key, key not in self._absent)
+        self._absent.add(key)
+
+    def own(self, key: bytes) -> Any:
+        value = self.data[key]
+        if key not in self.private:
+            self._changes(key, True)
+        return value
+
+    def is_shared(self, key: bytes) -> bool:
+        return False
+
+    def compact(self) -> None:
+        """There is nothing to be given back."""
+
+    def _changes(self, key: bytes, was_there: bool) -> None:
+        self._cache.changes()  # may write the others
+        self.private[key] = was_there
+
+    def load(self, rows: Iterable[tuple[bytes, bytes]]) -> bytes | None:
+        """Take over rows of a snapshot.
+
+        Returns:
+            A key that has a value already, if there is any.
+        """
+        found: dict[bytes, bytes] = {}
+        for key, row in rows:
+            if key in found or (self._loaded and key in self.data) or dict.__contains__(self.data, key):
+                return key
+            found[key] = row
+        self._loaded = True
+        self._absent = set()
+        prefix = self.prefix
+        self._cache.database.write((prefix + key, row) for key, row in found.items())
+        self._cache.loaded(prefix, found)
+        return None
+
+    # -- by the cache ------------------------------------------------------------------------------------------
+
+    def changed(self, kept: bytes | None, failed: Callable[[CachedGroup, bytes, EncodingError], None]) -> Iterator[Any]:
+        """The rows that have changed, which count as written then, except for those that can't be.
+
+        Args:
+            kept: a key that goes on being changed.
+        """
+        if not self.private:
+            return
+        get, prefix, pack, changed = dict.get, self.prefix, self.rows.pack, self.private
+        self.private = {kept: True} if kept is not None and kept in changed else {}
+        notes = self._cache.notes
+        for key, was_there in changed.items():
+            value = get(self.data, key, MISSING)
+            if value is MISSING:
+                value = get(self._old, key, MISSING)
+            try:
+                row = None if value is MISSING else pack(value)
+            except EncodingError as error:
+                self.private[key] = was_there
+                failed(self, key, error)
+                continue
+            if notes is not None:
+                notes.note(prefix + key, was_there)
+            if row is not None:
+                self._absent.discard(key)
+                if len(row) >= _LARGE:
+                    self._cache.charged += _DECODED * len(row)
+            yield prefix + key, row
+
+    def age(self, current: bytes | None) -> None:
+        """Drop what was not used for long."""
+        staying = self.private if current is None else {*self.private, current}
+        before, old = self.data, self._old
+        self._old, self._absent, self.data = before, set(), self._new()
+        for key in staying:
+            value = before.pop(key, MISSING)
+            if value is MISSING:
+                value = old.pop(key, MISSING)
+            if value is not MISSING:
+                self.data[key] = value
+            elif key in self.private:
+                self._absent.add(key)
+
+
+class WriteBackCache:
+    """All groups of a backend."""
+
+    def __init__(self, database: Database, current: CurrentKey) -> None:
+        self.database = database
+        self._current = current
+        self._groups: list[ref[CachedGroup]] = []
+        """Of the backend and its stores: with them goes the last that uses the database."""
+        self._changed = 0
+        self.notes: ChangeNotes | None = None
+        """Of what is written, if that is noted."""
+        self.operator = "operator"
+        self.charged = 0
+        """Bytes of the newer generation, about."""
+        self._limit = database.values_budget() // 2
+
+    def add(self, group: CachedGroup) -> None:
+        self._groups.append(ref(group))
+
+    def _living(self) -> Iterator[CachedGroup]:
+        return (group for one in self._groups if (group := one()) is not None)
+
+    def loaded(self, prefix: bytes, keys: Iterable[bytes]) -> None:
+        """Rows of a snapshot were written."""
+        if self.notes is not None:
+            for key in keys:
+                self.notes.note(prefix + key, False)
+            self.notes.limit()
+
+    def charge(self, size: int) -> None:
+        """Something comes in."""
+        self.charged += size
+        if self.charged > self._limit:
+            self._limit = self.database.values_budget() // 2
+            self.charged = size
+            self.write(stop=True)
+            current = self._current.key if self._current.index != NO_KEY else None
+            for group in self._living():
+                group.age(current)
+
+    def changes(self) -> None:
+        """One more value is about to change."""
+        self._changed += 1
+        if self._changed > MOST_CHANGED:
+            self.write(stop=True)
+            self._changed = 1
+
+    def write(self, stop: bool, barrier: bool = False) -> EncodingError | None:
+        """Write what has changed.
+
+        Args:
+            stop: raise an error instead of returning it.
+            barrier: also what belongs to the current key.
+
+        Returns:
+            Why something could not be written, if anything could not.
+
+        Raises:
+            EncodingError: a value can't be kept; the message names the operator, the state and the key.
+        """
+        kept = self._current.key if self._current.index != NO_KEY and not barrier else None
+        errors: list[EncodingError] = []
+
+        def failed(group: CachedGroup, key: bytes, error: EncodingError) -> None:
+            errors.append(
+                EncodingError(f"state {group.name!r} of {self.operator}, key {shown(decode_key(key))}: {error}")
+            )
+
+        self.database.write(row for group in self._living() for row in group.changed(kept, failed))
+        if self.notes is not None:
+            self.notes.limit()
+        self._changed = 0
+        if errors and stop:
+            raise errors[0]
+        return errors[0] if errors else None
+
+
+def _size(value: Any) -> int:
+    """Bytes of what is put, about."""
+    kind = type(value)
+    if kind is list or kind is tuple or kind is dict:
+        members = value.values() if kind is dict else value
+        if len(value) <= _FEW:
+            return getsizeof(value) + sum(map(getsizeof, members))
+        return getsizeof(value) + 64 * len(value)
+    return getsizeof(value)
