@@ -1,10 +1,10 @@
 """Record formats whose schemas are kept in a schema registry; for sources and sinks alike."""
 
-from .avro import Avro
-from .errors import NotInFormat, RegistryUnavailable, SchemaRefused
-from .json_schema import JsonSchema
-from .protobuf import Protobuf
-from .serde import Decoder, Encoder, Field, RegistryFormat
+from formats.avro import Avro
+from formats.errors import NotInFormat, RegistryUnavailable, SchemaRefused
+from formats.json_schema import JsonSchema
+from formats.protobuf import Protobuf
+from formats.serde import Decoder, Encoder, Field, RegistryFormat
 
 __all__ = [
     "Avro",

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types
 
-from .columns import cast
+from formats.columns import cast
 
 
 def rows(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:

@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from checkpoint.options import flag, named_options
-
-from .avro_strict import checker
-from .avro_values import Name, namer, plain
-from .errors import NotInFormat, SchemaRefused
-from .json_text import JsonTextFormat
-from .serde import Field, Subject
+from formats.avro_strict import checker
+from formats.avro_values import Name, namer, plain
+from formats.errors import NotInFormat, SchemaRefused
+from formats.json_text import JsonTextFormat
+from formats.serde import Field, Subject
 
 _FRAME: Final = 5
 """Bytes in front of the content."""

@@ -14,10 +14,9 @@ from typing import Any, Final
 from uuid import UUID
 
 from checkpoint.shown import shown
-
-from .avro_names import PRIMITIVES, TYPE, VALUE, Names
-from .avro_values import check_name
-from .errors import NotInFormat
+from formats.avro_names import PRIMITIVES, TYPE, VALUE, Names
+from formats.avro_values import check_name
+from formats.errors import NotInFormat
 
 Check = Callable[[Any, str], Any]
 """Takes a value and the path to it; returns it as fastavro takes it.

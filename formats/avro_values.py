@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from checkpoint.shown import shown
-
-from .avro_names import TYPE, VALUE, Names
-from .errors import NotInFormat
+from formats.avro_names import TYPE, VALUE, Names
+from formats.errors import NotInFormat
 
 Name = Callable[[Any], Any]
 """Takes what the reader made of a schema, in which records of unions are pairs of name and fields."""

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from checkpoint.options import named_options
-
-from .errors import SchemaRefused
-from .json_text import JsonTextFormat
-from .json_values import dumps, loads
-from .serde import Field
+from formats.errors import SchemaRefused
+from formats.json_text import JsonTextFormat
+from formats.json_values import dumps, loads
+from formats.serde import Field
 
 
 @named_options

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .serde import Field, RegistryFormat, Subject
+from formats.serde import Field, RegistryFormat, Subject
 
 
 class JsonTextFormat(RegistryFormat):

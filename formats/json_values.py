@@ -18,9 +18,8 @@ import ormsgpack
 
 from checkpoint.codec import STRICTLY
 from checkpoint.shown import shown
-
-from .errors import NotInFormat
-from .hints import hint
+from formats.errors import NotInFormat
+from formats.hints import hint
 
 MAX_DEPTH: Final = 254
 """How deep arrays and objects may nest."""

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from checkpoint.options import flag, named_options
-
-from .serde import Field, RegistryFormat, Subject
+from formats.serde import Field, RegistryFormat, Subject
 
 
 @named_options
@@ -79,7 +78,7 @@ class Protobuf(RegistryFormat):
     def _deserializer(self, client: Any, field: Field) -> Callable[[bytes, Any], Any]:
         from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 
-        from .protobuf_values import to_plain
+        from formats.protobuf_values import to_plain
 
         deserialize = ProtobufDeserializer(self.message_class(), self._deserializer_config(field), client)
         return lambda data, context: to_plain(deserialize(data, context))
@@ -87,7 +86,7 @@ class Protobuf(RegistryFormat):
     def _serializer(self, client: Any, subject: str, field: Field) -> Callable[[Any, Any], bytes]:
         from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 
-        from .protobuf_values import from_plain
+        from formats.protobuf_values import from_plain
 
         kind = self.message_class()
         serialize = ProtobufSerializer(kind, client, self._serializer_config(field))

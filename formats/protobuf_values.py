@@ -22,8 +22,7 @@ from functools import cache
 from typing import Any, Final
 
 from checkpoint.shown import shown
-
-from .errors import NotInFormat
+from formats.errors import NotInFormat
 
 
 def to_plain(message: Any) -> dict[str, Any]:

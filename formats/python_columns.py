@@ -26,8 +26,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from checkpoint.shown import shown
-
-from .columns import Build, Columns, cast, check_bounds, check_instants, check_zone, is_binary, is_text
+from formats.columns import Build, Columns, cast, check_bounds, check_instants, check_zone, is_binary, is_text
 
 _NARROW = (pa.float16(), pa.float32())
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from .errors import RegistryUnavailable
+from formats.errors import RegistryUnavailable
 
 _DEFAULTS: Final[Mapping[str, Any]] = {"timeout": 10, "max.retries": 3, "retries.wait.ms": 200}
 """The client's own would wait for an answer without end."""

@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
 from checkpoint.options import flag
-
-from .errors import NotInFormat, SchemaRefused
-from .registry import Registry, require, unknown, unknown_schema
+from formats.errors import NotInFormat, SchemaRefused
+from formats.registry import Registry, require, unknown, unknown_schema
 
 Field = Literal["key", "value"]
 Subject = Literal["topic", "record", "topic_record"]

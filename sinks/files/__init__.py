@@ -1,5 +1,5 @@
 """Files as a sink: Parquet and JSON lines."""
 
-from .sink import FileSink
+from sinks.files.sink import FileSink
 
 __all__ = ["FileSink"]
