@@ -20,12 +20,15 @@ def test_a_checkpoints_durations_and_spans_are_the_largest_and_its_size_the_sum_
     history.triggered(7, CheckpointKind.CHECKPOINT, 100.0, 1.7e9)
     acknowledged(history, 7, "in[0]", 100.5, sync=0.2, span_records=40, span_bytes=4000, size=10, written=4)
     acknowledged(history, 7, "op[0]", 101.0, start_delay=0.3, alignment=0.4, sync=0.1, async_=0.6, size=5, written=5)
+    for name in ("op[1]", "op[2]"):
+        acknowledged(history, 7, name, 101.2, in_flight_records=3, in_flight_bytes=30)
     history.completed(7, 101.5)
     (row,) = history.rows()
     assert (row.id, row.status, row.kind, row.duration) == (7, "completed", "checkpoint", 1.5)
     assert (row.start_delay, row.alignment, row.sync, row.async_) == (0.3, 0.4, 0.2, 0.6)
     assert (row.size, row.written, row.span_records, row.span_bytes) == (15, 9, 40, 4000)
-    assert [(s.name, s.acknowledged_after) for s in row.subtasks] == [("in[0]", 0.5), ("op[0]", 1.0)]
+    assert (row.in_flight_records, row.in_flight_bytes) == (6, 60)
+    assert [(s.name, s.acknowledged_after) for s in row.subtasks[:2]] == [("in[0]", 0.5), ("op[0]", 1.0)]
 
 
 def test_one_line_tells_of_a_checkpoint_and_of_the_subtask_that_held_it_up() -> None:

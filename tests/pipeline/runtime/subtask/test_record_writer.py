@@ -316,3 +316,27 @@ def test_a_control_element_goes_on_every_channel_behind_all_that_was_written() -
         [[2], BARRIER, EndOfInput()],
         [BARRIER, [3], EndOfInput()],
     ]
+
+
+def _changed_partitioner(value: list[int], subtasks: int) -> int:
+    value.append(0)
+    return 0
+
+
+def _changed_key(value: list[int]) -> int:
+    value.append(0)
+    return 1
+
+
+@pytest.mark.parametrize(
+    "partitioner",
+    [
+        Partitioner(Distribution.CUSTOM, function=_changed_partitioner),
+        Partitioner(Distribution.KEYED, key=KeySelector(_changed_key)),
+    ],
+)
+def test_a_users_function_gets_a_copy_of_a_record_that_others_get_too(partitioner: Partitioner) -> None:
+    edge = Edge(partitioner, 1)
+    value = [1]
+    edge.writer.emitter(0, 1, MAX_PARALLELISM, shared=True)(value)
+    assert value == [1]
