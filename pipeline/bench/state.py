@@ -17,6 +17,7 @@ from pipeline.bench.memory import MemoryMeter
 from pipeline.bench.state_phases import LONG_STOP, Compression, Loop, PhaseOptions, keys_of
 
 _SAMPLE_S: Final = 0.02
+_MODULE: Final = "pipeline.bench.state_phases"
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,11 @@ def _measure(mib: int, o: StateOptions, say: Callable[[str], None]) -> StateResu
         options = PhaseOptions(folder, keys, o.value_bytes, o.compression)
         meter = MemoryMeter()
         say(f"{mib:,} MiB, {keys:,} keys: building")
-        built = _run(["build", json.dumps(asdict(options))], meter)
+        built = run_phase(_MODULE, ["build", json.dumps(asdict(options))], meter)
         say(f"{mib:,} MiB: building and writing")
-        written = _run(["snapshot", json.dumps(asdict(options))], meter)
+        written = run_phase(_MODULE, ["snapshot", json.dumps(asdict(options))], meter)
         say(f"{mib:,} MiB: restoring")
-        restored = _run(["restore", json.dumps({**asdict(options), "handle": written["handle"]})], meter)
+        restored = run_phase(_MODULE, ["restore", json.dumps({**asdict(options), "handle": written["handle"]})], meter)
     return StateResult(
         mib=mib,
         keys=keys,
@@ -102,9 +103,17 @@ def _measure(mib: int, o: StateOptions, say: Callable[[str], None]) -> StateResu
     )
 
 
-def _run(arguments: Sequence[str], meter: MemoryMeter) -> dict[str, Any]:
-    """A phase in a process of its own, whose memory is looked at all the while."""
-    command = [sys.executable, "-m", "pipeline.bench.state_phases", *arguments]
+def run_phase(module: str, arguments: Sequence[str], meter: MemoryMeter) -> dict[str, Any]:
+    """A phase in a process of its own, whose memory is looked at all the while.
+
+    Args:
+        module: prints what it does, and its result (see `pipeline.bench.state_phases`).
+        arguments: its command line; the first one is the phase.
+
+    Raises:
+        BenchFailed: it did not end well.
+    """
+    command = [sys.executable, "-m", module, *arguments]
     with (
         tempfile.TemporaryFile("w+") as errors,
         subprocess.Popen(

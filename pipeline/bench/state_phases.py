@@ -153,11 +153,14 @@ class Loop:
     long_stops: int = 0
     """Stops of more than `LONG_STOP`, without that time."""
 
-    def run(self, subtask: Subtask, order: Iterator[int], going_on: Callable[[], bool], wait: CpuWait) -> None:
+    def run(
+        self, update: Callable[[int], None], order: Iterator[int], going_on: Callable[[], bool], wait: CpuWait
+    ) -> None:
+        """`update`: what a record of key i does."""
         began = last = time.perf_counter()
         window_ends, waited, longest = began + _WINDOW, wait.seconds(), 0.0
         while going_on():
-            subtask.update(next(order))
+            update(next(order))
             now = time.perf_counter()
             stop, last = now - last, now
             if stop > longest:
@@ -210,11 +213,11 @@ def snapshot(options: PhaseOptions) -> dict[str, Any]:
         began = time.perf_counter()
         writing = pool.submit(_write, storage, frozen, options.compression)
         del frozen
-        beside.run(subtask, order, lambda: not writing.done(), wait)
+        beside.run(subtask.update, order, lambda: not writing.done(), wait)
         took = time.perf_counter() - began
         handle = writing.result()
         until = time.perf_counter() + took
-        alone.run(subtask, order, lambda: time.perf_counter() < until, wait)
+        alone.run(subtask.update, order, lambda: time.perf_counter() < until, wait)
     wait.close()
     return {
         "freeze_s": freeze,

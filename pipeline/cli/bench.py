@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from pipeline.bench.delivery import Delivery
+    from pipeline.bench.growth import GrowthReport, GrowthResult
     from pipeline.bench.running_sum import Alignment
     from pipeline.bench.state import StateReport, StateResult
     from pipeline.bench.state_phases import Compression, Loop
@@ -184,6 +185,117 @@ def state(
     console.print(_state_table(result))
     if json_file is not None:
         json_file.write_text(result.to_json() + "\n")
+
+
+@bench.command("state-growth")
+@click.option(
+    "--keys",
+    multiple=True,
+    default=(10_000, 100_000, 1_000_000),
+    show_default=True,
+    type=click.IntRange(min=1000),
+    help="How many keys there are; may be given several times.",
+)
+@click.option(
+    "--backend",
+    "backends",
+    multiple=True,
+    default=("heap", "rocksdb"),
+    show_default=True,
+    type=click.Choice(["heap", "rocksdb"]),
+    help="May be given several times.",
+)
+@click.option(
+    "--value-bytes",
+    default=100,
+    show_default=True,
+    type=click.IntRange(20, 65_536),
+    help="Of each key's value, a string, encoded.",
+)
+@click.option(
+    "--touched",
+    default=0.01,
+    show_default=True,
+    type=click.FloatRange(0.0, 1.0, min_open=True),
+    help="The share of the keys that change between the two checkpoints.",
+)
+@click.option("--memory", default=256, show_default=True, type=click.IntRange(min=16), help="Of RocksDB, in MiB.")
+@click.option(
+    "--folder",
+    type=click.Path(file_okay=False, exists=True),
+    help="Where the checkpoints go for the while.  [default: the temporary directory]",
+)
+@json_option
+def state_growth(
+    keys: tuple[int, ...],
+    backends: tuple[str, ...],
+    value_bytes: int,
+    touched: float,
+    memory: int,
+    folder: str | None,
+    json_file: Path | None,
+) -> None:
+    """Keyed state of one subtask as it grows: what keys, incremental checkpoints and a restore cost, with each backend.
+
+    Each number of keys has processes of its own. A stop is the time from one update of a key to the next, without
+    waiting for a CPU that other processes have.
+    """
+    from rich.console import Console
+
+    from pipeline.bench.errors import BenchFailed
+    from pipeline.bench.growth import measure
+
+    log_to_stderr("WARNING")
+    progress = Console(stderr=True)
+    with ending_cleanly():
+        try:
+            result = measure(
+                backends, keys, value_bytes, touched, memory << 20, folder, lambda text: progress.print(text)
+            )
+        except BenchFailed as error:
+            raise click.ClickException(str(error)) from error
+    console = Console() if sys.stdout.isatty() else Console(width=FILE_WIDTH)
+    console.print(_growth_table(result))
+    if json_file is not None:
+        json_file.write_text(result.to_json() + "\n")
+
+
+def _growth_table(report: GrowthReport) -> Table:
+    from rich.table import Table
+
+    table = Table(
+        title=f"Keyed state of one subtask, values of {report.value_bytes} bytes, incremental checkpoints",
+        title_justify="left",
+    )
+    table.add_column("")
+    for result in report.results:
+        table.add_column(f"{result.backend}, {result.keys:,}", justify="right", no_wrap=True)
+    rows: list[tuple[str, Callable[[GrowthResult], str]]] = [
+        ("keys and values, encoded", lambda r: _mib(r.encoded_bytes)),
+        ("resident memory for them", lambda r: _mib(r.resident)),
+        ("new keys/s", lambda r: f"{r.new_keys_per_s:,.0f}"),
+        ("read-modify-writes/s, new keys", lambda r: f"{r.rmw_new:,.0f}"),
+        ("read-modify-writes/s, the same keys", lambda r: f"{r.rmw_repeated:,.0f}"),
+        ("the loop of that alone, rounds/s", lambda r: f"{r.loop:,.0f}"),
+        ("first checkpoint: task held", lambda r: f"{r.first['held_s'] * 1e3:.1f} ms"),
+        ("first checkpoint: writing", lambda r: f"{r.first['write_s']:.2f} s"),
+        ("first checkpoint: size", lambda r: _mib(r.first["written"])),
+        (f"after {report.touched:.1%} changed: task held", lambda r: f"{r.second['held_s'] * 1e3:.1f} ms"),
+        ("… writing", lambda r: f"{r.second['write_s']:.2f} s"),
+        ("… written, of the first one's size", lambda r: f"{r.second['written'] / r.first['written']:.1%}"),
+        ("whole snapshot, as of a savepoint", lambda r: f"{r.whole_s:.1f} s"),
+        ("updates/s beside it, of those alone", lambda r: f"{_per_s(r.beside) / _per_s(r.alone):.0%}"),
+        ("longest stop beside it", lambda r: f"{r.beside.longest_held * 1e3:.1f} ms"),
+        ("restore", lambda r: f"{r.restore_s:.2f} s"),
+        ("peak memory of a process", lambda r: _mib(r.peak)),
+    ]
+    for name, shown in rows:
+        table.add_row(name, *map(shown, report.results))
+    return table
+
+
+def _per_s(loop: Loop) -> float:
+    return loop.updates / loop.seconds
 
 
 def _delivery_table(result: Delivery) -> Table:

@@ -59,7 +59,7 @@ def test_the_loop_counts_updates_and_the_stops_between_them() -> None:
     subtask.build(10, 128)
     loop = Loop()
     rounds = iter(range(8))
-    loop.run(subtask, iter(range(10)), lambda: next(rounds) < 7, CpuWait())
+    loop.run(subtask.update, iter(range(10)), lambda: next(rounds) < 7, CpuWait())
     assert loop.updates == 7
     assert 0 < loop.longest_held == loop.longest_stop <= loop.seconds
 
@@ -73,8 +73,9 @@ def test_state_that_comes_back_otherwise_makes_it_void(tmp_path: Path) -> None:
 
 
 def test_a_phase_that_fails_makes_it_void_with_what_it_said() -> None:
+    options = '{"uri": "/", "keys": 1, "value_bytes": 128, "compression": "lz4"}'
     with pytest.raises(BenchFailed, match=r"(?s)the phase nothing failed with 1:.*there is no phase nothing"):
-        state._run(["nothing", '{"uri": "/", "keys": 1, "value_bytes": 128, "compression": "lz4"}'], MemoryMeter())
+        state.run_phase("pipeline.bench.state_phases", ["nothing", options], MemoryMeter())
 
 
 def test_waiting_for_a_cpu_is_no_stop_of_the_process() -> None:
@@ -88,7 +89,7 @@ def test_waiting_for_a_cpu_is_no_stop_of_the_process() -> None:
     subtask.build(10, 128)
     loop = Loop()
     rounds = iter(range(8))
-    loop.run(subtask, iter(range(10)), lambda: next(rounds) < 1, Waited())
+    loop.run(subtask.update, iter(range(10)), lambda: next(rounds) < 1, Waited())
     assert loop.longest_held == 0 < loop.longest_stop
     assert loop.long_stops == 0
 
