@@ -13,11 +13,9 @@ from rocksdict import (
     BlockBasedOptions,
     Cache,
     DBCompressionType,
-    IngestExternalFileOptions,
     Options,
     Rdict,
     ReadOptions,
-    SstFileWriter,
     WriteBatch,
     WriteBufferManager,
     WriteOptions,
@@ -88,10 +86,8 @@ class Database:
         self._shared = BUDGET.join(self, options.memory)
         self._db: Rdict | None = None
         self._options: Options | None = None
-        self._folder: ScratchFolder | None = None
         self._ends: Callable[[], object] | None = None
         self._closed = False
-        self._files = 0
         self.reads = 0
         """Rows that were looked up."""
 
@@ -122,21 +118,6 @@ class Database:
                 batch, size = WriteBatch(raw_mode=True), 0
         if len(batch):
             self._opened().write(batch)
-
-    def ingest(self, rows: list[tuple[bytes, bytes]]) -> None:
-        """Put rows that are in order, of keys that have none."""
-        db, folder = self._opened(), self._folder
-        assert folder is not None
-        self._files += 1
-        path = f"{folder.path}/{self._files}.ingest"
-        file = SstFileWriter(self._new_options())
-        file.open(path)
-        for key, row in rows:
-            file[key] = row
-        file.finish()
-        how = IngestExternalFileOptions()
-        how.set_move_files(True)
-        db.ingest_external_file([path], how)
 
     def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The rows from `first` on, up to `end`, in order."""
@@ -218,7 +199,7 @@ class Database:
         if self._db is None:
             if self._closed:
                 raise RuntimeError("the state is closed")
-            self._folder = folder = ScratchFolder(self._settings.folder)
+            folder = ScratchFolder(self._settings.folder)
             self._options = self._new_options()
             self._db = Rdict(f"{folder.path}/db", self._options)
             self._ends = weakref.finalize(self, _end, self._db, folder, os.getpid())
