@@ -4,6 +4,7 @@ Begin with `Pipeline`; sources are in `sources`, sinks in `sinks`.
 """
 
 from checkpoint.codec import register_pickle
+from checkpoint.codec.stored import StoredRecord
 from checkpoint.config import CheckpointConfig
 from checkpoint.state import (
     TTL,
@@ -49,6 +50,7 @@ __all__ = [
     "ReducingState",
     "RestartStrategy",
     "RocksDb",
+    "StoredRecord",
     "ValueState",
     "WatermarkStrategy",
     "register_pickle",

@@ -10,7 +10,8 @@ from checkpoint.codec import UnfitClass, decode, decode_opaquely, encode, encode
 from checkpoint.key_groups import key_group
 from checkpoint.options import Seconds, one_of, seconds
 from checkpoint.shown import shown
-from checkpoint.state.descriptors import KeyedStateDescriptor, descriptors_of
+from checkpoint.state.binding import descriptors_of
+from checkpoint.state.descriptors import KeyedStateDescriptor
 from checkpoint.storage.errors import DamagedFile
 from checkpoint.storage.restore import NotACheckpoint, RestorePoint
 from checkpoint.storage.storage import CheckpointStorage

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from checkpoint.elements import EdgeName
-from checkpoint.state.files import state_names
 from checkpoint.storage.errors import StorageError
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, pack_state
 from checkpoint.storage.restore import RestorePoint
@@ -19,7 +18,7 @@ from pipeline.graph import Plan, PlannedEdge, PlannedStep, StepKind, Vertex
 from pipeline.operators import KeyedOperator
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.owner_liveness import refuse_living_owner
-from pipeline.runtime.driver.restore_plan import Misfit, misfits, undeclared, wrong_kind
+from pipeline.runtime.driver.restore_plan import Misfit, misfits, wrong_kind
 from pipeline.runtime.driver.start_checks import (
     claims_output,
     find_restore_point,
@@ -29,6 +28,7 @@ from pipeline.runtime.driver.start_checks import (
     shared_names,
 )
 from pipeline.runtime.driver.start_positions import fresh_sources, how_to_begin, recorded_starts
+from pipeline.runtime.driver.state_fit import find_states, migrations, undeclared_states, unfit_states
 from pipeline.runtime.driver.uncommitted import uncommitted_parts
 from pipeline.runtime.packing import pack_plan
 from pipeline.runtime.running_jobs import running_jobs
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pipeline.job import Pipeline
 
 _NO_SINKS: Final = Plan((), ())
-_NOT_STATE: Final = frozenset({"event_time", "watermarks"})
+_NOT_STATE: Final = frozenset({"event_time", "watermarks", "broadcast_contents"})
 """Parts of snapshots that are made anew."""
 
 
@@ -111,6 +111,8 @@ class Preview:
     """`None`: it starts from nothing, or what it would restore can't be told."""
     state: tuple[StateView, ...] = ()
     in_flight: tuple[InFlightView, ...] = ()
+    migrations: tuple[str, ...] = ()
+    """States whose values don't fit their classes any more, and which `migrate` makes new ones of."""
     replays: tuple[str, ...] = ()
     """Why sources wait until the restored in-flight data has been replayed; empty if they don't."""
     uncommitted: dict[str, int] = field(default_factory=dict)
@@ -292,10 +294,12 @@ class _Restore:
             for id in self._metadata.step_ids
         }
         self._offline = offline
+        self._found = find_states(point, self._snapshots)
         self._misfits = [
             *misfits(self._metadata, options.plan, options.max_parallelism),
             *self._wrong_kinds(),
-            *self._undeclared(),
+            *undeclared_states(options.plan, self._metadata.id, self._found, self._snapshots),
+            *unfit_states(options.plan, self._metadata.id, self._found),
         ]
 
     def refusals(self) -> list[str]:
@@ -311,6 +315,7 @@ class _Restore:
             ),
             "state": tuple(self._state()),
             "in_flight": tuple(self._in_flight()),
+            "migrations": tuple(migrations(o.plan, self._found)),
             "replays": tuple(replay_reasons(metadata, o.plan)),
             "uncommitted": dict(uncommitted_parts(sinks, metadata.pipeline, metadata, point.storage)),
             "claims_output": claims_output(o, point),
@@ -324,25 +329,16 @@ class _Restore:
                 if misfit is not None:
                     yield misfit
 
-    def _undeclared(self) -> Iterator[Misfit]:
-        for vertex in self._o.plan.vertices:
-            for step in vertex.steps:
-                snapshots = self._snapshots.get(step.id, [])
-                files = dict.fromkeys(listed.file for snapshot in snapshots for listed in snapshot.keyed_state)
-                names = {name for file in files for name in state_names(self._point.storage, file)}
-                misfit = undeclared(step, self._metadata.id, names, [snapshot.state for snapshot in snapshots])
-                if misfit is not None:
-                    yield misfit
-
     def _state(self) -> Iterator[StateView]:
         unfit = {id for misfit in self._misfits for id in misfit.steps}
-        lost = "dropped" if self._o.allow_unclaimed else "refused"
+        dropping = self._o.allow_unclaimed
+        lasting = {id for misfit in self._misfits if not misfit.droppable for id in misfit.steps}
         before = _parallelism(self._metadata)
         now = {step.id: (step, vertex) for vertex in self._o.plan.vertices for step in vertex.steps}
         for id in [*now, *sorted(before.keys() - now.keys())]:
             parts = _sizes(self._snapshots.get(id, ()))
             step, vertex = now.get(id, (None, None))
-            fate = lost if id in unfit else "restored"
+            fate = "restored" if id not in unfit else "refused" if id in lasting or not dropping else "dropped"
             if not parts:
                 if step is None or step.kind not in (StepKind.SOURCE, StepKind.PROCESS) or id in before:
                     continue

@@ -22,6 +22,9 @@ SCRIPT_PREFIX: Final = "weir_script_"
 _installed: dict[str, type] = {}
 _names: dict[type, str] = {}
 """Names of the installed classes, which may lie in no module of this process."""
+_types: dict[str, Mapping[str, Any]] = {}
+"""Of the installed classes, the types of the fields (see `checkpoint.codec.type_shapes`): what annotations mean can be
+told only where the module is."""
 _pickled: set[type] = set()
 forms: Final[dict[type, Any]] = {}
 """What `checkpoint.codec.records` has found out about classes; forgotten when it may have changed."""
@@ -53,16 +56,21 @@ def is_pickled(cls: type) -> bool:
     return cls in _pickled
 
 
-def install(classes: Mapping[str, type], pickled: Iterable[str]) -> None:
+def install(
+    classes: Mapping[str, type], pickled: Iterable[str], types: Mapping[str, Mapping[str, Any]] | None = None
+) -> None:
     """Make the classes of a pipeline known to this process, which may lack the modules that they were defined in.
 
     Args:
         classes: by the name that they have where the pipeline was defined.
         pickled: names of those that are registered with `register_pickle`.
+        types: by the name of the class, those of its fields.
     """
     for name, cls in classes.items():
         _installed[name] = cls
         _names[cls] = name
+        _types.pop(name, None)
+    _types.update(types or {})
     _pickled.update(classes[name] for name in pickled)
     forms.clear()
 
@@ -96,6 +104,11 @@ def name_of(cls: type) -> str:
 def class_of(name: str) -> type | None:
     """The class that `name_of` gave the name of; `None` if it isn't here."""
     return _installed.get(name) or _in_modules(name)
+
+
+def types_of(name: str) -> Mapping[str, Any] | None:
+    """The types of the fields of an installed class, if they came with it."""
+    return _types.get(name)
 
 
 def module_name(name: str) -> str:

@@ -40,6 +40,8 @@ class Form(ABC):
 
     changeable: bool = True
     """Whether a value can be changed in place, apart from what it holds."""
+    shape: Any = None
+    """What `checkpoint.codec.class_shapes` has found out about the class."""
 
     def __init__(self, cls: Any) -> None:
         self.cls = cls
@@ -69,13 +71,17 @@ class Form(ABC):
         return self.make(copied(content), None if more is None else copied(more))
 
 
-class _Record(Form):
-    """A class with fields."""
+class RecordForm(Form):
+    """Of a class with fields."""
 
     def __init__(self, cls: Any, names: Iterable[str]) -> None:
         super().__init__(cls)
         self.names = tuple(names)
         self._set_of_names = frozenset(names)
+
+    def needs(self, name: str) -> bool:
+        """Whether a value can't be made without this field."""
+        return self._default(name) is _MISSING
 
     @abstractmethod
     def _default(self, name: str) -> Any:
@@ -114,7 +120,7 @@ class _Record(Form):
         return TypeError(f"its field {name!r} is not set")
 
 
-class _Dataclass(_Record):
+class _Dataclass(RecordForm):
     def __init__(self, cls: Any) -> None:
         _check_layout(cls)
         self._fields = {field.name: field for field in dataclasses.fields(cls)}
@@ -169,7 +175,7 @@ class _Dataclass(_Record):
         return _MISSING if field.default is dataclasses.MISSING else field.default
 
 
-class _Struct(_Record):
+class _Struct(RecordForm):
     def __init__(self, cls: Any) -> None:
         from msgspec import structs
 
@@ -205,7 +211,7 @@ class _Struct(_Record):
         return _MISSING if field.default is NODEFAULT else field.default
 
 
-class _Model(_Record):
+class _Model(RecordForm):
     """A pydantic model."""
 
     def __init__(self, cls: Any) -> None:
@@ -246,7 +252,7 @@ class _Model(_Record):
         return _MISSING if field.is_required() else field.get_default(call_default_factory=True)
 
 
-class _NamedTuple(_Record):
+class _NamedTuple(RecordForm):
     changeable = False
 
     def __init__(self, cls: Any) -> None:
@@ -319,7 +325,7 @@ class _Unpickler(pickle.Unpickler):
         return found
 
 
-class _Pickled(Form):
+class PickledForm(Form):
     def take(self, value: Any) -> tuple[Any, dict[str, Any] | None]:
         out = io.BytesIO()
         try:
@@ -394,7 +400,7 @@ def form_named(name: Any) -> Form:
 
 def _form_class(cls: type) -> type[Any] | None:
     if is_pickled(cls):
-        return _Pickled
+        return PickledForm
     if issubclass(cls, Enum):
         return _Enum
     if dataclasses.is_dataclass(cls):

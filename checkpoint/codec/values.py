@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from datetime import date, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 import ormsgpack
@@ -39,6 +39,8 @@ SCALARS: Final = frozenset({type(None), bool, int, float, str, bytes, Decimal, U
 """Types whose values never change, and are all carried."""
 NATIVE: Final = frozenset({type(None), bool, int, float, str, bytes})
 """Scalars that msgpack has, apart from integers and strings at the edges."""
+RecordParts: TypeAlias = tuple[Any, Any, Any]
+"""Of a value of a user's class: the name of the class, the content and what else it holds (see `records.Form.take`)."""
 _MAP_KEYS: Final = NATIVE | {tuple}
 _all_scalars: Final = SCALARS.issuperset
 _all_native: Final = NATIVE.issuperset
@@ -151,6 +153,24 @@ def decode_joined(data: bytes) -> Any:
         ValueError: it is damaged.
     """
     return unpackb(data, ext_hook=_unpack, option=_UNPACK)
+
+
+def decode_records(data: bytes | memoryview, record: Callable[[Callable[[], RecordParts]], Any]) -> Any:
+    """Like `decode`, with what `record` gives in place of each value of a user's class. It gets a function that decodes
+    what the value was taken apart into, so first of all the values of classes in there.
+
+    Raises:
+        DecodingError, UnknownTimeZone: as `decode`.
+    """
+
+    def unpack_record(data: bytes) -> Any:
+        return record(lambda: _parts_in(data, unpack))
+
+    unpack = _unpacker(unpack_record)
+    try:
+        return unpackb(data, ext_hook=unpack, option=_UNPACK)
+    except ValueError as error:
+        raise _damaged(data, error) from error
 
 
 # -- what msgpack has no type for ------------------------------------------------------------------------------
@@ -397,9 +417,14 @@ def _unpacker(record: Callable[[bytes], Any]) -> Callable[[int, bytes], Any]:
     return unpack
 
 
+def _parts_in(data: bytes, unpack: Callable[[int, bytes], Any]) -> RecordParts:
+    name, content, *more = unpackb(data, ext_hook=unpack, option=_UNPACK)
+    return name, content, more[0] if more else None
+
+
 def _unpack_record(data: bytes) -> Any:
-    name, content, *more = unpackb(data, ext_hook=_unpack, option=_UNPACK)
-    return form_named(name).make(content, more[0] if more else None)
+    name, content, more = _parts_in(data, _unpack)
+    return form_named(name).make(content, more)
 
 
 _unpack = _unpacker(_unpack_record)

@@ -1,18 +1,19 @@
 """State: what operators declare, the backend that keeps what belongs to keys, and its snapshots.
 
-Files: `descriptors` (what users write as class attributes) → `handles` (what they get on an instance) → `stores` (what
-a backend keeps for a state, as handles see it), `timers`, `ttl` → `keyed_backend` (what every backend has) → `heap`
-and `rocksdb` (made by `make_backend`) → `snapshot_format`, `snapshot_writer`, `snapshot_reader` → `changelog` (a
+Files: `descriptors` (what users write as class attributes) → `binding` → `handles` (what they get on an instance) →
+`stores` (what a backend keeps for a state, as handles see it), `timers`, `ttl` → `keyed_backend` (what every backend
+has) → `heap` and `rocksdb` (made by `make_backend`) → `snapshot_format`, `snapshot_writer`, `snapshot_reader` →
+`changelog` (a
 snapshot as a list of files with what has changed), `files` (lists of files, read). What belongs to no key: `broadcast`,
-the same in all subtasks, and `operator_lists`, each subtask's own.
+the same in all subtasks, and `operator_lists`, each subtask's own. Classes of values that change between two runs:
+`contents` (what a snapshot notes of them) → `declared_type`, `evolution`.
 """
 
+from checkpoint.state.binding import OF_SUBTASKS, DeclaresState, bind, descriptors_of
 from checkpoint.state.broadcast import BroadcastHandle, BroadcastStates
 from checkpoint.state.descriptors import (
-    OF_SUBTASKS,
     AggregatingState,
     BroadcastState,
-    DeclaresState,
     ListState,
     MapState,
     OperatorListState,
@@ -20,8 +21,6 @@ from checkpoint.state.descriptors import (
     ReducingState,
     StateDescriptor,
     ValueState,
-    bind,
-    descriptors_of,
 )
 from checkpoint.state.errors import StateAccessError, StateRestoreError
 from checkpoint.state.handles import AggregatingHandle, ListHandle, MapHandle, ReducingHandle, ValueHandle

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, MutableMapping, ValuesView
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from checkpoint.codec import EncodingError, decode, encode
 from checkpoint.shown import shown
+from checkpoint.state.contents import ContentNotes, StateContent
 from checkpoint.state.errors import StateAccessError, StateRestoreError
 from checkpoint.state.misuse import attribute_of, refuse_methods, refuse_operators
 from checkpoint.state.private_copy import IMMUTABLE
+
+if TYPE_CHECKING:
+    from checkpoint.state.descriptors import StateDescriptor
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -23,9 +27,9 @@ class BroadcastStates:
         """Whether the record in progress came to all subtasks, so that all of them write the same."""
         self._handles: dict[str, BroadcastHandle[Any, Any]] = {}
 
-    def handle(self, name: str, operator: str) -> BroadcastHandle[Any, Any]:
+    def handle(self, name: str, operator: str, descriptor: StateDescriptor[Any]) -> BroadcastHandle[Any, Any]:
         if name not in self._handles:
-            self._handles[name] = BroadcastHandle(f"broadcast state {name!r} of {operator}", self)
+            self._handles[name] = BroadcastHandle(f"broadcast state {name!r} of {operator}", self, descriptor)
         return self._handles[name]
 
     @property
@@ -37,19 +41,30 @@ class BroadcastStates:
         """What there is now, encoded, by state; states without entries are left out."""
         return {name: handle.snapshot() for name, handle in self._handles.items() if len(handle)}
 
-    def restore(self, states: Mapping[str, Mapping[bytes, bytes]], allow_unclaimed: bool = False) -> None:
+    def contents(self) -> dict[str, StateContent]:
+        """What the entries of `snapshot` are."""
+        return {name: handle.content() for name, handle in self._handles.items() if len(handle)}
+
+    def restore(
+        self,
+        states: Mapping[str, Mapping[bytes, bytes]],
+        allow_unclaimed: bool = False,
+        contents: Mapping[str, StateContent] | None = None,
+    ) -> None:
         """Take over what `snapshot` gave, in this subtask or another: at a barrier they are equal.
 
         Args:
+            contents: what their entries are, of those of which it is known.
             allow_unclaimed: leave out states that the operator doesn't declare, instead of an error.
 
         Raises:
-            StateRestoreError: the operator doesn't declare one of the states.
+            StateRestoreError: the operator doesn't declare one of the states, an entry doesn't fit it, or a `migrate`
+                has failed.
         """
         for name, encoded in states.items():
             handle = self._handles.get(name)
             if handle is not None:
-                handle.load(encoded)
+                handle.load(encoded, (contents or {}).get(name))
             elif not allow_unclaimed:
                 raise StateRestoreError(
                     f"the checkpoint holds broadcast state {name!r}, which the operator doesn't declare; declare it "
@@ -65,12 +80,14 @@ class BroadcastHandle(MutableMapping[K, V]):
     would be there until a restore and then be gone.
     """
 
-    __slots__ = ("_encoded", "_handed_out", "_name", "_states", "_values")
+    __slots__ = ("_descriptor", "_encoded", "_handed_out", "_name", "_notes", "_states", "_values")
 
     encoding_advice = "it is a state; write what it holds, such as dict(self.rules)"
 
-    def __init__(self, name: str, states: BroadcastStates) -> None:
+    def __init__(self, name: str, states: BroadcastStates, descriptor: StateDescriptor[Any]) -> None:
         self._name = name
+        self._descriptor = descriptor
+        self._notes = self._new_notes()
         self._states = states
         self._values: dict[K, V] = {}
         self._encoded: dict[K, tuple[bytes, bytes]] = {}
@@ -88,11 +105,32 @@ class BroadcastHandle(MutableMapping[K, V]):
         self._handed_out.clear()
         return dict(self._encoded.values())
 
-    def load(self, encoded: Mapping[bytes, bytes]) -> None:
-        """Replace all entries by those of a snapshot."""
-        self._values = {decode(key): decode(value) for key, value in encoded.items()}
+    def content(self) -> StateContent:
+        """What the entries are, or were since the last restore."""
+        return self._notes.contents().get(self._name, StateContent())
+
+    def _new_notes(self) -> ContentNotes:
+        return ContentNotes({self._name: self._descriptor.written()._replace(content=object)})
+
+    def load(self, encoded: Mapping[bytes, bytes], stored: StateContent | None = None) -> None:
+        """Replace all entries by those of a snapshot.
+
+        Args:
+            stored: what they are, if it is known.
+
+        Raises:
+            StateRestoreError: one doesn't fit, or `migrate` has failed.
+        """
+        evolution = self._descriptor.evolution(self._name, stored)
+        values: dict[K, V] = {}
+        for key_data, data in encoded.items():
+            key = evolution.key(key_data, "a key")
+            values[key] = evolution.value(data, f"the entry {shown(key)}")
+        self._values = values
+        self._encoded = {}
+        self._notes = self._new_notes()
         # Anew, since another version may have encoded them in another way.
-        self._encoded = {key: (encode(key), encode(value)) for key, value in self._values.items()}
+        self._encoded = {key: self._encode(key, value) for key, value in values.items()}
         self._handed_out.clear()
 
     def _check_unchanged(self, key: K) -> None:
@@ -114,14 +152,23 @@ class BroadcastHandle(MutableMapping[K, V]):
 
     def __setitem__(self, key: K, value: V) -> None:
         self._check_writable()
+        declared = self._descriptor.declared
+        problem = None if declared is None else declared.problem(value)
+        if problem is not None:
+            raise EncodingError(f"{self._name} can't keep the entry of key {shown(key)}: {problem}")
         try:
-            known = self._encoded.get(key)
-            encoded_key = encode(key) if known is None else known[0]
-            encoded = encode(value)
+            self._encoded[key] = self._encode(key, value)
         except EncodingError as error:
             raise EncodingError(f"{self._name} can't keep the entry of key {shown(key)}: {error}") from None
-        self._encoded[key] = (encoded_key, encoded)
-        self._values[key] = decode(encoded)
+        self._values[key] = decode(self._encoded[key][1])
+
+    def _encode(self, key: K, value: V) -> tuple[bytes, bytes]:
+        known = self._encoded.get(key)
+        pair = encode(key) if known is None else known[0], encode(value)
+        self._notes.note(self._name, [pair[1]], [value])
+        if known is None:
+            self._notes.note_keys(self._name, [pair[0]])
+        return pair
 
     def __delitem__(self, key: K) -> None:
         self._check_writable()

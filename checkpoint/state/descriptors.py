@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar, overload
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar, overload
 
-from checkpoint.codec import EncodingError, check
+from checkpoint.codec import EncodingError
 from checkpoint.options import Seconds, named_options
-from checkpoint.state.broadcast import BroadcastHandle, BroadcastStates
+from checkpoint.state.broadcast import BroadcastHandle
+from checkpoint.state.contents import Declared, StateContent
+from checkpoint.state.declared_type import DeclaredType, RecordClass, declared_type
+from checkpoint.state.defaults import check_factory, check_kept, safely_changeable
 from checkpoint.state.errors import StateAccessError
-from checkpoint.state.handles import AggregatingHandle, Handle, ListHandle, MapHandle, ReducingHandle, ValueHandle
-from checkpoint.state.operator_lists import LIST, UNION, OperatorListHandle, OperatorLists
-from checkpoint.state.private_copy import is_changeable
+from checkpoint.state.evolution import Evolution, Migrate
+from checkpoint.state.handles import AggregatingHandle, ListHandle, MapHandle, ReducingHandle, ValueHandle
+from checkpoint.state.operator_lists import LIST, UNION, OperatorListHandle
 from checkpoint.state.stores import MISSING, Missing
 from checkpoint.state.ttl import TTL, ttl_of
 
@@ -20,8 +23,10 @@ K = TypeVar("K")
 V = TypeVar("V")
 A = TypeVar("A")
 R = TypeVar("R")
+C = TypeVar("C", bound=RecordClass)
 H = TypeVar("H")
 """The type of a handle: what the attribute is on an instance that runs."""
+Ttl: TypeAlias = TTL | Seconds | None
 
 
 class StateDescriptor(Generic[H]):
@@ -34,9 +39,26 @@ class StateDescriptor(Generic[H]):
     content: ClassVar[type] = object
     """The type that a value of this kind has in a snapshot."""
 
-    def __init__(self) -> None:
+    def __init__(self, record: Any = None, migrate: Migrate | None = None) -> None:
+        """
+        Args:
+            record: the class of the values; `None` = they may be of any type.
+            migrate: from a value of a checkpoint that doesn't fit (see `checkpoint.state.evolution`) to a new one.
+        """
         self.name = ""
         """The name of the attribute, under which the state is kept in checkpoints."""
+        self.declared: DeclaredType | None = None
+        """The type of the values."""
+        if record is not None:
+            self.declared = declared_type(record)
+            if self.declared is None:
+                raise StateAccessError(
+                    f"{type(self).__name__} takes the class of its values (a dataclass, Struct, TypedDict, named "
+                    f"tuple, enum or pydantic model), not {record!r}"
+                )
+        if migrate is not None and not callable(migrate):
+            raise StateAccessError(f"migrate must be a function of an old value, not {migrate!r}")
+        self.migrate = migrate
 
     def __set_name__(self, owner: type, name: str) -> None:
         if self.name and self.name != name:
@@ -47,8 +69,30 @@ class StateDescriptor(Generic[H]):
 
     def check(self) -> None:
         """Raises:
-        EncodingError: the state's default can't be kept in a checkpoint.
+        EncodingError: the state's default, or values of its class, can't be kept in a checkpoint.
         """
+        self.written()
+
+    def written(self) -> Declared:
+        """What a snapshot notes of the state beside its values.
+
+        Raises:
+            EncodingError: as `check`.
+        """
+        try:
+            return Declared(self.content, None if self.declared is None else self.declared.shape)
+        except TypeError as error:
+            raise EncodingError(f"the values of state {self.name!r} can't be kept in a checkpoint: {error}") from None
+
+    def evolution(self, what: str, stored: StateContent | None) -> Evolution:
+        """How values of a snapshot become values of this state.
+
+        Args:
+            what: the state as messages name it.
+            stored: what the snapshot says of the state.
+        """
+        content = self.content if self.content in (list, dict) else object
+        return Evolution(what, content, self.declared, self.migrate, stored)
 
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...
@@ -78,11 +122,12 @@ class KeyedStateDescriptor(StateDescriptor[H]):
     """A declared state of keys.
 
     Args:
+        record, migrate: as of every state.
         ttl: how long its entries live, in seconds or as `timedelta` or `TTL`; `None` = until they are cleared.
     """
 
-    def __init__(self, ttl: TTL | Seconds | None = None) -> None:
-        super().__init__()
+    def __init__(self, record: Any = None, migrate: Migrate | None = None, ttl: Ttl = None) -> None:
+        super().__init__(record, migrate)
         self.ttl = ttl_of(ttl)
 
     def make_handle(self, handles: Handles, operator: str) -> H:
@@ -90,55 +135,39 @@ class KeyedStateDescriptor(StateDescriptor[H]):
         raise NotImplementedError
 
 
-def _check_kept(value: Any, what: str) -> None:
-    try:
-        check(value)
-    except EncodingError as error:
-        raise EncodingError(f"{what} can't be kept in a checkpoint: {error}") from None
-
-
-def _check_factory(factory: Callable[[], Any], what: str) -> None:
-    value = factory()
-    _check_kept(value, what)
-    if is_changeable(value) and factory() is value:
-        raise StateAccessError(
-            f"{what} is the same {type(value).__name__} for all keys; the function must make a new one each time"
-        )
-
-
-def _safely_changeable(default: Any) -> bool:
-    try:
-        return is_changeable(default)
-    except TypeError:
-        return False  # `check` refuses it
-
-
 class _WithDefault(KeyedStateDescriptor[H]):
-    def __init__(self, default: Any, ttl: TTL | Seconds | None) -> None:
-        super().__init__(ttl)
+    def __init__(self, default: Any, ttl: Ttl, migrate: Migrate | None = None, record: Any = None) -> None:
+        super().__init__(record, migrate, ttl)
         self.default: Any = None
         self.factory: Callable[[], Any] | None = None
         if callable(default):
             self.factory = default
-        elif _safely_changeable(default):
+        elif safely_changeable(default):
             made = type(default).__name__ if default in ([], {}, set(), b"") else f"lambda: {default!r}"
             raise StateAccessError(f"default={default!r} would be one object for all keys; use default={made}")
         else:
             self.default = default
 
     def check(self) -> None:
+        super().check()
         if self.factory is not None:
-            _check_factory(self.factory, f"the default of state {self.name!r}")
+            check_factory(self.factory, f"the default of state {self.name!r}")
         elif self.default is not MISSING:
-            _check_kept(self.default, f"the default of state {self.name!r}")
+            check_kept(self.default, f"the default of state {self.name!r}")
 
 
 @named_options
 class ValueState(_WithDefault[ValueHandle[T]], Generic[T]):
     """One value a key: `self.total.value += 1`.
 
+    The first argument may be a class of values: a dataclass, Struct, `TypedDict`, named tuple, enum or pydantic model.
+    It says of which class the values are; a key that has none has `None` then, if no default is given. Any other first
+    argument is the default.
+
     Args:
         default: the value of a key that has none; a callable makes a new one for each key (`default=list`).
+        migrate: makes a new value of one that a checkpoint holds and that doesn't fit: its class is gone or has other
+            fields, or is another one than what the state is declared for. It gets fields as a dict (`StoredRecord`).
         ttl: how long a value lives after it was put, in seconds or as `timedelta`, or as `TTL` for more; `None` = until
             it is cleared. What a change in place has become lives no longer for that: put it again, or let reads
             refresh it.
@@ -147,13 +176,37 @@ class ValueState(_WithDefault[ValueHandle[T]], Generic[T]):
     kind = "value"
 
     @overload
-    def __init__(self: ValueState[Any], default: None = None, *, ttl: TTL | Seconds | None = None) -> None: ...
+    def __init__(
+        self: ValueState[Any], default: None = None, *, migrate: Migrate | None = None, ttl: Ttl = None
+    ) -> None: ...
     @overload
-    def __init__(self: ValueState[T], default: Callable[[], T], *, ttl: TTL | Seconds | None = None) -> None: ...
+    def __init__(
+        self: ValueState[C | None], record: type[C], /, *, migrate: Migrate | None = None, ttl: Ttl = None
+    ) -> None: ...
     @overload
-    def __init__(self: ValueState[T], default: T, *, ttl: TTL | Seconds | None = None) -> None: ...
-    def __init__(self, default: Any = None, *, ttl: TTL | Seconds | None = None) -> None:
-        super().__init__(default, ttl)
+    def __init__(
+        self: ValueState[C],
+        record: type[C],
+        /,
+        *,
+        default: Callable[[], C] | C,
+        migrate: Migrate | None = None,
+        ttl: Ttl = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ValueState[T], default: Callable[[], T], *, migrate: Migrate | None = None, ttl: Ttl = None
+    ) -> None: ...
+    @overload
+    def __init__(self: ValueState[T], default: T, *, migrate: Migrate | None = None, ttl: Ttl = None) -> None: ...
+    def __init__(  # type: ignore[misc]  # the first argument has two names
+        self, record: Any = MISSING, /, default: Any = MISSING, *, migrate: Migrate | None = None, ttl: Ttl = None
+    ) -> None:
+        if default is MISSING:
+            default = None
+            if record is not MISSING and declared_type(record) is None:
+                record, default = None, record
+        super().__init__(default, ttl, migrate, None if record is MISSING else record)
 
     def make_handle(self, handles: Handles, operator: str) -> ValueHandle[T]:
         return handles.value_handle(self, operator, self.default, self.factory)
@@ -167,6 +220,7 @@ class ReducingState(_WithDefault[ReducingHandle[T]], Generic[T]):
         reduce_fn: from the value so far and the new one to the next; it may change the former in place.
         default: where the reduction starts (like the last argument of `functools.reduce`), and what `value` is before
             it has. Without one the first value added is kept as it is.
+        migrate: as of `ValueState`, where a class is gone or has other fields.
         ttl: how long the value lives after the last `add` (see `ValueState`).
     """
 
@@ -177,9 +231,10 @@ class ReducingState(_WithDefault[ReducingHandle[T]], Generic[T]):
         reduce_fn: Callable[[Any, Any], T],
         default: T | Callable[[], T] | Missing = MISSING,
         *,
-        ttl: TTL | Seconds | None = None,
+        migrate: Migrate | None = None,
+        ttl: Ttl = None,
     ) -> None:
-        super().__init__(default, ttl)
+        super().__init__(default, ttl, migrate)
         if not callable(reduce_fn):
             raise StateAccessError(f"ReducingState needs a function of two values, not {reduce_fn!r}")
         self.reduce_fn = reduce_fn
@@ -203,6 +258,8 @@ class AggregatingState(KeyedStateDescriptor[AggregatingHandle[V, R]], Generic[V,
         add: from the accumulator and a new value to the next accumulator; it may change the former in place, and
             returns it then.
         result: from the accumulator to what `value` gives; it changes nothing.
+        migrate: makes a new accumulator of one that a checkpoint holds and whose class is gone or has other fields (see
+            `ValueState`).
         ttl: how long the accumulator lives after the last `add` (see `ValueState`).
     """
 
@@ -214,9 +271,10 @@ class AggregatingState(KeyedStateDescriptor[AggregatingHandle[V, R]], Generic[V,
         add: Callable[[A, V], A],
         result: Callable[[A], R],
         *,
-        ttl: TTL | Seconds | None = None,
+        migrate: Migrate | None = None,
+        ttl: Ttl = None,
     ) -> None:
-        super().__init__(ttl)
+        super().__init__(migrate=migrate, ttl=ttl)
         for name, function in (("create", create), ("add", add), ("result", result)):
             if not callable(function):
                 raise StateAccessError(f"AggregatingState: {name} must be a function, not {function!r}")
@@ -229,7 +287,8 @@ class AggregatingState(KeyedStateDescriptor[AggregatingHandle[V, R]], Generic[V,
         return AggregatingHandle(value, self.create, self.add, self.result)
 
     def check(self) -> None:
-        _check_factory(self.create, f"the accumulator of state {self.name!r}")
+        super().check()
+        check_factory(self.create, f"the accumulator of state {self.name!r}")
 
 
 @named_options
@@ -237,6 +296,8 @@ class ListState(KeyedStateDescriptor[ListHandle[T]], Generic[T]):
     """A list a key: `self.items.append(x)`.
 
     Args:
+        record: the class of the items (see `ValueState`); `None` = they may be of any type.
+        migrate: makes a new item of one that doesn't fit (see `ValueState`).
         ttl: how long each item lives after it was put (see `ValueState`). Adding one lets the others live no longer;
             `update` puts all of them anew.
     """
@@ -244,8 +305,8 @@ class ListState(KeyedStateDescriptor[ListHandle[T]], Generic[T]):
     kind = "list"
     content = list
 
-    def __init__(self, *, ttl: TTL | Seconds | None = None) -> None:
-        super().__init__(ttl)
+    def __init__(self, record: type[T] | None = None, *, migrate: Migrate | None = None, ttl: Ttl = None) -> None:
+        super().__init__(record, migrate, ttl)
 
     def make_handle(self, handles: Handles, operator: str) -> ListHandle[T]:
         return handles.list_handle(self, operator)
@@ -256,6 +317,8 @@ class MapState(KeyedStateDescriptor[MapHandle[K, V]], Generic[K, V]):
     """A dict a key: `self.seen[item] = 1`.
 
     Args:
+        record: the class of the values, not of the keys (see `ValueState`); `None` = they may be of any type.
+        migrate: makes a new value of one that doesn't fit (see `ValueState`). Keys stay what they are.
         ttl: how long each entry lives after it was put (see `ValueState`). Where reads refresh, `in` is a read of the
             one entry, while `len`, `keys` and going through the keys are none.
     """
@@ -263,120 +326,66 @@ class MapState(KeyedStateDescriptor[MapHandle[K, V]], Generic[K, V]):
     kind = "map"
     content = dict
 
-    def __init__(self, *, ttl: TTL | Seconds | None = None) -> None:
-        super().__init__(ttl)
+    def __init__(self, record: type[V] | None = None, *, migrate: Migrate | None = None, ttl: Ttl = None) -> None:
+        super().__init__(record, migrate, ttl)
 
     def make_handle(self, handles: Handles, operator: str) -> MapHandle[K, V]:
         return handles.map_handle(self, operator)
 
 
+@named_options
 class BroadcastState(StateDescriptor[BroadcastHandle[K, V]], Generic[K, V]):
     """One dict for all keys, the same in every subtask: `self.rules[name] = rule` for a record of a broadcast stream.
 
     Every subtask must do the same with such a record: it can't depend on the subtask, on other records or on state of
     keys. Records of different subtasks upstream come in no set order, so entries under one key should come from one.
+
+    Args:
+        record: the class of the values (see `ValueState`); `None` = they may be of any type.
+        migrate: makes a new value of one that doesn't fit (see `ValueState`). Every subtask calls it, and it must give
+            all of them the same.
     """
 
     kind = "broadcast"
     content = dict
 
+    def __init__(self, record: type[V] | None = None, *, migrate: Migrate | None = None) -> None:
+        super().__init__(record, migrate)
 
+
+@named_options
 class OperatorListState(StateDescriptor[OperatorListHandle[T]], Generic[T]):
     """A list of each subtask, in any operator: `self.held.append(x)`.
 
     After a restore at another parallelism its items are shared out evenly: the lists of the old subtasks, one behind
     the other, are cut into one part for each new subtask. So an item must mean the same wherever it comes to. At the
     same parallelism each subtask finds its own. It can be used from `open` on, and in `restore`.
+
+    Args:
+        record: the class of the items (see `ValueState`); `None` = they may be of any type.
+        migrate: makes a new item of one that doesn't fit (see `ValueState`).
     """
 
     kind = LIST
+    content = list
+
+    def __init__(self, record: type[T] | None = None, *, migrate: Migrate | None = None) -> None:
+        super().__init__(record, migrate)
 
 
+@named_options
 class OperatorUnionState(StateDescriptor[OperatorListHandle[T]], Generic[T]):
     """A list of each subtask, in any operator. After every restore each subtask has the items of all of them.
 
     The operator takes what it needs in `open`, and keeps only that: `self.offsets.update(mine)`. What it leaves in the
     list would come back once for each subtask that kept it.
+
+    Args:
+        record, migrate: as of `OperatorListState`.
     """
 
     kind = UNION
+    content = list
 
-
-OF_SUBTASKS: Final = (OperatorListState, OperatorUnionState)
-"""Kinds of state that any operator may have, keyed or not, whatever its streams."""
-
-
-class DeclaresState:
-    """Base of operators with states: refuses `self.total = 5`, which would replace the state by a plain attribute."""
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        # Operators without states keep the plain, faster assignment.
-        if descriptors_of(cls):
-            cls.__setattr__ = _refuse_states  # type: ignore[method-assign]
-
-
-def _refuse_states(self: object, name: str, value: Any) -> None:
-    descriptor = getattr(type(self), name, None)
-    if isinstance(descriptor, StateDescriptor):
-        update = f"self.{name}.update(…)"
-        how = {"value": f"self.{name}.value = …", "list": update, LIST: update, UNION: update}.get(descriptor.kind)
-        raise StateAccessError(
-            f"{name} is a state of {type(self).__qualname__} and can't be assigned to"
-            + (f"; use {how}" if how else "; change it through its methods")
-        )
-    object.__setattr__(self, name, value)
-
-
-_PLACED: Final = (Handle, BroadcastHandle, OperatorListHandle, Missing)
-"""What an instance may have under the name of a state."""
-
-
-def descriptors_of(cls: type) -> dict[str, StateDescriptor[Any]]:
-    """The states that a class declares or inherits, by name."""
-    found: dict[str, StateDescriptor[Any]] = {}
-    for base in reversed(cls.__mro__):
-        for name, attribute in vars(base).items():
-            found.pop(name, None)
-            if isinstance(attribute, StateDescriptor):
-                found[name] = attribute
-    return found
-
-
-def bind(
-    instance: object,
-    backend: Handles | None,
-    broadcast: BroadcastStates | None = None,
-    lists: OperatorLists | None = None,
-) -> None:
-    """Connect every state that the operator declares with where it is kept. Comes before `restore` and `open`.
-
-    Args:
-        backend: for what belongs to keys; `None` where there are none.
-        broadcast: for broadcast state.
-        lists: for operator list and union state.
-
-    Raises:
-        EncodingError: the default of a state can't be kept in a checkpoint.
-        StateAccessError: the instance has something else under the name of a state, or a state has no place.
-    """
-    operator = type(instance).__qualname__
-    for name, descriptor in descriptors_of(type(instance)).items():
-        descriptor.__set_name__(type(instance), name)  # for those that were put into the class later
-        descriptor.check()
-        if not isinstance(vars(instance).get(name, MISSING), _PLACED):
-            raise StateAccessError(f"{operator}.{name} is a state, but the instance has an attribute of that name")
-        if isinstance(descriptor, BroadcastState):
-            if broadcast is None:
-                raise StateAccessError(f"{operator}.{name} is broadcast state, which needs a broadcast stream")
-            vars(instance)[name] = broadcast.handle(name, operator)
-        elif isinstance(descriptor, OF_SUBTASKS):
-            if lists is None:
-                raise StateAccessError(f"{operator}.{name} is {descriptor.kind} state, which only operators have")
-            vars(instance)[name] = lists.handle(name, descriptor.kind, operator)
-        elif not isinstance(descriptor, KeyedStateDescriptor):
-            raise StateAccessError(f"{operator}.{name}: there is no state of type {type(descriptor).__qualname__}")
-        elif backend is None:
-            raise StateAccessError(f"{operator}.{name} is state of keys; make {operator} a KeyedOperator")
-        else:
-            vars(instance)[name] = descriptor.make_handle(backend, operator)
+    def __init__(self, record: type[T] | None = None, *, migrate: Migrate | None = None) -> None:
+        super().__init__(record, migrate)

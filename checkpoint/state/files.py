@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from checkpoint.codec import DecodingError, decode
+from checkpoint.codec import DecodingError
 from checkpoint.state.changelog.expiry import without_over
 from checkpoint.state.changelog.merge import Group, merged
+from checkpoint.state.contents import StateContent, together
+from checkpoint.state.evolution import decoded
 from checkpoint.state.snapshot_format import SnapshotFooter, SnapshotFormatError, StateBatch, UnknownSnapshotVersion
 from checkpoint.state.snapshot_reader import read_encoded, read_footer, read_groups, state_batches
 from checkpoint.storage.errors import DamagedFile, UnknownFormat
@@ -20,7 +22,8 @@ def load_keyed_state(
     storage: CheckpointStorage, files: Sequence[StateFile], key_groups: range | None = None
 ) -> Iterator[StateBatch]:
     """The rows of a subtask's files, by key group; of the given key groups, or all. Reads nothing of others, and one
-    group at a time, or several small ones.
+    group at a time, or several small ones. Values are decoded unless they may not fit the classes that the program has
+    now.
 
     Args:
         files: oldest first; what a later one says of a key wins.
@@ -31,7 +34,7 @@ def load_keyed_state(
     """
     for batch in load_encoded_state(storage, files, key_groups):
         try:
-            yield batch._replace(values=list(map(decode, batch.values)))
+            yield decoded(batch)
         except DecodingError as error:
             names = ", ".join(storage.name_of(listed.file.path) for listed in files)
             raise DamagedFile(f"{names} is damaged: the state of key group {batch.group}: {error}") from error
@@ -49,10 +52,15 @@ def load_encoded_state(
                 if not files[0].over:
                     yield from read_encoded(opened[0], groups)
                     return
-        groups_of = [_groups(file, listed, key_groups) for file, listed in zip(opened, files, strict=True)]
+        footers = [_footer(file) for file in opened]
+        contents = together(footer.contents for footer in footers)
+        groups_of = [
+            _groups(file, listed, key_groups, footer)
+            for file, listed, footer in zip(opened, files, footers, strict=True)
+        ]
         for _, batches, ttl in merged(groups_of):
             for batch in batches:
-                yield from state_batches(batch, ttl)
+                yield from state_batches(batch, ttl, contents)
 
 
 def load_groups(storage: CheckpointStorage, files: Sequence[StateFile], older: Sequence[StateFile]) -> Iterator[Group]:
@@ -68,10 +76,22 @@ def load_groups(storage: CheckpointStorage, files: Sequence[StateFile], older: S
         yield from merged(groups, [listed.groups for listed in older])
 
 
-def _groups(file: OpenedFile, listed: StateFile, key_groups: range | None) -> Iterator[Group]:
+def load_contents(storage: CheckpointStorage, files: Sequence[StateFile]) -> dict[str, StateContent]:
+    """What the values in all of these files are, by state. Otherwise as `load_footer`."""
+    return together(load_footer(storage, listed.file).contents for listed in files)
+
+
+def _footer(file: OpenedFile) -> SnapshotFooter:
+    with _explained(file.name):
+        return read_footer(file)
+
+
+def _groups(
+    file: OpenedFile, listed: StateFile, key_groups: range | None, footer: SnapshotFooter | None = None
+) -> Iterator[Group]:
     over = dict(listed.over)
     with _explained(file.name):
-        for group, batches, ttl in read_groups(file, common(listed.groups, key_groups)):
+        for group, batches, ttl in read_groups(file, common(listed.groups, key_groups), footer):
             yield group, [without_over(batch, over) for batch in batches] if over else list(batches), ttl
 
 

@@ -11,10 +11,11 @@ changes in place is checked when the next checkpoint is written.
 from __future__ import annotations
 
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, MutableMapping, ValuesView
-from typing import Any, ClassVar, Final, Generic, TypeVar, cast
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast
 
 from checkpoint.codec import SCALARS, EncodingError, decode_key, encode, is_plain
 from checkpoint.shown import shown
+from checkpoint.state.declared_type import DeclaredType
 from checkpoint.state.misuse import refuse_as_value, refuse_methods, refuse_operators
 from checkpoint.state.private_copy import IMMUTABLE
 from checkpoint.state.stores import MISSING, ListStore, MapStore, StateStore, ValueStore
@@ -34,15 +35,28 @@ _CHECKED_EACH_TIME: Final = 256
 class Handle:
     """A state of one operator instance, bound to its store in the backend."""
 
-    __slots__ = ("_name", "_passes", "store")
+    __slots__ = ("_declared", "_name", "_passes", "store")
 
     encoding_advice: ClassVar[str] = "it is a state; write what it holds, such as self.total.value"
 
     def __init__(self, store: StateStore) -> None:
         self._name = store.what
         self.store = store
+        self._declared: DeclaredType | None = None
         self._passes = 0
         """So many times what was changed in place is put again without being checked."""
+
+    def declare(self, declared: DeclaredType) -> Self:
+        """Take only values of this type from now on. Kinds of handles that don't look at it have another one that does,
+        so that putting costs no more where no type is declared."""
+        self._declared = declared
+        return self
+
+    def _check_type(self, value: Any, what: str) -> None:
+        problem = None if self._declared is None else self._declared.problem(value)
+        if problem is not None:
+            key = shown(decode_key(self.store.key))
+            raise EncodingError(f"{self._name} can't keep {what} of key {key}: {problem}")
 
     def _check(self, content: Any, what: str, again: bool = False, flat: list[Any] | None = None) -> None:
         """
@@ -111,6 +125,25 @@ class ValueHandle(Handle, Generic[T]):
         return value
 
 
+class TypedValueHandle(ValueHandle[T]):
+    """Its values are of a declared type."""
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> T:
+        """The current key's value, or the default. A mutable default is kept once it was read."""
+        value: Any = self._get()
+        return self._initial() if value is MISSING else value  # type: ignore[no-any-return]
+
+    @value.setter
+    def value(self, value: T) -> None:
+        self._check_type(value, "the value")
+        if type(value) not in SCALARS:
+            self._check(value, "the value", self._peek() is value)
+        self._put(value)
+
+
 class ReducingHandle(Handle, Generic[T]):
     """One value a key, made of everything added to it."""
 
@@ -175,7 +208,7 @@ class AggregatingHandle(Handle, Generic[V, R]):
         self._value.value = after
 
 
-for _class in (ValueHandle, ReducingHandle, AggregatingHandle):
+for _class in (ValueHandle, TypedValueHandle, ReducingHandle, AggregatingHandle):
     refuse_as_value(_class)
 
 
@@ -217,6 +250,31 @@ class ListHandle(Handle, Generic[T]):
 
     def __len__(self) -> int:
         return self._lists.count()
+
+
+class TypedListHandle(ListHandle[T]):
+    """Its items are of a declared type."""
+
+    __slots__ = ()
+
+    def append(self, item: T) -> None:
+        """Add an item at the end."""
+        self._check_type(item, "the item")
+        super().append(item)
+
+    def extend(self, items: Iterable[T]) -> None:
+        """Add items at the end."""
+        super().extend(self._of_type(items))
+
+    def update(self, items: Iterable[T]) -> None:
+        """Replace all items."""
+        super().update(self._of_type(items))
+
+    def _of_type(self, items: Iterable[T]) -> list[T]:
+        found = list(items)
+        for item in found:
+            self._check_type(item, "the item")
+        return found
 
 
 refuse_operators(
@@ -297,6 +355,22 @@ class ReadRefreshedMapHandle(MapHandle[K, V]):
 
     def __contains__(self, map_key: object) -> bool:
         return self._get(map_key) is not MISSING
+
+
+class TypedMapHandle(MapHandle[K, V]):
+    """Its values are of a declared type."""
+
+    __slots__ = ()
+
+    def __setitem__(self, map_key: K, value: V) -> None:
+        self._check_type(value, f"the entry {shown(map_key)}")
+        super().__setitem__(map_key, value)
+
+
+class TypedReadRefreshedMapHandle(TypedMapHandle[K, V], ReadRefreshedMapHandle[K, V]):
+    """Both."""
+
+    __slots__ = ()
 
 
 refuse_operators(MapHandle, {"ior": "{0}.update(…)", "or": "dict({0}) | …", "ror": "… | dict({0})"})

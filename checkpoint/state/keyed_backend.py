@@ -14,9 +14,20 @@ from typing import Any, ClassVar, NoReturn, Protocol
 from checkpoint.codec import decode, decode_key
 from checkpoint.shown import shown
 from checkpoint.state.changelog.merge import Group
+from checkpoint.state.contents import ContentNotes, Declared
 from checkpoint.state.descriptors import KeyedStateDescriptor
 from checkpoint.state.errors import StateAccessError, StateRestoreError
-from checkpoint.state.handles import ListHandle, MapHandle, ReadRefreshedMapHandle, ValueHandle
+from checkpoint.state.evolution import Evolution
+from checkpoint.state.handles import (
+    ListHandle,
+    MapHandle,
+    ReadRefreshedMapHandle,
+    TypedListHandle,
+    TypedMapHandle,
+    TypedReadRefreshedMapHandle,
+    TypedValueHandle,
+    ValueHandle,
+)
 from checkpoint.state.snapshot_format import Compression, SnapshotFooter, StateBatch
 from checkpoint.state.stores import NO_KEY, CurrentKey, ListStore, MapStore, StateStore, TimerStore, ValueStore
 from checkpoint.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, Timers
@@ -43,6 +54,10 @@ class FrozenChanges(Protocol):
     @property
     def over(self) -> Mapping[str, int]:
         """For states with a time to live: entries with stamps up to here are over, and were not seen any more."""
+
+    @property
+    def notes(self) -> ContentNotes:
+        """What the values are that `groups` has given."""
 
     def groups(self, older: Sequence[Any]) -> Iterator[Group]:
         """The rows by key group, with the columns of a file of changes. May be called again.
@@ -141,6 +156,9 @@ class KeyedBackend(ABC):
         would come back with them."""
         self.expired = 0
         """Entries that were removed since their time to live was over."""
+        self.migrated = 0
+        """Values, items and entries of a snapshot that `migrate` has made new ones of."""
+        self._evolutions: dict[str, Evolution] = {}
         self.event_timers = self._timers(EVENT_TIMERS)
         self.processing_timers = self._timers(PROCESSING_TIMERS)
 
@@ -169,6 +187,8 @@ class KeyedBackend(ABC):
         life = self._lifetime(descriptor)
         store = self._value_store(descriptor.name, self._declare(descriptor, operator), life)
         self._stores.setdefault(descriptor.name, store)
+        if descriptor.declared is not None:
+            return TypedValueHandle[Any](store, default, factory).declare(descriptor.declared)
         return (self._value_handle_class if life is None else ValueHandle)(store, default, factory)
 
     def list_handle(self, descriptor: KeyedStateDescriptor[Any], operator: str) -> ListHandle[Any]:
@@ -176,6 +196,8 @@ class KeyedBackend(ABC):
         life = self._lifetime(descriptor)
         store = self._list_store(descriptor.name, self._declare(descriptor, operator), life)
         self._stores.setdefault(descriptor.name, store)
+        if descriptor.declared is not None:
+            return TypedListHandle[Any](store).declare(descriptor.declared)
         return ListHandle(store)
 
     def map_handle(self, descriptor: KeyedStateDescriptor[Any], operator: str) -> MapHandle[Any, Any]:
@@ -183,13 +205,20 @@ class KeyedBackend(ABC):
         life = self._lifetime(descriptor)
         store = self._map_store(descriptor.name, self._declare(descriptor, operator), life)
         self._stores.setdefault(descriptor.name, store)
-        return (ReadRefreshedMapHandle if life is not None and life.refreshed_by_reads else MapHandle)(store)
+        refreshed = life is not None and life.refreshed_by_reads
+        if descriptor.declared is None:
+            return (ReadRefreshedMapHandle if refreshed else MapHandle)(store)
+        return (TypedReadRefreshedMapHandle if refreshed else TypedMapHandle)(store).declare(descriptor.declared)
 
     def _declare(self, descriptor: KeyedStateDescriptor[Any], operator: str) -> str:
         """What messages call the state."""
         self._operator = operator
         self._declared.setdefault(descriptor.name, descriptor)
         return f"state {descriptor.name!r} of {operator}"
+
+    def _written(self) -> dict[str, Declared]:
+        """What a snapshot notes of the states beside their values."""
+        return {name: descriptor.written() for name, descriptor in self._declared.items()}
 
     def _lifetime(self, descriptor: KeyedStateDescriptor[Any]) -> Lifetime | None:
         ttl = descriptor.ttl
@@ -307,13 +336,14 @@ class KeyedBackend(ABC):
         raise NotImplementedError(f"{type(self).__name__} doesn't know what has changed")
 
     def restore(self, batches: Iterable[StateBatch], allow_unclaimed: bool = False) -> None:
-        """Take over what `read_batches` gives. May be called once for each file that holds some of the key groups.
+        """Take over what `read_batches` or `read_encoded` gives. May be called once for each file that holds some of
+        the key groups.
 
         Args:
             allow_unclaimed: leave out state that the operator doesn't declare, instead of an error.
 
         Raises:
-            StateRestoreError: the rows don't fit the operator's states or key groups.
+            StateRestoreError: the rows don't fit the operator's states or key groups, or a `migrate` has failed.
         """
         for batch in batches:
             self._restore(batch, allow_unclaimed)
@@ -330,6 +360,8 @@ class KeyedBackend(ABC):
         for timers in (self.event_timers, self.processing_timers):
             if name == timers.name:
                 self._check_group(group, name)
+                if batch.encoded:
+                    values = list(map(decode, values))
                 wrong = timers.restore(group, keys, namespaces or repeat(None), values)
                 if wrong is not None:
                     key, problem = wrong
@@ -350,6 +382,7 @@ class KeyedBackend(ABC):
             )
         self._check_group(group, name)
         kind = type(descriptor).__name__
+        values = self._evolved(batch, descriptor)
         if namespaces is not None:
             i = next(i for i, namespace in enumerate(namespaces) if namespace is not None)
             self._refuse(name, keys[i], f"has a namespace ({namespaces[i]!r}), which {kind} doesn't have")
@@ -366,6 +399,18 @@ class KeyedBackend(ABC):
         twice = self._load(name, group - self._first, keys, values, stamps)
         if twice is not None:
             self._refuse(name, twice, "is in the checkpoint twice")
+
+    def _evolved(self, batch: StateBatch, descriptor: KeyedStateDescriptor[Any]) -> list[Any]:
+        evolution = self._evolutions.get(batch.state)
+        if evolution is None or evolution.stored is not batch.content:
+            what = f"state {batch.state!r} of {self._operator}"
+            evolution = self._evolutions[batch.state] = descriptor.evolution(what, batch.content)
+        before = evolution.migrated
+        values = evolution.values(batch)
+        if evolution.migrated > before:
+            self.migrated += evolution.migrated - before
+            self.restored_as_it_was = False
+        return values
 
     def _stamps(
         self, name: str, keys: list[bytes], values: list[Any], written: list[bytes | None]

@@ -5,12 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, overload
 
 from checkpoint.codec import EncodingError, decode, encode
+from checkpoint.codec.classes_held import ClassesHeld
 from checkpoint.shown import shown
+from checkpoint.state.contents import Declared, StateContent, type_names
 from checkpoint.state.errors import StateRestoreError
 from checkpoint.state.misuse import refuse_methods, refuse_operators
+
+if TYPE_CHECKING:
+    from checkpoint.state.descriptors import StateDescriptor
 
 T = TypeVar("T")
 
@@ -21,7 +26,8 @@ UNION: Final = "operator union"
 KINDS: Final = (LIST, UNION)
 
 Chunk: TypeAlias = list[Any]
-"""Some items as a snapshot holds them: how many, and the msgpack list of each one's own msgpack."""
+"""Some items as a snapshot holds them: how many, the msgpack list of each one's own msgpack, and what they are
+(`StateContent.to_wire`), which older snapshots don't say."""
 Stored: TypeAlias = dict[str, dict[str, list[Chunk]]]
 """The lists of one operator in one subtask as a snapshot holds them: chunks by kind and name; no empty lists."""
 
@@ -37,14 +43,17 @@ class OperatorListHandle(Sequence[T]):
     has to hold fast are the list and its length.
     """
 
-    __slots__ = ("_items", "_name")
+    __slots__ = ("_descriptor", "_items", "_name", "_types")
 
     encoding_advice = "it is a state; write what it holds, such as list(self.held)"
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, descriptor: StateDescriptor[Any]) -> None:
         self._name = name
+        self._descriptor = descriptor
         self._items: list[bytes] = []
         """Encoded. Never changed in front of its end; whatever else changes replaces the list."""
+        self._types: set[type] = set()
+        """Of the items, and of some that are not there any more."""
 
     def append(self, item: T) -> None:
         """Add an item at the end.
@@ -95,6 +104,11 @@ class OperatorListHandle(Sequence[T]):
         return f"<{type(self).__name__} {self._name}>"
 
     def _encoded(self, item: T) -> bytes:
+        declared = self._descriptor.declared
+        problem = None if declared is None else declared.problem(item)
+        if problem is not None:
+            raise EncodingError(f"{self._name} can't keep the item {shown(item, 200)}: {problem}")
+        self._types.add(type(item))
         try:
             return encode(item)
         except EncodingError as error:
@@ -102,11 +116,25 @@ class OperatorListHandle(Sequence[T]):
 
     def freeze(self) -> FrozenList:
         """What it holds now, untouched by later changes. Copies nothing."""
-        return FrozenList(self._items)
+        return FrozenList(self._items, frozenset(self._types), self._descriptor.written())
 
     def load(self, chunks: Iterable[Chunk]) -> None:
-        """Replace all items by those of a snapshot."""
-        self._items = [item for _, data in chunks for item in decode(data)]
+        """Replace all items by those of a snapshot.
+
+        Raises:
+            StateRestoreError: one doesn't fit, or `migrate` has failed.
+        """
+        items: list[bytes] = []
+        types: set[type] = set()
+        for _, data, *wire in chunks:
+            stored = StateContent.from_wire(wire[0]) if wire else None
+            evolution = self._descriptor.evolution(self._name, stored)
+            for item in decode(data):
+                before = evolution.migrated
+                new = evolution.value(item, f"item {len(items)}")
+                types.add(type(new))
+                items.append(item if evolution.migrated == before else encode(new))
+        self._items, self._types = items, types
 
 
 refuse_operators(
@@ -130,10 +158,12 @@ refuse_methods(OperatorListHandle, list, "list({0}), and {0}.update(…) with wh
 class FrozenList:
     """The items of a list at one moment; read by any thread while the task goes on adding."""
 
-    __slots__ = ("_items", "_length")
+    __slots__ = ("_declared", "_items", "_length", "_types")
 
-    def __init__(self, items: list[bytes]) -> None:
+    def __init__(self, items: list[bytes], types: frozenset[type], declared: Declared) -> None:
         self._items = items
+        self._types = types
+        self._declared = declared
         self._length = len(items)
 
     def __len__(self) -> int:
@@ -148,11 +178,17 @@ class FrozenList:
             part.append(item)
             size += len(item)
             if len(part) == _CHUNK_ITEMS or size >= _CHUNK_BYTES:
-                chunks.append(_chunk(part))
+                chunks.append(self._chunk(part))
                 part, size = [], 0
         if part:
-            chunks.append(_chunk(part))
+            chunks.append(self._chunk(part))
         return chunks
+
+    def _chunk(self, items: list[bytes]) -> Chunk:
+        held = ClassesHeld()
+        held.look_at(items)
+        content = StateContent(tuple(held.shapes), type_names(self._types), self._declared.shape)
+        return [*_chunk(items), content.to_wire()]
 
 
 class OperatorLists:
@@ -161,7 +197,7 @@ class OperatorLists:
     def __init__(self) -> None:
         self._handles: dict[str, dict[str, OperatorListHandle[Any]]] = {kind: {} for kind in KINDS}
 
-    def handle(self, name: str, kind: str, operator: str) -> OperatorListHandle[Any]:
+    def handle(self, name: str, kind: str, operator: str, descriptor: StateDescriptor[Any]) -> OperatorListHandle[Any]:
         """
         Args:
             kind: one of `KINDS`.
@@ -169,7 +205,7 @@ class OperatorLists:
         """
         handles = self._handles[kind]
         if name not in handles:
-            handles[name] = OperatorListHandle(f"{kind} state {name!r} of {operator}")
+            handles[name] = OperatorListHandle(f"{kind} state {name!r} of {operator}", descriptor)
         return handles[name]
 
     @property
@@ -245,7 +281,7 @@ def shared_out(
             else:
                 chunks = [chunk for _, states in in_order for chunk in states.get(name, ())]
                 if kind == LIST:
-                    total = sum(count for count, _ in chunks)
+                    total = sum(chunk[0] for chunk in chunks)
                     chunks = _cut(chunks, index * total // parallelism, (index + 1) * total // parallelism)
             if chunks:
                 mine.setdefault(kind, {})[name] = chunks
@@ -257,10 +293,10 @@ def _cut(chunks: Iterable[Chunk], start: int, stop: int) -> list[Chunk]:
     found: list[Chunk] = []
     first = 0
     for chunk in chunks:
-        count, data = chunk
+        count, data, *content = chunk
         low, high = max(start - first, 0), min(stop - first, count)
         if low < high:
-            found.append(chunk if high - low == count else _chunk(decode(data)[low:high]))
+            found.append(chunk if high - low == count else [*_chunk(decode(data)[low:high]), *content])
         first += count
     return found
 

@@ -28,7 +28,8 @@ no value any more, and there is always a column `written`.
 The buffers of each batch are compressed on their own, so that a reader needs only the bytes of its groups. The footer
 holds `version`, `operator`, `max_parallelism` and `groups`, a list of [group, offset, length, rows, checksum]: bytes
 from the start of the file, and the xxh3_128 of these bytes, 16 bytes big-endian as all checksums here. So what is read
-is verified, and nothing else has to be read for that.
+is verified, and nothing else has to be read for that. It also has `states`, the names of all states with rows, and
+`contents`, a map from those of keys to what their values are (`StateContent.to_wire`). Older files lack both.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import pyarrow as pa
+
+from checkpoint.state.contents import StateContent
 
 Compression: TypeAlias = Literal["lz4", "zstd", "none"]
 StateRow: TypeAlias = tuple[int, str, bytes, bytes | None, Any]
@@ -58,6 +61,10 @@ class StateBatch(NamedTuple):
     """Stamps of what has a time to live (see `checkpoint.state.ttl`); `None`: no row has any."""
     clock: str | None = None
     """Which clock they are by."""
+    content: StateContent | None = None
+    """What the values of the state are in this file, if it says so."""
+    encoded: bool = False
+    """The values are bytes, as they lie in the file."""
 
     def part(self, places: Sequence[int]) -> StateBatch:
         """The rows at these places."""
@@ -115,6 +122,8 @@ class SnapshotFooter:
     ttl: Mapping[str, str] = field(default_factory=dict)
     """The states with a time to live, and the clock that each goes by."""
     version: int = VERSION
+    contents: Mapping[str, StateContent] = field(default_factory=dict)
+    """What the values of each state are; of files that don't say so, nothing."""
 
     @property
     def rows(self) -> int:

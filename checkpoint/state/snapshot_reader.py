@@ -10,6 +10,8 @@ import pyarrow as pa
 import xxhash
 
 from checkpoint.codec import DecodingError, decode
+from checkpoint.state.contents import StateContent
+from checkpoint.state.evolution import decoded
 from checkpoint.state.snapshot_format import (
     MAGIC,
     SCHEMA,
@@ -54,8 +56,9 @@ def read_snapshot(source: Any, key_groups: range | None = None) -> Iterator[Stat
     """The rows of a snapshot file, by key group; of the given groups, or all. As `read_batches` otherwise."""
     for batch in read_batches(source, key_groups):
         spaces = batch.namespaces or repeat(None)
+        values = map(decode, batch.values) if batch.encoded else batch.values
         yield from zip(
-            repeat(batch.group, len(batch.keys)), repeat(batch.state), batch.keys, spaces, batch.values, strict=False
+            repeat(batch.group, len(batch.keys)), repeat(batch.state), batch.keys, spaces, values, strict=False
         )
 
 
@@ -68,29 +71,36 @@ def read_batches(source: Any, key_groups: range | None = None) -> Iterator[State
     Args:
         source: as in `read_footer`.
 
+    Returns:
+        Batches with the values decoded, or still encoded if they may not fit the classes that the program has now.
+
     Raises:
         SnapshotFormatError: it is no snapshot of keyed state, or damaged.
     """
     for batch in read_encoded(source, key_groups):
         try:
-            yield batch._replace(values=list(map(decode, batch.values)))
+            yield decoded(batch)
         except DecodingError as error:
             raise SnapshotFormatError(f"the state of key group {batch.group} is damaged: {error}") from error
 
 
 def read_encoded(source: Any, key_groups: range | None = None) -> Iterator[StateBatch]:
     """As `read_batches`, with the values as they lie there: encoded."""
-    for _, batches, ttl in read_groups(source, key_groups):
+    file = _opened(source)
+    footer = _footer(file)
+    for _, batches, ttl in read_groups(file, key_groups, footer):
         for batch in batches:
-            yield from state_batches(batch, ttl)
+            yield from state_batches(batch, ttl, footer.contents)
 
 
-def read_groups(source: Any, key_groups: range | None = None) -> Iterator[tuple[int, Iterator[Any], Mapping[str, str]]]:
+def read_groups(
+    source: Any, key_groups: range | None = None, footer: SnapshotFooter | None = None
+) -> Iterator[tuple[int, Iterator[Any], Mapping[str, str]]]:
     """As `read_batches`, as Arrow batches: a key group, its batches, and which states have a time to live, by which
     clock. The batches of a group are to be taken before the next group is; what they raise is `SnapshotFormatError`,
     too."""
     file = _opened(source)
-    footer = _footer(file)
+    footer = footer or _footer(file)
     wanted = [entry for entry in footer.groups if key_groups is None or entry[0] in key_groups]
     for entries in _read_together(wanted):
         start = entries[0][1]
@@ -136,12 +146,15 @@ def _verified(data: memoryview, entry: GroupEntry, schema: Any) -> Iterator[Any]
         raise SnapshotFormatError(f"the state of key group {group} has {rows} rows instead of {expected}")
 
 
-def state_batches(batch: Any, ttl: Mapping[str, str]) -> Iterator[StateBatch]:
+def state_batches(
+    batch: Any, ttl: Mapping[str, str], contents: Mapping[str, StateContent] = {}
+) -> Iterator[StateBatch]:
     """The rows of an Arrow batch, by state, with encoded values; without keys that have no value any more.
 
     Args:
         batch: of one key group, with the columns of any version.
         ttl: which states have a time to live, and by which clock.
+        contents: what the values of each state are, as far as it is known.
     """
     if batch.column("value").null_count:
         batch = batch.filter(batch.column("value").is_valid())
@@ -159,6 +172,8 @@ def state_batches(batch: Any, ttl: Mapping[str, str]) -> Iterator[StateBatch]:
             _bytes_of(values[part]),
             batch.column(len(SCHEMA))[part].to_pylist() if name in ttl else None,
             ttl.get(name),
+            contents.get(name),
+            encoded=True,
         )
 
 
@@ -210,6 +225,11 @@ def _footer(file: RandomAccess) -> SnapshotFooter:
             )
         groups = tuple((g, offset, size, rows, checksum) for g, offset, size, rows, checksum in footer["groups"])
         states, ttl = tuple(footer.get("states", ())), dict(footer.get("ttl", {}))
-        return SnapshotFooter(footer["operator"], footer["max_parallelism"], groups, states, ttl, footer["version"])
-    except (DecodingError, KeyError, TypeError) as error:
+        contents = {name: StateContent.from_wire(wire) for name, wire in footer.get("contents", {}).items()}
+        return SnapshotFooter(
+            footer["operator"], footer["max_parallelism"], groups, states, ttl, footer["version"], contents
+        )
+    except UnknownSnapshotVersion:
+        raise
+    except (DecodingError, KeyError, TypeError, ValueError) as error:
         raise SnapshotFormatError(f"the footer of the snapshot is damaged: {error}") from error

@@ -13,6 +13,7 @@ import xxhash
 
 from checkpoint.codec import EncodingError, decode_key, encode, encode_around
 from checkpoint.shown import shown
+from checkpoint.state.contents import ContentNotes
 from checkpoint.state.snapshot_format import (
     CHANGES_VERSION,
     MAGIC,
@@ -103,6 +104,7 @@ def write_snapshot(
     encoded: bool = False,
     changes: bool = False,
     ttl: Mapping[str, TtlRows] = {},
+    notes: ContentNotes | None = None,
 ) -> SnapshotFooter:
     """Write a snapshot file.
 
@@ -112,16 +114,18 @@ def write_snapshot(
         encoded: the values are.
         changes: the groups have what has changed, not all. What has a time to live and is over counts as gone.
         ttl: for the states with a time to live, what is written of them.
+        notes: what is known of the values beside what they show when they are written.
 
     Raises:
         EncodingError: a value can't be kept; the message names the operator, the state and the key.
         SnapshotAbandoned: `abandoned` said so.
     """
     names: set[str] = set()
+    noted = notes or ContentNotes()
 
     def batches() -> Iterator[tuple[int, Iterator[Any]]]:
         for group, states in groups:
-            of_group = batches_of(group, states, operator, encoded, changes, ttl, names)
+            of_group = batches_of(group, states, operator, encoded, changes, ttl, names, noted)
             del states  # the caller frees it when the next one is asked for
             yield group, of_group
             del of_group
@@ -132,7 +136,7 @@ def write_snapshot(
         ttl={name: rows.clock_name for name, rows in ttl.items()},
         version=CHANGES_VERSION if changes else TTL_VERSION if ttl else VERSION,
     )
-    return write_batches(batches(), sink, compression, footer, names, abandoned)
+    return write_batches(batches(), sink, compression, footer, names, abandoned, noted)
 
 
 def write_batches(
@@ -142,6 +146,7 @@ def write_batches(
     footer: SnapshotFooter,
     names: Collection[str],
     abandoned: Callable[[], bool] = lambda: False,
+    notes: ContentNotes | None = None,
 ) -> SnapshotFooter:
     """Write a snapshot file out of Arrow batches.
 
@@ -150,6 +155,7 @@ def write_batches(
         footer: what it says beside `groups` and `states`.
         names: the states that the batches have rows of; looked at once all are written.
         abandoned: asked between batches.
+        notes: what the values are, once all are written; `None` = what `footer` says.
 
     Raises:
         SnapshotAbandoned: `abandoned` said so.
@@ -172,7 +178,8 @@ def write_batches(
             if rows:
                 table.append((group, offset, pieces.tell() - offset, rows, checksum.digest()))
             del batches
-    footer = replace(footer, groups=tuple(table), states=tuple(sorted(names)))
+    contents = footer.contents if notes is None else notes.contents()
+    footer = replace(footer, groups=tuple(table), states=tuple(sorted(names)), contents=contents)
     body = encode(
         {
             "version": footer.version,
@@ -180,6 +187,7 @@ def write_batches(
             "max_parallelism": footer.max_parallelism,
             "groups": table,
             "states": list(footer.states),
+            "contents": {name: content.to_wire() for name, content in contents.items()},
             **({"ttl": dict(footer.ttl)} if footer.ttl else {}),
         }
     )
@@ -196,11 +204,13 @@ def batches_of(
     changes: bool,
     ttl: Mapping[str, TtlRows],
     names: set[str],
+    notes: ContentNotes,
 ) -> Iterator[Any]:
     """The Arrow batches of one key group. Takes its time, and lets the task thread run in between.
 
     Args:
         names: gets those of the states that have rows.
+        notes: gets what their values are.
         encoded, changes, ttl: as in `write_snapshot`.
     """
     new = ChangedRows if changes else RowsWithStamps if ttl else Rows
@@ -214,6 +224,7 @@ def batches_of(
             written: list[bytes | None] | None = None
             if of_ttl is not None:
                 chunk, written, values = _living(of_ttl, chunk, values, changes)
+            as_they_were = None if encoded else values
             if not encoded:
                 values = (
                     _encoded_changes(values, chunk, name, operator)
@@ -222,6 +233,8 @@ def batches_of(
                 )
             elif changes:
                 values = [None if value is MISSING else value for value in values]
+            if not timers:
+                notes.note(name, values, as_they_were)
             keys, namespaces = zip(*map(split_entry, chunk), strict=True) if timers else (chunk, None)
             large = sum(map(len, filter(None, values))) > _BATCH_BYTES
             step = 1 if large else max(1, len(chunk))

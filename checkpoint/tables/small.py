@@ -109,7 +109,7 @@ def _own_state(state: Mapping[str, Any]) -> Iterator[tuple[str, str, int | None,
             yield "broadcast", name, None, key, value
     for kind in KINDS:
         for name, chunks in state.get(kind, {}).items():
-            items = (item for _, data in chunks for item in decode(data))
+            items = (item for _, data, *_ in chunks for item in decode(data))
             for place, item in enumerate(items):
                 yield kind, name, place, None, item
 

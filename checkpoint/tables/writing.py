@@ -19,7 +19,8 @@ from checkpoint.elements import EdgeName
 from checkpoint.in_flight import channel_state
 from checkpoint.in_flight.channel_state import ChannelStateError
 from checkpoint.key_groups import check_parallelism, key_group, range_of
-from checkpoint.state.files import load_encoded_state
+from checkpoint.state.contents import ContentNotes
+from checkpoint.state.files import load_contents, load_encoded_state
 from checkpoint.state.snapshot_writer import FrozenGroup, write_snapshot
 from checkpoint.state.timers import TIMER_STATES, timer_entry
 from checkpoint.storage import savepoints
@@ -290,6 +291,7 @@ class _Writing:
                 max_parallelism=self._old.max_parallelism,
                 encoded=True,
                 ttl=stamped,
+                notes=ContentNotes(known=load_contents(self._source, old.keyed_state)),
             )
             return replace(old, keyed_state=(StateFile(file.close()),))
         except BaseException:

@@ -102,6 +102,10 @@ def _print(found: Preview) -> None:
         if table.row_count:
             say(console, "")
             console.print(table)
+    if found.migrations:
+        say(console, "")
+        for migration in found.migrations:
+            say(console, migration)
     if found.replays:
         say(console, "")
         nothing = "" if found.in_flight else ", which is nothing"

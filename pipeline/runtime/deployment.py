@@ -121,6 +121,8 @@ class Restored:
     """Each entry is one old subtask's `Operator.snapshot`."""
     broadcast: dict[str, dict[str, dict[bytes, bytes]]] = field(default_factory=dict)
     """One old subtask's broadcast state by its name; all had the same."""
+    broadcast_contents: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What its entries are (`StateContent.to_wire`), by state."""
     lists: dict[str, Stored] = field(default_factory=dict)
     """Its part of operator list and union state."""
     sources: dict[str, list[Any]] = field(default_factory=dict)

@@ -9,15 +9,16 @@ import socket
 import sys
 import sysconfig
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
 from pyspark import cloudpickle as _cloudpickle
 
+from checkpoint.codec.class_shapes import field_types
 from checkpoint.codec.classes import install, is_pickled, name_of
-from checkpoint.codec.records import is_value_class
+from checkpoint.codec.records import RecordForm, form_of, is_value_class
 from checkpoint.errors import PermanentFailure
 from pipeline.errors import PipelineError
 from pipeline.graph import Plan, PlannedStep
@@ -74,13 +75,13 @@ def unpack_plan(packed: bytes) -> Plan:
     """
     try:
         plan: Plan
-        plan, classes, pickled = pickle.loads(packed)
+        plan, classes, pickled, types = pickle.loads(packed)
     except (ImportError, AttributeError) as error:
         raise PermanentFailure(
             f"host {socket.gethostname()} can't load the pipeline's code: {type(error).__name__}: {error}. Install "
             f"what it imports for {sys.executable} on every host, or point PYSPARK_PYTHON to a Python that has it"
         ) from error
-    install(classes, pickled)
+    install(classes, pickled, types)
     return plan
 
 
@@ -91,10 +92,12 @@ def _dumps(thing: Any, modules: set[str]) -> bytes:
     return out.getvalue()
 
 
-def _value_classes(modules: set[str]) -> tuple[dict[str, type], list[str]]:
+def _value_classes(modules: set[str]) -> tuple[dict[str, type], list[str], dict[str, Mapping[str, Any]]]:
     """The classes that values of the pipeline may have, by name: those that lie in the modules of its code, so that
-    workers know them though they lack the modules. And the names of those that are registered with pickle."""
+    workers know them though they lack the modules. And the names of those that are registered with pickle, and the
+    types of fields by the name of the class."""
     classes: dict[str, type] = {}
+    types: dict[str, Mapping[str, Any]] = {}
     for module in modules:
         for found in list(vars(sys.modules.get(module, ModuleType("none"))).values()):
             if is_value_class(found) and found not in classes.values():
@@ -104,7 +107,13 @@ def _value_classes(modules: set[str]) -> tuple[dict[str, type], list[str]]:
                 except Exception:  # noqa: S112  # a value of it is refused where it is met
                     continue
                 classes[name] = found
-    return classes, [name for name, cls in classes.items() if is_pickled(cls)]
+                try:
+                    form = form_of(found)
+                except TypeError:
+                    continue  # as above, and then it is told why
+                if isinstance(form, RecordForm):
+                    types[name] = field_types(form)
+    return classes, [name for name, cls in classes.items() if is_pickled(cls)], types
 
 
 def _check(step: PlannedStep, payload: Any) -> None:

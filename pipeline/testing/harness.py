@@ -57,6 +57,8 @@ class HarnessSnapshot:
     """Operator list and union state, as msgpack."""
     event_time: bytes
     """The watermark, as msgpack."""
+    broadcast_contents: bytes = encode({})
+    """What the entries of broadcast state are, as msgpack."""
 
 
 @named_options
@@ -121,7 +123,9 @@ class OperatorHarness:
             raise ValueError("there is no snapshot to restore")
         harness = cls.__new__(cls)
         harness._prepare(operator, broadcast, clock, state_backend)
-        harness._chain.restore_broadcast(_STEP, decode(snapshots[0].broadcast_state))
+        harness._chain.restore_broadcast(
+            _STEP, decode(snapshots[0].broadcast_state), contents=decode(snapshots[0].broadcast_contents)
+        )
         lists = {i: decode(one.operator_lists) for i, one in enumerate(snapshots)}
         harness._chain.restore_lists(_STEP, shared_out(lists, len(snapshots), 0, 1))
         for one in snapshots:
@@ -306,6 +310,7 @@ class OperatorHarness:
             encode(broadcast),
             encode(lists[_STEP].stored() if _STEP in lists else {}),
             encode(self._event_time.snapshot()),
+            encode(self._chain.broadcast_contents().get(_STEP, {})),
         )
 
     def complete_checkpoint(self) -> None:

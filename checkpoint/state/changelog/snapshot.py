@@ -11,7 +11,8 @@ from typing import Any
 
 from checkpoint.state.changelog.log import ChangeLog, Changes, Merge
 from checkpoint.state.changelog.merge import Group
-from checkpoint.state.files import load_groups
+from checkpoint.state.contents import ContentNotes
+from checkpoint.state.files import load_contents, load_groups
 from checkpoint.state.keyed_backend import FrozenChanges, KeyedSnapshot, NewFile
 from checkpoint.state.snapshot_format import CHANGES_VERSION, Compression, SnapshotFooter
 from checkpoint.state.snapshot_writer import SnapshotAbandoned, write_batches
@@ -91,7 +92,7 @@ class LoggedState:
             changes.writing = True
         try:
             rows = changes.content.groups([each.content for each in older])
-            file = self._write(rows)
+            file = self._write(rows, changes.content.notes)
         except BaseException:
             with self._changed:
                 self._log.not_written(changes)
@@ -119,7 +120,9 @@ class LoggedState:
         made: StateFile | None = None
         done = False
         try:
-            made = self._write(load_groups(self._folder.storage, merge.files, merge.older))
+            storage = self._folder.storage
+            notes = ContentNotes(known=load_contents(storage, merge.files))
+            made = self._write(load_groups(storage, merge.files, merge.older), notes)
             done = True
         except SnapshotAbandoned:
             pass  # nobody is there any more who could use it
@@ -139,8 +142,8 @@ class LoggedState:
                     self._log.give_up_merge()
             self._on_merge(0 if made is None else made.file.size, done)
 
-    def _write(self, groups: Iterator[Group]) -> StateFile | None:
-        """A file with these rows; `None` if there are none."""
+    def _write(self, groups: Iterator[Group], notes: ContentNotes) -> StateFile | None:
+        """A file with these rows; `None` if there are none. `notes`: has, at the end, what their values are."""
         names: set[str] = set()
         clocks: dict[str, str] = {}
         missing = 0
@@ -158,7 +161,7 @@ class LoggedState:
         file = self._folder.create()
         try:
             written = write_batches(
-                batches(), file.write, self._folder.compression, footer, names, lambda: self._closed
+                batches(), file.write, self._folder.compression, footer, names, lambda: self._closed, notes
             )
             if not written.groups:
                 file.abort()

@@ -81,7 +81,7 @@ class HeapBackend(KeyedBackend):
             if states:
                 frozen.append((group, states))
         ttl = {name: store.frozen() for name, store in self._ttl.items()}
-        snapshot = HeapSnapshot(self._operator, self._max_parallelism, frozen, ttl)
+        snapshot = HeapSnapshot(self._operator, self._max_parallelism, frozen, ttl, self._written())
         self._open.add(snapshot)
         return snapshot
 
@@ -94,7 +94,7 @@ class HeapBackend(KeyedBackend):
                     frozen.setdefault(group, []).append((name, changed))
         ttl = {name: store.frozen() for name, store in self._ttl.items()}
         over = {name: store.life.bound for name, store in self._ttl.items() if store.life.now is not None}
-        changes = HeapChanges(self._operator, frozen, ttl, over)
+        changes = HeapChanges(self._operator, frozen, ttl, over, self._written())
         self._open.add(changes)
         return changes
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from checkpoint.state import garbage
 from checkpoint.state.changelog.merge import Group
+from checkpoint.state.contents import ContentNotes, Declared
 from checkpoint.state.heap.maps import KeyGroupMap, OpenSnapshots
 from checkpoint.state.private_copy import private_copy
 from checkpoint.state.snapshot_writer import TtlRows, batches_of
@@ -133,6 +134,7 @@ class HeapChanges:
         groups: dict[int, list[tuple[str, ChangedKeys]]],
         ttl: Mapping[str, TtlRows],
         over: Mapping[str, int],
+        declared: Mapping[str, Declared],
     ) -> None:
         """
         Args:
@@ -143,6 +145,7 @@ class HeapChanges:
         self._operator = operator
         self._groups = groups
         self._ttl = ttl
+        self.notes = ContentNotes(declared)
         self.released = False
         """Whether the backend may change what these rows have. Only ever turns true."""
 
@@ -156,7 +159,8 @@ class HeapChanges:
                     rows = keys.rows()
                     states[name] = {**states[name], **rows} if name in states else dict(rows)
             rows_of: list[tuple[str, Mapping[bytes, Any]]] = [(name, states[name]) for name in sorted(states)]
-            yield group, list(batches_of(group, rows_of, self._operator, False, True, self._ttl, set())), clocks
+            batches = batches_of(group, rows_of, self._operator, False, True, self._ttl, set(), self.notes)
+            yield group, list(batches), clocks
 
     def release(self) -> None:
         self.released = True

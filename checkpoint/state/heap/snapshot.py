@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from threading import Lock
 from typing import Final
 
+from checkpoint.state.contents import ContentNotes, Declared
 from checkpoint.state.keyed_backend import WholeSnapshot
 from checkpoint.state.snapshot_format import Compression, SnapshotFooter
 from checkpoint.state.snapshot_writer import FrozenGroup, SnapshotAbandoned, TtlRows, write_snapshot
@@ -18,12 +19,18 @@ class HeapSnapshot(WholeSnapshot):
     """Groups of dicts that nobody changes any more. Each is freed once it is written."""
 
     def __init__(
-        self, operator: str, max_parallelism: int, groups: list[FrozenGroup], ttl: Mapping[str, TtlRows]
+        self,
+        operator: str,
+        max_parallelism: int,
+        groups: list[FrozenGroup],
+        ttl: Mapping[str, TtlRows],
+        declared: Mapping[str, Declared],
     ) -> None:
         self._operator = operator
         self._max_parallelism = max_parallelism
         self._groups = groups
         self._ttl = ttl
+        self._declared = declared
         self._lock = Lock()
         self._writing = False
         self._abandoned = False
@@ -44,6 +51,7 @@ class HeapSnapshot(WholeSnapshot):
                 max_parallelism=self._max_parallelism,
                 abandoned=lambda: self._abandoned,
                 ttl=self._ttl,
+                notes=ContentNotes(self._declared),
             )
         finally:
             self._finish()

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from checkpoint.codec import EncodingError
+from checkpoint.state.evolution import content_misfits, decoded
 from checkpoint.state.heap.maps import KeyGroupMap
 from checkpoint.state.heap.stores import HeapDicts, HeapLists, HeapValueHandle, HeapValues
 from checkpoint.state.heap.ttl_stores import HeapTtlDicts, HeapTtlLists, HeapTtlStore, HeapTtlValues
@@ -13,7 +14,7 @@ from checkpoint.state.keyed_backend import KeyedBackend
 from checkpoint.state.rocksdb.changes import ChangeNotes, RocksChanges
 from checkpoint.state.rocksdb.database import Database
 from checkpoint.state.rocksdb.groups import CachedGroup, WriteBackCache
-from checkpoint.state.rocksdb.restoring import decoded, rows_of
+from checkpoint.state.rocksdb.restoring import rows_of
 from checkpoint.state.rocksdb.rows import (
     DictRows,
     FrozenMemberRows,
@@ -115,7 +116,9 @@ class RocksDbBackend(KeyedBackend):
     def freeze(self) -> RocksSnapshot:
         error = self._write()
         view = self._database.view()
-        return RocksSnapshot(self._operator, self._max_parallelism, self._states(), self._frozen_ttl(), view, error)
+        return RocksSnapshot(
+            self._operator, self._max_parallelism, self._states(), self._frozen_ttl(), view, error, self._written()
+        )
 
     def freeze_changes(self) -> RocksChanges:
         error, notes = self._write(), self._cache.notes
@@ -124,7 +127,9 @@ class RocksDbBackend(KeyedBackend):
         self._note_changes()
         rows = self._database.finder()
         over = {name: store.life.bound for name, store in self._ttl.items() if store.life.now is not None}
-        return RocksChanges(self._operator, self._states(), self._frozen_ttl(), over, notes, rows, error)
+        return RocksChanges(
+            self._operator, self._states(), self._frozen_ttl(), over, notes, rows, error, self._written()
+        )
 
     def settle(self, changed: bool) -> None:
         self._write()
@@ -164,6 +169,10 @@ class RocksDbBackend(KeyedBackend):
 
     def _restore_encoded(self, batch: StateBatch, allow_unclaimed: bool) -> None:
         descriptor = self._declared.get(batch.state)
+        fits = batch.content is None or descriptor is None or not content_misfits(batch.content, descriptor.declared)
+        if not fits:
+            self._restore(batch, allow_unclaimed)
+            return
         if descriptor is not None and batch.group in self._key_groups:
             group = self._groups[batch.state][batch.group - self._first]
             rows = rows_of(batch, descriptor, group.rows)

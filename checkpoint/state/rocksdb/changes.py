@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from checkpoint.codec import EncodingError
 from checkpoint.state.changelog.merge import Group
+from checkpoint.state.contents import ContentNotes, Declared
 from checkpoint.state.rocksdb.database import Database
 from checkpoint.state.rocksdb.snapshot import BEHIND_ALL_GROUPS, NIL, State
 from checkpoint.state.snapshot_writer import TtlRows, batches_of
@@ -83,6 +84,7 @@ class RocksChanges:
         notes: ChangeNotes,
         find: Callable[[bytes], bytes | None] | None,
         error: EncodingError | None,
+        declared: Mapping[str, Declared],
     ) -> None:
         """
         Args:
@@ -96,6 +98,7 @@ class RocksChanges:
         self._states = states
         self._ttl = ttl
         self._notes = notes
+        self.notes = ContentNotes(declared)
         self._find = find
         self._error = error
 
@@ -110,7 +113,11 @@ class RocksChanges:
         for group, of_group in groupby(noted, lambda note: note[0][:2]):
             states = list(self._parts(group, of_group, find))
             number = int.from_bytes(group, "big")
-            yield number, list(batches_of(number, states, self._operator, True, True, self._ttl, set())), clocks
+            yield (
+                number,
+                list(batches_of(number, states, self._operator, True, True, self._ttl, set(), self.notes)),
+                clocks,
+            )
 
     def _parts(
         self, group: bytes, notes: Iterator[tuple[bytes, bool]], find: Callable[[bytes], bytes | None]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from checkpoint.codec import decode
 from checkpoint.state.descriptors import KeyedStateDescriptor
 from checkpoint.state.rocksdb.rows import Rows
 from checkpoint.state.snapshot_format import StateBatch
@@ -14,10 +13,6 @@ _LISTS: Final = frozenset({*range(0x90, 0xA0), 0xDC, 0xDD})
 _MAPS: Final = frozenset({*range(0x80, 0x90), 0xDE, 0xDF})
 _EXTENSIONS: Final = frozenset({0xC7, 0xC8, 0xC9, *range(0xD4, 0xD9)})
 """First bytes in msgpack. Values of users' classes are extensions; whether they fit is seen when they are decoded."""
-
-
-def decoded(batch: StateBatch) -> StateBatch:
-    return batch._replace(values=list(map(decode, batch.values)))
 
 
 def rows_of(batch: StateBatch, descriptor: KeyedStateDescriptor, rows: Rows) -> list[bytes] | None:  # type: ignore[type-arg]

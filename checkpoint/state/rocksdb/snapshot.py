@@ -7,6 +7,7 @@ from threading import Lock
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from checkpoint.codec import EncodingError, encode
+from checkpoint.state.contents import ContentNotes, Declared
 from checkpoint.state.keyed_backend import WholeSnapshot
 from checkpoint.state.snapshot_format import Compression, SnapshotFooter
 from checkpoint.state.snapshot_writer import FrozenGroup, SnapshotAbandoned, TtlRows, write_snapshot
@@ -36,6 +37,7 @@ class RocksSnapshot(WholeSnapshot):
         ttl: Mapping[str, TtlRows],
         view: Iterator[Row] | None,
         error: EncodingError | None,
+        declared: Mapping[str, Declared],
     ) -> None:
         """
         Args:
@@ -47,6 +49,7 @@ class RocksSnapshot(WholeSnapshot):
         self._max_parallelism = max_parallelism
         self._states = states
         self._ttl = ttl
+        self._declared = declared
         self._view = view
         self._error = error
         self._lock = Lock()
@@ -71,6 +74,7 @@ class RocksSnapshot(WholeSnapshot):
                 abandoned=lambda: self._abandoned,
                 encoded=True,
                 ttl=self._ttl,
+                notes=ContentNotes(self._declared),
             )
         finally:
             self._finish()

@@ -8,7 +8,7 @@ from typing import Any
 
 from checkpoint.committables import SinkState
 from checkpoint.key_groups import range_of
-from checkpoint.state.descriptors import descriptors_of
+from checkpoint.state.binding import descriptors_of
 from checkpoint.state.operator_lists import KINDS, shared_out
 from checkpoint.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot
@@ -145,7 +145,7 @@ class _Old:
 
 _CLAIMS = {StepKind.PROCESS: {"operator", "broadcast", *KINDS}, StepKind.SOURCE: {"source"}, StepKind.SINK: {"sink"}}
 """The parts of a snapshot's state that a kind of step takes."""
-_RUNTIMES_OWN = {"event_time", "watermarks"}
+_RUNTIMES_OWN = {"event_time", "watermarks", "broadcast_contents"}
 """Parts that belong to no user: where no step takes them any more, they mean nothing."""
 
 
@@ -218,7 +218,9 @@ def _add_step(
         source = index % old.parallelism
         with_broadcast = {i: state["broadcast"] for i, state in states.items() if "broadcast" in state}
         if with_broadcast:
-            restored.broadcast[step.id] = with_broadcast.get(source) or with_broadcast[min(with_broadcast)]
+            chosen = source if with_broadcast.get(source) else min(with_broadcast)
+            restored.broadcast[step.id] = with_broadcast[chosen]
+            restored.broadcast_contents[step.id] = dict(states[chosen].get("broadcast_contents", {}))
         lists = shared_out(states, old.parallelism, index, parallelism)
         if lists:
             restored.lists[step.id] = lists

@@ -17,11 +17,13 @@ from checkpoint.storage.probe import Probe, write_probe
 from checkpoint.storage.restore import RestorePoint, newest
 from checkpoint.storage.shared_files import SharedFiles
 from checkpoint.storage.storage import CheckpointStorage
+from pipeline.errors import PipelineError
 from pipeline.runtime.driver.cleanup import Cleanup
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.owner_liveness import refuse_living_owner
 from pipeline.runtime.driver.start_checks import check_sinks, claims_output, restore_point, unclaimed_output
 from pipeline.runtime.driver.start_positions import StartPositions, recorded_starts
+from pipeline.runtime.driver.state_fit import find_states, migrations, unfit_states
 from pipeline.runtime.driver.uncommitted import uncommitted_output
 from pipeline.runtime.packing import pack_plan
 from pipeline.runtime.topology_changes import describe
@@ -92,6 +94,8 @@ class StartPoints:
         self._damaged: dict[CheckpointRef, str] = {}
         """Checkpoints that subtasks found to be damaged, and what they said."""
         self._lineage: LineageId | None = None
+        self._fits = ""
+        """URI of a checkpoint whose states fit."""
 
     def check(self, restarted: bool = False) -> None:
         """See that nothing stands against a start, while the job that it would take over still runs.
@@ -105,6 +109,8 @@ class StartPoints:
         if not restarted and not self._o.take_over:
             refuse_living_owner(self._storage, self._o.name)
         point = restore_point(self._o, self._storage, restarted, self._damaged)
+        if not restarted:
+            self._check_states(point)
         recorded, said = recorded_starts(self._storage, point, "latest" if restarted else self._o.restore)
         for text in said:
             self._say(text)
@@ -129,6 +135,8 @@ class StartPoints:
                 refuse_living_owner(storage, o.name)  # one that has come while Spark started
         ownership = self._ownership = fencing.take_ownership(storage, address=self._address)
         point = self._restored = restore_point(o, storage, number > 0, self._damaged)
+        if not number:
+            self._check_states(point)
         metadata = point.metadata if point else None
         recorded, _ = recorded_starts(storage, point, "latest" if number else o.restore)
         plan = self._positions.plan_for(metadata, recorded)
@@ -201,6 +209,28 @@ class StartPoints:
                 fencing.record_restored(storage, fencing.take_ownership(storage), None)
         except (StorageError, fencing.Fenced):
             _LOG.exception("the checkpoints of cancelled job %s could not all be deleted", self._o.name)
+
+    def _check_states(self, point: RestorePoint | None) -> None:
+        """
+        Raises:
+            PipelineError: states that it holds don't fit what the operators declare.
+        """
+        if point is None or point.uri == self._fits:
+            return
+        plan, metadata = self._o.plan, point.metadata
+        try:
+            snapshots = {
+                id: [point.storage.unspill(snapshot) for snapshot in metadata.operator(id)] for id in metadata.step_ids
+            }
+            found = find_states(point, snapshots)
+        except DamagedFile:
+            return  # who reads its state finds that, too, and then `on_damaged` counts
+        unfit = [misfit.message for misfit in unfit_states(plan, metadata.id, found)]
+        if unfit:
+            raise PipelineError("\n".join(unfit))
+        for text in migrations(plan, found):
+            self._say(text)
+        self._fits = point.uri
 
     def _say(self, text: str) -> None:
         _LOG.warning("job %s: %s", self._o.name, text)

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import Any, TypeAlias
 
 from checkpoint.state import BroadcastStates, FrozenLists, KeyedBackend, OperatorLists
+from checkpoint.state.contents import StateContent
 from pipeline.graph import PlannedStep, StepKind, Vertex
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.event_time.domains import TimeDomains
@@ -169,15 +170,30 @@ class Chain:
         states = {id: broadcast.snapshot() for id, broadcast in self._broadcast.items()}
         return {id: state for id, state in states.items() if state}
 
+    def broadcast_contents(self) -> dict[str, dict[str, Any]]:
+        """What the entries of `broadcast_snapshot` are (`StateContent.to_wire`), by step id and state."""
+        found = {id: broadcast.contents() for id, broadcast in self._broadcast.items()}
+        return {
+            id: {name: content.to_wire() for name, content in contents.items()}
+            for id, contents in found.items()
+            if contents
+        }
+
     def restore_broadcast(
-        self, step: str, states: Mapping[str, Mapping[bytes, bytes]], allow_unclaimed: bool = False
+        self,
+        step: str,
+        states: Mapping[str, Mapping[bytes, bytes]],
+        allow_unclaimed: bool = False,
+        contents: Mapping[str, Any] | None = None,
     ) -> None:
-        """Take over what `broadcast_snapshot` gave for a step; comes before `open`.
+        """Take over what `broadcast_snapshot` and `broadcast_contents` gave for a step; comes before `open`.
 
         Raises:
-            StateRestoreError: the operator doesn't declare one of the states.
+            StateRestoreError: the operator doesn't declare one of the states, an entry doesn't fit it, or a `migrate`
+                has failed.
         """
-        self._broadcast.get(step, BroadcastStates()).restore(states, allow_unclaimed)
+        known = {name: StateContent.from_wire(wire) for name, wire in (contents or {}).items()}
+        self._broadcast.get(step, BroadcastStates()).restore(states, allow_unclaimed, known)
 
     def freeze_lists(self) -> dict[str, FrozenLists]:
         """Operator list and union state by step id; later changes don't touch it. Comes after `snapshot`, in which

@@ -159,7 +159,8 @@ class TaskBuilder:
                 chain.operators[id].restore(revived(state))
         with _whole("broadcast state"):
             for id, broadcast in restore.broadcast.items():
-                chain.restore_broadcast(id, broadcast, self._deployment.allow_unclaimed)
+                contents = restore.broadcast_contents.get(id)
+                chain.restore_broadcast(id, broadcast, self._deployment.allow_unclaimed, contents)
         restored = RestoredInput(self._in_flight())
         reader = self._reader() if vertex.is_source else None
         event_time = self._event_time(chain, backend, writers, channels, reader)

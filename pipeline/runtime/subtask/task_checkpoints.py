@@ -136,6 +136,8 @@ class TaskCheckpoints:
         }
         for id, broadcast in self._chain.broadcast_snapshot().items():
             states.setdefault(id, {})["broadcast"] = broadcast
+        for id, contents in self._chain.broadcast_contents().items():
+            states.setdefault(id, {})["broadcast_contents"] = contents
         lists = self._chain.freeze_lists()
         for id, watermarks in self._event_time.snapshot_watermarks().items():
             states.setdefault(id, {})["watermarks"] = watermarks

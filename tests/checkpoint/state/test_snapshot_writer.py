@@ -62,7 +62,7 @@ def test_batches_hold_one_key_group_and_state_each() -> None:
     at = [(5).to_bytes(8, "big") + bytes(2) + key for key in KEYS[:2]]
     groups = [(0, [("a", {KEYS[0]: 1}), ("event timers", dict.fromkeys(at)), ("b", {KEYS[1]: (2,)})])]
     time = (5).to_bytes(8, "big")
-    assert list(read_batches(written(groups))) == [
+    assert [batch._replace(content=None) for batch in read_batches(written(groups))] == [
         StateBatch(0, "a", [KEYS[0]], None, [1]),
         StateBatch(0, "event timers", KEYS[:2], [time, time], [None, None]),
         StateBatch(0, "b", [KEYS[1]], None, [(2,)]),

@@ -17,6 +17,7 @@ from checkpoint.elements import ChannelName, Data, EdgeName, Watermark
 from checkpoint.in_flight.captured import CapturedState
 from checkpoint.in_flight.channel_state import save
 from checkpoint.row_format import row_format
+from checkpoint.state import OperatorListState
 from checkpoint.state.operator_lists import LIST, OperatorLists
 from checkpoint.storage.errors import DamagedFile
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot
@@ -145,7 +146,7 @@ def complete(job: JobFolder, operators: dict[str, OperatorSnapshot], **fields: A
 
 def test_state_of_operators_that_belongs_to_no_key(job: JobFolder) -> None:
     lists = OperatorLists()
-    lists.handle("held", LIST, "Hold").extend(["x", (1,)])
+    lists.handle("held", LIST, "Hold", OperatorListState()).extend(["x", (1,)])
     state = {
         "operator": {"seen": 3},
         "broadcast": {"rules": {encode("big"): encode(10)}},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import socket
 import sys
@@ -13,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from checkpoint.checkpoint_kind import CheckpointKind
+from checkpoint.codec import classes, encode
 from checkpoint.elements import EdgeName
 from checkpoint.state.operator_lists import KINDS
 from checkpoint.state.snapshot_writer import write_snapshot
@@ -273,7 +275,7 @@ def test_a_state_that_its_operator_does_not_declare_any_more_would_be_refused_or
         keyed = (StateFile(storage.write_file("shared/1/state", _snapshot(groups))),)
         states: dict[str, Any] = {"operator": 1}
     else:
-        states = {part: {"sum": {b"a": b"b"}}}
+        states = {part: {"sum": {b"a": b"b"} if part == "broadcast" else [[1, encode([encode(1)])]]}}
     checkpointed(script, {"numbers": {"source": [[0, 1]]}, "totals": states}, keyed={"totals": keyed})
     (refusal,) = planned(script, starts=False)["refusals"]
     assert "checkpoint 7 holds state 'sum' for step 'totals', whose Total declares 'total'" in refusal
@@ -281,6 +283,57 @@ def test_a_state_that_its_operator_does_not_declare_any_more_would_be_refused_or
     planned(script, "--allow-unclaimed")
     change(script, "total = ValueState(default=0)", "total = ValueState(default=0)\n    sum = ValueState(default=0)")
     planned(script)
+
+
+ORDERS = """
+import dataclasses
+from decimal import Decimal
+
+@dataclasses.dataclass
+class Order:
+    id: int
+    FIELDS
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ("amount: float\n    note: str", "class shop:Order has changed: its field 'note' was not written and has no"),
+        ("total: float = 0.0", "class shop:Order has changed: its field 'amount' was written and is no field now"),
+        ("amount: Decimal", "class shop:Order has changed: its field 'amount' was float and is Decimal now"),
+        ("amount: float = 0.0\n    note: str = ''", None),
+    ],
+)
+def test_classes_of_values_that_have_changed_are_told_with_their_fields(
+    script: Path, tmp_path: Path, fields: str, problem: str | None
+) -> None:
+    storage = CheckpointStorage(str(tmp_path / "checkpoints"), "job")
+    storage.prepare()
+    old = dataclasses.make_dataclass("Order", [("id", int), ("amount", float)])
+    classes.install({"planned:Order": old}, [])
+    try:
+        file = StateFile(storage.write_file("shared/1/state", _snapshot([(3, [("total", {b"key": old(1, 2.5)})])])))
+    finally:
+        classes._installed.pop("planned:Order")
+        classes.forms.clear()
+    checkpointed(script, {"numbers": {"source": [[0, 1]]}, "totals": {"operator": 1}}, keyed={"totals": (file,)})
+    change(script, "class Total", ORDERS.replace("FIELDS", fields) + "class Total")
+    change(script, "ValueState(default=0)", "ValueState(Order)")
+    if problem is None:
+        planned(script)
+        return
+    (refusal,) = planned(script, "--allow-unclaimed", starts=False)["refusals"]
+    assert refusal.startswith("checkpoint 7: values of state 'total' of step 'totals' (Total) don't fit: ")
+    assert problem.replace("shop:", "planned:") in refusal
+    assert "migrate=" in refusal
+    assert [one["fate"] for one in planned(script, starts=False)["state"]] == ["restored", "refused"]
+    change(script, "ValueState(Order)", "ValueState(Order, migrate=lambda old: Order(old['id']))")
+    why = refusal.partition("fit: ")[2].partition(". ")[0]
+    migrations = planned(script)["migrations"]
+    assert migrations == [f"values of state 'total' of step 'totals' are migrated, since {why}"]
+    assert "are migrated, since class planned:Order" in " ".join(plan(script).output.split())
 
 
 def _snapshot(groups: Any) -> list[memoryview]:

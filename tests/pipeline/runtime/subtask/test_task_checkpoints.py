@@ -46,7 +46,9 @@ class Files:
 
 def task_checkpoints(reported: list[Any], pool: Later) -> TaskCheckpoints:
     """Of a subtask without outputs and state."""
-    chain: Any = SimpleNamespace(head="sink", snapshot=lambda n: {}, broadcast_snapshot=dict, freeze_lists=dict)
+    chain: Any = SimpleNamespace(
+        head="sink", snapshot=lambda n: {}, broadcast_snapshot=dict, broadcast_contents=dict, freeze_lists=dict
+    )
     event_time: Any = SimpleNamespace(snapshot_watermarks=dict, snapshot=dict)
     driver: Any = SimpleNamespace(report=reported.append)
     files: Any = Files()
