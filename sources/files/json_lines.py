@@ -10,6 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from checkpoint.metrics import MetricSink
+from formats import value_type
 from formats.json_values import loads, loads_all
 from sources.files.errors import BadRecord
 from sources.files.folder import Folder
@@ -52,6 +53,7 @@ class JsonLines(SplitContent):
         self._offset, self._row = split.offset, split.row
         self._lines: list[bytes] = []
         self._next = 0
+        self._load = loads if options.value_type is None else value_type.from_json(options.value_type)
         self._tail = b""
         self._ended = False
         self._size = split.size
@@ -97,7 +99,7 @@ class JsonLines(SplitContent):
     def _decode(self, lines: list[bytes], unended: bool) -> _Lines:
         size = sum(map(len, lines))
         try:
-            values = loads_all(lines)
+            values = loads_all(lines) if self._options.value_type is None else list(map(self._load, lines))
             rows: Sequence[int] = range(self._row, self._row + len(lines))
         except ValueError:  # a bad line, or a blank one
             values, rows = self._decode_each(lines)
@@ -110,7 +112,7 @@ class JsonLines(SplitContent):
             if not line or line.isspace():
                 continue
             try:
-                values.append(loads(line))
+                values.append(self._load(line))
             except ValueError as error:
                 self._bad(row, line, error)
                 continue
@@ -118,10 +120,13 @@ class JsonLines(SplitContent):
         return values, rows
 
     def _bad(self, row: int, line: bytes, error: ValueError) -> None:
-        text = f"{self._path}: line {row + 1} is not JSON ({error}): {_shortened(line)}"
+        wanted = self._options.value_type
+        problem = "is not JSON" if wanted is None else f"does not fit {getattr(wanted, '__qualname__', wanted)}"
+        text = f"{self._path}: line {row + 1} {problem} ({error}): {_shortened(line)}"
         if self._options.on_bad_record == "fail":
             raise BadRecord(
-                f"{text}. The source stands before the lines read with this one and has lost nothing; correct format, "
+                f"{text}. The source stands before the lines read with this one and has lost nothing; correct "
+                f"{'format' if wanted is None else 'value_type'}, "
                 'or set on_bad_record="skip" to leave such lines out and count them (recordsSkipped)'
             ) from error
         self._metrics.count("recordsSkipped")

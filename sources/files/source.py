@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, get_args
 
 import pyarrow as pa
 
+import formats.value_type
 from checkpoint.options import Seconds, flag, limit, named_options, seconds, whole_number
 from sources.files.folder import Folder, FoundFile
 from sources.files.ledger import Order
@@ -50,8 +51,10 @@ class FileSource(Source):
         discovery_interval: seconds between two looks for new files. `None` (the default): the source is bounded.
         split_bytes: Parquet files with more bytes than this are read in parts of whole row groups, by several subtasks;
             128 MiB by default. The first checkpoint fixes it.
-        on_bad_record: what to do with a line that is not JSON. `"fail"` (the default): the job fails. `"skip"`: leave
-            it out and count it (`recordsSkipped`).
+        value_type: for JSON lines, what each one is turned into: a dataclass, `msgspec.Struct`, `TypedDict` or pydantic
+            model. A line that doesn't fit is a bad record. `None` (the default): it stays what it holds.
+        on_bad_record: what to do with a line that is not JSON, or doesn't fit `value_type`. `"fail"` (the default): the
+            job fails. `"skip"`: leave it out and count it (`recordsSkipped`).
         on_data_loss: what to do when a file that was to be read is gone. `"fail"` (the default): the job fails.
             `"skip"`: go on without it, with a warning.
         max_record_bytes: a line with more bytes than this is an error; 16 MiB by default.
@@ -90,6 +93,7 @@ class FileSource(Source):
         max_span_bytes: int | None = None,
         rate_limit: float | None = None,
         allow_truncated_timestamps: bool = False,
+        value_type: Any = None,
     ) -> None:
         if not isinstance(uri, str) or not uri.strip():
             raise ValueError(f'uri must be a folder such as "/data/orders" or "s3://bucket/orders", not {uri!r}')
@@ -105,6 +109,13 @@ class FileSource(Source):
             raise ValueError(f'pattern must be a glob such as "*.parquet", not {pattern!r}')
         if format == "jsonl" and (schema is not None or columns is not None):
             raise ValueError("schema and columns are for Parquet files; JSON lines hold what they hold")
+        if value_type is not None:
+            if format != "jsonl":
+                raise ValueError(
+                    "value_type is for JSON lines; make instances of a Parquet file's rows in a step, such as "
+                    ".map(lambda row: Order(**row))"
+                )
+            formats.value_type.check(value_type)
         if schema is not None and not isinstance(schema, pa.Schema):
             raise ValueError(f"schema must be a pyarrow.Schema, not {schema!r}")
         if columns is not None and (isinstance(columns, str) or not columns or schema is not None):
@@ -132,6 +143,7 @@ class FileSource(Source):
                 on_bad_record,
                 max_record_bytes,
                 allow_truncated_timestamps,
+                value_type,
             ),
             order=order,
             discovery_interval=interval,

@@ -25,6 +25,8 @@ class FormatOptions:
     on_bad_record: Literal["fail", "skip"]
     max_record_bytes: int
     allow_truncated_timestamps: bool = False
+    value_type: Any = None
+    """What JSON lines are turned into; `None`: they stay what they hold."""
 
 
 class FileRow:

@@ -248,6 +248,37 @@ def test_bad_lines_can_be_skipped_and_are_counted(tmp_path: Path) -> None:
         assert before + read(source, [state]) == [1, 2]
 
 
+@dataclass
+class Order:
+    id: int
+    price: Decimal = Decimal(0)
+    tags: list[str] = field(default_factory=list)
+
+
+def test_lines_become_instances_of_a_class(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text('{"id": 1, "price": 1.10, "more": true}\n\n{"id": 2, "tags": ["x"]}')
+    found = read(jsonl(tmp_path, value_type=Order))
+    assert found == [Order(1, Decimal("1.10")), Order(2, tags=["x"])]
+    assert str(found[0].price) == "1.10"
+
+
+def test_a_line_that_does_not_fit_the_class_is_a_bad_one_with_its_path(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text('{"id": 1}\n{"id": 2, "tags": [1]}\n{"id": 3}\nnull\n{"id": 4}\n')
+    reading = reader(jsonl(tmp_path, value_type=Order))
+    assert next(batches(reading, 1)).values == [Order(1)]
+    with pytest.raises(BadRecord, match=r"a: line 2 does not fit Order .*`\$\.tags\[0\]`.*correct value_type"):
+        reading.poll(1, 0.0)
+    reading.close()
+    metrics = Metrics()
+    source = jsonl(tmp_path, value_type=Order, on_bad_record="skip")
+    assert values_of_all(reader(source, metrics=metrics)) == [Order(1), Order(3), Order(4)]
+    assert metrics.counters == {"recordsSkipped": 2}
+
+
+def values_of_all(reading: SourceReader) -> list[Any]:
+    return [value for batch in batches(reading, 2) for value in values_of(batch)]
+
+
 def test_a_line_without_an_end_is_an_error_before_it_fills_the_memory(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x" * 5_000_000)
     with pytest.raises(BadRecord, match=r"a: line 1 has more than 1000000 bytes"):
@@ -682,6 +713,8 @@ def test_a_closed_gate_reads_nothing(tmp_path: Path) -> None:
         ({"discovery_interval": 0}, "discovery_interval must be at least"),
         ({"split_bytes": 0}, "split_bytes must be a whole number"),
         ({"on_bad_record": "ignore"}, "on_bad_record must be one of"),
+        ({"value_type": dict[str, int]}, "value_type is for JSON lines"),
+        ({"value_type": 5, "format": "jsonl"}, "value_type must be a dataclass"),
         ({"on_data_loss": "earliest"}, "on_data_loss must be one of"),
         ({"max_record_bytes": True}, "max_record_bytes must be a whole number"),
         ({"rate_limit": 0}, "rate_limit must be a number"),
