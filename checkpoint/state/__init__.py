@@ -24,7 +24,8 @@ from checkpoint.state.descriptors import (
 )
 from checkpoint.state.errors import StateAccessError, StateRestoreError
 from checkpoint.state.handles import AggregatingHandle, ListHandle, MapHandle, ReducingHandle, ValueHandle
-from checkpoint.state.keyed_backend import KeyedBackend, KeyedSnapshot, WholeSnapshot
+from checkpoint.state.keyed_backend import KeyedBackend
+from checkpoint.state.keyed_snapshot import KeyedSnapshot, WholeSnapshot
 from checkpoint.state.make_backend import make_backend
 from checkpoint.state.operator_lists import FrozenLists, OperatorListHandle, OperatorLists
 from checkpoint.state.snapshot_format import (

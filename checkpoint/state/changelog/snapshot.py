@@ -13,7 +13,7 @@ from checkpoint.state.changelog.log import ChangeLog, Changes, Merge
 from checkpoint.state.changelog.merge import Group
 from checkpoint.state.contents import ContentNotes
 from checkpoint.state.files import load_contents, load_groups
-from checkpoint.state.keyed_backend import FrozenChanges, KeyedSnapshot, NewFile
+from checkpoint.state.keyed_snapshot import FrozenChanges, KeyedSnapshot, NewFile
 from checkpoint.state.snapshot_format import CHANGES_VERSION, Compression, SnapshotFooter
 from checkpoint.state.snapshot_writer import SnapshotAbandoned, write_batches
 from checkpoint.storage.errors import StorageError

@@ -126,7 +126,7 @@ class LoggedMap(KeyGroupMap):
 
 
 class HeapChanges:
-    """What has changed in a heap backend. Implements `keyed_backend.FrozenChanges`."""
+    """What has changed in a heap backend. Implements `keyed_snapshot.FrozenChanges`."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class HeapChanges:
         """
         Args:
             groups: by key group, what has changed of each state.
-            over: see `keyed_backend.FrozenChanges`.
+            over: see `keyed_snapshot.FrozenChanges`.
         """
         self.over = over
         self._operator = operator

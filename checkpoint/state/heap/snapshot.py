@@ -7,7 +7,7 @@ from threading import Lock
 from typing import Final
 
 from checkpoint.state.contents import ContentNotes, Declared
-from checkpoint.state.keyed_backend import WholeSnapshot
+from checkpoint.state.keyed_snapshot import WholeSnapshot
 from checkpoint.state.snapshot_format import Compression, SnapshotFooter
 from checkpoint.state.snapshot_writer import FrozenGroup, SnapshotAbandoned, TtlRows, write_snapshot
 

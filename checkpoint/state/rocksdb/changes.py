@@ -73,7 +73,7 @@ class ChangeNotes:
 
 
 class RocksChanges:
-    """What has changed up to a barrier. Implements `keyed_backend.FrozenChanges`."""
+    """What has changed up to a barrier. Implements `keyed_snapshot.FrozenChanges`."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class RocksChanges:
         """
         Args:
             states: by number.
-            over: see `keyed_backend.FrozenChanges`.
+            over: see `keyed_snapshot.FrozenChanges`.
             find: finds rows as they were at the barrier; `None` = there are none.
             error: why the row of a value that has changed was not written.
         """

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from checkpoint.codec import EncodingError, encode
 from checkpoint.state.contents import ContentNotes, Declared
-from checkpoint.state.keyed_backend import WholeSnapshot
+from checkpoint.state.keyed_snapshot import WholeSnapshot
 from checkpoint.state.snapshot_format import Compression, SnapshotFooter
 from checkpoint.state.snapshot_writer import FrozenGroup, SnapshotAbandoned, TtlRows, write_snapshot
 

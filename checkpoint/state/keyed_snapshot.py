@@ -1,0 +1,103 @@
+"""What a keyed backend gives at a barrier: all of its state, or what has changed since the barrier before."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from checkpoint.state.changelog.merge import Group
+from checkpoint.state.contents import ContentNotes
+from checkpoint.state.snapshot_format import Compression, SnapshotFooter
+from checkpoint.storage.handles import FileHandle, StateFile
+
+
+class NewFile(Protocol):
+    """A file of a checkpoint that is being written."""
+
+    def write(self, data: memoryview, /) -> object: ...
+
+    def close(self) -> FileHandle:
+        """Make it durable."""
+
+    def abort(self) -> None:
+        """Leave nothing behind."""
+
+
+class FrozenChanges(Protocol):
+    """What has changed in a backend between two barriers, as it was at the second one. Used by any thread, one at a
+    time."""
+
+    @property
+    def over(self) -> Mapping[str, int]:
+        """For states with a time to live: entries with stamps up to here are over, and were not seen any more."""
+
+    @property
+    def notes(self) -> ContentNotes:
+        """What the values are that `groups` has given."""
+
+    def groups(self, older: Sequence[Any]) -> Iterator[Group]:
+        """The rows by key group, with the columns of a file of changes. May be called again.
+
+        Args:
+            older: earlier ones of the same backend, oldest first, that could not be written; these rows win over
+                theirs.
+
+        Raises:
+            EncodingError: a value can't be kept; the message names the operator, the state and the key.
+        """
+
+    def release(self) -> None:
+        """Nothing more is read from it. May be called again."""
+
+
+class KeyedSnapshot(ABC):
+    """Keyed state as it was when a barrier was taken. Made by the task thread; used by any thread, one at a time."""
+
+    reused_bytes = 0
+    """Of `files`: the sizes of those that were there before."""
+
+    @abstractmethod
+    def files(self, create: Callable[[str], NewFile], compression: Compression = "lz4") -> list[StateFile]:
+        """The files of the checkpoint that hold this state, oldest first; those that are new are written.
+
+        Takes its time and lets the task thread run in between; belongs into a pool.
+
+        Args:
+            create: makes a file of this checkpoint only, under a name that is unique within it and the subtask.
+
+        Raises:
+            EncodingError: a value can't be kept; the message names the operator, the state and the key.
+            SnapshotAbandoned: `release` was called.
+            StorageError: a file can't be written.
+        """
+
+    @abstractmethod
+    def release(self) -> None:
+        """Nothing more is read from it: it was written, or its checkpoint is aborted. May be called at any time, and
+        again."""
+
+
+class WholeSnapshot(KeyedSnapshot):
+    """All of the state, in one file."""
+
+    @abstractmethod
+    def write(self, sink: Callable[[memoryview], object], compression: Compression = "lz4") -> SnapshotFooter:
+        """Write all of the state as one file (see `checkpoint.state.snapshot_format`), piece by piece. A `release`
+        meanwhile ends it with `SnapshotAbandoned`.
+
+        Args:
+            sink: called with each next piece of the file; may keep it.
+
+        Raises:
+            EncodingError, SnapshotAbandoned: as `files`.
+        """
+
+    def files(self, create: Callable[[str], NewFile], compression: Compression = "lz4") -> list[StateFile]:
+        file = create("state")
+        try:
+            self.write(file.write, compression)
+            return [StateFile(file.close())]
+        except BaseException:
+            file.abort()
+            raise
