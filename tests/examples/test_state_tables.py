@@ -22,7 +22,12 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(commands) > 4
     outputs = []
     for command in commands:
-        result = CliRunner().invoke(main, shlex.split(command.replace("/backups", str(tmp_path)))[1:])
+        arguments = shlex.split(command.replace("/backups", str(tmp_path)), comments=True)[1:]
+        result = CliRunner().invoke(main, arguments)
+        if "orders, which runs" in command.replace('"', ""):
+            assert "orders" in result.output
+            assert result.exit_code == 1, f"{command}: {result.output}"  # here it doesn't
+            continue
         assert result.exit_code == 0, f"{command}: {result.output}"
         outputs.append(result.stdout)
     assert outputs[0] == "3\n"
