@@ -32,7 +32,9 @@ class Count(KeyedOperator):
 def test_keys_are_asked_for_while_records_come_and_nothing_is_changed_by_that(
     tmp_path: Path, unique_name: Callable[[str], str], spark: Any
 ) -> None:
-    p = Pipeline(unique_name("job"), parallelism=2, checkpoints=CheckpointConfig(str(tmp_path), interval=0.5))
+    # Aligned: nothing is in flight in the last checkpoint, so its state has all records.
+    checkpoints = CheckpointConfig(str(tmp_path), interval=0.5, alignment="aligned")
+    p = Pipeline(unique_name("job"), parallelism=2, checkpoints=checkpoints)
     stream = p.source("in", SequenceSource(None, rate=20_000)).key_by(lambda value: value["id"] % KEYS)
     stream.process("totals", Count()).sink("out", TestingSink())
     handle = p.start(spark=spark)
