@@ -10,7 +10,7 @@ import pytest
 
 from checkpoint.codec import EncodingError, encode
 from checkpoint.shown import shown
-from checkpoint.state import OperatorListHandle
+from checkpoint.state import OperatorListHandle, OperatorListState
 from formats.avro_strict import checker
 from formats.inferred_columns import infer
 from formats.json_values import dumps
@@ -40,7 +40,9 @@ def avro(value: Any) -> Any:
     [Odd(), [Odd()], {"a": Odd()}, {Odd(): 1}, {LONG: Odd()}, {"a": {(LONG,): Odd()}}],
     ids=["itself", "item", "content", "key", "beside a long key", "beside a tuple with a long number"],
 )
-@pytest.mark.parametrize("take", [encode, OperatorListHandle("held").append, dumps, avro, column])
+@pytest.mark.parametrize(
+    "take", [encode, OperatorListHandle("held", OperatorListState[Any]()).append, dumps, avro, column]
+)
 def test_a_value_without_a_repr_is_refused_like_any_other(take: Callable[[Any], object], value: Any) -> None:
     with pytest.raises((EncodingError, ValueError), match=r"Odd|whose repr raises|no field 'a'"):
         take(value)

@@ -75,7 +75,7 @@ def test_the_nearest_option_is_named(call: Callable[[], Any], where: str, meant:
         (
             lambda: stream().process(OperatorHarness),
             "Stream.process: missing a required argument: 'operator'; "
-            "it is called as process(id, operator, parallelism=None)",
+            "it is called as process(id, operator, parallelism=None, state_backend=None)",
         ),
         (
             lambda: stream().map(str, "id", 1, 2),

@@ -17,6 +17,7 @@ SOURCE = SubtaskStats(
     sync=0.0,
     async_=0.0,
     size=0,
+    written=0,
     span_records=10,
     span_bytes=1_100,
     in_flight_records=0,
