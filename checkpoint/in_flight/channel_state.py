@@ -132,10 +132,8 @@ def encode(captured: CapturedState, format_of: FormatOf, compression: Literal["l
     """The file as a `pyarrow.Buffer`."""
     channels = _channels(captured, format_of)
     places = {(one.part, one.channel): index for index, one in enumerate(channels)}
-    table = orjson.dumps({"version": _VERSION, "channels": [one.to_wire() for one in channels]})
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression, use_threads=False)
-    with pa.ipc.new_file(sink, _SCHEMA.with_metadata({_METADATA: table}), options=options) as file:
+    with _new_file(sink, channels, compression) as file:
         positions: Counter[int] = Counter()
         batches: list[Any] = []
         size = 0
@@ -152,6 +150,12 @@ def encode(captured: CapturedState, format_of: FormatOf, compression: Literal["l
                 batches, size = [], 0
         _write(file, batches)
     return sink.getvalue()
+
+
+def _new_file(sink: Any, channels: list[CapturedChannel], compression: Literal["lz4", "zstd", "none"]) -> Any:
+    table = orjson.dumps({"version": _VERSION, "channels": [one.to_wire() for one in channels]})
+    options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression, use_threads=False)
+    return pa.ipc.new_file(sink, _SCHEMA.with_metadata({_METADATA: table}), options=options)
 
 
 def _write(file: Any, batches: list[Any]) -> None:
@@ -283,12 +287,10 @@ def without_keys(source: Any, gone: Callable[[EdgeName], frozenset[bytes]]) -> t
         left.append(replace(one, rows=one.rows - lost[place], size=one.size - share))
         rows[one.channel.edge] += lost[place]
         size += share
-    table = orjson.dumps({"version": _VERSION, "channels": [one.to_wire() for one in left]})
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
-    with pa.ipc.new_file(sink, _SCHEMA.with_metadata({_METADATA: table}), options=options) as written:
+    with _new_file(sink, left, "lz4") as written:
         for batch in kept:
-            written.write_batch(batch.replace_schema_metadata({_METADATA: table}))
+            written.write_batch(batch)
     return sink.getvalue(), +rows, size
 
 

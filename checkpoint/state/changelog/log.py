@@ -30,9 +30,8 @@ class Changes:
     writing: bool = False
     failed: bool = False
     """It could not be written; the next changes have it with them."""
-    file: StateFile | None = None
     settled: bool = False
-    """It is in `file`, needs none since nothing has changed, or has failed."""
+    """It is in a file, needs none since nothing has changed, or has failed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +84,7 @@ class ChangeLog:
         kept: list[StateFile | Changes] = [
             entry for entry in self._entries[:place] if isinstance(entry, StateFile) or not entry.failed
         ]
-        changes.settled, changes.file, changes.content = True, file, None
+        changes.settled, changes.content = True, None
         files = [*kept, *([] if file is None else [file])]
         listed = [_over(entry, changes.over) if isinstance(entry, StateFile) else entry for entry in files]
         self._entries[: place + 1] = listed
