@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from threading import Lock
 from typing import Any, Protocol
 
 from checkpoint.state.changelog.merge import Group
-from checkpoint.state.contents import ContentNotes
+from checkpoint.state.contents import ContentNotes, Declared
 from checkpoint.state.snapshot_format import Compression, SnapshotFooter
+from checkpoint.state.snapshot_writer import FrozenGroup, SnapshotAbandoned, TtlRows, write_snapshot
 from checkpoint.storage.handles import FileHandle, StateFile
 
 
@@ -79,9 +81,32 @@ class KeyedSnapshot(ABC):
 
 
 class WholeSnapshot(KeyedSnapshot):
-    """All of the state, in one file."""
+    """All of the state, in one file, which is written once at most."""
+
+    _encoded = False
+    """Whether `_groups` has values encoded."""
+
+    def __init__(
+        self, operator: str, max_parallelism: int, ttl: Mapping[str, TtlRows], declared: Mapping[str, Declared]
+    ) -> None:
+        self._operator = operator
+        self._max_parallelism = max_parallelism
+        self._ttl = ttl
+        self._declared = declared
+        self._lock = Lock()
+        self._writing = False
+        self._abandoned = False
+        self.released = False
+        """Whether the backend may change what this snapshot saw. Only ever turns true."""
 
     @abstractmethod
+    def _groups(self) -> Iterator[FrozenGroup]:
+        """What is to be written, by key group. Called once at most."""
+
+    @abstractmethod
+    def _free(self) -> None:
+        """Nothing is read from it any more."""
+
     def write(self, sink: Callable[[memoryview], object], compression: Compression = "lz4") -> SnapshotFooter:
         """Write all of the state as one file (see `checkpoint.state.snapshot_format`), piece by piece. A `release`
         meanwhile ends it with `SnapshotAbandoned`.
@@ -92,6 +117,34 @@ class WholeSnapshot(KeyedSnapshot):
         Raises:
             EncodingError, SnapshotAbandoned: as `files`.
         """
+        with self._lock:
+            if self.released or self._writing:
+                raise SnapshotAbandoned(f"this snapshot of {self._operator} was written or released before")
+            self._writing = True
+        try:
+            return write_snapshot(
+                self._groups(),
+                sink,
+                compression,
+                operator=self._operator,
+                max_parallelism=self._max_parallelism,
+                abandoned=lambda: self._abandoned,
+                encoded=self._encoded,
+                ttl=self._ttl,
+                notes=ContentNotes(self._declared),
+            )
+        finally:
+            self._finish()
+
+    def release(self) -> None:
+        with self._lock:
+            self._abandoned = True
+            if not self._writing:
+                self._finish()
+
+    def _finish(self) -> None:
+        self._free()
+        self.released = True
 
     def files(self, create: Callable[[str], NewFile], compression: Compression = "lz4") -> list[StateFile]:
         file = create("state")

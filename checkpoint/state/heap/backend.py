@@ -129,10 +129,7 @@ class HeapBackend(KeyedBackend):
         store, target = self._ttl.get(name), self._maps[name][index]
         if store is not None:
             assert stamps is not None
-            entries = zip(keys, values, stamps, strict=True)
-            # Only tools write lists and maps without entries.
-            kept = [(key, store.kept(value, of)) for key, value, of in entries if value or not store.has_members]
-            keys, values = [key for key, _ in kept], [one for _, one in kept]
+            keys, values = store.kept_of(keys, values, stamps)
         rows = dict(zip(keys, values, strict=True))
         if len(rows) < len(keys) or not target.data.keys().isdisjoint(rows):
             return _first_double(keys, target.data)

@@ -68,6 +68,13 @@ class HeapTtlStore(HeapStore):
     def kept(self, value: Any, stamps: Stamps) -> Any:
         """What is kept for a value of a snapshot."""
 
+    def kept_of(self, keys: list[bytes], values: list[Any], stamps: Sequence[Stamps]) -> tuple[list[bytes], list[Any]]:
+        """Keys of a snapshot, and what is kept for each. Those of lists and maps without entries, which only tools
+        write, are left out."""
+        entries = zip(keys, values, stamps, strict=True)
+        kept = [(key, self.kept(value, of)) for key, value, of in entries if value or not self.has_members]
+        return [key for key, _ in kept], [one for _, one in kept]
+
     @abstractmethod
     def sweep(self, group: KeyGroupMap, key: bytes) -> Swept:
         """Remove what is over of a key that is present."""

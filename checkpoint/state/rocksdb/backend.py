@@ -196,10 +196,7 @@ class RocksDbBackend(KeyedBackend):
         store, group = self._ttl.get(name), self._groups[name][index]
         if store is not None:
             assert stamps is not None
-            entries = zip(keys, values, stamps, strict=True)
-            # Only tools write lists and maps without entries.
-            kept = [(key, store.kept(value, of)) for key, value, of in entries if value or not store.has_members]
-            keys, values = [key for key, _ in kept], [one for _, one in kept]
+            keys, values = store.kept_of(keys, values, stamps)
         return group.load(zip(keys, map(group.rows.pack, values), strict=True))
 
     # -- the process -------------------------------------------------------------------------------------------

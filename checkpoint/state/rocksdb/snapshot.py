@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from threading import Lock
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from checkpoint.codec import EncodingError, encode
-from checkpoint.state.contents import ContentNotes, Declared
+from checkpoint.state.contents import Declared
 from checkpoint.state.keyed_snapshot import WholeSnapshot
-from checkpoint.state.snapshot_format import Compression, SnapshotFooter
-from checkpoint.state.snapshot_writer import FrozenGroup, SnapshotAbandoned, TtlRows, write_snapshot
+from checkpoint.state.snapshot_writer import FrozenGroup, TtlRows
 
 BEHIND_ALL_GROUPS: Final = b"\xff\xff"
 """Rows from here on are no state."""
@@ -29,6 +27,8 @@ class State(NamedTuple):
 class RocksSnapshot(WholeSnapshot):
     """A view of RocksDB that doesn't change."""
 
+    _encoded = True
+
     def __init__(
         self,
         operator: str,
@@ -45,51 +45,20 @@ class RocksSnapshot(WholeSnapshot):
             view: all rows, in order; `None`: there are none.
             error: why a value is not in it.
         """
-        self._operator = operator
-        self._max_parallelism = max_parallelism
+        super().__init__(operator, max_parallelism, ttl, declared)
         self._states = states
-        self._ttl = ttl
-        self._declared = declared
         self._view = view
         self._error = error
-        self._lock = Lock()
-        self._writing = False
-        self._abandoned = False
-        self.released = False
 
-    def write(self, sink: Callable[[memoryview], object], compression: Compression = "lz4") -> SnapshotFooter:
-        with self._lock:
-            if self.released or self._writing:
-                raise SnapshotAbandoned(f"this snapshot of {self._operator} was written or released before")
-            self._writing = True
-        try:
-            if self._error is not None:
-                raise self._error
-            return write_snapshot(
-                self._groups(),
-                sink,
-                compression,
-                operator=self._operator,
-                max_parallelism=self._max_parallelism,
-                abandoned=lambda: self._abandoned,
-                encoded=True,
-                ttl=self._ttl,
-                notes=ContentNotes(self._declared),
-            )
-        finally:
-            self._finish()
-
-    def release(self) -> None:
-        with self._lock:
-            self._abandoned = True
-            if not self._writing:
-                self._finish()
-
-    def _finish(self) -> None:
+    def _free(self) -> None:
         self._view = None
-        self.released = True
 
     def _groups(self) -> Iterator[FrozenGroup]:
+        if self._error is not None:
+            raise self._error
+        return self._rows_by_group()
+
+    def _rows_by_group(self) -> Iterator[FrozenGroup]:
         """In the order of the rows; each group is gone through before the next one is asked for."""
         rows = self._view
         if rows is None:
