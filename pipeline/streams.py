@@ -264,6 +264,9 @@ class ConnectedStreams:
 
         A `KeyedOperator` needs both streams keyed, where records with equal keys share state, or one keyed and the
         other broadcast: for that one's records there is no current key.
+
+        Args:
+            state_backend: where its keyed state is; `None` = as `CheckpointConfig` says.
         """
         first, second, pipeline = self._first, self._second, self._first._pipeline
         self.used = True
