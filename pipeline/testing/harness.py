@@ -22,7 +22,7 @@ from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.event_time.event_time import EventTime
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
-from pipeline.streams import check_operator_itself
+from pipeline.streams.checks import check_operator_itself
 from pipeline.testing.clock import ManualClock
 
 _MAX_PARALLELISM = 128

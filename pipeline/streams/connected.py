@@ -1,0 +1,59 @@
+"""Two streams that one operator reads."""
+
+from __future__ import annotations
+
+from checkpoint.options import named_options
+from checkpoint.state_backends import StateBackend
+from pipeline.graph import StepKind
+from pipeline.operators import Operator
+from pipeline.streams.checks import check_operator, state_backend_of
+from pipeline.streams.stream import Stream
+
+
+@named_options
+class ConnectedStreams:
+    """Two streams that one operator reads."""
+
+    def __init__(self, first: Stream, second: Stream):
+        self._first = first
+        self._second = second
+        self.used = False
+        self.made_by = "connect"
+        first._pipeline._graph.derived.append(self)
+
+    def process(
+        self,
+        id: str,
+        operator: Operator,
+        parallelism: int | None = None,
+        state_backend: StateBackend | None = None,
+    ) -> Stream:
+        """Run an operator whose `process` gets the first stream's records, and `process_connected` the second's.
+
+        A `KeyedOperator` needs both streams keyed, where records with equal keys share state, or one keyed and the
+        other broadcast: for that one's records there is no current key.
+
+        Args:
+            state_backend: where its keyed state is; `None` = as `CheckpointConfig` says.
+        """
+        first, second, pipeline = self._first, self._second, self._first._pipeline
+        self.used = True
+        inputs = [stream._input(number) for number, stream in enumerate((first, second))]
+        check_operator(pipeline, id, operator, inputs)
+        if parallelism is None:
+            # Forward streams can only come to as many subtasks as they have; a broadcast one fits everywhere.
+            others = [
+                s for s, one in zip((first, second), inputs, strict=True) if not pipeline._graph.is_broadcast(one)
+            ]
+            if others and not any(stream._spreads for stream in others):
+                parallelism = max(stream._step.parallelism for stream in others)
+            else:
+                parallelism = pipeline.parallelism
+        backend = state_backend_of(id, operator, state_backend)
+        step = pipeline._graph.add(StepKind.PROCESS, id, operator, parallelism, inputs)
+        step.state_backend = backend
+        return Stream(pipeline, step)
+
+    @property
+    def step_index(self) -> int:
+        return self._first.step_index

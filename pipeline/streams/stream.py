@@ -1,0 +1,262 @@
+"""A stream and what can be done with any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+import pyarrow as pa
+
+from checkpoint.options import is_whole, named_options
+from checkpoint.state_backends import StateBackend
+from formats.python_columns import PythonColumns
+from pipeline.errors import PipelineError
+from pipeline.graph import BatchFunction, Input, Step, StepKind
+from pipeline.operators import Operator
+from pipeline.partitioners import BROADCAST, FORWARD, REBALANCE, RESCALE, Distribution, KeySelector, Partitioner
+from pipeline.streams.checks import (
+    ASYNC,
+    check_operator,
+    expected,
+    name_of,
+    refuse_no_value,
+    state_backend_of,
+)
+from pipeline.user_code import is_async, returns_nothing
+from pipeline.watermarks import WatermarkStrategy
+from sinks.sink import Sink
+
+if TYPE_CHECKING:
+    # With a default, a plain `Stream` is a stream of anything; Python 3.11 has no such variables at run time.
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    from pipeline.job import Pipeline
+    from pipeline.streams.connected import ConnectedStreams
+    from pipeline.streams.keyed import KeyedStream
+
+    T = TypeVarWithDefault("T", default=Any, covariant=True)
+else:
+    T = TypeVar("T", covariant=True)
+U = TypeVar("U")
+
+
+@named_options
+class Stream(Generic[T]):
+    """The records that a step emits. Methods add a step and return its stream.
+
+    A type checker follows `Stream[Order]` through `map`, `filter` and the like. Nothing is checked at run time.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        step: Step,
+        partitioner: Partitioner | None = None,
+        tag: str | None = None,
+        made_by: str | None = None,
+    ):
+        """
+        Args:
+            made_by: the method that made it without adding a step.
+        """
+        self._pipeline = pipeline
+        self._step = step
+        self._partitioner = partitioner
+        self._tag = tag
+        self.used = False
+        self.made_by = made_by or ""
+        if made_by is not None:
+            pipeline._graph.derived.append(self)
+
+    # -- functional steps: the function first, an id as option --------------------------------------------------
+
+    def map(self, function: Callable[[T], U], id: str | None = None, parallelism: int | None = None) -> Stream[U]:
+        """One output for each record."""
+        return self._functional(StepKind.MAP, function, id, parallelism)
+
+    def filter(self, function: Callable[[T], bool], id: str | None = None, parallelism: int | None = None) -> Stream[T]:
+        """The records for which `function` is true."""
+        return self._functional(StepKind.FILTER, function, id, parallelism)
+
+    def flat_map(
+        self, function: Callable[[T], Iterable[U]], id: str | None = None, parallelism: int | None = None
+    ) -> Stream[U]:
+        """Any number of outputs for each record."""
+        return self._functional(StepKind.FLAT_MAP, function, id, parallelism)
+
+    def map_batches(
+        self,
+        function: Callable[[pa.RecordBatch], Any],
+        id: str | None = None,
+        parallelism: int | None = None,
+        schema: pa.Schema | None = None,
+    ) -> Stream:
+        """Arrow in, Arrow out: `function` takes a record batch and returns a record batch, a table, or `None`.
+
+        Records are dicts; each field is a column, null where a record lacks it. Without a `schema` all values of a
+        field in a batch must be of one type, which becomes the column's; with one they must fit it exactly. What would
+        be changed by becoming a column, or a record again, fails the step with field, row and value.
+
+        How many rows a batch has depends on how long the function takes, so no result may depend on it. If as many rows
+        come out as went in, each keeps its record's timestamp; else all get the batch's latest. There is no `ctx.key`
+        behind it.
+        """
+        if schema is not None:
+            if not isinstance(schema, pa.Schema) or not schema.names or len(set(schema.names)) < len(schema.names):
+                raise PipelineError(f"the schema of map_batches is a pyarrow.Schema with fields, not {schema!r}")
+            if not callable(function):
+                raise PipelineError(f"map_batches takes the function first, an id as option; got {function!r}")
+            try:
+                columns = PythonColumns()
+                for field in schema:
+                    columns.builder(field, field.name)
+            except ValueError as error:
+                raise PipelineError(f"the schema of map_batches: {error}") from error
+            function = BatchFunction(function, schema)
+        return self._functional(StepKind.MAP_BATCHES, function, id, parallelism)
+
+    def assign_timestamps(
+        self, strategy: WatermarkStrategy, id: str | None = None, parallelism: int | None = None
+    ) -> Stream[T]:
+        """Take each record's event time from it, and send watermarks from here on.
+
+        Put it as near to the source as can be: chained to a source it makes watermarks split by split (of Kafka:
+        partition by partition), so that reading one of them faster than another makes no record late.
+        """
+        if not isinstance(strategy, WatermarkStrategy):
+            raise PipelineError(f"assign_timestamps takes a WatermarkStrategy, not {strategy!r}")
+        return self._add(StepKind.ASSIGN_TIMESTAMPS, id, strategy, parallelism)
+
+    # -- steps with state: a stable id first --------------------------------------------------------------------
+
+    def process(
+        self,
+        id: str,
+        operator: Operator,
+        parallelism: int | None = None,
+        state_backend: StateBackend | None = None,
+    ) -> Stream:
+        """Run an `Operator`; behind `key_by` a `KeyedOperator`, too.
+
+        Args:
+            state_backend: where its keyed state is; `None` = as `CheckpointConfig` says.
+        """
+        check_operator(self._pipeline, id, operator, [self._input()])
+        backend = state_backend_of(id, operator, state_backend)
+        stream = self._add(StepKind.PROCESS, id, operator, parallelism)
+        stream._step.state_backend = backend
+        return stream
+
+    def sink(self, id: str, sink: Sink, parallelism: int | None = None) -> Stream:
+        """End the stream in a sink."""
+        if not isinstance(id, str):
+            raise PipelineError(f"sink takes a stable id first, then the sink; got {id!r} as id")
+        if not isinstance(sink, Sink):
+            raise PipelineError(f"sink({id!r}): {expected('a Sink', sink)}")
+        return self._add(StepKind.SINK, id, sink, parallelism)
+
+    # -- distribution -------------------------------------------------------------------------------------------
+
+    def key_by(self, key: str | int | Callable[[T], Any]) -> KeyedStream[T]:
+        """Distribute by key: a field name, an index or a function. All records of a key go to one subtask, in order."""
+        if not (callable(key) or isinstance(key, str) or is_whole(key)):
+            raise PipelineError(f"key_by takes a field name, an index or a function, not {key!r}")
+        refuse_no_value("key_by", key)
+        from pipeline.streams.keyed import KeyedStream
+
+        self.used = True  # the last partitioner counts
+        partitioner = Partitioner(Distribution.KEYED, key=KeySelector(key))
+        return KeyedStream(self._pipeline, self._step, partitioner, self._tag, "key_by")
+
+    def rebalance(self) -> Stream[T]:
+        """Distribute round-robin over all subtasks of the next step."""
+        return self._derived("rebalance", REBALANCE)
+
+    def rescale(self) -> Stream[T]:
+        """Distribute round-robin over this subtask's share of the next step's subtasks."""
+        return self._derived("rescale", RESCALE)
+
+    def broadcast(self) -> Stream[T]:
+        """Every record to every subtask of the next step."""
+        return self._derived("broadcast", BROADCAST)
+
+    def forward(self) -> Stream[T]:
+        """Subtask i to subtask i of the next step, which must have the same parallelism."""
+        return self._derived("forward", FORWARD)
+
+    def partition_custom(self, function: Callable[[T, int], int]) -> Stream[T]:
+        """`function(record, n)` chooses one of the n subtasks of the next step, 0 to n - 1."""
+        if not callable(function):
+            raise PipelineError(f"partition_custom takes a function of (record, number of subtasks), not {function!r}")
+        refuse_no_value("partition_custom", function)
+        return self._derived("partition_custom", Partitioner(Distribution.CUSTOM, function=function))
+
+    # -- combining ----------------------------------------------------------------------------------------------
+
+    def union(self, *others: Stream[U]) -> Stream[T | U]:
+        """The records of all of these streams, in no set order between them."""
+        streams = (self, *others)
+        for stream in others:
+            if not isinstance(stream, Stream) or stream._pipeline is not self._pipeline:
+                raise PipelineError("union takes streams of the same pipeline")
+        inputs = [stream._input() for stream in streams]
+        parallelism = max(stream._step.parallelism for stream in streams)
+        return Stream(self._pipeline, self._pipeline._graph.add(StepKind.UNION, None, None, parallelism, inputs))
+
+    def connect(self, other: Stream) -> ConnectedStreams:
+        """Two streams into one operator, which tells them apart. Either may be a broadcast stream."""
+        from pipeline.streams.connected import ConnectedStreams
+
+        if not isinstance(other, Stream) or other._pipeline is not self._pipeline:
+            raise PipelineError("connect takes a stream of the same pipeline")
+        return ConnectedStreams(self, other)
+
+    def side_output(self, tag: str) -> Stream:
+        """What the step's operator emits with `ctx.side_output(tag, value)`."""
+        if self._step.kind is not StepKind.PROCESS or self._tag is not None or self._partitioner is not None:
+            raise PipelineError("side_output follows process(...) directly")
+        return Stream(self._pipeline, self._step, None, tag, "side_output")
+
+    def with_id(self, id: str) -> Self:
+        """Give the step just added a stable id."""
+        self._pipeline._graph.rename(self._step, id)
+        return self
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    @property
+    def _spreads(self) -> bool:
+        """Whether its next step takes the pipeline's parallelism; one that could be chained keeps the stream's."""
+        return self._partitioner is not None and self._partitioner.distribution is not Distribution.FORWARD
+
+    def _functional(self, kind: StepKind, function: Any, id: str | None, parallelism: int | None) -> Stream:
+        if not callable(function):
+            raise PipelineError(f"{kind.value} takes the function first, an id as option; got {function!r}")
+        if kind is not StepKind.FLAT_MAP:
+            refuse_no_value(kind.value, function)
+        elif is_async(function):
+            raise PipelineError(ASYNC.format(f"flat_map: {name_of(function)}"))
+        if kind is StepKind.FILTER and returns_nothing(function):
+            raise PipelineError(
+                f"filter: {name_of(function)} returns nothing, so no record would pass: return True for those that are "
+                "to"
+            )
+        return self._add(kind, id, function, parallelism)
+
+    def _add(self, kind: StepKind, id: str | None, payload: Any, parallelism: int | None) -> Stream:
+        if parallelism is None:
+            parallelism = self._pipeline.parallelism if self._spreads else self._step.parallelism
+        return Stream(self._pipeline, self._pipeline._graph.add(kind, id, payload, parallelism, [self._input()]))
+
+    def _input(self, number: int = 0) -> Input:
+        """As which a step reads it."""
+        self.used = True
+        return Input(self._step.index, self._partitioner, self._tag, number)
+
+    def _derived(self, made_by: str, partitioner: Partitioner) -> Stream[T]:
+        self.used = True
+        return Stream(self._pipeline, self._step, partitioner, self._tag, made_by)
+
+    @property
+    def step_index(self) -> int:
+        return self._step.index
