@@ -24,6 +24,16 @@ class OperatorContext(Protocol):
         """Current event time in milliseconds; `None` before the first watermark, and on a stream without any."""
 
     @property
+    def key_watermark(self) -> int | None:
+        """The highest event time that the current key has seen, in milliseconds: `watermark`, or what its key group had
+        reached before the job was rescaled, where that is further.
+
+        After rescaling, a subtask begins with the lowest watermark of those it goes on for, so for some of its keys
+        `watermark` has gone back. A record that is at or below `key_watermark` is late for its key: timers up to there
+        have fired, or are about to. Only in `process` and `on_timer` of a `KeyedOperator`; elsewhere it is `watermark`.
+        """
+
+    @property
     def subtask(self) -> int:
         """Index of this parallel instance, from 0."""
 

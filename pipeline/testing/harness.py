@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
@@ -136,7 +136,10 @@ class OperatorHarness:
                 operator.restore(state)
         times = [decode(one.event_time) for one in snapshots]
         slowest = min(times, key=lambda time: -math.inf if time["emitted"] is None else time["emitted"])
-        harness._event_time.restore([slowest], {}, same_topology=True)
+        groups = _furthest(group for time in times for group in time.get("groups", ()))
+        harness._seen.update(groups)
+        reached = [[group, group + 1, watermark] for group, watermark in groups.items()]
+        harness._event_time.restore([{**slowest, "groups": reached}], {}, same_topology=True)
         harness._open()
         return harness
 
@@ -156,6 +159,8 @@ class OperatorHarness:
         self._record = RecordInProgress()
         self._backend: KeyedBackend | None = None
         self._checkpoint = 0
+        self._seen: set[int] = set()
+        """The key groups of all keys that there were."""
         if isinstance(operator, KeyedOperator):
             self._backend = make_backend(
                 range(_MAX_PARALLELISM), _MAX_PARALLELISM, state_backend=checked_state_backend(backend)
@@ -225,6 +230,7 @@ class OperatorHarness:
         if self._backend is not None and not broadcast:
             encoded = encode_key(key)
             record.key_bytes, record.key_group = encoded, key_group(encoded, _MAX_PARALLELISM)
+            self._seen.add(record.key_group)
             self._backend.set_current_key(encoded, record.key_group)
         before = len(self.outputs)
         push = self._chain.push if method == "process" else self._chain.push_connected
@@ -309,9 +315,19 @@ class OperatorHarness:
             state,
             encode(broadcast),
             encode(lists[_STEP].stored() if _STEP in lists else {}),
-            encode(self._event_time.snapshot()),
+            encode(self._event_time_of_own_keys()),
             encode(self._chain.broadcast_contents().get(_STEP, {})),
         )
+
+    def _event_time_of_own_keys(self) -> dict[str, Any]:
+        """Another harness, which may become one with this, has keys of its own."""
+        state = self._event_time.snapshot()
+        groups = [
+            [group, group + 1, watermark]
+            for first, stop, watermark in state.get("groups", ())
+            for group in sorted(self._seen & set(range(first, stop)))
+        ]
+        return {**state, "groups": groups}
 
     def complete_checkpoint(self) -> None:
         """Tell the operator that the checkpoint last taken is complete."""
@@ -334,6 +350,14 @@ class OperatorHarness:
         self._record.leave()
         if self._backend is not None:
             self._backend.clear_current_key()
+
+
+def _furthest(groups: Iterable[Sequence[int]]) -> dict[int, int]:
+    """How far each key group has come, where several harnesses may have had keys of one group."""
+    found: dict[int, int] = {}
+    for group, _, watermark in groups:
+        found[group] = max(watermark, found.get(group, watermark))
+    return found
 
 
 def _check_source_fields(given: Mapping[str, Any]) -> None:

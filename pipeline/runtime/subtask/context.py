@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from checkpoint.codec import decode_key
+from checkpoint.event_time.group_watermarks import GroupWatermarks
 from checkpoint.state import KeyedBackend, StateAccessError
 from pipeline.graph import Vertex
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
@@ -19,7 +20,7 @@ class Context:
     Implements `pipeline.operators.OperatorContext`.
     """
 
-    __slots__ = ("_decoded", "_record", "backend", "parallelism", "side_outputs", "subtask", "watermark")
+    __slots__ = ("_decoded", "_record", "backend", "groups", "parallelism", "side_outputs", "subtask", "watermark")
 
     def __init__(self, record: RecordInProgress, subtask: int, parallelism: int):
         self._record = record
@@ -30,12 +31,22 @@ class Context:
         """Event time at this step. Its domain shows it (`TimeDomain.show`), in front of what `on_watermark` emits."""
         self.backend: KeyedBackend | None = None
         """Keeps the step's timers; `None` = it can't have any."""
+        self.groups: GroupWatermarks | None = None
+        """Knows the key groups that are ahead of `watermark`; `None` = there are none."""
         self.side_outputs: dict[str, Callable[[Any], None]] = {}
         """Those of the step that somebody reads, by tag."""
 
     @property
     def timestamp(self) -> int | None:
         return self._record.timestamp
+
+    @property
+    def key_watermark(self) -> int | None:
+        """See `pipeline.operators.OperatorContext`."""
+        groups, record = self.groups, self._record
+        if groups is None or record.key_bytes is None:
+            return self.watermark
+        return groups.of(record.key_group, self.watermark)
 
     @property
     def key(self) -> Any:
@@ -86,9 +97,9 @@ class Context:
         if rows is not None:
             return getattr(rows[self._record.row], name)
         raise AttributeError(
-            f"ctx.{name} isn't there: ctx has key, timestamp, watermark, subtask, parallelism, side_output, timer, "
-            "processing_timer, delete_timer and delete_processing_timer, and in steps chained to a Kafka source "
-            "headers, topic, partition, offset and kafka_key"
+            f"ctx.{name} isn't there: ctx has key, timestamp, watermark, key_watermark, subtask, parallelism, "
+            "side_output, timer, processing_timer, delete_timer and delete_processing_timer, and in steps chained to a "
+            "Kafka source headers, topic, partition, offset and kafka_key"
         )
 
 

@@ -364,6 +364,31 @@ def test_keyed_state_timers_and_watermarks_of_several_snapshots_come_together() 
     assert sorted(restored.watermark(20)) == [["ann", 20, 20], ["bob", 20, 20]]
 
 
+class Late(KeyedOperator):
+    """Tells what time it is for the key, too."""
+
+    def process(self, value: Any, ctx: Any) -> Any:
+        yield [ctx.key, ctx.watermark, ctx.key_watermark]
+
+
+def test_where_snapshots_come_together_time_does_not_go_back_for_a_key() -> None:
+    snapshots = []
+    for key, watermark in (("ann", 10), ("bob", 5)):
+        harness = OperatorHarness(Late())
+        harness.process(0, key=key)
+        harness.watermark(watermark)
+        snapshots.append(harness.snapshot())
+    for _ in range(2):  # also over one more restore
+        restored = OperatorHarness.restore(Late(), snapshots)
+        told = [restored.process(0, key=key)[0] for key in ("ann", "bob", "cid")]
+        assert told == [["ann", 5, 10], ["bob", 5, 5], ["cid", 5, 5]]
+        snapshots = [restored.snapshot()]
+    restored.watermark(7)
+    assert restored.process(0, key="ann") == [["ann", 7, 10]]
+    restored.watermark(12)
+    assert restored.process(0, key="ann") == [["ann", 12, 12]]
+
+
 def test_an_operator_list_that_is_no_longer_declared_is_an_error() -> None:
     class Plain(Operator):
         def process(self, value: Any, ctx: Any) -> None: ...

@@ -68,7 +68,8 @@ class EventTime:
         identity = Identity(head.subtask, head.parallelism)
         self._head = chain.time.head
         self._domains = (self._head, *chain.time.generated)
-        self._input = InputTime(self._head, identity, channels, left_out, keyed=backend is not None)
+        groups = None if backend is None else backend.key_groups
+        self._input = InputTime(self._head, identity, channels, left_out, groups)
         self._combiner = self._input.combiner
         self._generated = GeneratedTime(chain.time.generated, identity, splits)
         self._timers = None if backend is None else TimerFiring(chain, backend)
@@ -95,6 +96,7 @@ class EventTime:
             domain.show(domain.watermark)
         if self._timers is not None:
             self._timers.passed(self._head.watermark)
+        self._show_groups()
         if self._backend is not None:
             timers_due = self._backend.processing_timers.due(self._wall_ms)
             self._backend.processing_clock.begin(self._wall_ms, timers_due)
@@ -205,6 +207,7 @@ class EventTime:
                 combiner.passed(reached)
                 if timers is not None:
                     timers.passed(reached)
+                self._show_groups()
                 return True
             if made := self._generated.take():
                 for domain, watermark in made:
@@ -245,6 +248,13 @@ class EventTime:
         if timestamp == MAX_WATERMARK:
             for child in domain.children:
                 self._pass_on(child, timestamp)
+
+    def _show_groups(self) -> None:
+        """Have the keyed operator know of key groups that are further than its subtask, as long as there are any."""
+        groups = self._input.groups
+        if groups is not None:
+            ahead = groups.passed(self._combiner.emitted)
+            self._chain.contexts[self._chain.head].groups = groups if ahead else None
 
     def _leave_key(self) -> None:
         self._chain.record.leave()

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from checkpoint.elements import ChannelName, EdgeName
 from checkpoint.event_time.combiner import WatermarkCombiner
+from checkpoint.event_time.group_watermarks import GroupWatermarks
 from pipeline.runtime.subtask.event_time.domains import TimeDomain
 from pipeline.runtime.subtask.event_time.own_state import Identity
 
@@ -23,19 +24,20 @@ class InputTime:
         identity: Identity,
         channels: Iterable[ChannelName] | None,
         left_out: Collection[EdgeName],
-        keyed: bool,
+        groups: range | None,
     ) -> None:
         """
         Args:
             head: the domain that the inputs lead into.
             channels: the inputs; `None` = a source.
             left_out: input edges that the watermark doesn't wait for.
-            keyed: the head has keyed state, which may come from any old subtask.
+            groups: the key groups of the head, if it has keyed state, which may come from any old subtask.
         """
         self._head = head
         self._identity = identity
         self._is_source = channels is None
-        self._keyed = keyed
+        self._keyed = groups is not None
+        self.groups = None if groups is None else GroupWatermarks(groups)
         self._channels: list[Any] = [_READER] if channels is None else list(channels)
         counts = (lambda channel: True) if channels is None else (lambda channel: channel.edge not in left_out)
         self.combiner = WatermarkCombiner(self._channels, counts)
@@ -49,7 +51,8 @@ class InputTime:
         """State for `restore`, as msgpack can carry it."""
         state = self.combiner.snapshot()
         channels = [] if self._is_source else [[_to_wire(id), *rest] for id, *rest in state["channels"]]
-        return {**state, **self._identity.mark(), "channels": channels, "idle": self._head.idle}
+        groups = {} if self.groups is None else {"groups": self.groups.snapshot(self.combiner.reached)}
+        return {**state, **self._identity.mark(), "channels": channels, "idle": self._head.idle, **groups}
 
     def restore(
         self, states: Sequence[Mapping[str, Any]], holders: Mapping[EdgeName, Collection[int]], same_topology: bool
@@ -76,6 +79,9 @@ class InputTime:
         if self._is_source:
             self.combiner.end_restored()
         self._head.watermark = self.combiner.emitted
+        if self.groups is not None:
+            # Checkpoints of before they were kept have none.
+            self.groups.restore([state.get("groups", ()) for state in states], self._head.watermark)
 
     def _heirs(self, states: Sequence[Mapping[str, Any]]) -> set[int]:
         """Old subtasks that this one goes on for where no rows can be in flight: all inputs are broadcast, or new."""

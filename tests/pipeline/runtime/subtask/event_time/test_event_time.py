@@ -15,7 +15,7 @@ from checkpoint.codec import encode_key
 from checkpoint.elements import ChannelName, EdgeName, IdleStatus, Watermark
 from checkpoint.event_time.bounds import MAX_WATERMARK
 from checkpoint.event_time.generator import PERIOD
-from checkpoint.key_groups import key_group
+from checkpoint.key_groups import key_group, range_of
 from checkpoint.state import KeyedBackend, StateAccessError, make_backend, read_batches
 from pipeline import KeyedOperator, ListState, Operator, Pipeline, WatermarkStrategy
 from pipeline.graph import PlannedEdge, Vertex
@@ -69,7 +69,7 @@ class Subtask:
         self.splits = splits
         self.backend: KeyedBackend | None = None
         if isinstance(self.vertex.head.payload, KeyedOperator):
-            self.backend = make_backend(range(MAX_PARALLELISM), MAX_PARALLELISM)
+            self.backend = make_backend(range_of(subtask, parallelism, MAX_PARALLELISM), MAX_PARALLELISM)
         self.writers = [Writer(edge, self.record) for edge in plan.outputs_of(vertex)]
         outputs: dict[tuple[str, str | None], list[Any]] = {}
         for writer in self.writers:
@@ -123,6 +123,12 @@ class Subtask:
         self.clock.advance(seconds)
         self.time.on_clock(self.clock(), held_up)
         self.fire()
+
+
+def key_of(subtask: int, parallelism: int = 2) -> int:
+    """A key whose records come to that subtask."""
+    groups = range_of(subtask, parallelism, MAX_PARALLELISM)
+    return next(key for key in range(1000) if key_group(encode_key(key), MAX_PARALLELISM) in groups)
 
 
 def packed(state: Any) -> Any:
@@ -667,7 +673,7 @@ def test_after_rescaling_old_channels_count_until_the_restored_data_is_used_up()
     left, right = Subtask(keyed, 1, subtask=0, parallelism=2), Subtask(keyed, 1, subtask=1, parallelism=2)
     for old in (left, right):
         old.open()
-        old.process(15, f"of {old.context.subtask}")
+        old.process(15, key_of(old.context.subtask))
         old.watermark(10)
         old.fire()
     one = restored(keyed, 1, left, right)
@@ -680,7 +686,7 @@ def test_after_rescaling_old_channels_count_until_the_restored_data_is_used_up()
         one.time.on_watermark(channel, 30, restored=True)
     one.fire()
     *timers, last = one.sent
-    assert sorted(value[:2] for value, _ in timers) == [["of 0", 15], ["of 1", 15]]
+    assert sorted(value[:2] for value, _ in timers) == sorted([[key_of(0), 15], [key_of(1), 15]])
     assert last == Watermark(20)
     one.time.end_restored()
     one.watermark(25, 0)
@@ -703,6 +709,60 @@ def test_what_new_channels_told_before_the_restored_data_was_used_up_is_passed_o
     one.time.end_restored()
     one.fire()
     assert one.sent[-1:] == [Watermark(40)]
+
+
+class Heard(KeyedOperator):
+    def process(self, value: Any, ctx: Any) -> Any:
+        ctx.timer(value)
+        yield [ctx.watermark, ctx.key_watermark]
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield [ctx.watermark, ctx.key_watermark]
+
+    def process_connected(self, value: Any, ctx: Any) -> Any:
+        yield [ctx.watermark, ctx.key_watermark]
+
+
+def heard(stream: Stream) -> Any:
+    return stream.key_by(lambda v: v).process("op", Heard()).rebalance().map(str)
+
+
+def test_after_rescaling_time_has_not_gone_back_for_a_key() -> None:
+    left, right = (Subtask(heard, 1, subtask=i, parallelism=2).open() for i in range(2))
+    left.watermark(30)
+    left.fire()
+    right.watermark(10)
+    right.fire()
+    one = restored(heard, 1, left, right)
+    for key, reached in ((key_of(0), 30), (key_of(1), 10)):
+        one.process(35, key)
+        assert one.sent == [([10, reached], None)]
+    # Without a key there is the subtask's time only.
+    assert (one.context.watermark, one.context.key_watermark) == (10, 10)
+    one.time.end_restored()
+    one.watermark(20)
+    one.fire()
+    one.process(35, key_of(0))
+    assert one.sent == [Watermark(20), ([20, 30], None)]
+    one.watermark(35)
+    one.fire()
+    assert one.sent == [([35, 35], 35), ([35, 35], 35), Watermark(35)]
+    assert one.context.groups is None  # nothing is asked of it any more
+
+
+def test_a_key_has_seen_the_watermark_whose_timers_were_firing_at_the_checkpoint() -> None:
+    olds = [Subtask(heard, 1, subtask=i, parallelism=2).open() for i in range(2)]
+    for old in olds:
+        old.watermark(10)
+        old.fire()
+    olds[0].process(20, key_of(0))
+    olds[0].watermark(30)
+    olds[0].mailbox.interrupt = True
+    olds[0].time.fire()
+    one = restored(heard, 1, *olds)
+    one.process(40, key_of(0))
+    one.process(40, key_of(1))
+    assert one.sent == [([10, 30], None), ([10, 10], None)]
 
 
 def test_broadcast_edges_hold_no_rows_and_do_not_make_a_restore_one_after_rescaling() -> None:
