@@ -18,6 +18,7 @@ from checkpoint.state import (
     ValueState,
 )
 from checkpoint.state_backends import RocksDb
+from pipeline.aggregates import Aggregate, Count, Sum
 from pipeline.buffers import BufferConfig
 from pipeline.errors import Interrupted, JobCancelled, JobFailed, NotEnoughSlots, PipelineError
 from pipeline.handle import JobHandle
@@ -29,11 +30,13 @@ from pipeline.watermarks import WatermarkStrategy
 
 __all__ = [
     "TTL",
+    "Aggregate",
     "AggregatingState",
     "BroadcastState",
     "BufferConfig",
     "CheckpointConfig",
     "CheckpointStats",
+    "Count",
     "Interrupted",
     "JobCancelled",
     "JobFailed",
@@ -51,6 +54,7 @@ __all__ = [
     "RestartStrategy",
     "RocksDb",
     "StoredRecord",
+    "Sum",
     "ValueState",
     "WatermarkStrategy",
     "register_pickle",

@@ -94,19 +94,31 @@ class Graph:
         self.steps: list[Step] = []
         self.derived: list[Derived] = []
         """What methods returned that add no step, such as `key_by`."""
-        self._numbers: Counter[StepKind] = Counter()
+        self._numbers: Counter[str] = Counter()
 
-    def add(self, kind: StepKind, id: str | None, payload: Any, parallelism: int, inputs: list[Input]) -> Step:
+    def add(
+        self,
+        kind: StepKind,
+        id: str | None,
+        payload: Any,
+        parallelism: int,
+        inputs: list[Input],
+        method: str | None = None,
+    ) -> Step:
         """Add a step; without an id it gets one from its place in the graph.
+
+        Args:
+            method: by which the user adds it, if its kind doesn't say.
 
         Raises:
             PipelineError: the id is taken or unusable, or the parallelism is not a whole number from 1.
         """
-        self._numbers[kind] += 1
+        method = method or kind.value
+        self._numbers[method] += 1
         named = id is not None
         if id is None:
-            id = f"{kind.value}-{self._numbers[kind]}"
-        _check_id(id, f"a {kind.value} step")
+            id = f"{method}-{self._numbers[method]}"
+        _check_id(id, f"a {method} step")
         if not (is_whole(parallelism) and parallelism >= 1):
             raise PipelineError(f"step {id!r}: parallelism must be a whole number of at least 1, not {parallelism!r}")
         self._refuse_duplicate(id)
@@ -114,7 +126,7 @@ class Graph:
             upstream = self.steps[one.step]
             if upstream.kind is StepKind.SINK:
                 raise PipelineError(
-                    f"step {id!r} would read sink {upstream.id!r}, and nothing comes out of a sink: call {kind.value} "
+                    f"step {id!r} would read sink {upstream.id!r}, and nothing comes out of a sink: call {method} "
                     "on the stream that the sink is called on"
                 )
         step = Step(len(self.steps), kind, id, named, payload, parallelism, inputs)

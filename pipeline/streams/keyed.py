@@ -2,8 +2,87 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+from checkpoint.options import Seconds, named_options
+from checkpoint.state import TTL
+from checkpoint.state_backends import StateBackend
+from pipeline.aggregates import checked_aggregates
+from pipeline.aggregates.running import running_aggregate, running_reduce
+from pipeline.errors import PipelineError
+from pipeline.graph import StepKind
+from pipeline.operators import KeyedOperator
+from pipeline.streams.checks import check_operator, refuse_no_value, state_backend_of
 from pipeline.streams.stream import Stream, T
 
 
+@named_options
 class KeyedStream(Stream[T]):
     """A stream distributed by key: its next step may be a `KeyedOperator`."""
+
+    def aggregate(
+        self,
+        id: str | None = None,
+        *,
+        parallelism: int | None = None,
+        state_backend: StateBackend | None = None,
+        ttl: TTL | Seconds | None = None,
+        **aggregates: Any,
+    ) -> Stream[dict[str, Any]]:
+        """For each record what its key's records have come to: a dict with the `key` and each result by its name.
+
+            orders.key_by("user").aggregate(n=Count(), total=Sum("amount"))
+
+        Args:
+            state_backend: where its state is; `None` = as `CheckpointConfig` says.
+            ttl: how long a key's results are kept after its last record, in seconds or as `timedelta` or `TTL`; `None`
+                = for ever.
+            aggregates: by the names of their results.
+        """
+        checked = checked_aggregates("aggregate", aggregates, ("id", "parallelism", "state_backend", "ttl"))
+        return self._built_in("aggregate", id, running_aggregate(checked, ttl), parallelism, state_backend)
+
+    def reduce(
+        self,
+        function: Callable[[T, T], T],
+        id: str | None = None,
+        *,
+        parallelism: int | None = None,
+        state_backend: StateBackend | None = None,
+        ttl: TTL | Seconds | None = None,
+    ) -> Stream[T]:
+        """For each record what `function(so_far, record)` makes of all records of its key. The first one comes as it
+        is.
+
+            prices.key_by("product").reduce(lambda lowest, price: min(lowest, price, key=itemgetter("amount")))
+
+        Args:
+            state_backend, ttl: as of `aggregate`.
+        """
+        if not callable(function):
+            raise PipelineError(f"reduce takes a function of two records first, an id as option; got {function!r}")
+        refuse_no_value("reduce", function)
+        return self._built_in("reduce", id, running_reduce(function, ttl), parallelism, state_backend)
+
+    def _built_in(
+        self,
+        made_by: str,
+        id: str | None,
+        operator: KeyedOperator,
+        parallelism: int | None,
+        state_backend: StateBackend | None,
+    ) -> Stream[Any]:
+        """Add an operator of Weir's own.
+
+        Args:
+            made_by: the method, after which a step without an id is named: `window-1`.
+        """
+        if id is not None and not isinstance(id, str):
+            raise PipelineError(f"{made_by}: an id is a text, not {id!r}")
+        shown_id = made_by if id is None else id
+        check_operator(self._pipeline, shown_id, operator, [self._input()])
+        backend = state_backend_of(shown_id, operator, state_backend)
+        stream = self._add(StepKind.PROCESS, id, operator, parallelism, made_by)
+        stream._step.state_backend = backend
+        return stream

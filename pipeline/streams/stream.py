@@ -243,10 +243,14 @@ class Stream(Generic[T]):
             )
         return self._add(kind, id, function, parallelism)
 
-    def _add(self, kind: StepKind, id: str | None, payload: Any, parallelism: int | None) -> Stream:
+    def _add(
+        self, kind: StepKind, id: str | None, payload: Any, parallelism: int | None, method: str | None = None
+    ) -> Stream:
+        """`method`: the one that adds the step, if its kind doesn't say."""
         if parallelism is None:
             parallelism = self._pipeline.parallelism if self._spreads else self._step.parallelism
-        return Stream(self._pipeline, self._pipeline._graph.add(kind, id, payload, parallelism, [self._input()]))
+        step = self._pipeline._graph.add(kind, id, payload, parallelism, [self._input()], method)
+        return Stream(self._pipeline, step)
 
     def _input(self, number: int = 0) -> Input:
         """As which a step reads it."""
