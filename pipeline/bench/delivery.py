@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 from pipeline.bench.errors import BenchFailed
 from pipeline.bench.input import records
-from pipeline.bench.running_sum import running_sum
+from pipeline.bench.jobs import Job
 from pipeline.broker.topics import Follower, create_topics, delete_topics, publish
 from pipeline.handle import JobHandle
 
@@ -121,10 +121,8 @@ def _run(
     create_topics(servers, {target: _PARTITIONS})
     try:
         with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder, Follower(servers, target) as follower:
-            pipeline = running_sum(
-                target, servers, source, target, folder, options.parallelism, interval, guarantee, "unaligned"
-            )
-            handle = pipeline.start(restore="none")
+            job = Job("sum", options.parallelism, interval, guarantee)
+            handle = job.pipeline(target, servers, source, target, folder).start(restore="none")
             try:
                 run = _watch(handle, follower, options.records)
             finally:

@@ -1,8 +1,9 @@
-"""Throughput of the keyed running sum beside a bare consume → produce loop, in one run on one machine."""
+"""Throughput of a job beside a bare consume → produce loop, in one run on one machine."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -17,8 +18,9 @@ from typing import Final
 from pipeline.bench.cpu import CpuMeter
 from pipeline.bench.errors import BenchFailed
 from pipeline.bench.input import RECORD_BYTES, USERS, records
+from pipeline.bench.jobs import TITLES, Alignment, Job, JobKind
+from pipeline.bench.memory import shared_out
 from pipeline.bench.percentiles import percentile
-from pipeline.bench.running_sum import Alignment, running_sum
 from pipeline.bench.spark_jvm import jvm_pid
 from pipeline.broker.topics import Follower, create_topics, delete_topics, publish
 from pipeline.handle import JobHandle
@@ -26,6 +28,8 @@ from sinks.kafka.clients import Delivery
 
 PARTITIONS: Final = 4
 _SAMPLE_S: Final = 0.1
+_WEIGH_S: Final = 2.0
+"""Between two looks at memory, for which the system goes through all pages."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class Job:
+class JobRun:
     """The job under one guarantee."""
 
     delivery: Delivery
@@ -49,6 +53,9 @@ class Job:
     """CPU time of all the job's processes, driver and JVM included, from the same moment on; without the broker."""
     first_output_s: float
     """From the start, Spark's included, until a `read_committed` reader could have had something."""
+    pss_peak: int
+    """Bytes of memory of all the job's processes, driver and JVM included, at the worst time; shared pages count once.
+    """
     checkpoints: int
     checkpoint_p50_s: float | None
     checkpoint_p95_s: float | None
@@ -56,6 +63,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Throughput:
+    job: JobKind
     records: int
     record_bytes: int
     users: int
@@ -64,7 +72,7 @@ class Throughput:
     interval_s: float
     alignment: Alignment
     bare_loop: Loop
-    jobs: list[Job]
+    jobs: list[JobRun]
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2)
@@ -72,6 +80,7 @@ class Throughput:
 
 @dataclass(frozen=True)
 class ThroughputOptions:
+    job: JobKind = "sum"
     records: int = 1_000_000
     parallelism: int = 2
     interval: float = 1.0
@@ -106,12 +115,23 @@ def measure(servers: str, options: ThroughputOptions, say: Callable[[str], None]
         )
         jobs = []
         for delivery, target in targets.items():
-            say(f"keyed running sum, {delivery}: starting")
+            say(f"{TITLES[o.job]}, {delivery}: starting")
             jobs.append(_job(f"{name}-{delivery}", servers, source, target, delivery, o, loop.rate))
-            say(f"keyed running sum, {delivery}: {jobs[-1].rate:,.0f} records/s")
+            say(f"{TITLES[o.job]}, {delivery}: {jobs[-1].rate:,.0f} records/s")
     finally:
         delete_topics(servers, topics)
-    return Throughput(o.records, RECORD_BYTES, USERS, PARTITIONS, o.parallelism, o.interval, o.alignment, loop, jobs)
+    return Throughput(
+        job=o.job,
+        records=o.records,
+        record_bytes=RECORD_BYTES,
+        users=USERS,
+        partitions=PARTITIONS,
+        parallelism=o.parallelism,
+        interval_s=o.interval,
+        alignment=o.alignment,
+        bare_loop=loop,
+        jobs=jobs,
+    )
 
 
 def _bare_loop(servers: str, source: str, target: str, count: int) -> Loop:
@@ -126,11 +146,11 @@ def _bare_loop(servers: str, source: str, target: str, count: int) -> Loop:
 
 def _job(
     name: str, servers: str, source: str, target: str, delivery: Delivery, o: ThroughputOptions, bare_rate: float
-) -> Job:
+) -> JobRun:
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder, _Watch(servers, target) as watch:
         started = time.monotonic()
-        pipeline = running_sum(name, servers, source, target, folder, o.parallelism, o.interval, delivery, o.alignment)
-        handle = pipeline.start(restore="none")
+        job = Job(o.job, o.parallelism, o.interval, delivery, o.alignment)
+        handle = job.pipeline(name, servers, source, target, folder).start(restore="none")
         try:
             watch.until_ended(handle)
         finally:
@@ -138,17 +158,18 @@ def _job(
         running_at = handle.running_since
         if handle.status != "finished" or handle.restarts or running_at is None:
             raise BenchFailed(f"the job {handle.status} after {handle.restarts} restarts: {handle.failure}")
-        seen = _count(servers, target)
+        seen = _count(servers, target, job)
         if seen != o.records:
-            raise BenchFailed(f"{seen} records came out of {o.records}")
+            raise BenchFailed(f"what came out stands for {seen} records, and there were {o.records}")
         took = [row.duration for row in handle.checkpoints() if row.status == "completed" and row.duration is not None]
         rate = o.records / (watch.last_change - running_at)
-        return Job(
+        return JobRun(
             delivery=delivery,
             rate=rate,
             ratio=rate / bare_rate,
             cpu_s_per_million=1e6 * watch.meter.seconds / o.records,
             first_output_s=watch.first_change - started,
+            pss_peak=watch.pss_peak,
             checkpoints=len(took),
             checkpoint_p50_s=percentile(took, 0.5),
             checkpoint_p95_s=percentile(took, 0.95),
@@ -163,14 +184,20 @@ class _Watch:
         self._end = 0
         self.first_change = self.last_change = 0.0
         self.meter = CpuMeter()
+        self.pss_peak = 0
 
     def until_ended(self, handle: JobHandle) -> None:
+        weighed = -math.inf
         while handle.status not in ("finished", "failed", "cancelled"):
             time.sleep(_SAMPLE_S)
             self._look()
             if handle.running_since is not None:
                 jvm = jvm_pid()
-                self.meter.sample({os.getpid(), *handle.processes().values(), *([] if jvm is None else [jvm])})
+                processes = {os.getpid(), *handle.processes().values(), *([] if jvm is None else [jvm])}
+                self.meter.sample(processes)
+                if time.monotonic() - weighed > _WEIGH_S:
+                    weighed = time.monotonic()
+                    self.pss_peak = max(self.pss_peak, shared_out(processes))
         self._look()
 
     def _look(self) -> None:
@@ -186,6 +213,7 @@ class _Watch:
         self._follower.close()
 
 
-def _count(servers: str, topic: str) -> int:
+def _count(servers: str, topic: str, job: Job) -> int:
+    """How many records of the input those of the output stand for."""
     with Follower(servers, topic) as follower:
-        return sum(len(batch) for batch in follower.to_end())
+        return sum(job.inputs_of(one.value()) for batch in follower.to_end() for one in batch)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pipeline.bench.delivery import Delivery
     from pipeline.bench.growth import GrowthReport, GrowthResult
-    from pipeline.bench.running_sum import Alignment
+    from pipeline.bench.jobs import Alignment, JobKind
     from pipeline.bench.state import StateReport, StateResult
     from pipeline.bench.state_phases import Compression, Loop
     from pipeline.bench.throughput import Throughput
@@ -56,6 +56,13 @@ bench.add_command(backpressure)
 
 
 @bench.command()
+@click.option(
+    "--job",
+    default="sum",
+    show_default=True,
+    type=click.Choice(["sum", "map"]),
+    help="sum: a running sum and count by key. map: no key, no state.",
+)
 @click.option("--records", default=1_000_000, show_default=True, type=click.IntRange(min=1))
 @click.option("--parallelism", default=2, show_default=True, type=click.IntRange(1, 128))
 @click.option(
@@ -71,6 +78,7 @@ bench.add_command(backpressure)
 @_bootstrap_option
 @json_option
 def throughput(
+    job: JobKind,
     records: int,
     parallelism: int,
     interval: float,
@@ -78,7 +86,7 @@ def throughput(
     bootstrap: str | None,
     json_file: Path | None,
 ) -> None:
-    """Keyed running sum, Kafka to Kafka, beside a bare consume → produce loop in one process.
+    """A job, Kafka to Kafka, beside a bare consume → produce loop in one process.
 
     JSON of 110 bytes, 10,000 keys, 4 partitions; exactly once and at least once.
     """
@@ -88,7 +96,7 @@ def throughput(
 
     console = Console()
     with _kafka(bootstrap) as servers:
-        options = ThroughputOptions(records, parallelism, interval, alignment)
+        options = ThroughputOptions(job, records, parallelism, interval, alignment)
         result = measure(servers, options, lambda text: console.print(text, highlight=False))
     console.print(_table(result))
     if json_file is not None:
@@ -357,11 +365,14 @@ def _mib(size: int) -> str:
 def _table(result: Throughput) -> Table:
     from rich.table import Table
 
-    table = Table(title=f"{result.records:,} records, parallelism {result.parallelism}")
-    for column in ("", "records/s", "ratio", "CPU s/M", "first out", "chk p50", "chk p95"):
+    from pipeline.bench.jobs import TITLES
+
+    title = f"{TITLES[result.job]}: {result.records:,} records, parallelism {result.parallelism}"
+    table = Table(title=title)
+    for column in ("", "records/s", "ratio", "CPU s/M", "memory", "first out", "chk p50", "chk p95"):
         table.add_column(column, justify="left" if not column else "right", no_wrap=True)
     loop = result.bare_loop
-    table.add_row("bare loop", f"{loop.rate:,.0f}", "1.00", f"{loop.cpu_s_per_million:.1f}", "", "", "")
+    table.add_row("bare loop", f"{loop.rate:,.0f}", "1.00", f"{loop.cpu_s_per_million:.1f}", "", "", "", "")
     for job in result.jobs:
         p50, p95 = (
             f"{value:.2f} s" if value is not None else "–" for value in (job.checkpoint_p50_s, job.checkpoint_p95_s)
@@ -371,6 +382,7 @@ def _table(result: Throughput) -> Table:
             f"{job.rate:,.0f}",
             f"{job.ratio:.2f}",
             f"{job.cpu_s_per_million:.1f}",
+            f"{job.pss_peak / 2**20:,.0f} MiB",
             f"{job.first_output_s:.1f} s",
             p50,
             p95,

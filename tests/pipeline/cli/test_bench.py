@@ -55,6 +55,7 @@ def test_throughput_is_measured_for_both_guarantees(kafka: KafkaBroker, tmp_path
     for job in result["jobs"]:
         assert job["ratio"] == pytest.approx(job["rate"] / result["bare_loop"]["rate"])
         assert job["checkpoints"] >= 1
+        assert job["pss_peak"] > 100 * 2**20  # a JVM and four Pythons
 
 
 @pytest.mark.sample(1 / 2)

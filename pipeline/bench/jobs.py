@@ -1,0 +1,66 @@
+"""The jobs that are measured, Kafka to Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from checkpoint.config import CheckpointConfig
+from checkpoint.state import ValueState
+from pipeline.job import Pipeline
+from pipeline.operators import KeyedOperator, OperatorContext
+from pipeline.streams import Stream
+from sinks import KafkaSink
+from sinks.kafka.clients import Delivery
+from sources import KafkaSource
+
+Alignment: TypeAlias = Literal["aligned", "unaligned"]
+JobKind: TypeAlias = Literal["sum", "map"]
+TITLES: dict[JobKind, str] = {"sum": "keyed running sum", "map": "stateless map"}
+
+
+class RunningSum(KeyedOperator):
+    """One output for each input."""
+
+    total = ValueState(default=0.0)
+    count = ValueState(default=0)
+
+    def process(self, record: dict[str, Any], ctx: OperatorContext) -> Iterator[dict[str, Any]]:
+        total = self.total.value = self.total.value + record["amount"]
+        count = self.count.value = self.count.value + 1
+        yield {"user": record["user"], "ts": record["ts"], "total": total, "count": count}
+
+
+def doubled(record: dict[str, Any]) -> dict[str, Any]:
+    return {"user": record["user"], "ts": record["ts"], "amount": record["amount"] * 2}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that reads one topic to its end and writes another."""
+
+    kind: JobKind
+    parallelism: int
+    interval: float
+    """Seconds between checkpoints."""
+    delivery: Delivery
+    alignment: Alignment = "unaligned"
+
+    def pipeline(self, name: str, servers: str, source: str, target: str, folder: str) -> Pipeline:
+        checkpoints = CheckpointConfig(folder, interval=self.interval, alignment=self.alignment)
+        p = Pipeline(name, parallelism=self.parallelism, checkpoints=checkpoints)
+        records = p.source("records", KafkaSource(servers, topics=[source], end="latest", value_format="json"))
+        self._steps(records).sink("out", KafkaSink(servers, topic=target, key="user", delivery=self.delivery))
+        return p
+
+    def _steps(self, records: Stream) -> Stream:
+        match self.kind:
+            case "sum":
+                return records.key_by("user").process("sums", RunningSum())
+            case "map":
+                return records.map(doubled, id="doubled")
+
+    def inputs_of(self, output: bytes | None) -> int:
+        """How many records of the input one of the output stands for, by its value."""
+        return 1
