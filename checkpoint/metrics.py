@@ -26,7 +26,12 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("bytesOut", "counter", "bytes", "Bytes of data frames sent."),
     Metric("busyMsPerSecond", "gauge", "ms/s", "Time spent in operators."),
     Metric("idleMsPerSecond", "gauge", "ms/s", "Time spent waiting for input."),
-    Metric("backPressuredMsPerSecond", "gauge", "ms/s", "Time spent waiting for room in an output queue."),
+    Metric(
+        "backPressuredMsPerSecond",
+        "gauge",
+        "ms/s",
+        "Time spent waiting for room in an output queue, for commits, or by `limit_rate`.",
+    ),
     Metric("sourceGateClosedMsPerSecond", "gauge", "ms/s", "Time the source gate was closed: neither idle nor busy."),
     Metric("sourceGateClosedMs", "counter", "ms", "Time the source gate was closed in this attempt."),
     Metric("sourceGateReason", "gauge", "", "Why the source gate is closed; none while it is open."),

@@ -33,13 +33,20 @@ def dead_ends(graph: Graph) -> Iterator[str]:
 
 
 def unused_streams(graph: Graph) -> Iterator[str]:
-    """Streams that no step reads; harmless where a program makes several and chooses one."""
+    """Streams and branches that no step reads; harmless where a program makes several and chooses one."""
     for stream in graph.derived:
         if not stream.used:
             yield (
                 f"what {stream.made_by} behind {graph.steps[stream.step_index]} returned is not used and does nothing: "
                 "it returns a new stream, on which the next step must be called"
             )
+    readers = _readers(graph)
+    for step in graph.steps:
+        if step.kind is StepKind.SPLIT:
+            read = {tag for _, tag in readers.get(step.index, [])}
+            for name in step.payload:  # the rest is often not wanted
+                if name not in read:
+                    yield f"branch {name!r} of {step} is read by no step, so its records are dropped"
 
 
 def _readers(graph: Graph) -> dict[int, list[tuple[Step, str | None]]]:

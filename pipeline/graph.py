@@ -24,12 +24,20 @@ class StepKind(StrEnum):
     SOURCE = "source"
     MAP = "map"
     FILTER = "filter"
+    FILTER_NOT = "filter_not"
+    PEEK = "peek"
+    SPLIT = "split"
+    LIMIT_RATE = "limit_rate"
     FLAT_MAP = "flat_map"
     MAP_BATCHES = "map_batches"
     ASSIGN_TIMESTAMPS = "assign_timestamps"
     PROCESS = "process"
     UNION = "union"
     SINK = "sink"
+
+
+DEFAULT_BRANCH: Final = "default"
+"""The branch of a `split` that gets what no other one takes."""
 
 
 @dataclass

@@ -29,10 +29,10 @@ class RateLimit:
         """Count `records` as emitted."""
         self._tokens -= records
 
-    def wait(self, now: float) -> float:
-        """Seconds from `now` until one record may be emitted."""
+    def wait(self, now: float, records: float = 1.0) -> float:
+        """Seconds from `now` until so many records may be emitted at once, which are no more than the burst."""
         self._fill(now)
-        return max(0.0, (1.0 - self._tokens) / self._rate)
+        return max(0.0, (records - self._tokens) / self._rate)
 
     def set_rate(self, rate: float, now: float) -> None:
         """Go on with another rate; what was saved up at the old one stays, up to the new burst."""

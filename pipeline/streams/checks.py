@@ -12,7 +12,7 @@ from pipeline.errors import PipelineError
 from pipeline.graph import Input
 from pipeline.operators import KeyedOperator, Operator
 from pipeline.partitioners import Distribution
-from pipeline.user_code import is_async, is_generator, loses_return, takes
+from pipeline.user_code import is_async, is_generator, loses_return, returns_nothing, takes
 
 if TYPE_CHECKING:
     from pipeline.job import Pipeline
@@ -42,6 +42,27 @@ def refuse_no_value(who: str, function: Any) -> None:
         raise PipelineError(
             f"{who}: {name_of(function)} has a yield, so it only makes a generator, which is no value: return the "
             "value, or use flat_map for any number of records"
+        )
+
+
+def refuse_no_answer(who: str, function: Any, then: str) -> None:
+    """A function that is asked about each record must give an answer.
+
+    Args:
+        then: what comes of it if it never does, and what to do.
+    """
+    refuse_no_value(who, function)
+    if callable(function) and returns_nothing(function):
+        raise PipelineError(f"{who}: {name_of(function)} returns nothing, so {then}")
+
+
+def refuse_never_run(who: str, function: Any) -> None:
+    """A function that is called for what it does must do it when it is called."""
+    if is_async(function):
+        raise PipelineError(ASYNC.format(f"{who}: {name_of(function)}"))
+    if is_generator(function):
+        raise PipelineError(
+            f"{who}: {name_of(function)} has a yield, so calling it does nothing: leave yield out, or use flat_map"
         )
 
 

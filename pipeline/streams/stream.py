@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 import pyarrow as pa
 
-from checkpoint.options import is_whole, named_options
+from checkpoint.options import is_number, is_whole, named_options
 from checkpoint.state_backends import StateBackend
 from formats.python_columns import PythonColumns
 from pipeline.errors import PipelineError
-from pipeline.graph import BatchFunction, Input, Step, StepKind
+from pipeline.graph import DEFAULT_BRANCH, BatchFunction, Input, Step, StepKind
 from pipeline.operators import Operator
 from pipeline.partitioners import BROADCAST, FORWARD, REBALANCE, RESCALE, Distribution, KeySelector, Partitioner
 from pipeline.streams.checks import (
@@ -19,10 +20,12 @@ from pipeline.streams.checks import (
     check_operator,
     expected,
     name_of,
+    refuse_never_run,
+    refuse_no_answer,
     refuse_no_value,
     state_backend_of,
 )
-from pipeline.user_code import is_async, returns_nothing
+from pipeline.user_code import is_async
 from pipeline.watermarks import WatermarkStrategy
 from sinks.sink import Sink
 
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
     from pipeline.job import Pipeline
+    from pipeline.streams.branches import Branches
     from pipeline.streams.connected import ConnectedStreams
     from pipeline.streams.keyed import KeyedStream
 
@@ -38,6 +42,11 @@ if TYPE_CHECKING:
 else:
     T = TypeVar("T", covariant=True)
 U = TypeVar("U")
+_NO_ANSWER: Final = {
+    StepKind.FILTER: "no record would pass: return True for those that are to",
+    StepKind.FILTER_NOT: "every record would pass: return True for those that are not to",
+}
+"""What comes of a function that never returns anything."""
 
 
 @named_options
@@ -77,6 +86,47 @@ class Stream(Generic[T]):
     def filter(self, function: Callable[[T], bool], id: str | None = None, parallelism: int | None = None) -> Stream[T]:
         """The records for which `function` is true."""
         return self._functional(StepKind.FILTER, function, id, parallelism)
+
+    def filter_not(
+        self, function: Callable[[T], bool], id: str | None = None, parallelism: int | None = None
+    ) -> Stream[T]:
+        """The records for which `function` is false."""
+        return self._functional(StepKind.FILTER_NOT, function, id, parallelism)
+
+    def peek(self, function: Callable[[T], Any], id: str | None = None, parallelism: int | None = None) -> Stream[T]:
+        """The same records. `function` is called with a copy of each, for its effect: to log, to count.
+
+        What it does to the copy changes nothing, and what it returns is dropped. After a restart it sees records again.
+        """
+        return self._functional(StepKind.PEEK, function, id, parallelism)
+
+    def limit_rate(self, records_per_second: float, id: str | None = None, parallelism: int | None = None) -> Stream[T]:
+        """The same records, this many a second at most: of the whole step, whose subtasks have equal shares.
+
+        While it holds records up the step behaves like a slow one: backpressure reaches the sources, and barriers pass.
+        Records that come of one, and the rows of an Arrow batch, go at once, and the wait behind them is longer.
+        """
+        if not (is_number(records_per_second) and 0 < records_per_second < math.inf):
+            raise PipelineError(f"limit_rate takes a number of records/s above 0, not {records_per_second!r}")
+        return self._add(StepKind.LIMIT_RATE, id, float(records_per_second), parallelism)
+
+    def split(
+        self, id: str | None = None, parallelism: int | None = None, **branches: Callable[[T], bool]
+    ) -> Branches[T]:
+        """Each record to the first branch whose function is true for it, in the order given; to the branch `default`
+        if none is.
+
+            orders = orders.split(large=lambda o: o["amount"] > 1000, small=lambda o: o["amount"] < 10)
+            orders.large.sink("large", …)
+            orders.default.map(…)
+
+        Records of a branch that nobody reads are dropped.
+        """
+        from pipeline.streams.branches import Branches, checked_branches
+
+        checked = checked_branches(branches)
+        step = self._add(StepKind.SPLIT, id, checked, parallelism)._step
+        return Branches({name: Stream(self._pipeline, step, None, name) for name in (*checked, DEFAULT_BRANCH)})
 
     def flat_map(
         self, function: Callable[[T], Iterable[U]], id: str | None = None, parallelism: int | None = None
@@ -232,15 +282,14 @@ class Stream(Generic[T]):
     def _functional(self, kind: StepKind, function: Any, id: str | None, parallelism: int | None) -> Stream:
         if not callable(function):
             raise PipelineError(f"{kind.value} takes the function first, an id as option; got {function!r}")
-        if kind is not StepKind.FLAT_MAP:
+        if kind in _NO_ANSWER:
+            refuse_no_answer(kind.value, function, _NO_ANSWER[kind])
+        elif kind is StepKind.PEEK:
+            refuse_never_run(kind.value, function)
+        elif kind is not StepKind.FLAT_MAP:
             refuse_no_value(kind.value, function)
         elif is_async(function):
             raise PipelineError(ASYNC.format(f"flat_map: {name_of(function)}"))
-        if kind is StepKind.FILTER and returns_nothing(function):
-            raise PipelineError(
-                f"filter: {name_of(function)} returns nothing, so no record would pass: return True for those that are "
-                "to"
-            )
         return self._add(kind, id, function, parallelism)
 
     def _add(

@@ -118,6 +118,8 @@ def test_every_public_call_names_its_options(cls: Any) -> None:
     for name, member in vars(cls).items():
         if (name.startswith("_") and name != "__init__") or not inspect.isfunction(member):
             continue
+        if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in inspect.signature(member).parameters.values()):
+            continue  # its options have names of the user's
         with pytest.raises(TypeError, match="has no option 'no_such_option'"):
             member(*([object()] if name != "__init__" else [object.__new__(cls)]), no_such_option=1)
 

@@ -40,6 +40,7 @@ class Chain:
         outputs: Outputs,
         backend: KeyedBackend | None,
         clock: Callable[[], float] = time.monotonic,
+        interrupt: Callable[[], None] = lambda: None,
     ):
         """
         Args:
@@ -48,6 +49,7 @@ class Chain:
             sinks: the sink steps' drivers, by step id.
             backend: keyed state of the head, if it is a keyed operator.
             clock: in seconds; measures what the functions of `map_batches` take.
+            interrupt: makes the task leave its record loop, since the next record has to wait.
         """
         self.head = vertex.head.id
         self.record = record
@@ -58,11 +60,13 @@ class Chain:
         """Last first."""
         self._opened: list[str] = []
         for step in reversed(vertex.steps):
-            site = self._site(step, vertex, sinks.get(step.id), outputs, backend, clock)
+            site = self._site(step, vertex, sinks.get(step.id), outputs, backend, clock, interrupt)
             self._steps[step.id] = compiled = COMPILERS[step.kind](site)
             if compiled.on_watermark is not None:
                 self.time.of[step.id].listeners.insert(0, (self.contexts[step.id], compiled.on_watermark))
         self._flushes = [one.flush for one in reversed(self._steps.values()) if one.flush is not None]
+        self.pacers = [one.pacer for one in self._steps.values() if one.pacer is not None]
+        """Steps that may have the next record wait."""
         self.operators = {id: one.operator for id, one in self._steps.items() if one.operator is not None}
         """By step id, last first."""
         self._broadcast = {id: one.broadcast for id, one in self._steps.items() if one.broadcast is not None}
@@ -84,6 +88,7 @@ class Chain:
         outputs: Outputs,
         backend: KeyedBackend | None,
         clock: Callable[[], float],
+        interrupt: Callable[[], None],
     ) -> Site:
         """All that is behind the step is compiled."""
         behind = [one for one in vertex.steps if one.chained_to == step.id]
@@ -105,6 +110,7 @@ class Chain:
             backend if step.id == self.head else None,
             sink,
             clock,
+            interrupt,
         )
 
     def _batch_targets(self, step: PlannedStep, behind: list[PlannedStep], outputs: Outputs) -> PushBatch | None:

@@ -37,7 +37,7 @@ class Mailbox:
         self._event.set()
 
     def tick(self) -> None:
-        """Make the record loop look at the clock; from the driver link's thread, at a fixed pace."""
+        """Make the record loop look around; from any thread. The driver link does so at a fixed pace, for the clock."""
         self.interrupt = True
 
     def wait(self, timeout: float) -> None:

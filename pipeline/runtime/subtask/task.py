@@ -27,6 +27,7 @@ from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.point_queries import PointQueries
 from pipeline.runtime.subtask.record_writer import RecordWriter
 from pipeline.runtime.subtask.sink_driver import SinkDriver
+from pipeline.runtime.subtask.steps.compiled import Pace
 from pipeline.runtime.subtask.task_checkpoints import TaskCheckpoints
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
 
@@ -85,12 +86,14 @@ class Task(ABC):
         metrics: TaskMetrics,
         linger: float,
         clock: Callable[[], float] = time.monotonic,
+        pacers: Sequence[Pace] = (),
     ):
         """
         Args:
             restored: what was in flight; processed before anything new.
             entries: where records enter the chain, for the edges that lead into it and those inside it.
             replay: nothing new comes from the sources until all that was in flight has gone through the job.
+            pacers: steps of the chain that may have the next record wait.
         """
         self.name = name
         self.chain = chain
@@ -108,6 +111,7 @@ class Task(ABC):
         self.metrics = metrics
         self._linger = linger
         self._clock = clock
+        self._pacers = pacers
         self._next_flush = 0.0
         self._next_gauges = 0.0
         self._quiet = False
@@ -191,6 +195,16 @@ class Task(ABC):
         metrics.gauge("recordsToSinks", to_sinks)
         metrics.gauge("overdraftBytes", max((writer.overdraft_bytes for writer in writers), default=0))
         self.event_time.report(metrics, waits=self._started and not self._quiet)
+        self._report_pace()
+
+    def _report_pace(self) -> None:
+        now, waits = self._clock(), self.metrics.pace_waits
+        for pacer in self._pacers:
+            since = pacer.waits_since(now)
+            if since is None or self._quiet:
+                waits.end(pacer.what)
+            else:
+                waits.begin(pacer.what, since)
 
     def _in_flight_bytes(self) -> int:
         """Bytes queued; from any thread."""
@@ -268,15 +282,22 @@ class Task(ABC):
     # -- output -------------------------------------------------------------------------------------------------
 
     def _may_process(self) -> bool:
-        """Whether the next record may be taken: there is room for what it emits."""
+        """Whether the next record may be taken: there is room for what it emits, and no step has it wait."""
         for writer in self.writers:
             if not writer.has_room:
                 return False
+        if self._pacers and self._seconds_to_pace(self._clock()) > 0.0:
+            return False
         return all(sink.accepts_records for sink in self.sinks.values())
+
+    def _seconds_to_pace(self, now: float) -> float:
+        return max((pacer.seconds_left(now) for pacer in self._pacers), default=0.0)
 
     def _wait_for_room(self) -> None:
         started = self._clock()
-        self.mailbox.wait(self._longest_wait(started))
+        timeout = self._longest_wait(started)
+        paced = self._seconds_to_pace(started)
+        self.mailbox.wait(min(timeout, paced) if paced > 0.0 else timeout)
         self.metrics.backpressured_s += self._clock() - started
 
     def _wait_for_work(self, timeout: float = _IDLE_WAIT) -> None:

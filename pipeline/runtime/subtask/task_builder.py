@@ -148,7 +148,7 @@ class TaskBuilder:
             shared = readers[writer.edge.upstream_step, writer.edge.tag] > 1
             emit = writer.emitter(self._index, vertex.parallelism, spec.max_parallelism, shared)
             outputs.setdefault((writer.edge.upstream_step, writer.edge.tag), []).append(emit)
-        chain = Chain(vertex, record, contexts, sinks, outputs, backend, self._system.monotonic)
+        chain = Chain(vertex, record, contexts, sinks, outputs, backend, self._system.monotonic, self._mailbox.tick)
         with _whole("keyed state"):
             self._restore_keyed_state(backend)
         with _whole("operator list and union state"):
@@ -208,6 +208,7 @@ class TaskBuilder:
                 "metrics": self._metrics,
                 "linger": spec.buffers.linger_s,
                 "clock": self._system.monotonic,
+                "pacers": chain.pacers,
             }
             task: Task
             if reader is not None:

@@ -44,6 +44,8 @@ class TaskMetrics:
         """What the source and the sinks in the subtask say that they wait for."""
         self.time_waits = Waiting(clock)
         """Whom event time waits for."""
+        self.pace_waits = Waiting(clock)
+        """The rates that steps are limited to."""
         self._counters: dict[str, float] = {}
         self._gauges: dict[str, float | str | None] = {}
         self._in_rate, self._out_rate = RecentRate(self._started), RecentRate(self._started)
@@ -82,7 +84,7 @@ class TaskMetrics:
                 n: [[c.edge.downstream, c.downstream] for c in outs] for n, (outs, _) in pending.items() if outs
             },
             "uncaptured": {n: [[c.edge.upstream, c.upstream] for c in ins] for n, (_, ins) in pending.items() if ins},
-            "waits": [*waits, *self.time_waits.report()],
+            "waits": [*waits, *self.time_waits.report(), *self.pace_waits.report()],
             "waitingMs": 1000 * max((seconds for _, seconds in waits), default=0.0),
             "recordsIn": records_in,
             "recordsOut": records_out,

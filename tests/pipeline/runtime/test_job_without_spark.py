@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,32 @@ def test_a_job_reads_checkpoints_commits_and_ends(tmp_path: Path) -> None:
     assert sorted(progress.pids) == ["in[0]", "in[1]", "out[0]", "out[1]"]
     assert progress.committed >= 1
     assert sum(metrics["recordsOut"] for name, metrics in progress.metrics.items() if name.startswith("out")) == 200
+
+
+def test_a_checkpoint_passes_a_step_that_lets_a_record_pass_every_few_seconds(tmp_path: Path) -> None:
+    source, sink = TestingSource(range(50)), TestingSink()
+    p = Pipeline("job", parallelism=1)
+    p.source("in", source).rebalance().limit_rate(0.3, "slow").sink("out", sink)
+    job, progress = attempt(tmp_path, p, interval=60.0)
+    answers: list[int | Exception] = []
+    took: list[float] = []
+
+    def stop() -> None:
+        eventually(lambda: "limit_rate" in str(progress.metrics.get("slow → out[0]", {}).get("waits")), WAIT)
+        began = time.monotonic()
+        job.request_checkpoint(CheckpointRequest(CheckpointKind.FINAL, stop=True), answers.append)
+        eventually(lambda: bool(answers), WAIT)
+        took.append(time.monotonic() - began)
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    job.run()
+    stopping.join()
+    assert [type(one) for one in answers] == [int]
+    assert sink.records == [0], "the others are in the checkpoint"
+    assert took[0] < 2.0
+    waits = progress.metrics["slow → out[0]"]["waits"]
+    assert waits == [], "what has stopped waits for no rate"
 
 
 def test_a_step_keeps_its_state_in_rocksdb_whose_files_go_with_the_job(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -45,6 +45,21 @@ class Site:
     """What drives the sink, if the step is one."""
     clock: Callable[[], float]
     """In seconds; measures what functions take."""
+    interrupt: Callable[[], None]
+    """Makes the task leave its record loop and look around."""
+
+
+class Pace(Protocol):
+    """A step that lets so many records pass a second."""
+
+    what: str
+    """What it waits for; reads on from "waits for"."""
+
+    def seconds_left(self, now: float) -> float:
+        """How long the next record must wait; 0 = not at all."""
+
+    def waits_since(self, now: float) -> float | None:
+        """Since when it holds records up, a clock value; `None` = it lets them pass."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +78,8 @@ class CompiledStep:
     """Takes a watermark, if the step wants to know."""
     flush: Callable[[], None] | None = None
     """Hands over what the step holds back."""
+    pacer: Pace | None = None
+    """Says when the next record may come."""
     operator: Operator | None = None
     broadcast: BroadcastStates | None = None
     lists: OperatorLists | None = None

@@ -17,6 +17,8 @@ def is_fresh(step: PlannedStep) -> bool:
     """Whether nobody has what the step emits but those that get it."""
     if step.kind is StepKind.ASSIGN_TIMESTAMPS:
         return not callable(step.payload.timestamp)  # a record that only passes, and was the step's alone
+    if step.kind in (StepKind.PEEK, StepKind.LIMIT_RATE):
+        return True  # as above: the function of `peek` has a copy
     return step.kind is StepKind.SOURCE and bool(step.payload.fresh_records)
 
 

@@ -1,9 +1,11 @@
-"""`map`, `filter` and `flat_map`. In each `push` the user's code is called by the name `function` (see `blame`)."""
+"""`map`, `filter`, `filter_not`, `peek` and `flat_map`. In each `push` the user's code is called by the name `function`
+(see `blame`)."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from checkpoint.codec import copied
 from pipeline.runtime.subtask.steps.compiled import CompiledStep, Site
 from pipeline.runtime.subtask.steps.outputs import NO_OUTPUTS, NotRecords, check_outputs
 
@@ -23,6 +25,27 @@ def compile_filter(site: Site) -> CompiledStep:
     def push(value: Any) -> None:
         if function(value):
             downstream(value)
+
+    return CompiledStep(push, runs=function)
+
+
+def compile_filter_not(site: Site) -> CompiledStep:
+    function, downstream = site.step.payload, site.downstream
+
+    def push(value: Any) -> None:
+        if not function(value):
+            downstream(value)
+
+    return CompiledStep(push, runs=function)
+
+
+def compile_peek(site: Site) -> CompiledStep:
+    """The function has a copy to itself, so what it does to it changes nothing."""
+    function, downstream = site.step.payload, site.downstream
+
+    def push(value: Any) -> None:
+        function(copied(value))
+        downstream(value)
 
     return CompiledStep(push, runs=function)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from pipeline.graph import StepKind
-from pipeline.runtime.subtask.steps import batches, functions, operators, timestamps
+from pipeline.runtime.subtask.steps import batches, functions, operators, pacing, splitting, timestamps
 from pipeline.runtime.subtask.steps.compiled import CompiledStep, Site
 
 
@@ -23,6 +23,10 @@ COMPILERS: Final[Mapping[StepKind, Callable[[Site], CompiledStep]]] = {
     StepKind.SOURCE: _source,
     StepKind.MAP: functions.compile_map,
     StepKind.FILTER: functions.compile_filter,
+    StepKind.FILTER_NOT: functions.compile_filter_not,
+    StepKind.PEEK: functions.compile_peek,
+    StepKind.SPLIT: splitting.compile_split,
+    StepKind.LIMIT_RATE: pacing.compile_limit_rate,
     StepKind.FLAT_MAP: functions.compile_flat_map,
     StepKind.PROCESS: operators.compile_process,
     StepKind.MAP_BATCHES: batches.compile_map_batches,

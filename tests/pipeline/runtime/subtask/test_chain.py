@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import date
 from enum import Enum
@@ -11,51 +10,23 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from chains import Build, chain_of, run
 
 from checkpoint.codec import EncodingError, encode_key
 from checkpoint.errors import Explained
 from checkpoint.key_groups import key_group
-from checkpoint.state import KeyedBackend, StateAccessError, StateRestoreError, make_backend
+from checkpoint.state import StateAccessError, StateRestoreError, make_backend
 from pipeline import (
     BroadcastState,
     KeyedOperator,
     Operator,
     OperatorListState,
-    Pipeline,
     ValueState,
     WatermarkStrategy,
 )
 from pipeline.runtime.subtask.chain import Chain
-from pipeline.runtime.subtask.context import contexts_of
-from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.streams import Stream
-from pipeline.testing import ManualClock, TestingSource
-
-Build = Callable[[Stream], object]
-
-
-def chain_of(
-    build: Build,
-    outputs: dict[tuple[str, str | None], list[Any]] | None = None,
-    vertex: int = 0,
-    backend: KeyedBackend | None = None,
-    clock: Callable[[], float] = time.monotonic,
-) -> tuple[Chain, RecordInProgress]:
-    """The chain of one vertex; `outputs` collects what crosses its edges."""
-    p = Pipeline("job")
-    build(p.source("in", TestingSource()))
-    planned, record = p.plan().vertices[vertex], RecordInProgress()
-    contexts = contexts_of(planned, record, 0)
-    return Chain(planned, record, contexts, {}, outputs or {}, backend, clock), record
-
-
-def run(build: Build, values: list[Any], last: str, tag: str | None = None) -> list[Any]:
-    """What step `last` emits for `values` of the source."""
-    emitted: list[Any] = []
-    chain, _ = chain_of(build, {(last, tag): [emitted.append]})
-    for value in values:
-        chain.push(value)
-    return emitted
+from pipeline.testing import ManualClock
 
 
 class Twice(Operator):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,7 +36,22 @@ class NotingMailbox(Mailbox):
         self.waits.append(timeout)
 
 
-def task(mailbox: Mailbox, deadline_of_sent: float | None = None) -> OperatorTask:
+class Pacer:
+    """Has the next record wait for as long as it is told to."""
+
+    what = "its turn"
+
+    def __init__(self, left: float) -> None:
+        self.left = left
+
+    def seconds_left(self, now: float) -> float:
+        return self.left
+
+    def waits_since(self, now: float) -> float | None:
+        return now - 1.5 if self.left else None
+
+
+def task(mailbox: Mailbox, deadline_of_sent: float | None = None, pacers: Sequence[Pacer] = ()) -> OperatorTask:
     """With two input channels; `deadline_of_sent`: when a barrier that waits in its output queue turns unaligned."""
     channels = [ChannelName(EDGE, upstream, 0) for upstream in (0, 1)]
     gate = InputChannels([ChannelId(0, i, 2) for i in (0, 1)], BufferConfig(), lambda channel: None, lambda: None)
@@ -59,6 +75,7 @@ def task(mailbox: Mailbox, deadline_of_sent: float | None = None) -> OperatorTas
         driver=unused,
         metrics=TaskMetrics(time.monotonic),
         linger=0.05,
+        pacers=pacers,
     )
 
 
@@ -78,3 +95,40 @@ def test_a_task_that_waits_looks_up_when_a_barrier_in_its_output_queue_turns_una
     mailbox = NotingMailbox()
     getattr(task(mailbox, deadline_of_sent=time.monotonic() + 0.03), wait)()
     assert 0 <= mailbox.waits[0] <= 0.03
+
+
+def test_a_task_waits_for_the_slowest_of_its_pacers_and_no_longer() -> None:
+    mailbox = NotingMailbox()
+    paced = task(mailbox, pacers=[Pacer(0.0), Pacer(0.02), Pacer(0.01)])
+    assert not paced._may_process()
+    paced._wait_for_room()
+    assert mailbox.waits == [0.02]
+    assert paced.metrics.backpressured_s > 0
+
+
+def test_a_pacer_that_lets_records_pass_makes_no_wait_for_room_shorter() -> None:
+    mailbox = NotingMailbox()
+    paced = task(mailbox, pacers=[Pacer(0.0)])
+    assert paced._may_process()
+    paced._wait_for_room()
+    assert mailbox.waits[0] > 0.1
+
+
+def test_what_a_pacer_waits_for_is_told_for_as_long_as_it_does() -> None:
+    pacer = Pacer(0.02)
+    paced = task(NotingMailbox(), pacers=[pacer])
+    paced._report_pace()
+    ((what, seconds),) = paced.metrics.report()["waits"]
+    assert (what, round(seconds, 1)) == ("its turn", 1.5)
+    assert paced.metrics.report()["waitingMs"] == 0, "it is no sign of trouble outside"
+    pacer.left = 0.0
+    paced._report_pace()
+    assert paced.metrics.report()["waits"] == []
+
+
+def test_a_task_that_has_gone_quiet_waits_for_no_rate() -> None:
+    paced = task(NotingMailbox(), pacers=[Pacer(0.02)])
+    paced._report_pace()
+    paced._quiet = True
+    paced._report_pace()
+    assert paced.metrics.report()["waits"] == []

@@ -42,7 +42,7 @@ class Times:
         self.in_progress = RecordInProgress()
         step = PlannedStep("times", StepKind.ASSIGN_TIMESTAMPS, strategy, "in", None)
         context = Context(self.in_progress, 0, 1)
-        site = Site(step, self.in_progress, context, self.domain, _drop, None, {}, None, None, self.clock)
+        site = Site(step, self.in_progress, context, self.domain, _drop, None, {}, None, None, self.clock, lambda: None)
         self.push = compile_assign_timestamps(site).push
         self.report = TimeReport("in", TimeDomain("in"), [self.domain], WatermarkCombiner(["r"]), None, self.clock)
 

@@ -1,0 +1,106 @@
+"""The code of docs/streams.md, as it stands there."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+from attempt_parts import attempt_context
+from threads_for_processes import ThreadsForProcesses
+
+import pipeline
+from pipeline import KeyedOperator, Pipeline
+from pipeline.runtime.driver.attempt import Attempt
+from pipeline.runtime.driver.attempt_context import Progress
+from pipeline.runtime.packing import pack_plan
+from pipeline.testing import TestingSink, TestingSource
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "streams.md"
+_BLOCK: Final = re.compile(r"(?:^\n)((?:^(?: {4}.*)?\n)+)", re.MULTILINE)
+ORDERS: Final = [
+    {"id": 1, "user": "ann", "amount": 5000},
+    {"id": 2, "user": "bob", "amount": 5},
+    {"id": 3, "user": "ann", "amount": 50},
+    {"id": 4, "user": "bob", "amount": -1},
+]
+
+
+def blocks() -> list[str]:
+    found = (textwrap.dedent(block).strip("\n") for block in _BLOCK.findall(PAGE.read_text()))
+    return [block for block in found if block]
+
+
+class Balance(KeyedOperator):
+    def process(self, value: Any, ctx: Any) -> Any:
+        yield value
+
+    process_connected = process
+
+
+class Page:
+    """What the page's code takes for given."""
+
+    def __init__(self, orders: list[dict[str, Any]]) -> None:
+        self.p = Pipeline("page")
+        self.sinks: dict[str, TestingSink] = {}
+        self.names: dict[str, Any] = {
+            **{name: getattr(pipeline, name) for name in pipeline.__all__},
+            "Balance": Balance,
+            "pa": pa,
+            "in_euro": lambda batch: batch,
+        }
+        self._inputs = {"orders": orders, "payments": [], "limits": []}
+
+    def add(self, code: str) -> None:
+        for name, records in self._inputs.items():
+            if re.search(rf"\b{name}\.", code):
+                self.names[name] = self.p.source(name, TestingSource(records))
+        for name in re.findall(r"\w+_orders\b", code):
+            self.names[name] = self.sinks[name] = TestingSink()
+        exec(compile(code, str(PAGE), "exec"), self.names)
+
+    def __getitem__(self, name: str) -> list[Any]:
+        return sorted(record["id"] for record in self.sinks[name].records)
+
+
+def block(text: str) -> str:
+    (found,) = [block for block in blocks() if text in block]
+    return found
+
+
+def test_there_is_code() -> None:
+    assert len(blocks()) >= 5
+
+
+@pytest.mark.parametrize("code", blocks())
+def test_the_code_is_accepted(code: str) -> None:
+    page = Page(ORDERS)
+    page.add(code)
+    if page.p._graph.steps:
+        page.p.plan()
+
+
+def run_job(page: Page, folder: Path) -> None:
+    context = attempt_context(page.p.plan(), str(folder), interval=0.1)
+    packed = replace(context.spec, plan=pack_plan(context.plan))
+    Attempt(replace(context, spec=packed), Progress(), ThreadsForProcesses()).run()
+
+
+def test_each_order_is_in_one_branch(tmp_path: Path) -> None:
+    page = Page(ORDERS)
+    page.add(block("orders.split("))
+    run_job(page, tmp_path)
+    assert (page["large_orders"], page["other_orders"]) == ([1], [2, 3, 4])
+
+
+def test_what_is_refused_is_beside_what_is_accepted(tmp_path: Path) -> None:
+    page = Page(ORDERS)
+    page.add(block('side_output("refused")'))
+    run_job(page, tmp_path)
+    assert (page["accepted_orders"], page["refused_orders"]) == ([1, 2, 3], [4])
+    assert page.sinks["refused_orders"].records[0]["why"] == "a negative amount"

@@ -1,0 +1,47 @@
+"""What `filter_not` and `peek` do with a record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chains import run, run_chain
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@given(st.lists(st.integers()))
+def test_filter_and_filter_not_share_out_all_records(values: list[int]) -> None:
+    passed = run(lambda s: s.filter(lambda v: v % 3, id="x"), values, "x")
+    others = run(lambda s: s.filter_not(lambda v: v % 3, id="x"), values, "x")
+    assert (passed, others) == ([v for v in values if v % 3], [v for v in values if not v % 3])
+
+
+def test_peek_sees_every_record_in_order_and_hands_it_on() -> None:
+    seen: list[Any] = []
+    assert run(lambda s: s.peek(seen.append, id="x"), [{"a": 1}, (1, 2), None, 0], "x") == [{"a": 1}, (1, 2), None, 0]
+    assert seen == [{"a": 1}, (1, 2), None, 0]
+
+
+def test_what_peek_does_to_a_record_changes_it_for_nobody() -> None:
+    def spoil(value: Any) -> None:
+        value["deep"].append("spoilt")
+        value["more"] = 1
+
+    def build(s: Any) -> None:
+        s.peek(spoil, id="first").peek(spoil).map(lambda v: {**v, "n": 1}, id="mapped")
+
+    emitted = run_chain(build, [{"deep": [1]}], "in", "first", "mapped")
+    assert emitted["in"] == [{"deep": [1]}]
+    assert emitted["first"] == [{"deep": [1]}]
+    assert emitted["mapped"] == [{"deep": [1], "n": 1}]
+
+
+def test_what_peek_keeps_does_not_change_later() -> None:
+    kept: list[Any] = []
+
+    def change(value: Any) -> Any:
+        value["deep"].append("changed")
+        return value
+
+    assert run(lambda s: s.peek(kept.append).map(change, id="x"), [{"deep": []}], "x") == [{"deep": ["changed"]}]
+    assert kept == [{"deep": []}]
