@@ -83,6 +83,8 @@ class WatermarkGenerator:
         self.max_ahead = 2**65 if max_ahead is None else max_ahead
         """Milliseconds; more than any two timestamps differ by = no limit."""
         self.wall_clock = wall_clock
+        self.period = PERIOD
+        """Seconds between two watermarks."""
         self.horizon = MAX_WATERMARK if max_ahead is None else NO_RECORD
         """Timestamps up to it are surely not too far ahead of the host's clock."""
         self._now = now
@@ -258,7 +260,7 @@ class WatermarkGenerator:
         """The watermark was sent."""
         if self.emitted is None or timestamp > self.emitted:
             self.emitted = timestamp
-            self._next = now + PERIOD
+            self._next = now + self.period
 
     def _news(self) -> int | None:
         reading = self._reading()

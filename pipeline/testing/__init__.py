@@ -7,6 +7,8 @@ from pipeline.testing.harness import OperatorHarness
 from pipeline.testing.jobs import JobEnded
 from pipeline.testing.kafka import KafkaBroker, KafkaRecord
 from pipeline.testing.kafka_cluster import KafkaCluster
+from pipeline.testing.pipeline_harness.harness import PipelineHarness
+from pipeline.testing.pipeline_harness.snapshot import PipelineSnapshot
 from pipeline.testing.schema_registry import SchemaRegistry
 from pipeline.testing.sink import TestingSink
 from pipeline.testing.source import AbortError, TestingSource
@@ -20,6 +22,8 @@ __all__ = [
     "KafkaRecord",
     "ManualClock",
     "OperatorHarness",
+    "PipelineHarness",
+    "PipelineSnapshot",
     "SchemaRegistry",
     "SinkUnderTest",
     "TestingSink",

@@ -235,8 +235,8 @@ class OperatorHarness:
         before = len(self.outputs)
         push = self._chain.push if method == "process" else self._chain.push_connected
         assert push is not None
-        _check_source_fields(source)
-        record.row, record.source_rows = 0, [_SourceRecord(source)] if source else None
+        check_source_fields(source)
+        record.row, record.source_rows = 0, [SourceRecord(source)] if source else None
         try:
             push(copied(value))
         except StateAccessError as error:
@@ -360,7 +360,7 @@ def _furthest(groups: Iterable[Sequence[int]]) -> dict[int, int]:
     return found
 
 
-def _check_source_fields(given: Mapping[str, Any]) -> None:
+def check_source_fields(given: Mapping[str, Any]) -> None:
     known = SourceFields.__annotations__
     for name in given:
         if name not in known:
@@ -368,7 +368,9 @@ def _check_source_fields(given: Mapping[str, Any]) -> None:
             raise TypeError(f"there is no {name!r}: give key, timestamp, {', '.join(known)}{hint}")
 
 
-class _SourceRecord:
+class SourceRecord:
+    """What `ctx` tells of a record that came from a source."""
+
     def __init__(self, fields: SourceFields) -> None:
         self._fields: dict[str, Any] = dict(fields)
         if "headers" in fields:
@@ -377,7 +379,7 @@ class _SourceRecord:
     def __getattr__(self, name: str) -> Any:
         if name in SourceFields.__annotations__ and name in self._fields:
             return self._fields[name]
-        raise AttributeError(f"ctx.{name} is not known of this record: give harness.process(…, {name}=…)")
+        raise AttributeError(f"ctx.{name} is not known of this record: give it with the record, {name}=…")
 
 
 class _HarnessContext(Context):

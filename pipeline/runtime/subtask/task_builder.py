@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -13,15 +11,13 @@ from checkpoint.barriers.handler import BarrierHandler
 from checkpoint.barriers.tracker import BarrierTracker
 from checkpoint.codec import revived
 from checkpoint.committables import SinkState
-from checkpoint.elements import ChannelName, EdgeName, InFlight
-from checkpoint.errors import PermanentFailure
+from checkpoint.elements import ChannelName, InFlight
 from checkpoint.gate.gate_options import GateOptions
 from checkpoint.gate.source_gate import SourceGate
 from checkpoint.in_flight.restored_input import RestoredInput
 from checkpoint.key_groups import range_of
 from checkpoint.state import KeyedBackend, make_backend
 from checkpoint.state.changelog.snapshot import LoggedState
-from checkpoint.state.files import load_encoded_state, load_keyed_state
 from checkpoint.storage import fencing, savepoints
 from checkpoint.storage.local_copies import LocalCopies, StorageWithCopies
 from checkpoint.storage.naming import shared_path, subtask_name
@@ -32,13 +28,12 @@ from pipeline.event_time_inputs import TimedInputs
 from pipeline.graph import Plan, StepKind, Vertex
 from pipeline.operators import KeyedOperator
 from pipeline.partitioners import Distribution
-from pipeline.runtime import error_text, protocol
+from pipeline.runtime import protocol
 from pipeline.runtime.deployment import Deployment, JobSpec
 from pipeline.runtime.network.frames import ChannelId
 from pipeline.runtime.network.network import Network
 from pipeline.runtime.packing import unpack_plan
-from pipeline.runtime.reach import downstream_subtasks
-from pipeline.runtime.restored_in_flight import holders, load_in_flight
+from pipeline.runtime.restored_in_flight import load_in_flight
 from pipeline.runtime.subtask.batch_in_progress import BatchInProgress
 from pipeline.runtime.subtask.chain import Chain
 from pipeline.runtime.subtask.context import Context, contexts_of
@@ -54,9 +49,18 @@ from pipeline.runtime.subtask.sink_driver import SinkDriver
 from pipeline.runtime.subtask.snapshot_files import SnapshotFiles
 from pipeline.runtime.subtask.source_task import SourceTask
 from pipeline.runtime.subtask.state_log import open_log
-from pipeline.runtime.subtask.task import Entry, Task
+from pipeline.runtime.subtask.task import Task
 from pipeline.runtime.subtask.task_checkpoints import TaskCheckpoints
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
+from pipeline.runtime.subtask.wiring import (
+    emitters,
+    entries_into,
+    input_channels,
+    output_channels,
+    restore_chain,
+    restore_event_time,
+    whole,
+)
 from pipeline.runtime.system import SYSTEM, System
 from pipeline.runtime.topology_changes import edge_shapes
 from sinks.sink import Committer, CommitterContext, Lineage, WriterContext
@@ -68,17 +72,6 @@ _RESTORED_LOCAL = "restoredLocalBytes"
 def _with_values(held: SinkState) -> SinkState:
     """The messages that brought it were read without the job's classes."""
     return SinkState.from_wire(revived(held.to_wire()))
-
-
-@contextmanager
-def _whole(what: str) -> Iterator[None]:
-    """Around what is made of whole files by code that isn't the user's: what fails there fails every time."""
-    try:
-        yield
-    except PermanentFailure:
-        raise
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:  # of values, not of reading
-        raise PermanentFailure(f"{what} can't be restored: {error_text.summary(error)}") from error
 
 
 class TaskBuilder:
@@ -127,7 +120,7 @@ class TaskBuilder:
                 backend.close()
 
     def _run(self, backend: KeyedBackend | None) -> None:
-        spec, vertex, restore = self._spec, self._vertex, self._deployment.restore
+        spec, vertex = self._spec, self._vertex
         self._link.entered("is restoring state" if self._deployment.restored_checkpoint else "is being set up")
         record = RecordInProgress()
         contexts = contexts_of(vertex, record, self._index)
@@ -139,28 +132,9 @@ class TaskBuilder:
             for step in vertex.steps
             if step.kind is StepKind.SINK
         }
-        outputs: dict[tuple[str, str | None], list[Any]] = {}
-        readers = Counter(
-            [(writer.edge.upstream_step, writer.edge.tag) for writer in writers]
-            + [(step.chained_to, step.tag) for step in vertex.steps if step.chained_to is not None]
-        )
-        for writer in writers:
-            shared = readers[writer.edge.upstream_step, writer.edge.tag] > 1
-            emit = writer.emitter(self._index, vertex.parallelism, spec.max_parallelism, shared)
-            outputs.setdefault((writer.edge.upstream_step, writer.edge.tag), []).append(emit)
+        outputs = emitters(vertex, self._index, writers, spec.max_parallelism)
         chain = Chain(vertex, record, contexts, sinks, outputs, backend, self._system.monotonic, self._mailbox.tick)
-        with _whole("keyed state"):
-            self._restore_keyed_state(backend)
-        with _whole("operator list and union state"):
-            for id, lists in restore.lists.items():
-                chain.restore_lists(id, lists, self._deployment.allow_unclaimed)
-        for id, states in restore.operators.items():
-            for state in states:
-                chain.operators[id].restore(revived(state))
-        with _whole("broadcast state"):
-            for id, broadcast in restore.broadcast.items():
-                contents = restore.broadcast_contents.get(id)
-                chain.restore_broadcast(id, broadcast, self._deployment.allow_unclaimed, contents)
+        self._restore(chain, backend)
         restored = RestoredInput(self._in_flight())
         reader = self._reader() if vertex.is_source else None
         event_time = self._event_time(chain, backend, writers, channels, reader)
@@ -200,7 +174,7 @@ class TaskBuilder:
                 "event_time": event_time,
                 "batch": BatchInProgress(record, self._mailbox, backend),
                 "restored": restored,
-                "entries": self._entries(chain),
+                "entries": entries_into(chain, self._plan, vertex),
                 "replay": self._deployment.replay,
                 "queries": PointQueries(backend, self._link.report, self._system.monotonic),
                 "mailbox": self._mailbox,
@@ -257,29 +231,25 @@ class TaskBuilder:
 
     def _writers(self, record: RecordInProgress) -> list[RecordWriter]:
         writers = []
-        for edge in self._plan.outputs_of(self._vertex.index):
-            downstream = self._plan.vertices[edge.downstream]
-            targets = downstream_subtasks(edge, self._index, self._vertex.parallelism, downstream.parallelism)
+        for edge, names in output_channels(self._plan, self._vertex, self._index):
+            first = self._plan.vertices[edge.downstream].first_subtask
             overtakes = edge.partitioner.distribution is not Distribution.BROADCAST
             channels = [
                 self._network.add_output(
-                    ChannelId(edge.index, self._deployment.subtask, downstream.first_subtask + target), overtakes
+                    ChannelId(edge.index, self._deployment.subtask, first + name.downstream), overtakes
                 )
-                for target in targets
+                for name in names
             ]
-            names = [ChannelName(edge.name, self._index, target) for target in targets]
             writers.append(RecordWriter(edge, channels, names, record, self._mailbox))
         return writers
 
     def _inputs(self) -> list[ChannelName]:
         """Add the input channels to the network; their names, in the order of `InputChannels.channels`."""
         names = []
-        for edge in self._plan.inputs_of(self._vertex.index):
-            upstream = self._plan.vertices[edge.upstream]
-            for i in range(upstream.parallelism):
-                if self._index in downstream_subtasks(edge, i, upstream.parallelism, self._vertex.parallelism):
-                    self._network.add_input(ChannelId(edge.index, upstream.first_subtask + i, self._deployment.subtask))
-                    names.append(ChannelName(edge.name, i, self._index))
+        for edge, name in input_channels(self._plan, self._vertex, self._index):
+            upstream = self._plan.vertices[edge.upstream].first_subtask + name.upstream
+            self._network.add_input(ChannelId(edge.index, upstream, self._deployment.subtask))
+            names.append(name)
         return names
 
     def _event_time(
@@ -301,16 +271,16 @@ class TaskBuilder:
             clock=self._system.monotonic,
             wall_clock=self._system.time,
         )
-        restore, vertex, same = self._deployment.restore, self._vertex, self._deployment.same_topology
         if self._deployment.restored_checkpoint:
-            # There are no states if the head is new, or was chained; then old channels may have watermarks in flight.
-            event_time.restore(
-                restore.event_time.get(vertex.head.id, []),
-                holders(restore.in_flight, self._plan, vertex, self._index, self._spec.max_parallelism),
-                same,
+            restore_event_time(
+                event_time,
+                self._deployment.restore,
+                self._plan,
+                self._vertex,
+                self._index,
+                self._spec.max_parallelism,
+                self._deployment.same_topology,
             )
-        for step, watermarks in restore.watermarks.items():
-            event_time.restore_watermarks(step, watermarks, same)
         return event_time
 
     def _in_flight(self) -> list[tuple[ChannelName, InFlight]]:
@@ -319,22 +289,10 @@ class TaskBuilder:
         if restored.files:
             failpoints.hit("restore.in_flight", subtask=self._index)
         self._metrics.count("restoredBytes", sum(handle.size for _, handle in restored.files))
-        with _whole("what was in flight"):
+        with whole("what was in flight"):
             return load_in_flight(
                 restored, self._restored_storage, self._plan, self._vertex, self._index, self._spec.max_parallelism
             )
-
-    def _entries(self, chain: Chain) -> dict[EdgeName, Entry]:
-        vertex = self._vertex
-        entries = {
-            edge.name: Entry(chain.entry(edge.downstream_step, edge.input), edge.format)
-            for edge in self._plan.inputs_of(vertex.index)
-        }
-        for step in vertex.steps:
-            if step.link is not None and step.chained_to is not None:
-                inside = chain.time.of[step.chained_to]
-                entries[step.link] = Entry(chain.entry(step.id, 0), self._shapes[step.link].format, inside)
-        return entries
 
     def _barriers(self, channels: list[ChannelName]) -> BarrierHandler | BarrierTracker:
         now = self._system.monotonic()
@@ -347,16 +305,11 @@ class TaskBuilder:
         }
         return BarrierHandler(len(channels), now, [i for i, name in enumerate(channels) if name.edge in broadcast])
 
-    def _restore_keyed_state(self, backend: KeyedBackend | None) -> None:
-        files = self._deployment.restore.keyed_state.get(self._vertex.head.id, [])
-        if backend is None:
-            return
+    def _restore(self, chain: Chain, backend: KeyedBackend | None) -> None:
+        deployment = self._deployment
+        files = deployment.restore.keyed_state.get(chain.head, [])
         self._metrics.count("restoredBytes", sum(listed.file.size for listed in files))
-        allow_unclaimed = self._deployment.allow_unclaimed
-        if backend.takes_encoded:
-            backend.restore_encoded(load_encoded_state(self._restored_storage, files), allow_unclaimed)
-        else:
-            backend.restore(load_keyed_state(self._restored_storage, files), allow_unclaimed)
+        restore_chain(chain, backend, deployment.restore, self._restored_storage, deployment.allow_unclaimed)
 
     def _reader(self) -> SourceReader:
         step = self._vertex.head

@@ -9,6 +9,7 @@ from typing import Any
 
 from checkpoint.elements import ChannelName, EdgeName
 from checkpoint.event_time.bounds import MAX_WATERMARK
+from checkpoint.event_time.generator import PERIOD
 from checkpoint.state import KeyedBackend
 from pipeline.runtime.subtask.chain import Chain
 from pipeline.runtime.subtask.event_time.domains import TimeDomain
@@ -42,6 +43,7 @@ class EventTime:
         left_out: Collection[EdgeName] = (),
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
+        period: float = PERIOD,
     ) -> None:
         """
         Args:
@@ -51,6 +53,7 @@ class EventTime:
             splits: of a source, `SourceReader.splits`.
             clock: seconds, monotonic; the one that `on_clock` is called with.
             wall_clock: seconds since the epoch, for processing timers and for state with a time to live.
+            period: seconds between two watermarks that `assign_timestamps` makes.
         """
         self._chain = chain
         self._backend = backend
@@ -79,6 +82,7 @@ class EventTime:
             domain.wake = lambda domain=domain: self._output.tell_idle(domain, False)  # type: ignore[misc]
             if domain.generator is not None:
                 domain.generator.wall_clock = wall_clock
+                domain.generator.period = period
         self._report = TimeReport(
             self._head.step,
             self._head,

@@ -11,7 +11,7 @@ from checkpoint.event_time.group_watermarks import GroupWatermarks
 from pipeline.runtime.subtask.event_time.domains import TimeDomain
 from pipeline.runtime.subtask.event_time.own_state import Identity
 
-_READER: Final = "reader"
+READER: Final[Any] = "reader"
 """The input of a source: it tells no watermark but the last."""
 
 
@@ -38,7 +38,7 @@ class InputTime:
         self._is_source = channels is None
         self._keyed = groups is not None
         self.groups = None if groups is None else GroupWatermarks(groups)
-        self._channels: list[Any] = [_READER] if channels is None else list(channels)
+        self._channels: list[Any] = [READER] if channels is None else list(channels)
         counts = (lambda channel: True) if channels is None else (lambda channel: channel.edge not in left_out)
         self.combiner = WatermarkCombiner(self._channels, counts)
 

@@ -1,0 +1,1 @@
+"""`PipelineHarness`: a pipeline without Spark, in one process. `harness.py` is what tests use."""
