@@ -133,10 +133,14 @@ def _broadcasts(edge: PlannedEdge) -> bool:
 def uses_event_time(operator: Operator) -> str | None:
     """What an operator needs watermarks for, in words; `None` if nothing can be seen.
 
-    It implements `on_watermark`; or it implements `on_timer`, and its methods, or functions that they call by name,
-    take `timer` of a local variable, as in `ctx.timer(at)`. One that only sets processing timers doesn't.
+    It is one of Weir's own that says so; or it implements `on_watermark`; or it implements `on_timer`, and its methods,
+    or functions that they call by name, take `timer` of a local variable, as in `ctx.timer(at)`. One that only sets
+    processing timers doesn't.
     """
     cls = type(operator)
+    needs: str | None = getattr(cls, "needs_event_time", None)
+    if needs is not None:
+        return needs
     if cls.on_watermark is not Operator.on_watermark:
         return "implements on_watermark"
     if not isinstance(operator, KeyedOperator) or type(operator).on_timer is KeyedOperator.on_timer:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from checkpoint.options import Seconds, named_options
 from checkpoint.state import TTL
 from checkpoint.state_backends import StateBackend
 from pipeline.aggregates import checked_aggregates
 from pipeline.aggregates.running import running_aggregate, running_reduce
+from pipeline.by_key import distinct, latest_by_key
 from pipeline.errors import PipelineError
 from pipeline.graph import StepKind
 from pipeline.operators import KeyedOperator
 from pipeline.streams.checks import check_operator, refuse_no_value, state_backend_of
+from pipeline.streams.late import StreamWithLate
 from pipeline.streams.stream import Stream, T
 
 
@@ -64,6 +66,61 @@ class KeyedStream(Stream[T]):
             raise PipelineError(f"reduce takes a function of two records first, an id as option; got {function!r}")
         refuse_no_value("reduce", function)
         return self._built_in("reduce", id, running_reduce(function, ttl), parallelism, state_backend)
+
+    def distinct(
+        self,
+        id: str | None = None,
+        *,
+        within: Seconds | None = None,
+        time: Literal["event", "processing"] = "event",
+        lateness: Seconds = 0,
+        parallelism: int | None = None,
+        state_backend: StateBackend | None = None,
+    ) -> StreamWithLate[T]:
+        """The first record of each key that comes, and no other with that key.
+
+            orders.key_by("id").distinct(within=3600)
+
+        Args:
+            within: seconds, or a `timedelta`, after which a key may come again; `None` = never, and every key is kept
+                for ever.
+            time: "event": a record is left out if one of its key has passed whose timestamp is less than `within`
+                earlier or later. "processing": if one has passed less than `within` ago, by the clock of the host.
+            lateness: how far (seconds or `timedelta`) behind the watermark it can still be told whether a record is the
+                first; what is later goes to `late()` of what this returns. Each record's time is kept for this and
+                `within`.
+            state_backend: where its state is; `None` = as `CheckpointConfig` says.
+        """
+        stream = self._built_in("distinct", id, distinct(within, time, lateness), parallelism, state_backend)
+        return StreamWithLate(stream._pipeline, stream._step)
+
+    def latest_by_key(
+        self,
+        id: str | None = None,
+        *,
+        order: Literal["event", "arrival"] | Callable[[T], Any] = "event",
+        deleted: Callable[[T], bool] | None = None,
+        lateness: Seconds | None = None,
+        parallelism: int | None = None,
+        state_backend: StateBackend | None = None,
+    ) -> StreamWithLate[T]:
+        """A table with the newest record of each key: the records that change it, as they are.
+
+            updates.key_by("id").latest_by_key("customers", deleted=lambda update: update["op"] == "delete")
+
+        Older records that come later are left out. Of two that are equally new the one counts that comes last.
+
+        Args:
+            order: what makes a record newer: "event" = its timestamp; "arrival" = that it comes later; or a function of
+                the record that gives its version, such as `lambda update: update["lsn"]`.
+            deleted: whether a record says that there is no row any more. `None` as a record always does.
+            lateness: with "event", for how long behind the watermark (seconds or `timedelta`) it is known that a row
+                was deleted. What is later, and has no row, goes to `late()` of what this returns. `None` = for ever.
+            state_backend: where the table is; `None` = as `CheckpointConfig` says.
+        """
+        operator = latest_by_key(order, deleted, lateness)
+        stream = self._built_in("latest_by_key", id, operator, parallelism, state_backend)
+        return StreamWithLate(stream._pipeline, stream._step)
 
     def _built_in(
         self,

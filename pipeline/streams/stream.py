@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 import pyarrow as pa
 
-from checkpoint.options import is_number, is_whole, named_options
+from checkpoint.options import is_number, is_whole, named_options, nearest
 from checkpoint.state_backends import StateBackend
 from formats.python_columns import PythonColumns
 from pipeline.errors import PipelineError
@@ -271,6 +271,15 @@ class Stream(Generic[T]):
         """Give the step just added a stable id."""
         self._pipeline._graph.rename(self._step, id)
         return self
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            from pipeline.streams.keyed import KeyedStream
+
+            if not name.startswith("_") and hasattr(KeyedStream, name):
+                raise AttributeError(f"{name} is about the records of a key: put key_by(…) right before it")
+            raise AttributeError(f"a {type(self).__name__} has no {name!r}{nearest(name, dir(type(self)))}")
 
     # -- inside -------------------------------------------------------------------------------------------------
 

@@ -54,7 +54,7 @@ class Page:
             "pa": pa,
             "in_euro": lambda batch: batch,
         }
-        self._inputs = {"orders": orders, "payments": [], "limits": []}
+        self._inputs = {"orders": orders, "payments": [], "limits": [], "updates": []}
 
     def add(self, code: str) -> None:
         for name, records in self._inputs.items():

@@ -1,0 +1,43 @@
+"""What operators that go by event time share."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from checkpoint.errors import Explained
+from checkpoint.options import Seconds, seconds
+from checkpoint.shown import shown
+from pipeline.errors import PipelineError
+from pipeline.operators import OperatorContext
+
+LATE: Final = "late"
+"""The side output with what came too late."""
+
+
+class NoTimestamp(Explained, ValueError):
+    """A record without the time that a step goes by."""
+
+
+def timestamp_of(method: str, value: Any, ctx: OperatorContext) -> int:
+    """
+    Raises:
+        NoTimestamp: the record has none.
+    """
+    timestamp = ctx.timestamp
+    if timestamp is None:
+        raise NoTimestamp(
+            f"{method} goes by event time, and a record has no timestamp: {shown(value, 200)}; put "
+            "assign_timestamps(…) directly behind the source"
+        )
+    return timestamp
+
+
+def milliseconds(given: Seconds, name: str, least: float) -> int:
+    """
+    Raises:
+        PipelineError: it is no such duration; the message names the option.
+    """
+    try:
+        return round(seconds(given, name, least, finite=True) * 1000)
+    except ValueError as error:
+        raise PipelineError(str(error)) from error
