@@ -108,6 +108,9 @@ class RestoreBarrier:
 
 Element = Data | Watermark | IdleStatus | BarrierElement | CancelMarker | EndOfInput | RestoreBarrier
 
+InOrder: TypeAlias = Watermark | IdleStatus | EndOfInput | RestoreBarrier
+"""What is no data, and never overtakes any."""
+
 InFlight: TypeAlias = Data | Watermark | IdleStatus
 """What is channel state when a barrier overtakes it."""
 

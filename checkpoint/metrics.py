@@ -126,6 +126,14 @@ METRICS: Final[tuple[Metric, ...]] = (
         "down; 0 when they don't. `waits` beside it, and in `handle.metrics()`, says for what, and for whom event time "
         "waits.",
     ),
+    Metric("requestsInFlight", "gauge", "records", "Records that a map_async step has taken and not emitted yet."),
+    Metric("requests", "counter", "requests", "Requests that a map_async step has begun, retries included."),
+    Metric("requestRetries", "counter", "requests", "Of them, retries."),
+    Metric("requestTimeouts", "counter", "requests", "Of them, those that had no answer in time."),
+    Metric("requestsAnswered", "counter", "requests", "Requests that have ended, with their retries."),
+    Metric("requestMs", "counter", "ms", "How long they took in all, with their retries."),
+    Metric("requestMsP50", "gauge", "ms", "The median of that, of the last 1000 requests; none before the first."),
+    Metric("requestMsP95", "gauge", "ms", "What 95 % of the last 1000 requests stayed below; none before the first."),
     Metric("pendingCommits", "gauge", "epochs", "Completed checkpoints whose output is not committed yet."),
     Metric("recordsSkipped", "counter", "records", "Bad records left out by a source's on_bad_record option."),
     Metric(

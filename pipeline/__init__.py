@@ -19,6 +19,7 @@ from checkpoint.state import (
 )
 from checkpoint.state_backends import RocksDb
 from pipeline.aggregates import Aggregate, Count, Sum
+from pipeline.async_calls.function import AsyncFunction
 from pipeline.buffers import BufferConfig
 from pipeline.errors import Interrupted, JobCancelled, JobFailed, NotEnoughSlots, PipelineError
 from pipeline.handle import JobHandle
@@ -32,6 +33,7 @@ __all__ = [
     "TTL",
     "Aggregate",
     "AggregatingState",
+    "AsyncFunction",
     "BroadcastState",
     "BufferConfig",
     "CheckpointConfig",

@@ -30,6 +30,7 @@ class StepKind(StrEnum):
     LIMIT_RATE = "limit_rate"
     FLAT_MAP = "flat_map"
     MAP_BATCHES = "map_batches"
+    MAP_ASYNC = "map_async"
     ASSIGN_TIMESTAMPS = "assign_timestamps"
     PROCESS = "process"
     UNION = "union"
@@ -151,6 +152,10 @@ class Graph:
     def is_broadcast(self, one: Input) -> bool:
         """Whether every record of an input reaches every subtask, whichever of the united streams it comes from."""
         return _all_broadcast(_through_unions(self, [one]))
+
+    def has_broadcast(self, one: Input) -> bool:
+        """Whether one of the streams that are united in an input is a broadcast stream."""
+        return any(_all_broadcast([each]) for each in _through_unions(self, [one]))
 
     def _refuse_duplicate(self, id: str) -> None:
         for other in self.steps:
@@ -312,7 +317,8 @@ def plan(graph: Graph, max_parallelism: int) -> Plan:
     """Chain what can be chained and number vertices, edges and subtasks.
 
     A step is chained to the one it reads from when the edge is forward, both have the same parallelism and the step
-    has no other input.
+    has no other input. A `map_async` step is always the head: what it has taken and not emitted is in flight on its
+    input channels.
 
     Raises:
         PipelineError: the graph can't run, with the reason and the step.
@@ -469,5 +475,7 @@ def _resolved(graph: Graph, step: Step, one: Input) -> Input:
 def _chains(graph: Graph, step: Step, one: Input) -> bool:
     assert one.partitioner is not None
     return (
-        one.partitioner.distribution is Distribution.FORWARD and graph.steps[one.step].parallelism == step.parallelism
+        step.kind is not StepKind.MAP_ASYNC
+        and one.partitioner.distribution is Distribution.FORWARD
+        and graph.steps[one.step].parallelism == step.parallelism
     )

@@ -15,6 +15,7 @@ from pipeline.errors import PipelineError
 from pipeline.graph import DEFAULT_BRANCH, BatchFunction, Input, Step, StepKind
 from pipeline.operators import Operator
 from pipeline.partitioners import BROADCAST, FORWARD, REBALANCE, RESCALE, Distribution, KeySelector, Partitioner
+from pipeline.streams.asking import AsksServices
 from pipeline.streams.checks import (
     ASYNC,
     check_operator,
@@ -50,7 +51,7 @@ _NO_ANSWER: Final = {
 
 
 @named_options
-class Stream(Generic[T]):
+class Stream(AsksServices[T], Generic[T]):
     """The records that a step emits. Methods add a step and return its stream.
 
     A type checker follows `Stream[Order]` through `map`, `filter` and the like. Nothing is checked at run time.
@@ -176,6 +177,8 @@ class Stream(Generic[T]):
         if not isinstance(strategy, WatermarkStrategy):
             raise PipelineError(f"assign_timestamps takes a WatermarkStrategy, not {strategy!r}")
         return self._add(StepKind.ASSIGN_TIMESTAMPS, id, strategy, parallelism)
+
+    map_async = AsksServices.map_async
 
     # -- steps with state: a stable id first --------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from pipeline.testing import failpoints
 from pipeline.testing.clock import ManualClock
 from pipeline.testing.contracts import ContractBroken, SinkUnderTest, check_sink_contract, check_source_contract
+from pipeline.testing.fake_service import FakeService, ServiceClient, ServiceError
 from pipeline.testing.harness import OperatorHarness
 from pipeline.testing.jobs import JobEnded
 from pipeline.testing.kafka import KafkaBroker, KafkaRecord
@@ -16,6 +17,7 @@ from pipeline.testing.source import AbortError, TestingSource
 __all__ = [
     "AbortError",
     "ContractBroken",
+    "FakeService",
     "JobEnded",
     "KafkaBroker",
     "KafkaCluster",
@@ -25,6 +27,8 @@ __all__ = [
     "PipelineHarness",
     "PipelineSnapshot",
     "SchemaRegistry",
+    "ServiceClient",
+    "ServiceError",
     "SinkUnderTest",
     "TestingSink",
     "TestingSource",

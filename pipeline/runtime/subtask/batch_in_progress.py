@@ -65,6 +65,11 @@ class BatchInProgress:
         return rest
 
     @property
+    def inside(self) -> bool:
+        """Whether its records enter behind the head."""
+        return self._ahead is not None
+
+    @property
     def bytes(self) -> int:
         """Share of the batch's bytes that is not processed."""
         element = self._element

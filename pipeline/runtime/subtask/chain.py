@@ -77,6 +77,8 @@ class Chain:
         """As `push`, for a record batch; `None` if no step that would get it takes batches."""
         self.push_connected = head.push_connected
         """For the head's second input; `None` if it has none."""
+        self.calls = head.calls
+        """The requests of the head, if it is a `map_async` step."""
         self.on_timer = head.on_timer
         """Takes the time of a timer of the current key; `None` if the head has no timers."""
 
@@ -149,6 +151,10 @@ class Chain:
             on_step(id)
             with self.record.mute():
                 operator.open(self.contexts[id])
+        if self.calls is not None:
+            self._opened.append(self.head)
+            on_step(self.head)
+            self.calls.open()
 
     def close(self) -> None:
         """Close what was opened, the head first.
@@ -158,8 +164,13 @@ class Chain:
         """
         with self.record.mute(), ExitStack() as stack:
             for id in self._opened:
-                stack.callback(self.operators[id].close)
+                stack.callback(self._closing(id))
             self._opened = []
+
+    def _closing(self, id: str) -> Callable[[], None]:
+        if id == self.head and self.calls is not None:
+            return self.calls.close
+        return self.operators[id].close
 
     def step_of(self, error: BaseException) -> str | None:
         """The step whose code an exception came from; `None` where that can't be told, or there is one step only."""

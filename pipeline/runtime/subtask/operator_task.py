@@ -13,6 +13,7 @@ from checkpoint.elements import (
     Data,
     EndOfInput,
     IdleStatus,
+    InOrder,
     RestoreBarrier,
     Watermark,
 )
@@ -50,7 +51,7 @@ class OperatorTask(Task):
         self._channels = channels
         self._entry_of = [self.entries[channel.edge] for channel in channels]
         self._barriers = barriers
-        self._open_channels = set(range(len(channels)))
+        self._open_channels = set(channels)
         self._restore_barriers = RestoreBarrierCounter(channels)
         self._work_began = self._clock()
         for channel, name in zip(inputs.channels, channels, strict=True):
@@ -100,25 +101,30 @@ class OperatorTask(Task):
                     self.metrics.bytes_in += element.size
                 entry = self._entry_of[channel]
                 self.batch.take(element, channel, entry.format, entry.push)
-            case Watermark(timestamp):
-                self.event_time.on_watermark(self._channels[channel], timestamp)
-            case IdleStatus(idle):
-                self.event_time.on_idle(self._channels[channel], idle)
+            case Watermark() | IdleStatus() | RestoreBarrier():
+                self._take_control(self._channels[channel], element)
             case BarrierElement(barrier):
                 self._tell(events.BarrierArrived(channel, barrier))
             case CancelMarker(checkpoint_id):
                 self._tell(events.CancelArrived(channel, checkpoint_id))
+            case EndOfInput():
+                self._tell(events.EndOfInputArrived(channel))
+                self._take_control(self._channels[channel], element)
+            case _:
+                raise RuntimeError(f"{self.name} can't handle a {type(element).__name__} in a channel")
+
+    def _take_control(self, channel: ChannelName, element: InOrder, restored: bool = False) -> None:
+        match element:
             case RestoreBarrier():
-                if self._restore_barriers.delivered(self._channels[channel]):
+                if self._restore_barriers.delivered(channel):
                     self._forward_restore_barrier()
             case EndOfInput():
                 self._open_channels.discard(channel)
-                self._tell(events.EndOfInputArrived(channel))
-                self.event_time.on_end(self._channels[channel])
+                self.event_time.on_end(channel)
                 if not self._open_channels:
                     self._begin_end()
             case _:
-                raise RuntimeError(f"{self.name} can't handle a {type(element).__name__} in a channel")
+                super()._take_control(channel, element, restored)
 
     def _put_back(self, channel: int, element: Data) -> None:
         self._inputs.put_back(channel, element)

@@ -15,7 +15,16 @@ from typing import Any, Protocol
 from checkpoint.barriers.events import Barrier
 from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.edge_format import EdgeFormat
-from checkpoint.elements import ChannelName, Data, EdgeName, EndOfInput, IdleStatus, RestoreBarrier, Watermark
+from checkpoint.elements import (
+    ChannelName,
+    Data,
+    EdgeName,
+    EndOfInput,
+    IdleStatus,
+    InOrder,
+    RestoreBarrier,
+    Watermark,
+)
 from checkpoint.in_flight.restored_input import RestoredInput
 from pipeline.runtime import protocol
 from pipeline.runtime.subtask import mail
@@ -301,13 +310,17 @@ class Task(ABC):
         self.metrics.backpressured_s += self._clock() - started
 
     def _wait_for_work(self, timeout: float = _IDLE_WAIT) -> None:
+        self.metrics.idle_s += self._wait(timeout)
+
+    def _wait(self, timeout: float = _IDLE_WAIT) -> float:
+        """Wait for mail, input or the clock; returns for how long, in seconds."""
         started = self._clock()
         timeout = min(timeout, self._longest_wait(started), self.event_time.seconds_to_next(started))
         unsent = any(writer.unsent for writer in self.writers)
         if unsent:
             timeout = min(timeout, max(0.0, self._next_flush - started))
         self.mailbox.wait(timeout)
-        self.metrics.idle_s += self._clock() - started
+        return self._clock() - started
 
     def _wait_for_mail(self) -> None:
         """While nothing may be processed, whatever is due."""
@@ -354,8 +367,7 @@ class Task(ABC):
         taken = self.restored.take()
         if taken is None:
             self._restoring = False
-            self.event_time.end_restored()
-            self._on_restored()
+            self._end_restored()
             return
         channel, element = taken
         entry = self.entries[channel.edge]
@@ -363,12 +375,27 @@ class Task(ABC):
             case Data():
                 self.batch.take(element, channel, entry.format, entry.push, entry.inside)
             # Between steps that are chained now the watermark of the step in front holds, once this is processed.
+            case Watermark() | IdleStatus():
+                if entry.at_head:
+                    self._take_control(channel, element, restored=True)
+
+    def _end_restored(self) -> None:
+        self.event_time.end_restored()
+        self._on_restored()
+
+    def _take_control(self, channel: ChannelName, element: InOrder, restored: bool = False) -> None:
+        """Something that stays behind the records in front of it was taken.
+
+        Args:
+            restored: it was in flight, and `channel` is its channel of then.
+        """
+        match element:
             case Watermark(timestamp):
-                if entry.at_head:
-                    self.event_time.on_watermark(channel, timestamp, restored=True)
+                self.event_time.on_watermark(channel, timestamp, restored)
             case IdleStatus(idle):
-                if entry.at_head:
-                    self.event_time.on_idle(channel, idle, restored=True)
+                self.event_time.on_idle(channel, idle, restored)
+            case _:
+                raise RuntimeError(f"{self.name} can't handle a {type(element).__name__} in a channel")
 
     @property
     def _time_due(self) -> bool:

@@ -11,7 +11,8 @@ from checkpoint.barriers.handler import BarrierHandler
 from checkpoint.barriers.tracker import BarrierTracker
 from checkpoint.codec import revived
 from checkpoint.committables import SinkState
-from checkpoint.elements import ChannelName, InFlight
+from checkpoint.edge_format import EdgeFormat
+from checkpoint.elements import ChannelName, EdgeName, InFlight
 from checkpoint.gate.gate_options import GateOptions
 from checkpoint.gate.source_gate import SourceGate
 from checkpoint.in_flight.restored_input import RestoredInput
@@ -34,6 +35,7 @@ from pipeline.runtime.network.frames import ChannelId
 from pipeline.runtime.network.network import Network
 from pipeline.runtime.packing import unpack_plan
 from pipeline.runtime.restored_in_flight import load_in_flight
+from pipeline.runtime.subtask.async_task import AsyncTask
 from pipeline.runtime.subtask.batch_in_progress import BatchInProgress
 from pipeline.runtime.subtask.chain import Chain
 from pipeline.runtime.subtask.context import Context, contexts_of
@@ -49,6 +51,7 @@ from pipeline.runtime.subtask.sink_driver import SinkDriver
 from pipeline.runtime.subtask.snapshot_files import SnapshotFiles
 from pipeline.runtime.subtask.source_task import SourceTask
 from pipeline.runtime.subtask.state_log import open_log
+from pipeline.runtime.subtask.steps.async_calls import InFrontOf
 from pipeline.runtime.subtask.task import Task
 from pipeline.runtime.subtask.task_checkpoints import TaskCheckpoints
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
@@ -146,7 +149,7 @@ class TaskBuilder:
                 self._ownership.attempt,
                 vertex.head.id,
                 self._index,
-                lambda edge: self._shapes[edge].format,
+                self._format_of,
                 spec.checkpoints.compression,
                 self._copies,
             )
@@ -158,7 +161,7 @@ class TaskBuilder:
                 sinks,
                 backend,
                 log,
-                restored,
+                restored if chain.calls is None else InFrontOf(chain.calls, restored, self._format_of),
                 self._link,
                 files,
                 snapshots,
@@ -194,9 +197,8 @@ class TaskBuilder:
                     **common,
                 )
             else:
-                task = OperatorTask(
-                    inputs=self._network.inputs, channels=channels, barriers=self._barriers(channels), **common
-                )
+                kind = OperatorTask if chain.calls is None else AsyncTask
+                task = kind(inputs=self._network.inputs, channels=channels, barriers=self._barriers(channels), **common)
             task.run()
 
     # -- parts --------------------------------------------------------------------------------------------------
@@ -282,6 +284,9 @@ class TaskBuilder:
                 self._deployment.same_topology,
             )
         return event_time
+
+    def _format_of(self, edge: EdgeName) -> EdgeFormat:
+        return self._shapes[edge].format
 
     def _in_flight(self) -> list[tuple[ChannelName, InFlight]]:
         """What was in flight in the restored checkpoint and comes here."""

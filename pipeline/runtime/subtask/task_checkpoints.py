@@ -14,7 +14,7 @@ from checkpoint.codec import EncodingError
 from checkpoint.elements import BarrierElement, CancelMarker, ChannelName, InFlight
 from checkpoint.in_flight.captured import CapturedState
 from checkpoint.in_flight.output_queue import Captured
-from checkpoint.in_flight.restored_input import RestoredInput
+from checkpoint.in_flight.restored_input import Entry
 from checkpoint.state import FrozenLists, KeyedBackend, KeyedSnapshot
 from checkpoint.state.changelog.snapshot import LoggedState
 from checkpoint.state.private_copy import private_copy
@@ -33,6 +33,12 @@ class Reporter(Protocol):
     """How snapshots get to the driver. Thread-safe; never blocks for long."""
 
     def report(self, message: protocol.ToDriver) -> None: ...
+
+
+class InFlightSequence(Protocol):
+    """`RestoredInput`, or what else comes before all that is in the channels."""
+
+    def rest(self) -> list[Entry]: ...
 
 
 class StateFiles(Protocol):
@@ -71,7 +77,7 @@ class TaskCheckpoints:
         sinks: Mapping[str, SinkDriver],
         backend: KeyedBackend | None,
         log: LoggedState | None,
-        restored: RestoredInput,
+        restored: InFlightSequence,
         driver: Reporter,
         files: StateFiles,
         pool: Executor,

@@ -85,6 +85,8 @@ class HarnessSubtask:
             self._backend,
             clock,
         )
+        if self.chain.calls is not None:
+            raise PipelineError(f"step {vertex.head.id!r}: this harness can't run map_async")
         if restored is not None:
             restore_chain(self.chain, self._backend, restored.restore, restored.storage, allow_unclaimed=False)
         self._restored = RestoredInput(() if restored is None else self._in_flight(restored))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -15,6 +15,9 @@ from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.event_time.domains import TimeDomain
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.runtime.subtask.sink_driver import SinkDriver
+
+if TYPE_CHECKING:
+    from pipeline.runtime.subtask.steps.async_calls import AsyncCalls
 
 Push: TypeAlias = Callable[[Any], None]
 """Takes a record through a step and all that is behind it."""
@@ -83,3 +86,5 @@ class CompiledStep:
     operator: Operator | None = None
     broadcast: BroadcastStates | None = None
     lists: OperatorLists | None = None
+    calls: AsyncCalls | None = None
+    """Its requests, if it is a `map_async` step."""

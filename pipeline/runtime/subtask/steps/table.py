@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from pipeline.graph import StepKind
-from pipeline.runtime.subtask.steps import batches, functions, operators, pacing, splitting, timestamps
+from pipeline.runtime.subtask.steps import async_calls, batches, functions, operators, pacing, splitting, timestamps
 from pipeline.runtime.subtask.steps.compiled import CompiledStep, Site
 
 
@@ -30,6 +30,7 @@ COMPILERS: Final[Mapping[StepKind, Callable[[Site], CompiledStep]]] = {
     StepKind.FLAT_MAP: functions.compile_flat_map,
     StepKind.PROCESS: operators.compile_process,
     StepKind.MAP_BATCHES: batches.compile_map_batches,
+    StepKind.MAP_ASYNC: async_calls.compile_map_async,
     StepKind.ASSIGN_TIMESTAMPS: timestamps.compile_assign_timestamps,
     StepKind.SINK: _sink,
 }

@@ -1,0 +1,1 @@
+"""`map_async`: requests in flight, in which order their results go on, and how they are asked."""

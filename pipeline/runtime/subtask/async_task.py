@@ -1,0 +1,117 @@
+"""A subtask whose chain begins with `map_async`."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from checkpoint.elements import ChannelName, InOrder
+from pipeline.async_calls.function import Counting
+from pipeline.runtime.subtask.operator_task import OperatorTask
+from pipeline.runtime.subtask.steps.async_calls import Control, EndOfRestored
+
+_SLOW_SECONDS: Final = 1.0
+"""Without an answer for so long the task says that it waits for them."""
+
+
+class AsyncTask(OperatorTask):
+    """Takes records as long as there is room for their requests, and hands their results on.
+
+    Watermarks, idle statuses, restore barriers and the ends of channels and of what was restored wait in the step's
+    line, behind the records in front of them; to all else it is as if the records that wait there were not taken from
+    the input yet. Barriers and mail never wait: what is in the line is part of the snapshot.
+    """
+
+    def __init__(self, **common: Any):
+        super().__init__(**common)
+        assert self.chain.calls is not None
+        self._calls = self.chain.calls
+        self._calls.wake = self.mailbox.wake
+        self._waited = f"answers to the requests of step {self._calls.id!r}"
+
+    def _step(self) -> None:
+        self._calls.collect()
+        if not self._may_process():
+            self._step_without_room()
+        elif self.batch and self.batch.inside:
+            self._process_batch()  # older than all that waits in front of the head
+        elif self._time_due:
+            self._fire()
+        elif self._calls.line.ready:
+            self._hand_on()
+        elif self.batch:
+            if self._calls.full:
+                self._wait_for_answers()
+            else:
+                self._process_batch()
+        elif self._calls.full:
+            self._wait_for_answers()
+        elif self._restoring:
+            self._take_restored()
+        elif self._input_ending and not self._input_ended:
+            self._end_output()
+        else:
+            self._poll()
+
+    def _process_batch(self) -> None:
+        origin = self.batch.origin
+        self._calls.channel = self._channels[origin] if isinstance(origin, int) else origin
+        super()._process_batch()
+
+    def _hand_on(self) -> None:
+        mailbox = self.mailbox
+        control = self._calls.hand_on(lambda: mailbox.interrupt)
+        self._leave_records()
+        if isinstance(control, EndOfRestored):
+            super()._end_restored()
+        elif control is not None:
+            super()._take_control(control.channel, control.element, control.restored)
+
+    def _end_restored(self) -> None:
+        # What comes from the channels now waits in the line behind it.
+        if self._calls.line:
+            self._calls.wait(EndOfRestored())
+        else:
+            super()._end_restored()
+
+    def _take_control(self, channel: ChannelName, element: InOrder, restored: bool = False) -> None:
+        if self._calls.line:
+            self._calls.wait(Control(channel, element, restored))
+        else:
+            super()._take_control(channel, element, restored)
+
+    def _wait_for_answers(self) -> None:
+        """As long as that takes the step is busy. What needs no room, such as a barrier, goes through."""
+        self._calls.loop.flush()
+        before_all = not self.batch or not isinstance(self.batch.origin, int)
+        """No barrier in front of which the rest of the batch belongs can come."""
+        polled = self._inputs.poll(data=False) if before_all else None
+        if polled is not None:
+            self._take(*polled)
+        else:
+            self._wait()
+
+    def _on_clock(self, now: float) -> None:
+        super()._on_clock(now)
+        calls = self._calls
+        slow = calls.line.records and now - calls.quiet_since >= _SLOW_SECONDS
+        if slow and (calls.full or calls.line.controls_wait):
+            self.metrics.waiting.begin(self._waited, calls.quiet_since)
+        elif self.metrics.waiting:
+            self.metrics.waiting.end(self._waited)
+
+    def _set_gauges(self) -> None:
+        super()._set_gauges()
+        requests, metrics = self._calls.loop.requests, self.metrics
+        metrics.gauge("requestsInFlight", self._calls.line.records)
+        metrics.gauge("requests", requests.asked)
+        metrics.gauge("requestRetries", requests.retries)
+        metrics.gauge("requestTimeouts", requests.timeouts)
+        metrics.gauge("requestsAnswered", requests.answered)
+        metrics.gauge("requestMs", 1000 * requests.seconds)
+        recent = sorted(requests.latencies)
+        for name, part in (("requestMsP50", 0.5), ("requestMsP95", 0.95)):
+            metrics.gauge(name, 1000 * recent[int(part * (len(recent) - 1))] if recent else None)
+        function = self._calls.options.function
+        if isinstance(function, Counting):
+            for name, count in function.counts().items():
+                metrics.gauge(name, count)
