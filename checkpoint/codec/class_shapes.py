@@ -56,7 +56,7 @@ def field_types(form: RecordForm) -> Mapping[str, TypeShape]:
 
 def shape_of_content(name: str, content: Any) -> ClassShape:
     """The shape of one value that was taken apart into this. The types of its fields are known if the class is here and
-    has the same fields."""
+    has these fields, perhaps among others that came later."""
     if type(content) is bytes:
         return ClassShape(name)
     if type(content) is not dict:
@@ -65,8 +65,9 @@ def shape_of_content(name: str, content: Any) -> ClassShape:
         form = form_named(name)
     except UnfitClass:
         form = None
-    if isinstance(form, RecordForm) and content.keys() == set(form.names):
-        return ClassShape(name, field_types(form))
+    if isinstance(form, RecordForm) and content.keys() <= set(form.names):
+        types = field_types(form)
+        return ClassShape(name, {field: types[field] for field in content})
     return ClassShape(name, dict.fromkeys(content, ANY))
 
 

@@ -45,11 +45,9 @@ class ClassesHeld:
 
     def _record(self, parts: Callable[[], RecordParts]) -> None:
         name, content, _ = parts()
-        shape = shape_of_content(name, content)
-        known = self._shapes.get(name, [])
-        if shape.members or not known:
-            self._add(shape)
-        ends = packb(content) if shape.members else b""
+        self._add(shape_of_content(name, content))
+        # Values with fewer fields were written before others came: that is seen by their number.
+        ends = _map_header(len(content)) if type(content) is dict else b"" if type(content) is bytes else packb(content)
         self._heads.update(head + packb(name) + ends for head in _HEADS)
 
     def _add(self, shape: ClassShape) -> None:
@@ -58,3 +56,8 @@ class ClassesHeld:
             shapes[0] = ClassShape(shape.name, None, shapes[0].members | shape.members)
         elif shape not in shapes:
             shapes.append(shape)
+
+
+def _map_header(length: int) -> bytes:
+    """How msgpack begins a map."""
+    return bytes((0x80 | length,)) if length < 16 else packb(dict.fromkeys(map(str, range(length))))[:3]

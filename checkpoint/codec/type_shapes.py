@@ -73,7 +73,7 @@ def shape_of_type(annotation: Any, within: frozenset[type] = frozenset()) -> Typ
     if origin in _QUALIFIERS:
         return shape_of_type(parameters[0], within)
     if origin is typing.Union or origin is types.UnionType:
-        return _union(shape_of_type(one, within) for one in parameters)
+        return union(shape_of_type(one, within) for one in parameters)
     if origin is typing.Literal:
         return [LITERAL, *parameters] if all(type(one) in _SCALARS for one in parameters) else ANY
     if origin is tuple:
@@ -92,16 +92,32 @@ def is_typed_dict(annotation: Any) -> bool:
 
 def keys_of(cls: Any, within: frozenset[type] = frozenset()) -> dict[str, list[Any]]:
     """The keys of a `TypedDict`, each with its shape and whether it is required."""
-    inside = within | {cls}
-    required: frozenset[str] = cls.__required_keys__
-    return {key: [shape_of_type(hint, inside), key in required] for key, hint in hints_of(cls).items()}
+    inside, hints = within | {cls}, hints_of(cls, include_extras=True)
+    return {
+        key: [shape_of_type(hints.get(key, Any), inside), _is_required(hints.get(key), key in cls.__required_keys__)]
+        for key in cls.__annotations__
+    }
 
 
-def hints_of(cls: type) -> dict[str, Any]:
+def _is_required(hint: Any, otherwise: bool) -> bool:
+    """Whether a key is, by its annotation. A `TypedDict` knows that itself unless its annotations are strings, as
+    `from __future__ import annotations` makes them."""
+    while (origin := typing.get_origin(hint)) in _QUALIFIERS:
+        if origin in (typing.Required, typing.NotRequired):
+            return origin is typing.Required
+        hint = typing.get_args(hint)[0]
+    return otherwise
+
+
+def hints_of(cls: type, include_extras: bool = False) -> dict[str, Any]:
     """The annotations of a class and its bases, resolved one by one where that can't be done for all: then what can't
-    be is left out."""
+    be is left out.
+
+    Args:
+        include_extras: with what qualifies them, such as `NotRequired`.
+    """
     try:
-        return typing.get_type_hints(cls)
+        return typing.get_type_hints(cls, include_extras=include_extras)
     except Exception:  # a name that only type checkers know, for example
         found: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
@@ -109,7 +125,7 @@ def hints_of(cls: type) -> dict[str, Any]:
         for name, annotation in vars(base).get("__annotations__", {}).items():
             try:
                 one = types.SimpleNamespace(__annotations__={name: annotation})
-                found.update(typing.get_type_hints(one, names, dict(vars(base))))
+                found.update(typing.get_type_hints(one, names, dict(vars(base)), include_extras))
             except Exception:
                 found.pop(name, None)
     return found
@@ -118,12 +134,13 @@ def hints_of(cls: type) -> dict[str, Any]:
 def _named(cls: type) -> TypeShape:
     if cls in _NAMES:
         return _NAMES[cls]
-    if cls is object or "<locals>" in cls.__qualname__:
+    if cls in (object, Any) or "<locals>" in cls.__qualname__:
         return ANY
     return f"{module_name(cls.__module__)}:{cls.__qualname__}"
 
 
-def _union(members: Iterable[TypeShape]) -> TypeShape:
+def union(members: Iterable[TypeShape]) -> TypeShape:
+    """The shape of values that are each of one of these types."""
     found: list[TypeShape] = []
     for one in members:
         if one == ANY:
@@ -167,8 +184,13 @@ def _is_one_of(value: Any, new: TypeShape) -> bool:
 
 def _keys_fit(old: Mapping[str, Any], new: TypeShape) -> bool:
     if not _is(new, KEYS):
-        return fits(["dict", "str", _union(shape for shape, _ in old.values()) if old else ANY], new)
+        return fits(["dict", "str", union(shape for shape, _ in old.values()) if old else ANY], new)
     return not keys_differ(old, new[1])
+
+
+def one_by_one(shape: TypeShape) -> list[TypeShape]:
+    """The types of a union; another one alone."""
+    return list(shape[1:]) if _is(shape, UNION) else [shape]
 
 
 def is_keys(shape: TypeShape | None) -> TypeGuard[list[Any]]:

@@ -12,7 +12,7 @@ from checkpoint.codec.class_shapes import ClassShape
 from checkpoint.codec.classes import name_of
 from checkpoint.codec.classes_held import ClassesHeld
 from checkpoint.codec.records import is_value_class
-from checkpoint.codec.type_shapes import TypeShape
+from checkpoint.codec.type_shapes import TypeShape, union
 from checkpoint.state.stores import MISSING
 
 
@@ -37,7 +37,7 @@ class StateContent:
     types: frozenset[str] | None = None
     """Names of the types of the values themselves, apart from None; `None` = not known."""
     declared: TypeShape | None = None
-    """The type that the operator declared for them, if it did."""
+    """The type that the operator declared for them, if it did; a union of the types that it declared in turn."""
 
     def to_wire(self) -> dict[str, Any]:
         return {
@@ -61,7 +61,7 @@ class StateContent:
         return StateContent(
             tuple(ClassesHeld((*self.classes, *other.classes)).shapes),
             None if self.types is None or other.types is None else self.types | other.types,
-            self.declared if self.declared == other.declared else None,
+            None if self.declared is None or other.declared is None else union([self.declared, other.declared]),
         )
 
 

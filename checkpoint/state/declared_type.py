@@ -7,7 +7,16 @@ from typing import Any, ClassVar, Final, Protocol, TypeAlias
 
 from checkpoint.codec.classes import class_of, name_of
 from checkpoint.codec.records import is_value_class
-from checkpoint.codec.type_shapes import KEYS, TypeShape, base_name, is_keys, is_typed_dict, keys_differ, keys_of
+from checkpoint.codec.type_shapes import (
+    KEYS,
+    TypeShape,
+    base_name,
+    is_keys,
+    is_typed_dict,
+    keys_differ,
+    keys_of,
+    one_by_one,
+)
 from checkpoint.shown import shown
 from checkpoint.state.contents import StateContent
 
@@ -67,11 +76,16 @@ class DeclaredType:
             return None
         return f"it is a {type(value).__qualname__}, and the state is declared for values of {self.name} now"
 
+    def holds_for(self, stored: StateContent) -> bool:
+        """Whether a snapshot says enough of its values to tell that all of them are of this type."""
+        return (stored.types is not None or stored.declared is not None) and not self.misfits(stored)
+
     def misfits(self, stored: StateContent) -> list[str]:
         """Why values of a snapshot are of other types, as far as it says."""
         names = stored.types
         if names is None:
-            names = frozenset(() if stored.declared is None else (base_name(stored.declared),))
+            declared = () if stored.declared is None else one_by_one(stored.declared)
+            names = frozenset(map(base_name, declared))
         return [
             f"values are of type {name.rpartition(':')[2]}, and the state is declared for values of {self.name} now"
             for name in sorted(names)
@@ -104,9 +118,8 @@ class DeclaredKeys(DeclaredType):
     def takes(self, kind: type) -> bool:
         return kind is _NONE or kind is dict
 
-    def holds_for(self, stored: StateContent | None) -> bool:
-        """Whether the dicts of a snapshot need no look."""
-        return stored is not None and stored.declared is not None and not self.misfits(stored)
+    def holds_for(self, stored: StateContent) -> bool:
+        return stored.declared is not None and not self.misfits(stored)
 
     def misfit(self, value: Any, stored: StateContent | None) -> str | None:
         if value is None:
@@ -125,10 +138,12 @@ class DeclaredKeys(DeclaredType):
         return "; ".join(unknown + missing) or None
 
     def misfits(self, stored: StateContent) -> list[str]:
-        if is_keys(stored.declared):
-            differ = keys_differ(stored.declared[1], self._keys)
-            return [f"{self.name} has changed since: {'; '.join(differ)}"] if differ else []
-        return super().misfits(stored)
+        declared = [] if stored.declared is None else one_by_one(stored.declared)
+        known = [shape[1] for shape in declared if is_keys(shape)]
+        if not known or len(known) < len(declared):
+            return super().misfits(stored)
+        differ = dict.fromkeys(problem for keys in known for problem in keys_differ(keys, self._keys))
+        return [f"{self.name} has changed since: {'; '.join(differ)}"] if differ else []
 
     def _takes_name(self, name: str) -> bool:
         return name == "dict" or (":" in name and class_of(name) is None)

@@ -46,6 +46,17 @@ def content_misfits(content: StateContent, declared: DeclaredType | None) -> lis
     return class_misfits(content) + ([] if declared is None else declared.misfits(content))
 
 
+def fit_unseen(content: StateContent | None, declared: DeclaredType | None) -> bool:
+    """Whether all values with this content fit a state, so that nobody has to look at them.
+
+    Args:
+        content: what the snapshot says; `None` = nothing, as that of an older version.
+    """
+    if content is None or content_misfits(content, declared):
+        return False
+    return declared is None or declared.holds_for(content)
+
+
 def decoded(batch: StateBatch) -> StateBatch:
     """With the values decoded; still encoded if they may not fit the classes that the program has now.
 
@@ -119,7 +130,7 @@ class Evolution:
         declared, content = self._declared, self._content
         if declared is None or not all(issubclass(kind, content) for kind in set(map(type, values))):
             return True
-        if isinstance(declared, DeclaredKeys) and not declared.holds_for(self.stored):
+        if isinstance(declared, DeclaredKeys) and (self.stored is None or not declared.holds_for(self.stored)):
             return False
         return all(map(declared.takes, set(map(type, members(values, content)))))
 

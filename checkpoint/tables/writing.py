@@ -19,7 +19,7 @@ from checkpoint.elements import EdgeName
 from checkpoint.in_flight import channel_state
 from checkpoint.in_flight.channel_state import ChannelStateError
 from checkpoint.key_groups import check_parallelism, key_group, range_of
-from checkpoint.state.contents import ContentNotes
+from checkpoint.state.contents import ContentNotes, StateContent
 from checkpoint.state.files import load_contents, load_encoded_state
 from checkpoint.state.snapshot_writer import FrozenGroup, write_snapshot
 from checkpoint.state.timers import TIMER_STATES, timer_entry
@@ -291,12 +291,20 @@ class _Writing:
                 max_parallelism=self._old.max_parallelism,
                 encoded=True,
                 ttl=stamped,
-                notes=ContentNotes(known=load_contents(self._source, old.keyed_state)),
+                notes=ContentNotes(known=self._known(step, old)),
             )
             return replace(old, keyed_state=(StateFile(file.close()),))
         except BaseException:
             file.abort()
             raise
+
+    def _known(self, step: str, old: OperatorSnapshot) -> dict[str, StateContent]:
+        """What the values are that stay. What changes put was declared by nobody."""
+        return {
+            name: replace(content, declared=None) if StateName(step, name) in self._changes.put else content
+            for name, content in load_contents(self._source, old.keyed_state).items()
+            if StateName(step, name) not in self._changes.replaced
+        }
 
     def _loaded(self, step: str, files: Sequence[StateFile]) -> tuple[dict[str, Rows], dict[str, _Stamped]]:
         """The rows by state, and when they were written of states with a time to live."""

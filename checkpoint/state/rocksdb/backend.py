@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from checkpoint.codec import EncodingError
-from checkpoint.state.evolution import content_misfits, decoded
+from checkpoint.state.evolution import decoded, fit_unseen
 from checkpoint.state.heap.maps import KeyGroupMap
 from checkpoint.state.heap.stores import HeapDicts, HeapLists, HeapValueHandle, HeapValues
 from checkpoint.state.heap.ttl_stores import HeapTtlDicts, HeapTtlLists, HeapTtlStore, HeapTtlValues
@@ -169,11 +169,8 @@ class RocksDbBackend(KeyedBackend):
 
     def _restore_encoded(self, batch: StateBatch, allow_unclaimed: bool) -> None:
         descriptor = self._declared.get(batch.state)
-        fits = batch.content is None or descriptor is None or not content_misfits(batch.content, descriptor.declared)
-        if not fits:
-            self._restore(batch, allow_unclaimed)
-            return
-        if descriptor is not None and batch.group in self._key_groups:
+        fits = descriptor is not None and fit_unseen(batch.content, descriptor.declared)
+        if descriptor is not None and fits and batch.group in self._key_groups:
             group = self._groups[batch.state][batch.group - self._first]
             rows = rows_of(batch, descriptor, group.rows)
             if rows is not None:

@@ -29,12 +29,13 @@ class StatesFound:
 
     names: set[str] = field(default_factory=set)
     """Of keys, timers included; none of files that don't say so."""
-    contents: dict[str, StateContent] = field(default_factory=dict)
-    """What their values are, of all states of which the checkpoint says it."""
+    contents: dict[str, list[StateContent]] = field(default_factory=dict)
+    """What their values are, of all states of which the checkpoint says it; files may say different things."""
 
     def add(self, name: str, content: StateContent) -> None:
-        known = self.contents.get(name)
-        self.contents[name] = content if known is None else known.with_(content)
+        known = self.contents.setdefault(name, [])
+        if content not in known:
+            known.append(content)
 
 
 def find_states(point: RestorePoint, snapshots: Mapping[str, Iterable[OperatorSnapshot]]) -> dict[str, StatesFound]:
@@ -99,11 +100,10 @@ def _evolved(plan: Plan, found: Mapping[str, StatesFound]) -> Iterator[tuple[Pla
             if step.kind is not StepKind.PROCESS or step.id not in found:
                 continue
             for name, descriptor in descriptors_of(type(step.payload)).items():
-                content = found[step.id].contents.get(name)
-                if content is not None:
-                    problems = content_misfits(content, descriptor.declared)
-                    if problems:
-                        yield step, name, problems, descriptor.migrate is not None
+                contents = found[step.id].contents.get(name, ())
+                problems = [problem for one in contents for problem in content_misfits(one, descriptor.declared)]
+                if problems:
+                    yield step, name, list(dict.fromkeys(problems)), descriptor.migrate is not None
 
 
 def undeclared_states(

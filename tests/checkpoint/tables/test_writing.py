@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,19 @@ from state_tables import changes_of, key_groups, make_savepoint, raw_rows, rows_
 
 from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.codec import decode, encode, encode_key
+from checkpoint.codec.classes import name_of
 from checkpoint.elements import ChannelName, Data, EdgeName
 from checkpoint.in_flight import channel_state
 from checkpoint.in_flight.captured import CapturedState
 from checkpoint.key_groups import key_group, range_of
 from checkpoint.row_format import row_format
 from checkpoint.state import DeclaresState, ListState, MapState, ValueState, bind, make_backend
-from checkpoint.state.files import load_keyed_state
+from checkpoint.state.files import load_contents, load_keyed_state
 from checkpoint.storage import restore
 from checkpoint.storage.errors import DamagedFile, StorageError
 from checkpoint.storage.inspection.verification import verify_single
 from checkpoint.storage.metadata import OperatorSnapshot
-from checkpoint.storage.naming import CheckpointRef
+from checkpoint.storage.naming import CheckpointRef, private_path
 from checkpoint.storage.restore import NotACheckpoint, from_uri
 from checkpoint.storage.storage import CheckpointStorage
 from checkpoint.tables.changes import Changes, Deletion, StateName, rows_of
@@ -35,6 +37,7 @@ from checkpoint.tables.writing import NewPipeline, Written, write_savepoint
 from pipeline.testing import failpoints
 from tests.support.values import KEYS, VALUES
 
+MAX = 8
 TOTALS = ("totals", "total")
 PEOPLE = {TOTALS: {"ann": 3, "bob": 4, "carl": 5}, ("totals", "seen"): {"ann": {"x": (1, 2)}, "dora": {}}}
 TIMERS = {"totals": timers_at(("ann", 1000), ("ann", -5), ("bob", 2**40))}
@@ -142,6 +145,38 @@ def test_a_replaced_state_has_the_new_rows_only(base: str, tmp_path: Path) -> No
     empty = pa.table({"key": pa.array([], pa.string()), "value": pa.array([], pa.int64())})
     found = written(tmp_path / "empty", Changes(replaced=rows_of(empty, *TOTALS)), base)
     assert values_of(found.uri, *TOTALS) == {}
+
+
+@dataclass
+class Person:
+    name: str
+
+
+class OfPersons(DeclaresState):
+    person = ValueState(Person)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_what_is_written_counts_as_no_value_of_the_type_that_was_declared(tmp_path: Path, kept: bool) -> None:
+    """Nobody has looked at what a table has."""
+    job = JobFolder(CheckpointStorage((tmp_path / "checkpoints").as_uri(), "orders"))
+    backend = make_backend(range(MAX), MAX)
+    op = OfPersons()
+    bind(op, backend)
+    backend.set_current_key(encode_key("ann"), key_group(encode_key("ann"), MAX))
+    op.person.value = Person("Ann")
+    ref = CheckpointRef(1, job.ownership.attempt)
+    files = backend.freeze().files(lambda kind: job.storage.create(private_path(ref, "persons-0", kind)))
+    metadata = metadata_of(ref, {"persons": OperatorSnapshot(keyed_state=tuple(files))}, max_parallelism=MAX)
+    job.storage.write_metadata(ref.id, ref.attempt, metadata)
+    rows = rows_of(pa.table({"key": ["bob"], "value": [{"name": "Bob"}]}), "persons", "person")
+    changes = Changes(put=rows) if kept else Changes(replaced=rows)
+    found = written(tmp_path / "new", changes, job.storage.uri_of())
+    point = open_point(found.uri)
+    (snapshot,) = point.metadata.operator("persons")
+    content = load_contents(point.storage, snapshot.keyed_state)["person"]
+    assert [shape.name for shape in content.classes] == ([name_of(Person)] if kept else [])
+    assert (content.types, content.declared) == (None, None)
 
 
 def test_a_key_is_deleted_with_all_that_it_has(base: str, tmp_path: Path) -> None:
