@@ -114,6 +114,9 @@ def _docker_trouble() -> str | None:
 
 
 _LONGEST_FIRST = (
+    "test_outages.py",
+    "test_hanging.py",
+    "test_marker_expiry.py",
     "kafka_e2e",
     "cluster",
     "docker",
@@ -125,8 +128,8 @@ _LONGEST_FIRST = (
     "sources",
     "testing",
 )
-"""Folders, wherever they lie, whose files take minutes. They begin, so that no worker has one left at the end while
-others are idle."""
+"""Files, and folders wherever they lie, that take minutes. They begin, so that no worker has one left at the end while
+others are idle. The files do little but wait."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
