@@ -28,6 +28,7 @@ from pipeline.operators import KeyedOperator, Operator
 from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
 from pipeline.runtime.driver.restart import RestartStrategy
 from pipeline.watermarks import WatermarkStrategy
+from pipeline.windows import Session, Sliding, Tumbling
 
 __all__ = [
     "TTL",
@@ -55,8 +56,11 @@ __all__ = [
     "ReducingState",
     "RestartStrategy",
     "RocksDb",
+    "Session",
+    "Sliding",
     "StoredRecord",
     "Sum",
+    "Tumbling",
     "ValueState",
     "WatermarkStrategy",
     "register_pickle",

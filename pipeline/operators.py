@@ -34,6 +34,21 @@ class OperatorContext(Protocol):
         """
 
     @property
+    def processing_time(self) -> int:
+        """The clock of the host in milliseconds since the epoch, as processing timers see it: Weir reads it between
+        batches. Only in `process` and `on_timer` of a `KeyedOperator`."""
+
+    def emit_at(self, timestamp: int) -> None:
+        """What is emitted from here on gets this timestamp, until the record or timer is done; `ctx.timestamp` is it,
+        too. Only in `process` and `on_timer` of a `KeyedOperator`.
+
+        It may be at or below the watermark; what is late by that downstream, is late there.
+
+        Args:
+            timestamp: milliseconds since the epoch.
+        """
+
+    @property
     def subtask(self) -> int:
         """Index of this parallel instance, from 0."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from checkpoint.options import Seconds, named_options
 from checkpoint.state import TTL
@@ -17,6 +17,10 @@ from pipeline.operators import KeyedOperator
 from pipeline.streams.checks import check_operator, refuse_no_value, state_backend_of
 from pipeline.streams.late import StreamWithLate
 from pipeline.streams.stream import Stream, T
+
+if TYPE_CHECKING:
+    from pipeline.streams.windowed import Early, WindowedStream
+    from pipeline.windows import Window
 
 
 @named_options
@@ -121,6 +125,24 @@ class KeyedStream(Stream[T]):
         operator = latest_by_key(order, deleted, lateness)
         stream = self._built_in("latest_by_key", id, operator, parallelism, state_backend)
         return StreamWithLate(stream._pipeline, stream._step)
+
+    def window(self, window: Window, lateness: Seconds = 0, early: Early = None) -> WindowedStream[T]:
+        """Take the records of each key together by windows of time.
+
+            orders.key_by("user").window(Tumbling(60), lateness=5).aggregate(n=Count(), total=Sum("amount"))
+
+        A window gives its result when the watermark has passed its end.
+
+        Args:
+            window: `Tumbling`, `Sliding` or `Session`.
+            lateness: for how long (seconds or `timedelta`) behind its end a window takes late records. Each one gives a
+                new result; the last result, with `final` true, comes when that time is over.
+            early: results before the end of a window, with `final` false: "update" = for each record; seconds or
+                `timedelta` = so often by the clock of the host, where something has changed.
+        """
+        from pipeline.streams.windowed import WindowedStream
+
+        return WindowedStream(self, window, lateness, early)
 
     def _built_in(
         self,

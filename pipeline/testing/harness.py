@@ -137,7 +137,7 @@ class OperatorHarness:
         times = [decode(one.event_time) for one in snapshots]
         slowest = min(times, key=lambda time: -math.inf if time["emitted"] is None else time["emitted"])
         groups = _furthest(group for time in times for group in time.get("groups", ()))
-        harness._seen.update(groups)
+        harness._seen.update(group for time in times for group in time.pop("seen"))
         reached = [[group, group + 1, watermark] for group, watermark in groups.items()]
         harness._event_time.restore([{**slowest, "groups": reached}], {}, same_topology=True)
         harness._open()
@@ -327,7 +327,7 @@ class OperatorHarness:
             for first, stop, watermark in state.get("groups", ())
             for group in sorted(self._seen & set(range(first, stop)))
         ]
-        return {**state, "groups": groups}
+        return {**state, "groups": groups, "seen": sorted(self._seen)}
 
     def complete_checkpoint(self) -> None:
         """Tell the operator that the checkpoint last taken is complete."""

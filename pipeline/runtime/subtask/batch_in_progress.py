@@ -95,8 +95,7 @@ class BatchInProgress:
                     key = record.key_bytes = keys[row]
                     group = record.key_group = groups[row]
                     select(key, group)
-                    if timestamps is not None:
-                        record.timestamp = timestamps[row]
+                    record.timestamp = None if timestamps is None else timestamps[row]
                     push(values[row])
                     row += 1
                 self._backend.clear_current_key()

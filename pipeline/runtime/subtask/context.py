@@ -49,6 +49,18 @@ class Context:
         return groups.of(record.key_group, self.watermark)
 
     @property
+    def processing_time(self) -> int:
+        """See `pipeline.operators.OperatorContext`."""
+        now = self._with_timers("processing_time").processing_clock.latest
+        assert now is not None  # it began with the subtask
+        return now
+
+    def emit_at(self, timestamp: int) -> None:
+        """See `pipeline.operators.OperatorContext`."""
+        self._with_timers("emit_at")
+        self._record.timestamp = timestamp
+
+    @property
     def key(self) -> Any:
         encoded = self._record.key_bytes
         if encoded is None:
@@ -97,9 +109,10 @@ class Context:
         if rows is not None:
             return getattr(rows[self._record.row], name)
         raise AttributeError(
-            f"ctx.{name} isn't there: ctx has key, timestamp, watermark, key_watermark, subtask, parallelism, "
-            "side_output, timer, processing_timer, delete_timer and delete_processing_timer, and in steps chained to a "
-            "Kafka source headers, topic, partition, offset and kafka_key"
+            f"ctx.{name} isn't there: ctx has key, timestamp, watermark, key_watermark, processing_time, "
+            "subtask, parallelism, emit_at, side_output, timer, processing_timer, delete_timer and "
+            "delete_processing_timer, and in steps chained to a Kafka source headers, topic, partition, offset and "
+            "kafka_key"
         )
 
 

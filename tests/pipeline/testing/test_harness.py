@@ -364,6 +364,28 @@ def test_keyed_state_timers_and_watermarks_of_several_snapshots_come_together() 
     assert sorted(restored.watermark(20)) == [["ann", 20, 20], ["bob", 20, 20]]
 
 
+class Later(KeyedOperator):
+    """Emits what comes a second later by the clock of the host, and with another timestamp."""
+
+    item = ValueState()
+
+    def process(self, value: Any, ctx: Any) -> Any:
+        self.item.value = value
+        ctx.processing_timer(ctx.processing_time + 1000)
+        ctx.emit_at(ctx.timestamp + 5)
+        yield ctx.timestamp
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield self.item.value
+
+
+def test_an_operator_sees_the_clock_and_says_when_what_it_emits_was() -> None:
+    harness = OperatorHarness(Later(), clock=ManualClock(50.0))
+    assert harness.process("x", key="ann", timestamp=10) == [15]
+    assert harness.advance_time(0.999) == []
+    assert harness.advance_time(0.001) == ["x"]
+
+
 class Late(KeyedOperator):
     """Tells what time it is for the key, too."""
 
@@ -387,6 +409,17 @@ def test_where_snapshots_come_together_time_does_not_go_back_for_a_key() -> None
     assert restored.process(0, key="ann") == [["ann", 7, 10]]
     restored.watermark(12)
     assert restored.process(0, key="ann") == [["ann", 12, 12]]
+
+
+def test_time_does_not_go_back_for_a_key_that_came_in_front_of_the_first_watermark_and_a_restore() -> None:
+    harness = OperatorHarness(Late())
+    harness.process(0, key="ann")
+    harness = OperatorHarness.restore(Late(), harness.snapshot())
+    harness.watermark(10)
+    other = OperatorHarness(Late())
+    other.watermark(5)
+    restored = OperatorHarness.restore(Late(), [harness.snapshot(), other.snapshot()])
+    assert restored.process(0, key="ann") == [["ann", 5, 10]]
 
 
 def test_an_operator_list_that_is_no_longer_declared_is_an_error() -> None:

@@ -1,0 +1,47 @@
+"""Durations and times of windows, in milliseconds."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from typing import Any, Final
+
+from checkpoint.event_time.bounds import MAX_WATERMARK
+from checkpoint.options import is_number
+from pipeline.errors import PipelineError
+
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_MOST: Final = 10**15
+"""Some thirty thousand years."""
+
+
+def milliseconds(value: Any, what: str, least: int | None = 1) -> int:
+    """A duration (seconds or `timedelta`) in milliseconds.
+
+    Args:
+        what: the option, in errors.
+        least: milliseconds; `None` = it may be negative.
+
+    Raises:
+        PipelineError: it is none, has a fraction of a millisecond, or is too short or too long.
+    """
+    if isinstance(value, timedelta):
+        ms, rest = divmod(value, _MILLISECOND)
+        exact = not rest
+    elif is_number(value) and math.isfinite(value):
+        ms = round(value * 1000)
+        exact = isinstance(value, int) or math.isclose(ms, value * 1000, rel_tol=1e-12)
+    else:
+        raise PipelineError(f"{what} must be seconds or a timedelta, not {value!r}")
+    if not exact:
+        raise PipelineError(f"{what} is {value!r}, which has a fraction of a millisecond; timestamps have none")
+    if least is not None and ms < least:
+        raise PipelineError(f"{what} must be at least {least / 1000:g} s, not {value!r}")
+    if abs(ms) > _MOST:
+        raise PipelineError(f"{what} is {value!r}, which is longer than a window or its lateness can be")
+    return ms
+
+
+def in_time(at: int) -> int:
+    """`at`, or the end of event time, if it lies behind that."""
+    return min(at, MAX_WATERMARK)

@@ -1,0 +1,153 @@
+"""What users write: `window(Tumbling(60))`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from checkpoint.options import Seconds, named_options
+from pipeline.errors import PipelineError
+from pipeline.windows.days import Days
+from pipeline.windows.durations import milliseconds
+from pipeline.windows.grid import Grid, Panes
+
+_DAY: Final = 86_400_000
+
+
+class Window:
+    """A kind of windows, for `key_by(…).window(…)`."""
+
+    @property
+    def shown(self) -> str:
+        """What makes its windows, with one text for equal ones."""
+        raise NotImplementedError
+
+
+@named_options
+@dataclass(frozen=True)
+class Tumbling(Window):
+    """Windows of one size, one behind the other: `Tumbling(60)`, `Tumbling(86_400, time_zone="Europe/Paris")`.
+
+    They begin at the epoch, 1970-01-01 00:00 UTC (a Thursday), plus any number of sizes. With a time zone they are
+    whole days by its clock: a day on which clocks are changed has 23 or 25 hours.
+    """
+
+    size: Seconds
+    """Seconds or `timedelta`."""
+    offset: Seconds = 0
+    """By how much windows begin later: with `offset=6 * 3600` days go from 6 to 6 o'clock. May be negative."""
+    time_zone: str | None = None
+    """An IANA name; `None` = UTC."""
+
+    def __post_init__(self) -> None:
+        """
+        Raises:
+            PipelineError: an option has a value that it can't have.
+        """
+        self.grid()
+
+    @property
+    def shown(self) -> str:
+        size, offset = milliseconds(self.size, "size"), milliseconds(self.offset, "offset", None)
+        zone = "" if self.time_zone is None else f", time_zone={self.time_zone!r}"
+        return f"Tumbling({size / 1000}, offset={offset % size / 1000}{zone})"
+
+    def grid(self) -> Grid | Days:
+        """The windows' bounds."""
+        size = milliseconds(self.size, "Tumbling: size")
+        offset = milliseconds(self.offset, "Tumbling: offset", None)
+        if self.time_zone is None:
+            return Grid(size, offset)
+        if size % _DAY:
+            raise PipelineError(
+                f"Tumbling: with a time_zone a window has whole days, and {self.size!r} are none: leave time_zone out "
+                "for shorter windows"
+            )
+        days = size // _DAY
+        if days > 10_000:
+            raise PipelineError(f"Tumbling: with a time_zone a window has 10,000 days at most, not {days}")
+        return Days(_zone(self.time_zone), days, timedelta(milliseconds=offset % size))
+
+
+@named_options
+@dataclass(frozen=True)
+class Sliding(Window):
+    """Windows of one size that overlap: `Sliding(3600, 60)` has those of an hour, and each minute one begins.
+
+    A record is added once, however many windows it is in: it goes to a *pane* as long as the greatest common divisor of
+    size and slide, and a window's result is made of its panes. `slide` must not be above `size`, or there would be
+    records in no window.
+    """
+
+    size: Seconds
+    """Seconds or `timedelta`."""
+    slide: Seconds
+    """From one begin to the next; seconds or `timedelta`."""
+    offset: Seconds = 0
+    """By how much windows begin later than at the epoch plus any number of slides. May be negative."""
+
+    def __post_init__(self) -> None:
+        """
+        Raises:
+            PipelineError: an option has a value that it can't have.
+        """
+        self.panes()
+
+    @property
+    def shown(self) -> str:
+        size, slide = milliseconds(self.size, "size"), milliseconds(self.slide, "slide")
+        offset = milliseconds(self.offset, "offset", None)
+        return f"Sliding({size / 1000}, {slide / 1000}, offset={offset % slide / 1000})"
+
+    def panes(self) -> Panes:
+        """The windows' bounds and panes."""
+        size = milliseconds(self.size, "Sliding: size")
+        slide = milliseconds(self.slide, "Sliding: slide")
+        offset = milliseconds(self.offset, "Sliding: offset", None)
+        if slide > size:
+            raise PipelineError(
+                f"Sliding: slide ({self.slide!r}) is above size ({self.size!r}), so the records in between would be in "
+                "no window; filter them out before, if that is meant"
+            )
+        return Panes(size, slide, offset)
+
+
+@named_options
+@dataclass(frozen=True)
+class Session(Window):
+    """Windows without a fixed size: `Session(1800)` ends once a key has had no record for half an hour.
+
+    A session goes from its first record to `gap` behind its last one. Records come in any order: one that comes between
+    two sessions, no further than `gap` from both, makes one of them. One exactly `gap` away belongs to it, too (as in
+    Flink, where touching sessions are merged).
+    """
+
+    gap: Seconds
+    """Seconds or `timedelta`."""
+
+    def __post_init__(self) -> None:
+        """
+        Raises:
+            PipelineError: `gap` is no duration.
+        """
+        self.gap_ms()
+
+    @property
+    def shown(self) -> str:
+        return f"Session({self.gap_ms() / 1000})"
+
+    def gap_ms(self) -> int:
+        """`gap` in milliseconds."""
+        return milliseconds(self.gap, "Session: gap")
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (TypeError, ValueError, LookupError, OSError) as error:
+        raise PipelineError(
+            f"there is no time zone {name!r} here ({error}): give an IANA name such as Europe/Paris; where the system "
+            "has no time zones, install the package tzdata"
+        ) from error

@@ -1,0 +1,101 @@
+"""Windows that end when a key has had no record for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from checkpoint.event_time.bounds import MAX_WATERMARK
+from pipeline.aggregates import Aggregation
+from pipeline.operators import OperatorContext
+from pipeline.windows.durations import in_time
+from pipeline.windows.kinds import Session
+from pipeline.windows.operator import LATE, Options, TimeWindows
+from pipeline.windows.session_set import Found, SessionSet
+
+
+class SessionWindows(TimeWindows):
+    """`windows` has the open sessions of a key (see `SessionSet`).
+
+    A session that has not fired has a timer somewhere within it. If it has grown since that was set, the timer sets the
+    next one, so that a record sets none.
+    """
+
+    def __init__(self, window: Session, aggregation: Aggregation, options: Options) -> None:
+        super().__init__(window.shown, aggregation, options)
+        self._gap = window.gap_ms()
+
+    def process(self, value: Any, ctx: OperatorContext) -> Iterable[Any] | None:
+        at = ctx.timestamp
+        if at is None:
+            self.refuse(value, ctx)
+        reached = ctx.key_watermark
+        state = self.windows.value
+        sessions = SessionSet(SessionSet.new() if state is None else state, self._gap)
+        found = sessions.around(at)
+        if not found:
+            if reached is not None and reached >= self.closes(at + self._gap):
+                ctx.side_output(LATE, value)
+                return None
+            if state is None:
+                # One that is empty is not checked when it is put.
+                state = self.windows.value = []
+                state.extend(SessionSet.new())
+                sessions = SessionSet(state, self._gap)
+        begin = min(at, found[0].begin) if found else at
+        last = max(at, found[-1].last) if found else at
+        accumulators = self._with(value, at, found)
+        sessions.put(begin, last, accumulators, found)
+        end = last + self._gap
+        if reached is not None and reached >= end - 1:
+            ctx.timer(self.closes(end))
+            return None if reached >= self.closes(end) else (self.result(begin, end, accumulators, False, ctx),)
+        if not any(reached is None or reached < one.last + self._gap - 1 for one in found):
+            ctx.timer(in_time(end - 1))
+        return None if self._only_final else self.update(begin, ctx)
+
+    def _with(self, value: Any, at: int, found: list[Found]) -> Any:
+        """The accumulators of sessions and a record that joins them."""
+        if not found:
+            return self._add(self._nothing, value, at)
+        accumulators = self._add(found[0].accumulators, value, at)
+        for one in found[1:]:
+            accumulators = self._merge(accumulators, one.accumulators)
+        return accumulators
+
+    def fire(self, at: int, ctx: OperatorContext) -> Iterable[Any]:
+        sessions, reached = SessionSet(self.windows.value, self._gap), ctx.key_watermark
+        assert reached is not None
+        if at == MAX_WATERMARK:
+            due = sessions.all()
+        else:
+            holding = (sessions.holding(time) for time in (at - self._lateness, at))
+            due = list({one.begin: one for one in holding if one is not None}.values())
+        for one in due:
+            yield from self._fire(one, at, reached, sessions, ctx)
+        if not sessions:
+            self.leave(ctx)
+
+    def _fire(self, one: Found, at: int, reached: int, sessions: SessionSet, ctx: OperatorContext) -> Iterator[Any]:
+        end = one.last + self._gap
+        if reached >= self.closes(end):
+            sessions.remove(one.begin)
+            self.forget(one.begin)
+            yield self.result(one.begin, end, one.accumulators, True, ctx)
+        elif at < end - 1:
+            ctx.timer(in_time(end - 1))
+        elif at == end - 1:
+            ctx.timer(self.closes(end))
+            yield self.result(one.begin, end, one.accumulators, False, ctx)
+
+    def results_of(self, updates: Iterable[Any], ctx: OperatorContext) -> Iterable[Any]:
+        sessions, reached = SessionSet(self.windows.value, self._gap), ctx.key_watermark
+        told = set()
+        for time in updates:
+            one = sessions.holding(time)
+            if one is None or one.begin in told:
+                continue
+            told.add(one.begin)
+            end = one.last + self._gap
+            if reached is None or reached < end - 1:
+                yield self.result(one.begin, end, one.accumulators, False, ctx)

@@ -1,0 +1,134 @@
+"""Windows of one size that overlap, made of panes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import reduce
+from typing import Any
+
+from checkpoint.event_time.bounds import MAX_WATERMARK
+from pipeline.aggregates import Aggregation
+from pipeline.operators import OperatorContext
+from pipeline.windows.durations import in_time
+from pipeline.windows.kinds import Sliding
+from pipeline.windows.operator import LATE, Options, TimeWindows
+
+
+class SlidingWindows(TimeWindows):
+    """`windows` has the accumulators of each pane by its begin, as long as a window with it is open.
+
+    A pane sets one timer, for the first of its windows that has not fired. Each window that fires sets the one of the
+    next window, if that has any of its panes.
+    """
+
+    def __init__(self, window: Sliding, aggregation: Aggregation, options: Options) -> None:
+        super().__init__(window.shown, aggregation, options)
+        self._panes = window.panes()
+        self._pane = self._panes.pane
+
+    def process(self, value: Any, ctx: OperatorContext) -> Iterable[Any] | None:
+        at = ctx.timestamp
+        if at is None:
+            self.refuse(value, ctx)
+        pane = self._pane(at)
+        panes = self.windows.value
+        before = None if panes is None else panes.get(pane)
+        if before is None:
+            if not self._opens(pane, ctx):
+                ctx.side_output(LATE, value)
+                return None
+            before = self._nothing
+            if panes is None:
+                panes = self.windows.value = {}
+        panes[pane] = self._add(before, value, at)
+        return None if self._only_final else self._changed(pane, panes, ctx)
+
+    def _opens(self, pane: int, ctx: OperatorContext) -> bool:
+        """Whether one of a pane's windows is open. Sets the timers that it needs, if one is."""
+        reached, last = ctx.key_watermark, self._panes.last_end(pane)
+        if reached is None:
+            ctx.timer(in_time(self._panes.first_end(pane) - 1))
+            return True
+        if reached >= self.closes(last):
+            return False
+        for end in self._fired(pane, reached):
+            ctx.timer(self.closes(end))
+        for end in self._panes.ends(pane, reached + 2, last)[:1]:
+            ctx.timer(in_time(end - 1))
+        return True
+
+    def _fired(self, pane: int, reached: int) -> range:
+        """The ends of a pane's windows that have fired and are open."""
+        return self._panes.ends(pane, reached - self._lateness + 2, reached + 1)
+
+    def _changed(self, pane: int, panes: dict[int, Any], ctx: OperatorContext) -> Iterator[Any]:
+        reached = ctx.key_watermark
+        if reached is not None:
+            yield from self._results(self._fired(pane, reached), panes, False, ctx)
+        if reached is None or reached < self._panes.last_end(pane) - 1:
+            yield from self.update(pane, ctx)
+
+    def results_of(self, updates: Iterable[Any], ctx: OperatorContext) -> Iterable[Any]:
+        panes, reached = self.windows.value, ctx.key_watermark
+        ends: set[int] = set()
+        for pane in updates:
+            least = self._panes.first_end(pane) if reached is None else reached + 2
+            ends.update(self._panes.ends(pane, least, self._panes.last_end(pane)))
+        yield from self._results(sorted(ends), panes, False, ctx)
+
+    def fire(self, at: int, ctx: OperatorContext) -> Iterable[Any]:
+        panes, reached = self.windows.value, ctx.key_watermark
+        assert reached is not None
+        if ctx.watermark == MAX_WATERMARK:
+            yield from self._end(at, panes, ctx)
+            return
+        if self._lateness and self._panes.is_end(at - self._lateness + 1):
+            yield from self._close(at - self._lateness + 1, panes, ctx)
+        if self._panes.is_end(at + 1):
+            yield from self._fire(at + 1, panes, ctx)
+        if not panes:
+            self.leave(ctx)
+
+    def _fire(self, end: int, panes: dict[int, Any], ctx: OperatorContext) -> Iterator[Any]:
+        slide, size = self._panes.slide, self._panes.size
+        if any(pane in panes for pane in range(end - size + slide, end, self._panes.width)):
+            ctx.timer(in_time(end - 1 + slide))
+        if self._lateness == 0:
+            yield from self._close(end, panes, ctx)
+            return
+        # Also where it might close at once: windows that end earlier still need its panes, and close in order.
+        ctx.timer(self.closes(end))
+        reached = ctx.key_watermark
+        assert reached is not None
+        if reached < self.closes(end):
+            yield from self._results((end,), panes, False, ctx)
+
+    def _close(self, end: int, panes: dict[int, Any], ctx: OperatorContext) -> Iterator[Any]:
+        yield from self._results((end,), panes, True, ctx)
+        for pane in self._panes.ending_with(end):
+            if panes.pop(pane, None) is not None:
+                self.forget(pane)
+
+    def _end(self, at: int, panes: dict[int, Any], ctx: OperatorContext) -> Iterator[Any]:
+        """At the end of event time all that is open closes: timers that windows set for others would be too many."""
+        least = at + 1 - self._lateness
+        ends = {end for pane in panes for end in self._panes.ends(pane, least, self._panes.last_end(pane))}
+        yield from self._results(sorted(ends), panes, True, ctx)
+        for pane in panes:
+            self.forget(pane)
+        self.leave(ctx)
+
+    def _results(self, ends: Iterable[int], panes: dict[int, Any], final: bool, ctx: OperatorContext) -> Iterator[Any]:
+        for end in ends:
+            accumulators = self._merged(end, panes)
+            if accumulators is not None:
+                yield self.result(end - self._panes.size, end, accumulators, final, ctx)
+
+    def _merged(self, end: int, panes: dict[int, Any]) -> Any:
+        """The accumulators of a window; `None` if it is empty."""
+        of_window = self._panes.panes_of(end)
+        if len(panes) < len(of_window):
+            found = [panes[pane] for pane in sorted(panes) if of_window.start <= pane < end]
+        else:
+            found = [panes[pane] for pane in of_window if pane in panes]
+        return reduce(self._merge, found) if found else None

@@ -1,0 +1,98 @@
+"""Sessions: how they grow together, whatever the order of the records."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from window_oracle import TimedHarness, is_empty, operator, told
+
+from pipeline import Session
+
+TEN = Session(0.01)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations([(0, 0), (1, 10), (2, 20)])))
+def test_records_that_touch_make_one_session_in_any_order(order):
+    harness = TimedHarness(operator(TEN))
+    for number, at in order:
+        harness.process(number, key="ann", timestamp=at)
+    harness.watermark(28)
+    assert harness.outputs == []
+    harness.watermark(29)
+    assert told(harness.outputs) == [("ann", 0, 30, True, (0, 1, 2))]
+    assert is_empty(harness)
+
+
+def test_records_further_apart_than_the_gap_are_two_sessions():
+    harness = TimedHarness(operator(TEN))
+    harness.process(0, key="ann", timestamp=11)
+    harness.process(1, key="ann", timestamp=0)
+    harness.end_of_input()
+    assert told(harness.outputs) == [("ann", 0, 10, True, (1,)), ("ann", 11, 21, True, (0,))]
+
+
+def test_a_record_between_two_sessions_makes_one_of_three_also_when_they_have_fired():
+    harness = TimedHarness(operator(TEN, lateness=100))
+    harness.process(0, key="ann", timestamp=0)
+    harness.process(1, key="ann", timestamp=18)
+    harness.watermark(20)
+    harness.process(2, key="ann", timestamp=9)  # the first has fired, the second has not
+    harness.watermark(30)
+    harness.process(3, key="ann", timestamp=38)
+    harness.process(4, key="ann", timestamp=28)  # late, and joins one that has fired and one that has not
+    harness.end_of_input()
+    assert told(harness.outputs) == [
+        ("ann", 0, 10, False, (0,)),
+        ("ann", 0, 28, False, (0, 1, 2)),
+        ("ann", 0, 48, True, (0, 1, 2, 3, 4)),
+    ]
+    assert is_empty(harness)
+
+
+def test_a_session_that_has_fired_and_grows_fires_again_at_its_new_end():
+    harness = TimedHarness(operator(TEN, lateness=100))
+    harness.process(0, key="ann", timestamp=0)
+    harness.watermark(12)
+    harness.process(1, key="ann", timestamp=8)  # [0, 18) now
+    harness.watermark(16)
+    assert len(harness.outputs) == 1
+    harness.watermark(17)
+    harness.watermark(117)
+    assert told(harness.outputs) == [
+        ("ann", 0, 10, False, (0,)),
+        ("ann", 0, 18, False, (0, 1)),
+        ("ann", 0, 18, True, (0, 1)),
+    ]
+    assert is_empty(harness)
+
+
+def test_a_session_that_grows_sets_no_timer_for_each_record():
+    harness = TimedHarness(operator(TEN))
+    for number in range(100):
+        harness.process(number, key="ann", timestamp=number)
+    assert len(harness._backend.event_timers) == 1
+    harness.watermark(107)
+    assert harness.outputs == []
+    assert len(harness._backend.event_timers) == 1
+    harness.watermark(108)
+    assert told(harness.outputs) == [("ann", 0, 109, True, tuple(range(100)))]
+
+
+def test_a_session_that_has_closed_is_not_opened_again_where_the_watermark_goes_back():
+    fast, slow = TimedHarness(operator(TEN)), TimedHarness(operator(TEN))
+    fast.process(0, key="ann", timestamp=0)
+    fast.watermark(9)
+    slow.watermark(0)
+    one = TimedHarness.restore(operator(TEN), [fast.snapshot(), slow.snapshot()])
+    one.process(1, key="ann", timestamp=0)
+    assert one.side_outputs["late"] == [1]
+
+
+def test_many_sessions_of_a_key_close_in_order():
+    harness = TimedHarness(operator(TEN, early=0))
+    for number in range(20_000):
+        harness.process(number, key="ann", timestamp=number * 11)
+    assert len(harness.outputs) == 20_000
+    assert len(harness.watermark(11 * 20_000)) == 20_000
+    assert is_empty(harness)

@@ -1,0 +1,118 @@
+"""Sliding windows: panes, late records that some windows still take, and what is kept."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from window_oracle import TimedHarness, every, is_empty, operator, told
+
+from checkpoint.codec import encode_key
+from checkpoint.key_groups import key_group
+from pipeline import Sliding
+from pipeline.windows.grid import Panes
+
+TEN_BY_FIVE = Sliding(0.01, 0.005)
+
+
+def panes_of(key, harness):
+    if is_empty(harness):
+        return {}
+    encoded = encode_key(key)
+    return harness._backend.peek(encoded, key_group(encoded, 128), "windows", 10)
+
+
+@given(
+    size=st.integers(1, 40),
+    slide=st.integers(1, 40),
+    offset=st.integers(-50, 50),
+    at=st.integers(-100, 100),
+)
+def test_the_windows_of_a_pane_are_those_of_its_times(size, slide, offset, at):
+    size = max(size, slide)
+    panes = Panes(size, slide, offset)
+    pane = panes.pane(at)
+    assert pane <= at < pane + panes.width
+    ends = sorted(end for _, end in every(size, slide, offset)(at))
+    assert list(panes.ends(pane, -1000, 1000)) == ends
+    assert (panes.first_end(pane), panes.last_end(pane)) == (ends[0], ends[-1])
+    for end in ends:
+        assert panes.is_end(end)
+        assert pane in panes.panes_of(end)
+    assert pane in panes.ending_with(ends[-1])
+    assert not any(pane in panes.ending_with(end) for end in ends[:-1])
+
+
+def test_a_record_is_in_all_windows_that_overlap_it():
+    harness = TimedHarness(operator(TEN_BY_FIVE))
+    for number, at in enumerate((3, 7)):
+        harness.process(number, key="ann", timestamp=at)
+    harness.end_of_input()
+    assert told(harness.outputs) == [
+        ("ann", -5, 5, True, (0,)),
+        ("ann", 0, 10, True, (0, 1)),
+        ("ann", 5, 15, True, (1,)),
+    ]
+
+
+def test_a_record_that_is_late_for_some_windows_belongs_to_the_others_and_is_not_late():
+    harness = TimedHarness(operator(TEN_BY_FIVE))
+    harness.watermark(4)  # [-5, 5) has closed
+    harness.process(0, key="ann", timestamp=3)
+    harness.watermark(9)
+    assert told(harness.outputs) == [("ann", 0, 10, True, (0,))]
+    harness.process(1, key="ann", timestamp=4)
+    assert harness.side_outputs["late"] == [1]
+    assert is_empty(harness)
+
+
+def test_panes_are_freed_one_by_one():
+    harness = TimedHarness(operator(Sliding(0.03, 0.01)))
+    harness.process(0, key="ann", timestamp=5)
+    harness.process(1, key="ann", timestamp=15)
+    kept = []
+    for watermark in (9, 19, 28, 29, 38, 39):
+        harness.watermark(watermark)
+        kept.append(sorted(panes_of("ann", harness)))
+    assert kept == [[0, 10], [0, 10], [0, 10], [10], [10], []]
+
+
+def test_windows_fire_behind_a_gap_without_records():
+    harness = TimedHarness(operator(TEN_BY_FIVE))
+    harness.process(0, key="ann", timestamp=2)
+    harness.process(1, key="ann", timestamp=1002)
+    harness.watermark(500)
+    assert told(harness.outputs) == [("ann", -5, 5, True, (0,)), ("ann", 0, 10, True, (0,))]
+    harness.watermark(2000)
+    assert told(harness.outputs)[2:] == [("ann", 995, 1005, True, (1,)), ("ann", 1000, 1010, True, (1,))]
+    assert is_empty(harness)
+
+
+@pytest.mark.parametrize("lateness", [0, 12, 10**15])
+def test_at_the_end_of_input_all_windows_fire_however_many_follow_each_other(lateness):
+    harness = TimedHarness(operator(Sliding(0.1, 0.001), lateness))
+    for number, at in enumerate((0, 50, 1000)):
+        harness.process(number, key="ann", timestamp=at)
+    harness.watermark(20)
+    harness.end_of_input()
+    final = [one for one in told(harness.outputs) if one[3]]
+    assert sorted(one[1] for one in final) == [*range(-99, 51), *range(901, 1001)]
+    assert harness.timers_dropped == 0
+    assert is_empty(harness)
+
+
+def test_early_results_of_all_windows_that_have_changed():
+    harness = TimedHarness(operator(TEN_BY_FIVE, early=1000))
+    harness.process(0, key="ann", timestamp=3)
+    harness.advance_time(1)
+    assert told(harness.outputs) == [("ann", -5, 5, False, (0,)), ("ann", 0, 10, False, (0,))]
+    harness.process(1, key="ann", timestamp=7)
+    harness.watermark(4)
+    harness.advance_time(1)
+    assert told(harness.outputs)[2:] == [
+        ("ann", -5, 5, True, (0,)),
+        ("ann", 0, 10, False, (0, 1)),
+        ("ann", 5, 15, False, (1,)),
+    ]
+    harness.end_of_input()
+    assert is_empty(harness)
