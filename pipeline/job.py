@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from checkpoint.config import CheckpointConfig
 from checkpoint.options import named_options, seconds, whole_number
@@ -26,6 +26,7 @@ from pipeline.streams import Stream
 from pipeline.streams.checks import expected
 from sources.source import Source
 
+T = TypeVar("T")
 _LOG = logging.getLogger(f"weir.{__name__}")
 _refuses_starts = False
 _MOST_SUBTASKS: Final = 32767
@@ -110,7 +111,7 @@ class Pipeline:
         self._newest: JobHandle | None = None
         """Kept so that tests that wait for the job find it, also where nobody else does."""
 
-    def source(self, id: str, source: Source, parallelism: int | None = None) -> Stream:
+    def source(self, id: str, source: Source[T], parallelism: int | None = None) -> Stream[T]:
         """Add a source under a stable id."""
         if not isinstance(source, Source):
             raise PipelineError(f"source({id!r}): {expected('a Source', source)}")

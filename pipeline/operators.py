@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from checkpoint.state import DeclaresState
+
+if TYPE_CHECKING:
+    # With defaults, a plain `Operator` takes and emits anything; Python 3.11 has no such variables at run time.
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    In = TypeVarWithDefault("In", default=Any, contravariant=True)
+    Out = TypeVarWithDefault("Out", default=Any, covariant=True)
+    Connected = TypeVarWithDefault("Connected", default=Any, contravariant=True)
+else:
+    In = TypeVar("In", contravariant=True)
+    Out = TypeVar("Out", covariant=True)
+    Connected = TypeVar("Connected", contravariant=True)
 
 
 class OperatorContext(Protocol):
@@ -78,25 +90,37 @@ class OperatorContext(Protocol):
         """Take back what `processing_timer(at)` set for the current key, if it has not fired."""
 
 
-class Operator(DeclaresState):
+class Operator(DeclaresState, Generic[In, Out, Connected]):
     """A step of the user's own; one copy works in each subtask.
+
+    For type checkers it says what it takes and emits: `class Parse(Operator[bytes, Order])`; as the third type, what it
+    takes from the second stream of `connect`. A plain `Operator` takes and emits anything.
 
     An instance is pickled on the driver, so open files and clients belong into `open`. An exception raised by any
     method fails the attempt; the job then restarts from its newest checkpoint, as its restart strategy says.
     """
 
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, types: Any) -> Any:
+            given = types if isinstance(types, tuple) else (types,)
+            open_ = cls.__parameters__
+            if open_ == (In, Out, Connected):  # those left out are of anything
+                given = (*given, *[Any] * (len(open_) - len(given)))
+            return super().__class_getitem__(given)
+
     def open(self, ctx: OperatorContext) -> None:
         """Called once in the subtask, after state is restored and before the first record."""
 
-    def process(self, value: Any, ctx: OperatorContext) -> Iterable[Any] | None:
+    def process(self, value: In, ctx: OperatorContext) -> Iterable[Out] | None:
         """Handle one record; return (or yield) what to emit. Emitted records keep the record's timestamp."""
         raise NotImplementedError(f"{type(self).__name__} must implement process")
 
-    def process_connected(self, value: Any, ctx: OperatorContext) -> Iterable[Any] | None:
+    def process_connected(self, value: Connected, ctx: OperatorContext) -> Iterable[Out] | None:
         """Like `process`, for a record of the second stream of `connect`."""
         raise NotImplementedError(f"{type(self).__name__} must implement process_connected")
 
-    def on_watermark(self, timestamp: int, ctx: OperatorContext) -> Iterable[Any] | None:
+    def on_watermark(self, timestamp: int, ctx: OperatorContext) -> Iterable[Out] | None:
         """Event time has reached `timestamp`: no record up to it is expected any more, and all timers up to it have
         fired. What is returned goes downstream in front of the watermark, without a timestamp.
 
@@ -124,7 +148,7 @@ class Operator(DeclaresState):
         """The checkpoint won't complete."""
 
 
-class KeyedOperator(Operator):
+class KeyedOperator(Operator[In, Out, Connected]):
     """An operator behind `key_by`, with state per key declared as class attributes.
 
     class RunningTotal(KeyedOperator):
@@ -135,7 +159,7 @@ class KeyedOperator(Operator):
             yield {"user": ctx.key, "total": self.total.value}
     """
 
-    def on_timer(self, timestamp: int, ctx: OperatorContext) -> Iterable[Any] | None:
+    def on_timer(self, timestamp: int, ctx: OperatorContext) -> Iterable[Out] | None:
         """A timer of the current key is due; return (or yield) what to emit.
 
         Args:

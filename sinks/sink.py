@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from checkpoint.committables import Committable as Committable
 from checkpoint.committables import SegmentName as SegmentName
@@ -19,6 +19,14 @@ from checkpoint.errors import PermanentFailure as PermanentFailure
 from checkpoint.metrics import MetricSink
 from checkpoint.storage.handles import FileHandle
 from checkpoint.waiting import Waiting
+
+if TYPE_CHECKING:
+    # With a default, a plain `Sink` takes anything; Python 3.11 has no such variables at run time.
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    T = TypeVarWithDefault("T", default=Any, contravariant=True)
+else:
+    T = TypeVar("T", contravariant=True)
 
 
 class RecordContext(Protocol):
@@ -243,8 +251,9 @@ class Committer(ABC):
         """Release everything."""
 
 
-class Sink(ABC):
-    """A sink's definition. The driver pickles it, so it holds no clients and no open files."""
+class Sink(ABC, Generic[T]):
+    """A sink's definition. The driver pickles it, so it holds no clients and no open files. It takes records of type T,
+    for type checkers."""
 
     needs_checkpoints: bool = False
     """Whether output is only visible once a checkpoint is complete. Then an unbounded job without a checkpoint folder

@@ -13,7 +13,7 @@ _STATE_VERSION: Final = 1
 
 
 @named_options
-class SequenceSource(Source):
+class SequenceSource(Source[dict[str, int]]):
     """Emits `{"id": i, "partition": k}` for every i in 0 <= i < n, unique, and increasing within each partition.
 
     The ids are dealt to partitions in turn (`k = i % partitions`), the partitions to subtasks (`k % parallelism`).

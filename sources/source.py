@@ -7,12 +7,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MemberDescriptorType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import pyarrow as pa
 
 from checkpoint.metrics import MetricSink
 from checkpoint.waiting import Waiting
+
+if TYPE_CHECKING:
+    # With a default, a plain `Source` is one of anything; Python 3.11 has no such variables at run time.
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    T = TypeVarWithDefault("T", default=Any, covariant=True)
+else:
+    T = TypeVar("T", covariant=True)
 
 MAX_FETCH_RECORDS: Final = 10_000
 """The most that one `SourceReader.poll` is asked for."""
@@ -122,8 +130,8 @@ class SourceReader(ABC):
         """Release everything. Called exactly once, also after a failure."""
 
 
-class Source(ABC):
-    """A source's definition: serialisable, holds no clients or open files."""
+class Source(ABC, Generic[T]):
+    """A source's definition: serialisable, holds no clients or open files. Of records of type T, for type checkers."""
 
     active_backpressure: bool = True
     """Whether the runtime's source gate may stop this source (see docs/backpressure.md)."""
@@ -207,10 +215,10 @@ class Source(ABC):
 
 
 def _attributes(source: Source) -> dict[str, Any]:
-    """Those in `__slots__` among them."""
+    """Those in `__slots__` among them, but not the type that it was made with, as in `MySource[Order](…)`."""
     state = object.__getstate__(source)
     plain, slots = state if isinstance(state, tuple) else (state, None)
-    return {**(plain or {}), **(slots or {})}
+    return {name: value for name, value in {**(plain or {}), **(slots or {})}.items() if name != "__orig_class__"}
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
 from checkpoint.options import named_options
 from checkpoint.state_backends import StateBackend
 from pipeline.graph import StepKind
 from pipeline.operators import Operator
 from pipeline.streams.checks import check_operator, state_backend_of
-from pipeline.streams.stream import Stream
+from pipeline.streams.stream import Stream, T, U
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    V = TypeVarWithDefault("V", default=Any, covariant=True)
+else:
+    V = TypeVar("V", covariant=True)
 
 
 @named_options
-class ConnectedStreams:
+class ConnectedStreams(Generic[T, V]):
     """Two streams that one operator reads."""
 
-    def __init__(self, first: Stream, second: Stream):
+    def __init__(self, first: Stream[T], second: Stream[V]):
         self._first = first
         self._second = second
         self.used = False
@@ -24,10 +33,10 @@ class ConnectedStreams:
     def process(
         self,
         id: str,
-        operator: Operator,
+        operator: Operator[T, U, V],
         parallelism: int | None = None,
         state_backend: StateBackend | None = None,
-    ) -> Stream:
+    ) -> Stream[U]:
         """Run an operator whose `process` gets the first stream's records, and `process_connected` the second's.
 
         A `KeyedOperator` needs both streams keyed, where records with equal keys share state, or one keyed and the

@@ -185,10 +185,10 @@ class Stream(AsksServices[T], Generic[T]):
     def process(
         self,
         id: str,
-        operator: Operator,
+        operator: Operator[T, U, Any],
         parallelism: int | None = None,
         state_backend: StateBackend | None = None,
-    ) -> Stream:
+    ) -> Stream[U]:
         """Run an `Operator`; behind `key_by` a `KeyedOperator`, too.
 
         Args:
@@ -200,7 +200,7 @@ class Stream(AsksServices[T], Generic[T]):
         stream._step.state_backend = backend
         return stream
 
-    def sink(self, id: str, sink: Sink, parallelism: int | None = None) -> Stream:
+    def sink(self, id: str, sink: Sink[T], parallelism: int | None = None) -> Stream:
         """End the stream in a sink."""
         if not isinstance(id, str):
             raise PipelineError(f"sink takes a stable id first, then the sink; got {id!r} as id")
@@ -256,7 +256,7 @@ class Stream(AsksServices[T], Generic[T]):
         parallelism = max(stream._step.parallelism for stream in streams)
         return Stream(self._pipeline, self._pipeline._graph.add(StepKind.UNION, None, None, parallelism, inputs))
 
-    def connect(self, other: Stream) -> ConnectedStreams:
+    def connect(self, other: Stream[U]) -> ConnectedStreams[T, U]:
         """Two streams into one operator, which tells them apart. Either may be a broadcast stream."""
         from pipeline.streams.connected import ConnectedStreams
 

@@ -16,7 +16,7 @@ from sources.files.ledger import Order
 from sources.files.reader import FileReader, ReaderOptions
 from sources.files.split_content import Format, FormatOptions
 from sources.rate_limit import check_rate
-from sources.source import Source, SourceContext, SourceReader
+from sources.source import Source, SourceContext, SourceReader, T
 
 log = logging.getLogger(f"weir.{__name__}")
 
@@ -24,7 +24,7 @@ _MIB: Final = 1024 * 1024
 
 
 @named_options
-class FileSource(Source):
+class FileSource(Source[T]):
     """Reads the files of a folder and its sub-folders. Records are dicts; of JSON lines, whatever a line holds.
 
     Without `discovery_interval` the source ends after the files that are there when the job starts. A restart, and a
@@ -93,7 +93,7 @@ class FileSource(Source):
         max_span_bytes: int | None = None,
         rate_limit: float | None = None,
         allow_truncated_timestamps: bool = False,
-        value_type: Any = None,
+        value_type: type[T] | None = None,
     ) -> None:
         if not isinstance(uri, str) or not uri.strip():
             raise ValueError(f'uri must be a folder such as "/data/orders" or "s3://bucket/orders", not {uri!r}')

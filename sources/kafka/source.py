@@ -18,13 +18,13 @@ from sources.kafka.options import KafkaOptions, PartitionKey, timestamp_of
 from sources.kafka.reader import KafkaReader
 from sources.kafka.splits import check_ends, check_named, to_state
 from sources.kafka.start import SplitAssignment, open_splits
-from sources.source import Source, SourceContext, SourceReader
+from sources.source import Source, SourceContext, SourceReader, T
 
 VALIDATE_TIMEOUT_S: Final = 10.0
 
 
 @named_options
-class KafkaSource(Source):
+class KafkaSource(Source[T]):
     """Reads Kafka topics. A record's value is the decoded message value.
 
     Every partition belongs to one subtask: number `(hash(topic) + partition) % parallelism`. Offsets are part of the
@@ -105,7 +105,7 @@ class KafkaSource(Source):
         config: Mapping[str, Any] | None = None,
         fetch_budget: int = 16 * 1024 * 1024,
         outage_timeout: Seconds | None = None,
-        value_type: Any = None,
+        value_type: type[T] | None = None,
     ) -> None:
         self.options = KafkaOptions(
             servers=servers,

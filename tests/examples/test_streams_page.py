@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import textwrap
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,10 +16,12 @@ from threads_for_processes import ThreadsForProcesses
 
 import pipeline
 from pipeline import KeyedOperator, Pipeline
+from pipeline.operators import OperatorContext
 from pipeline.runtime.driver.attempt import Attempt
 from pipeline.runtime.driver.attempt_context import Progress
 from pipeline.runtime.packing import pack_plan
 from pipeline.testing import TestingSink, TestingSource
+from sources import KafkaSource
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "streams.md"
 _BLOCK: Final = re.compile(r"(?:^\n)((?:^(?: {4}.*)?\n)+)", re.MULTILINE)
@@ -42,6 +45,18 @@ class Balance(KeyedOperator):
     process_connected = process
 
 
+@dataclass
+class Order:
+    user: str
+    amount: float
+
+
+@dataclass
+class Total:
+    user: str
+    total: float
+
+
 class Page:
     """What the page's code takes for given."""
 
@@ -54,6 +69,8 @@ class Page:
             "pa": pa,
             "in_euro": lambda batch: batch,
         }
+        self.names |= {"p": self.p, "KafkaSource": KafkaSource, "OperatorContext": OperatorContext}
+        self.names |= {"Order": Order, "Total": Total, "Iterator": Iterator}
         self._inputs = {"orders": orders, "payments": [], "limits": [], "updates": []}
 
     def add(self, code: str) -> None:
