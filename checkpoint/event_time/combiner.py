@@ -221,8 +221,10 @@ class WatermarkCombiner:
         elif active := [one for one in open_ if not one.idle]:
             lowest = min(map(_value, active))
         else:
-            # While all are idle nothing is known of the time but what the clock says, counted from the newest record.
-            lowest = max((_value(one) for one in open_ if one.follows_clock), default=_UNKNOWN)
+            # While all are idle, what is known of the time is what the clock says, counted from the newest record, and
+            # where the data of those ends that have ended.
+            known = [_value(one) for one in open_ if one.follows_clock]
+            lowest = max(known + [one.last for one in self._counting() if one.last is not None], default=_UNKNOWN)
         if lowest > (_UNKNOWN if self.combined is None else self.combined):
             self.combined = lowest
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import Any
 
 import pytest
@@ -85,6 +85,17 @@ def test_the_end_of_one_channel_is_no_end_of_event_time_while_another_is_only_id
     assert (one.combined, one.idle) == (10, True)
     one.on_idle("b", False)
     assert one.combined == 20
+
+
+@pytest.mark.parametrize("order", list(permutations("abc")))
+def test_where_the_others_are_idle_the_watermark_comes_to_the_end_of_the_data_in_any_order(order: str) -> None:
+    one = combiner(a=10, b=20, c=None)
+    for channel in order:
+        if channel == "c":
+            one.on_idle("c", True)
+        else:
+            one.on_end(channel)
+    assert (one.combined, one.idle) == (20, True)
 
 
 def test_a_channel_that_tells_the_same_again_while_it_is_idle_does_not_follow_the_clock_for_that() -> None:
@@ -206,6 +217,7 @@ def test_the_combined_watermark_is_the_highest_minimum_so_far_over_any_restarts(
     value: dict[str, int | None] = dict.fromkeys(CHANNELS)
     idle = dict.fromkeys(CHANNELS, False)
     by_clock = dict.fromkeys(CHANNELS, False)
+    end_of_data: list[int] = []
     highest: int | None = None
     for event, channel, argument in events:
         before = (one.combined, one.emitted)
@@ -220,6 +232,8 @@ def test_the_combined_watermark_is_the_highest_minimum_so_far_over_any_restarts(
                 idle[channel] = argument
             case "end":
                 one.on_end(channel)
+                if (last := value[channel]) not in (None, MAX_WATERMARK):
+                    end_of_data.append(last)
                 value[channel] = MAX_WATERMARK
             case "pass" if one.pending is not None:
                 one.passed(one.pending)
@@ -235,7 +249,7 @@ def test_the_combined_watermark_is_the_highest_minimum_so_far_over_any_restarts(
             highest = max(min(v for v in active if v is not None), -1 if highest is None else highest)
         elif not active:
             told = [v for c in open_ if by_clock[c] and (v := value[c]) is not None]
-            highest = max([*told, *([] if highest is None else [highest])], default=None)
+            highest = max([*told, *end_of_data, *([] if highest is None else [highest])], default=None)
         assert one.combined == highest
         assert one.idle == (bool(open_) and not active)
         for earlier, now in zip(before, (one.combined, one.emitted), strict=True):
