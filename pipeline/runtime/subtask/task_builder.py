@@ -177,7 +177,7 @@ class TaskBuilder:
                 "event_time": event_time,
                 "batch": BatchInProgress(record, self._mailbox, backend),
                 "restored": restored,
-                "entries": entries_into(chain, self._plan, vertex),
+                "entries": entries_into(chain, self._plan, vertex, self._shapes),
                 "replay": self._deployment.replay,
                 "queries": PointQueries(backend, self._link.report, self._system.monotonic),
                 "mailbox": self._mailbox,

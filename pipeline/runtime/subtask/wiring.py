@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from checkpoint.codec import revived
 from checkpoint.elements import ChannelName, EdgeName
 from checkpoint.errors import PermanentFailure
+from checkpoint.in_flight.edges import EdgeShape
 from checkpoint.state import KeyedBackend
 from checkpoint.state.files import load_encoded_state, load_keyed_state
 from checkpoint.storage.storage import CheckpointStorage
@@ -22,7 +23,6 @@ from pipeline.runtime.subtask.chain import Chain
 from pipeline.runtime.subtask.event_time.event_time import EventTime
 from pipeline.runtime.subtask.record_writer import RecordWriter
 from pipeline.runtime.subtask.task import Entry
-from pipeline.runtime.topology_changes import edge_shapes
 
 
 def input_channels(plan: Plan, vertex: Vertex, index: int) -> Iterator[tuple[PlannedEdge, ChannelName]]:
@@ -58,9 +58,14 @@ def emitters(
     return outputs
 
 
-def entries_into(chain: Chain, plan: Plan, vertex: Vertex) -> dict[EdgeName, Entry]:
-    """Where records enter the chain, for the edges that lead into it and those inside it."""
-    shapes = edge_shapes(plan)
+def entries_into(
+    chain: Chain, plan: Plan, vertex: Vertex, shapes: Mapping[EdgeName, EdgeShape]
+) -> dict[EdgeName, Entry]:
+    """Where records enter the chain, for the edges that lead into it and those inside it.
+
+    Args:
+        shapes: of the edges, from `edge_shapes`.
+    """
     entries = {
         edge.name: Entry(chain.entry(edge.downstream_step, edge.input), edge.format)
         for edge in plan.inputs_of(vertex.index)

@@ -9,10 +9,12 @@ from typing import Any, Final, Unpack
 from checkpoint.options import named_options, nearest
 from pipeline.graph import Vertex
 from pipeline.job import Pipeline
+from pipeline.runtime.topology_changes import edge_shapes
 from pipeline.testing.clock import ManualClock
 from pipeline.testing.harness import SourceFields, SourceRecord, check_source_fields
 from pipeline.testing.pipeline_harness.memory_files import MemoryFiles
 from pipeline.testing.pipeline_harness.snapshot import PipelineSnapshot, make_metadata, restored_parts
+from pipeline.testing.pipeline_harness.stand_ins import pickled_code
 from pipeline.testing.pipeline_harness.subtask import HarnessSubtask
 from pipeline.testing.pipeline_harness.surroundings import Surroundings
 
@@ -111,6 +113,8 @@ class PipelineHarness:
         checkpoints = pipeline.checkpoints
         self._world = Surroundings(
             self.plan,
+            edge_shapes(self.plan),
+            pickled_code(self.plan),
             self._max_parallelism,
             clock,
             "heap" if checkpoints is None else checkpoints.state_backend,
@@ -329,7 +333,10 @@ class PipelineHarness:
             yield True
 
     def _chosen(self, rng: random.Random) -> tuple[HarnessSubtask, Callable[[], None]] | None:
-        for subtask in rng.sample(self._subtasks, len(self._subtasks)):
+        number = len(self._subtasks)
+        first = rng.randrange(number)
+        for i in range(first, first + number):
+            subtask = self._subtasks[i % number]
             if choices := subtask.choices():
-                return subtask, rng.choice(choices)
+                return subtask, choices[0] if len(choices) == 1 else rng.choice(choices)
         return None

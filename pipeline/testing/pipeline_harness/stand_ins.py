@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from typing import Any
 
 from checkpoint.codec import copied
 from pipeline.errors import PipelineError
-from pipeline.graph import PlannedStep, StepKind, Vertex
+from pipeline.graph import Plan, PlannedStep, StepKind, Vertex
 from pipeline.runtime import error_text
 from pipeline.runtime.class_pickler import ClassPickler
 
@@ -35,20 +35,33 @@ class Inline(Executor):
         return future
 
 
-def with_own_code(vertex: Vertex) -> Vertex:
+def pickled_code(plan: Plan) -> dict[str, bytes]:
+    """Functions and operators by step, as they travel to the subtasks of a job; none of sources and sinks, which don't
+    run in a harness.
+
+    Raises:
+        PipelineError: one can't be pickled; names the step.
+    """
+    pickled = {}
+    for step in (step for vertex in plan.vertices for step in vertex.steps):
+        if step.kind not in (StepKind.SOURCE, StepKind.SINK):
+            out = io.BytesIO()
+            pickler: Any = ClassPickler(out, set())
+            try:
+                pickler.dump(step.payload)
+            except Exception as error:
+                why = error_text.summary(error)
+                raise PipelineError(f"step {step.id!r} can't be copied to its subtasks: {why}") from error
+            pickled[step.id] = out.getvalue()
+    return pickled
+
+
+def with_own_code(vertex: Vertex, code: Mapping[str, bytes]) -> Vertex:
     """The vertex with functions and operators of its own, as each subtask of a job has them."""
 
     def copy(step: PlannedStep) -> PlannedStep:
-        if step.kind in (StepKind.SOURCE, StepKind.SINK):
-            return step  # which don't run
-        out = io.BytesIO()
-        try:
-            pickler: Any = ClassPickler(out, set())
-            pickler.dump(step.payload)
-        except Exception as error:
-            why = error_text.summary(error)
-            raise PipelineError(f"step {step.id!r} can't be copied to its subtasks: {why}") from error
-        return replace(step, payload=pickle.loads(out.getvalue()))  # made just now
+        pickled = code.get(step.id)
+        return step if pickled is None else replace(step, payload=pickle.loads(pickled))  # made just now
 
     return replace(vertex, steps=tuple(map(copy, vertex.steps)))
 

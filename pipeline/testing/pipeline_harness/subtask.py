@@ -43,7 +43,6 @@ from pipeline.runtime.subtask.wiring import (
     restore_event_time,
     whole,
 )
-from pipeline.runtime.topology_changes import edge_shapes
 from pipeline.testing.pipeline_harness.channel import MemoryChannel, SteppingMailbox
 from pipeline.testing.pipeline_harness.stand_ins import Inline, Kept, lateness_of, with_own_code
 from pipeline.testing.pipeline_harness.surroundings import RestoredPart, Surroundings
@@ -56,7 +55,7 @@ class HarnessSubtask:
 
     def __init__(self, world: Surroundings, vertex: Vertex, index: int, restored: RestoredPart | None) -> None:
         self._world = world
-        self._vertex = with_own_code(vertex)
+        self._vertex = with_own_code(vertex, world.code)
         self._index = index
         self.name = vertex.subtask_name(vertex.first_subtask + index)
         plan, most, clock = world.plan, world.max_parallelism, world.clock
@@ -105,7 +104,7 @@ class HarnessSubtask:
         if restored is not None:
             same = restored.same_topology
             restore_event_time(self.event_time, restored.restore, plan, vertex, index, most, same)
-        self._entries = entries_into(self.chain, plan, self._vertex)
+        self._entries = entries_into(self.chain, plan, self._vertex, world.shapes)
         self._batch = BatchInProgress(self._record, self._mailbox, self._backend)
         self._restore_barriers = RestoreBarrierCounter(self._names)
         self._open_channels = set(range(len(self._names)))
@@ -304,7 +303,7 @@ class HarnessSubtask:
         return self._snapshot
 
     def _checkpoints(self, storage: CheckpointStorage) -> TaskCheckpoints:
-        head, shapes = self._vertex.head.id, edge_shapes(self._world.plan)
+        head, shapes = self._vertex.head.id, self._world.shapes
         return TaskCheckpoints(
             self.chain,
             self.event_time,

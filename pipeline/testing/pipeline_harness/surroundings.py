@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from checkpoint.elements import ChannelName
+from checkpoint.elements import ChannelName, EdgeName
+from checkpoint.in_flight.edges import EdgeShape
 from checkpoint.state_backends import StateBackend
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.graph import Plan
@@ -20,6 +21,10 @@ class Surroundings:
     """What the subtasks of a harness share."""
 
     plan: Plan
+    shapes: Mapping[EdgeName, EdgeShape]
+    """Of all edges, those inside vertices included."""
+    code: Mapping[str, bytes]
+    """By step, from `pickled_code`."""
     max_parallelism: int
     clock: ManualClock
     state_backend: StateBackend
