@@ -111,6 +111,13 @@ def named_options(cls: C) -> C:
     return cls
 
 
+def named_arguments(cls: C) -> C:
+    """As `named_options`, of the constructor alone: for classes with methods that run for every record."""
+    untyped: Any = cls
+    untyped.__init__ = _checked(untyped.__init__, cls.__name__)
+    return cls
+
+
 def _checked(function: Callable[..., Any], where: str) -> Callable[..., Any]:
     signature = inspect.signature(function)
     parameters = signature.parameters.values()

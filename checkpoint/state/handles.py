@@ -114,6 +114,10 @@ class ValueHandle(Handle, Generic[T]):
             self._check(value, "the value", self._peek() is value)
         self._put(value)
 
+    def put_checked(self, value: T) -> None:
+        """As setting the value, which whoever calls has made sure of that a checkpoint can hold it."""
+        self._put(value)
+
     def _initial(self) -> Any:
         if self._factory is None:
             return self._default

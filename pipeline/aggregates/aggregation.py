@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
+import pyarrow as pa
+
 from checkpoint.options import nearest
-from pipeline.aggregates.base import Aggregate, Unfit
-from pipeline.aggregates.selectors import SKIPPED
+from pipeline.aggregates.base import Aggregate, Step
 from pipeline.errors import PipelineError
 
 Accumulators: TypeAlias = tuple[Any, ...]
 """One of each aggregate."""
 RESERVED: Final = ("key", "start", "end", "final")
 """Fields of results that aren't aggregates."""
-
-_Step: TypeAlias = Callable[[Any, Any, int | None], Any]
-"""From an accumulator, a record and its timestamp to the next accumulator."""
 
 
 def checked_aggregates(method: str, aggregates: Mapping[str, Any], options: Iterable[str] = ()) -> dict[str, Aggregate]:
@@ -53,7 +51,8 @@ class Aggregation:
     """Aggregates by name, compiled: their accumulators are one tuple, which a record is added to in one call.
 
     The order of the tuple goes by the names, the order of the result is that in which they are given. Nothing here
-    changes a tuple or an accumulator: each can be kept, shared and put into state.
+    changes a tuple or an accumulator, so each can be kept and shared. State can hold each: it was looked at when it was
+    made, so it may be put unchecked.
     """
 
     def __init__(self, aggregates: Mapping[str, Aggregate]) -> None:
@@ -62,10 +61,28 @@ class Aggregation:
         self.order: Final = tuple(sorted(aggregates))
         """The names in the order of accumulators."""
         ordered = [self.aggregates[name] for name in self.order]
+        labels = [f"{name}={one!r}" for name, one in zip(self.order, ordered, strict=True)]
+        self._labelled = list(zip(ordered, labels, strict=True))
         self._creates = [one.create for one in ordered]
-        self._steps = [_step(one, f"{name}={one!r}") for name, one in zip(self.order, ordered, strict=True)]
-        self._merges = [one.merge for one in ordered]
-        self._results = [(name, self.order.index(name), one.result) for name, one in self.aggregates.items()]
+        self.add: Final = _adding([one.step(label) for one, label in self._labelled])
+        """From the accumulators, a record and its timestamp to the accumulators with that record.
+
+        Raises:
+            FieldMissing: the record lacks a field, or has `None` there.
+            Unfit: an aggregate can't take the value.
+            EncodingError: an aggregate keeps the value, which can't be encoded.
+        """
+        self.merge: Final = _merging([one.merger(label) for one, label in self._labelled])
+        """From two tuples of accumulators to those of the records of both. Those of the second count as later where
+        they have the same time."""
+        self.result: Final = _giving(
+            [(name, self.order.index(name), one) for name, one in self.aggregates.items()], keyed=False
+        )
+        """From the accumulators to the results by name."""
+        self.keyed_result: Final = _giving(
+            [(name, self.order.index(name), one) for name, one in self.aggregates.items()], keyed=True
+        )
+        """From the accumulators and a key to the key and the results by name."""
 
     @property
     def layout(self) -> dict[str, str]:
@@ -96,36 +113,50 @@ class Aggregation:
         """The accumulators of no record."""
         return tuple([create() for create in self._creates])
 
-    def add(self, accumulators: Accumulators, record: Any, timestamp: int | None) -> Accumulators:
-        """The accumulators with one more record.
+    def add_batch(self, accumulators: Accumulators, batch: pa.RecordBatch, timestamps: pa.Array) -> Accumulators:
+        """What `add` makes of all rows, one after the other.
 
-        Raises:
-            FieldMissing: the record lacks a field, or has `None` there.
-            Unfit: an aggregate can't take the value.
+        Args:
+            timestamps: int64, null where a row has none.
+
+        Raises: as `add`.
         """
-        return tuple([step(acc, record, timestamp) for step, acc in zip(self._steps, accumulators, strict=True)])
-
-    def merge(self, a: Accumulators, b: Accumulators) -> Accumulators:
-        """The accumulators of the records of both. Those of `b` came later where that counts."""
-        return tuple([merge(one, other) for merge, one, other in zip(self._merges, a, b, strict=True)])
-
-    def result(self, accumulators: Accumulators) -> dict[str, Any]:
-        """The results by name."""
-        return {name: result(accumulators[i]) for name, i, result in self._results}
+        return tuple(
+            [
+                one.add_batch(acc, batch, timestamps, label)
+                for acc, (one, label) in zip(accumulators, self._labelled, strict=True)
+            ]
+        )
 
 
-def _step(aggregate: Aggregate, label: str) -> _Step:
-    read, add, where = aggregate.reader(label), aggregate.add, aggregate.where
+def _adding(steps: list[Step]) -> Callable[[Accumulators, Any, int | None], Accumulators]:
+    """One call for all steps. A loop over them would take as long as they do."""
+    names = {f"step{i}": step for i, step in enumerate(steps)}
+    calls = "".join(f"{name}(acc[{i}], record, timestamp), " for i, name in enumerate(names))
+    adding: Callable[[Accumulators, Any, int | None], Accumulators]
+    adding = _function(f"lambda acc, record, timestamp: ({calls})", names)
+    return adding
 
-    def step(acc: Any, record: Any, timestamp: int | None) -> Any:
-        if where is not None and not where(record):
-            return acc
-        value = read(record, timestamp)
-        if value is SKIPPED:
-            return acc
-        try:
-            return add(acc, value)
-        except Unfit as error:
-            raise Unfit(f"{label}: {error}") from None
 
-    return step
+def _merging(merges: list[Callable[[Any, Any], Any]]) -> Callable[[Accumulators, Accumulators], Accumulators]:
+    names = {f"merge{i}": merge for i, merge in enumerate(merges)}
+    calls = "".join(f"{name}(a[{i}], b[{i}]), " for i, name in enumerate(names))
+    merging: Callable[[Accumulators, Accumulators], Accumulators]
+    merging = _function(f"lambda a, b: ({calls})", names)
+    return merging
+
+
+def _giving(aggregates: list[tuple[str, int, Aggregate]], keyed: bool) -> Callable[..., dict[str, Any]]:
+    names = {f"result{i}": one.result for _, i, one in aggregates if not one.result_is_accumulator}
+    fields = ["'key': key"] if keyed else []
+    for name, i, _ in aggregates:
+        fields.append(f"{name!r}: result{i}(acc[{i}])" if f"result{i}" in names else f"{name!r}: acc[{i}]")
+    giving: Callable[..., dict[str, Any]] = _function(
+        f"lambda acc{', key' if keyed else ''}: {{{', '.join(fields)}}}", names
+    )
+    return giving
+
+
+def _function(source: str, names: dict[str, Any]) -> Any:
+    """`source` is made here, of names of results as literals and of numbers."""
+    return eval(source, names)

@@ -18,20 +18,23 @@ class RunningAggregate(KeyedOperator):
     accumulators: ValueState[Accumulators | None] = ValueState()
 
     def __init__(self, aggregates: Mapping[str, Aggregate]) -> None:
-        self._aggregation = Aggregation(aggregates)
+        self._aggregates = dict(aggregates)
+
+    def open(self, ctx: OperatorContext) -> None:
+        aggregation = Aggregation(self._aggregates)
+        self._add, self._result, self._nothing = aggregation.add, aggregation.keyed_result, aggregation.create()
+        self._put = self.accumulators.put_checked
 
     def process(self, value: Any, ctx: OperatorContext) -> Iterable[Any]:
-        aggregation = self._aggregation
-        before = self.accumulators.value
-        after = aggregation.add(aggregation.create() if before is None else before, value, ctx.timestamp)
-        self.accumulators.value = after
-        return ({"key": ctx.key, **aggregation.result(after)},)
+        after = self._add(self.accumulators.value or self._nothing, value, ctx.timestamp)
+        self._put(after)
+        return (self._result(after, ctx.key),)
 
     def snapshot(self, checkpoint_id: int) -> Any:
-        return self._aggregation.layout
+        return Aggregation(self._aggregates).layout
 
     def restore(self, state: Any) -> None:
-        self._aggregation.check_layout("a running aggregate", state)
+        Aggregation(self._aggregates).check_layout("a running aggregate", state)
 
 
 class RunningReduce(KeyedOperator):
