@@ -10,3 +10,8 @@ class Explained(Exception):
 
 class PermanentFailure(Exception):
     """No restart can help: the job ends at once, whatever its restart strategy. The message says what to do."""
+
+
+class NotOfTheRecord(Exception):
+    """Failed while a record was processed, and not because of it: a step's `on_error` leaves it alone, and the attempt
+    fails."""

@@ -143,6 +143,13 @@ METRICS: Final[tuple[Metric, ...]] = (
         "Bad records that have reached the topic for dead letters (a source's on_bad_record option).",
     ),
     Metric(
+        "recordsFailed",
+        "counter",
+        "records",
+        "Records and timers that steps with on_error have failed on and left out, in this attempt.",
+    ),
+    Metric("lastFailure", "gauge", "", "Which step failed last on a record that it left out, and why."),
+    Metric(
         "recordsLag",
         "gauge",
         "records",

@@ -6,6 +6,7 @@ Begin with `Pipeline`; sources are in `sources`, sinks in `sinks`.
 from checkpoint.codec import register_pickle
 from checkpoint.codec.stored import StoredRecord
 from checkpoint.config import CheckpointConfig
+from checkpoint.failure_rate import AtMost
 from checkpoint.state import (
     TTL,
     AggregatingState,
@@ -41,6 +42,7 @@ from pipeline.buffers import BufferConfig
 from pipeline.errors import Interrupted, JobCancelled, JobFailed, NotEnoughSlots, PipelineError
 from pipeline.handle import JobHandle
 from pipeline.job import Pipeline
+from pipeline.on_error import DeadLetter, Skip
 from pipeline.operators import KeyedOperator, Operator
 from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
 from pipeline.runtime.driver.restart import RestartStrategy
@@ -53,6 +55,7 @@ __all__ = [
     "AggregatingState",
     "ApproxCountDistinct",
     "AsyncFunction",
+    "AtMost",
     "BroadcastState",
     "BufferConfig",
     "CheckpointConfig",
@@ -60,6 +63,7 @@ __all__ = [
     "Collect",
     "Count",
     "CountDistinct",
+    "DeadLetter",
     "First",
     "Fold",
     "Interrupted",
@@ -84,6 +88,7 @@ __all__ = [
     "RestartStrategy",
     "RocksDb",
     "Session",
+    "Skip",
     "Sliding",
     "StandardDeviation",
     "StoredRecord",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipeline.graph import BatchFunction, Graph, Step, StepKind
+from pipeline.on_error import ERRORS
 from pipeline.operators import KeyedOperator, Operator
 from pipeline.user_code import returns_nothing
 
@@ -21,7 +22,7 @@ def dead_ends(graph: Graph) -> Iterator[str]:
         )
     readers = _readers(graph)
     for step in graph.steps:
-        read = readers.get(step.index, [])
+        read = [(reader, tag) for reader, tag in readers.get(step.index, []) if tag != ERRORS]
         nothing = _emits_nothing(step)
         if nothing is not None:
             to = [str(reader) for reader, tag in read if tag is None]

@@ -17,6 +17,7 @@ from checkpoint.options import is_whole
 from checkpoint.row_format import row_format
 from checkpoint.state_backends import StateBackend
 from pipeline.errors import PipelineError
+from pipeline.on_error import DeadLetter, Skip
 from pipeline.partitioners import FORWARD, REBALANCE, Distribution, Partitioner
 
 
@@ -68,9 +69,18 @@ class Step:
     inputs: list[Input] = field(default_factory=list)
     state_backend: StateBackend | None = None
     """Of its keyed state; `None` = as the checkpoints' options say."""
+    on_error: Skip | DeadLetter | None = None
+    """What becomes of records that it fails on; `None` = the attempt fails."""
+    comes_with: int | None = None
+    """Index of the step whose dead letters it takes, if that is what it is for."""
 
     def __str__(self) -> str:
         return f"step {self.id!r}"
+
+
+def errors_id(step: str) -> str:
+    """Of the sink for the dead letters of a step."""
+    return f"{step}-errors"
 
 
 @dataclass(frozen=True)
@@ -148,6 +158,9 @@ class Graph:
         if id != step.id:
             self._refuse_duplicate(id)
         step.id, step.named = id, True
+        for other in self.steps:
+            if other.comes_with == step.index:
+                self.rename(other, errors_id(id))
 
     def is_broadcast(self, one: Input) -> bool:
         """Whether every record of an input reaches every subtask, whichever of the united streams it comes from."""
@@ -242,6 +255,8 @@ class PlannedStep:
     """Which inputs (0: main, 1: connected) bring every subtask all of their records."""
     state_backend: StateBackend | None = None
     """Of its keyed state; `None` = as the checkpoints' options say."""
+    on_error: Skip | DeadLetter | None = None
+    """What becomes of records that it fails on; `None` = the attempt fails."""
 
 
 @dataclass(frozen=True)
@@ -335,12 +350,27 @@ def plan(graph: Graph, max_parallelism: int) -> Plan:
         upstream = feeds[0] if len(feeds) == 1 else None
         if upstream is not None and _chains(graph, step, upstream):
             head = head_of[upstream.step]
-            link = PlannedStep(step.id, step.kind, step.payload, graph.steps[upstream.step].id, upstream.tag)
+            link = PlannedStep(
+                step.id,
+                step.kind,
+                step.payload,
+                graph.steps[upstream.step].id,
+                upstream.tag,
+                on_error=step.on_error,
+            )
         else:
             head = step.index
             connected = any(one.number == 1 for one in feeds)
             link = PlannedStep(
-                step.id, step.kind, step.payload, None, None, connected, _broadcast_inputs(feeds), step.state_backend
+                step.id,
+                step.kind,
+                step.payload,
+                None,
+                None,
+                connected,
+                _broadcast_inputs(feeds),
+                step.state_backend,
+                step.on_error,
             )
         head_of[step.index] = head
         members.setdefault(head, []).append(link)

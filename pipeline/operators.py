@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from checkpoint.state import DeclaresState
 
@@ -97,7 +97,9 @@ class Operator(DeclaresState, Generic[In, Out, Connected]):
     takes from the second stream of `connect`. A plain `Operator` takes and emits anything.
 
     An instance is pickled on the driver, so open files and clients belong into `open`. An exception raised by any
-    method fails the attempt; the job then restarts from its newest checkpoint, as its restart strategy says.
+    method fails the attempt; the job then restarts from its newest checkpoint, as its restart strategy says. With the
+    step's option `on_error` those of `process`, `process_connected` and `on_timer` cost one record only: what it has
+    changed in declared state is taken back. Attributes such as `self.count` are not state, and stay as they are.
     """
 
     if not TYPE_CHECKING:
@@ -158,6 +160,9 @@ class KeyedOperator(Operator[In, Out, Connected]):
             self.total.value += order["amount"]
             yield {"user": ctx.key, "total": self.total.value}
     """
+
+    _timers_can_be_left_out: ClassVar[bool] = True
+    """Whether the step's `on_error` counts for timers, too: not where one that is left out takes more with it."""
 
     def on_timer(self, timestamp: int, ctx: OperatorContext) -> Iterable[Out] | None:
         """A timer of the current key is due; return (or yield) what to emit.

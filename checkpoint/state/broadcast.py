@@ -11,6 +11,7 @@ from checkpoint.state.contents import ContentNotes, StateContent
 from checkpoint.state.errors import StateAccessError, StateRestoreError
 from checkpoint.state.misuse import attribute_of, refuse_methods, refuse_operators
 from checkpoint.state.private_copy import IMMUTABLE
+from checkpoint.state.undo import Undoable, UndoLog
 
 if TYPE_CHECKING:
     from checkpoint.state.descriptors import StateDescriptor
@@ -22,14 +23,21 @@ V = TypeVar("V")
 class BroadcastStates:
     """The broadcast states of one operator in one subtask. Used by the task thread only."""
 
-    def __init__(self) -> None:
+    def __init__(self, undo: UndoLog | None = None) -> None:
+        """`undo`: takes back what a record changes."""
+        self._undo = undo
         self.writable = False
         """Whether the record in progress came to all subtasks, so that all of them write the same."""
         self._handles: dict[str, BroadcastHandle[Any, Any]] = {}
 
     def handle(self, name: str, operator: str, descriptor: StateDescriptor[Any]) -> BroadcastHandle[Any, Any]:
         if name not in self._handles:
-            self._handles[name] = BroadcastHandle(f"broadcast state {name!r} of {operator}", self, descriptor)
+            what = f"broadcast state {name!r} of {operator}"
+            self._handles[name] = (
+                BroadcastHandle(what, self, descriptor)
+                if self._undo is None
+                else UndoBroadcastHandle(what, self, descriptor, self._undo)
+            )
         return self._handles[name]
 
     @property
@@ -133,12 +141,15 @@ class BroadcastHandle(MutableMapping[K, V]):
         self._encoded = {key: self._encode(key, value) for key, value in values.items()}
         self._handed_out.clear()
 
-    def _check_unchanged(self, key: K) -> None:
+    def _changed(self, key: K) -> bool:
+        """Whether the value is not what was put."""
         try:
-            changed = encode(self._values[key]) != self._encoded[key][1]
+            return encode(self._values[key]) != self._encoded[key][1]
         except EncodingError:
-            changed = True
-        if changed:
+            return True
+
+    def _check_unchanged(self, key: K) -> None:
+        if self._changed(key):
             raise StateAccessError(
                 f"the value of {shown(key)} in {self._name} was changed in place, which no checkpoint would keep; put "
                 f"it again while a record of a broadcast stream is processed: {attribute_of(self)}[{shown(key)}] = …"
@@ -214,6 +225,80 @@ class BroadcastHandle(MutableMapping[K, V]):
                 f"{self._name} can be changed only while a record of a broadcast stream is processed: only that "
                 "reaches every subtask, and all of them must hold the same"
             )
+
+
+class UndoBroadcastHandle(BroadcastHandle[K, V], Undoable):
+    """One whose changes can be taken back. What a value was when it was put is there encoded, so a value that the
+    failed record has changed in place is made anew of that."""
+
+    __slots__ = ("_before", "_entries", "_read", "_undo")
+
+    def __init__(self, name: str, states: BroadcastStates, descriptor: StateDescriptor[Any], undo: UndoLog) -> None:
+        super().__init__(name, states, descriptor)
+        self._undo = undo
+        self._read = False
+        self._entries: dict[K, tuple[V, tuple[bytes, bytes]] | None] = {}
+        """As they were when they were put first: `None`: there was none."""
+        self._before: tuple[dict[K, V], dict[K, tuple[bytes, bytes]]] | None = None
+        """All of them with their order, when one was removed first."""
+
+    def _touch(self) -> None:
+        if not (self._read or self._entries or self._before):
+            self._undo.touched(self)
+
+    def _note_all(self) -> None:
+        if self._before is None:
+            self._touch()
+            self._before = dict(self._values), dict(self._encoded)
+
+    def __getitem__(self, key: K) -> V:
+        self._touch()
+        self._read = True
+        return super().__getitem__(key)
+
+    def values(self) -> ValuesView[V]:
+        self._touch()
+        self._read = True
+        return super().values()
+
+    def items(self) -> ItemsView[K, V]:
+        self._touch()
+        self._read = True
+        return super().items()
+
+    def __setitem__(self, key: K, value: V) -> None:
+        if self._before is None and key not in self._entries:
+            known = self._encoded.get(key)
+            self._touch()
+            self._entries[key] = None if known is None else (self._values[key], known)
+        super().__setitem__(key, value)
+
+    def __delitem__(self, key: K) -> None:
+        self._note_all()
+        super().__delitem__(key)
+
+    def clear(self) -> None:
+        self._note_all()
+        super().clear()
+
+    def forget(self) -> None:
+        self._read = False
+        self._entries = {}
+        self._before = None
+
+    def take_back(self) -> None:
+        if self._before is not None:
+            self._values, self._encoded = self._before
+        for key, entry in self._entries.items():
+            if entry is not None:
+                self._values[key], self._encoded[key] = entry
+            else:
+                self._values.pop(key, None)
+                self._encoded.pop(key, None)
+        for key in self._handed_out & self._values.keys():
+            data = self._encoded[key][1]
+            if self._changed(key):
+                self._values[key] = decode(data)
 
 
 refuse_operators(BroadcastHandle, {"ior": "{0}.update(…)", "or": "dict({0}) | …", "ror": "… | dict({0})"})

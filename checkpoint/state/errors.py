@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from checkpoint.errors import Explained, PermanentFailure
+from checkpoint.codec.errors import EncodingError
+from checkpoint.errors import Explained, NotOfTheRecord, PermanentFailure
 
 
 class StateAccessError(Explained, RuntimeError):
@@ -15,3 +16,11 @@ class TooManyEntries(ValueError):
 
 class StateRestoreError(PermanentFailure, ValueError):
     """A snapshot doesn't fit the operator that it is restored into. It won't at the next attempt either."""
+
+
+class StateStorageError(NotOfTheRecord, RuntimeError):
+    """What keeps state outside of memory fails."""
+
+
+class StateNotWritten(NotOfTheRecord, EncodingError):
+    """A value of another key than the current one can't be kept."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 from checkpoint.codec import decode, decode_key
 from checkpoint.shown import shown
@@ -33,6 +33,9 @@ from checkpoint.state.snapshot_format import StateBatch
 from checkpoint.state.stores import NO_KEY, CurrentKey, ListStore, MapStore, StateStore, TimerStore, ValueStore
 from checkpoint.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, Timers
 from checkpoint.state.ttl import ClockName, EventClock, Lifetime, ProcessingClock, unpacked
+from checkpoint.state.undo import UndoLog
+
+S = TypeVar("S", bound=StateStore)
 
 
 class KeyedBackend(ABC):
@@ -68,6 +71,7 @@ class KeyedBackend(ABC):
         self.migrated = 0
         """Values, items and entries of a snapshot that `migrate` has made new ones of."""
         self._evolutions: dict[str, Evolution] = {}
+        self._undo: UndoLog | None = None
         self.event_timers = self._timers(EVENT_TIMERS)
         self.processing_timers = self._timers(PROCESSING_TIMERS)
 
@@ -89,6 +93,13 @@ class KeyedBackend(ABC):
 
     # -- access ------------------------------------------------------------------------------------------------
 
+    def undo_by(self, undo: UndoLog) -> None:
+        """Have the log take back what a record changes. Comes before the states' handles are made, which else cost
+        nothing for it."""
+        self._undo = undo
+        for timers in (self.event_timers, self.processing_timers):
+            timers.undo_by(undo)
+
     def value_handle(
         self, descriptor: KeyedStateDescriptor[Any], operator: str, default: Any, factory: Callable[[], Any] | None
     ) -> ValueHandle[Any]:
@@ -96,15 +107,18 @@ class KeyedBackend(ABC):
         life = self._lifetime(descriptor)
         store = self._value_store(descriptor.name, self._declare(descriptor, operator), life)
         self._stores.setdefault(descriptor.name, store)
+        plain = life is None and self._undo is None
+        store = self._undoable(store)
         if descriptor.declared is not None:
             return TypedValueHandle[Any](store, default, factory).declare(descriptor.declared)
-        return (self._value_handle_class if life is None else ValueHandle)(store, default, factory)
+        return (self._value_handle_class if plain else ValueHandle)(store, default, factory)
 
     def list_handle(self, descriptor: KeyedStateDescriptor[Any], operator: str) -> ListHandle[Any]:
         """A handle to a state with a list a key."""
         life = self._lifetime(descriptor)
         store = self._list_store(descriptor.name, self._declare(descriptor, operator), life)
         self._stores.setdefault(descriptor.name, store)
+        store = self._undoable(store)
         if descriptor.declared is not None:
             return TypedListHandle[Any](store).declare(descriptor.declared)
         return ListHandle(store)
@@ -114,10 +128,14 @@ class KeyedBackend(ABC):
         life = self._lifetime(descriptor)
         store = self._map_store(descriptor.name, self._declare(descriptor, operator), life)
         self._stores.setdefault(descriptor.name, store)
+        store = self._undoable(store)
         refreshed = life is not None and life.refreshed_by_reads
         if descriptor.declared is None:
             return (ReadRefreshedMapHandle if refreshed else MapHandle)(store)
         return (TypedReadRefreshedMapHandle if refreshed else TypedMapHandle)(store).declare(descriptor.declared)
+
+    def _undoable(self, store: S) -> S:
+        return store if self._undo is None else self._undo_store(store, self._undo)
 
     def _declare(self, descriptor: KeyedStateDescriptor[Any], operator: str) -> str:
         """What messages call the state."""
@@ -363,6 +381,10 @@ class KeyedBackend(ABC):
     @abstractmethod
     def _map_store(self, name: str, what: str, life: Lifetime | None) -> MapStore:
         """As `_value_store`."""
+
+    @abstractmethod
+    def _undo_store(self, store: S, undo: UndoLog) -> S:
+        """The same store, whose changes the log can take back (see `undo.Undoable`)."""
 
     @abstractmethod
     def _timer_store(self, name: str) -> TimerStore:

@@ -13,6 +13,7 @@ from checkpoint.shown import shown
 from checkpoint.state.contents import Declared, StateContent, type_names
 from checkpoint.state.errors import StateRestoreError
 from checkpoint.state.misuse import refuse_methods, refuse_operators
+from checkpoint.state.undo import Undoable, UndoLog
 
 if TYPE_CHECKING:
     from checkpoint.state.descriptors import StateDescriptor
@@ -52,8 +53,8 @@ class OperatorListHandle(Sequence[T]):
         self._descriptor = descriptor
         self._items: list[bytes] = []
         """Encoded. Never changed in front of its end; whatever else changes replaces the list."""
-        self._types: set[type] = set()
-        """Of the items, and of some that are not there any more."""
+        self._types: dict[type, None] = {}
+        """Of the items, and of some that are not there any more; in the order in which they came."""
 
     def append(self, item: T) -> None:
         """Add an item at the end.
@@ -108,7 +109,7 @@ class OperatorListHandle(Sequence[T]):
         problem = None if declared is None else declared.problem(item)
         if problem is not None:
             raise EncodingError(f"{self._name} can't keep the item {shown(item, 200)}: {problem}")
-        self._types.add(type(item))
+        self._types[type(item)] = None
         try:
             return encode(item)
         except EncodingError as error:
@@ -125,16 +126,59 @@ class OperatorListHandle(Sequence[T]):
             StateRestoreError: one doesn't fit, or `migrate` has failed.
         """
         items: list[bytes] = []
-        types: set[type] = set()
+        types: dict[type, None] = {}
         for _, data, *wire in chunks:
             stored = StateContent.from_wire(wire[0]) if wire else None
             evolution = self._descriptor.evolution(self._name, stored)
             for item in decode(data):
                 before = evolution.migrated
                 new = evolution.value(item, f"item {len(items)}")
-                types.add(type(new))
+                types[type(new)] = None
                 items.append(item if evolution.migrated == before else encode(new))
         self._items, self._types = items, types
+
+
+class UndoListHandle(OperatorListHandle[T], Undoable):
+    """One whose changes can be taken back."""
+
+    __slots__ = ("_before", "_undo")
+
+    def __init__(self, name: str, descriptor: StateDescriptor[Any], undo: UndoLog) -> None:
+        super().__init__(name, descriptor)
+        self._undo = undo
+        self._before: tuple[list[bytes], int, int] | None = None
+        """The list, its length, and how many types there were."""
+
+    def _note(self) -> None:
+        if self._before is None:
+            self._before = self._items, len(self._items), len(self._types)
+            self._undo.touched(self)
+
+    def append(self, item: T) -> None:
+        self._note()
+        super().append(item)
+
+    def extend(self, items: Iterable[T]) -> None:
+        self._note()
+        super().extend(items)
+
+    def update(self, items: Iterable[T]) -> None:
+        self._note()
+        super().update(items)
+
+    def clear(self) -> None:
+        self._note()
+        super().clear()
+
+    def forget(self) -> None:
+        self._before = None
+
+    def take_back(self) -> None:
+        assert self._before is not None
+        self._items, length, types = self._before
+        del self._items[length:]
+        for one in list(self._types)[types:]:
+            del self._types[one]
 
 
 refuse_operators(
@@ -194,7 +238,9 @@ class FrozenList:
 class OperatorLists:
     """The list and union states of one operator in one subtask. Used by the task thread only."""
 
-    def __init__(self) -> None:
+    def __init__(self, undo: UndoLog | None = None) -> None:
+        """`undo`: takes back what a record changes."""
+        self._undo = undo
         self._handles: dict[str, dict[str, OperatorListHandle[Any]]] = {kind: {} for kind in KINDS}
 
     def handle(self, name: str, kind: str, operator: str, descriptor: StateDescriptor[Any]) -> OperatorListHandle[Any]:
@@ -205,7 +251,12 @@ class OperatorLists:
         """
         handles = self._handles[kind]
         if name not in handles:
-            handles[name] = OperatorListHandle(f"{kind} state {name!r} of {operator}", descriptor)
+            what = f"{kind} state {name!r} of {operator}"
+            handles[name] = (
+                OperatorListHandle(what, descriptor)
+                if self._undo is None
+                else UndoListHandle(what, descriptor, self._undo)
+            )
         return handles[name]
 
     @property

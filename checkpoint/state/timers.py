@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from checkpoint.state.errors import StateAccessError
 from checkpoint.state.stores import NO_KEY, CurrentKey, TimerStore
+from checkpoint.state.undo import UndoLog, UndoTimers
 
 EVENT_TIMERS: Final = "event timers"
 PROCESSING_TIMERS: Final = "processing timers"
@@ -103,6 +104,21 @@ class Timers:
         """
         index, entry = self._entry(at)
         self._store.remove(index, entry)
+
+    def undo_by(self, undo: UndoLog) -> None:
+        """From now on the log can take back what a record sets and deletes."""
+        self._store = UndoTimers(self._store, undo)
+        undo.mark(
+            lambda: (self.reach, self.dropped, self._current.key, self._set_at_end.get(self._current.key)),
+            self._put_back,
+        )
+
+    def _put_back(self, counts: tuple[int, int, bytes, int | None]) -> None:
+        self.reach, self.dropped, key, at_end = counts
+        if at_end is None:
+            self._set_at_end.pop(key, None)
+        else:
+            self._set_at_end[key] = at_end
 
     def due(self, now: int) -> bool:
         """Whether a timer's time has come. Cheap."""

@@ -8,6 +8,7 @@ import click
 
 from pipeline.cli.bench import bench
 from pipeline.cli.checkpoints import checkpoints
+from pipeline.cli.deadletters import deadletters
 from pipeline.cli.demo import demo
 from pipeline.cli.kafka import kafka
 from pipeline.cli.operate import commands as operate
@@ -37,5 +38,5 @@ def main() -> None:
             raise click.UsageError(str(error)) from error
 
 
-for command in (run, plan, *operate, sink, kafka, demo, bench, checkpoints, state):
+for command in (run, plan, *operate, sink, kafka, deadletters, demo, bench, checkpoints, state):
     main.add_command(command)

@@ -75,6 +75,10 @@ def print_status(job: dict[str, Any]) -> None:
         say(console, f"{'event time:':13}{row['vertex']}: {event_time_status.sentence(row)}")
     for row in job.get("gates", ()):
         say(console, f"{'gate:':13}{row['vertex']}: {gate_status.sentence(row)}")
+    for name, sums in job["vertices"].items():
+        if sums.get("recordsFailed"):
+            last = "; ".join(sums["lastFailures"])
+            say(console, f"{'left out:':13}{name}: {sums['recordsFailed']:,.0f} failed records, the last of {last}")
     if job["failure"] is not None:
         say(console, f"{'failure:':13}{job['failure']}")
     for table in (_vertices(job), _checkpoints(job), _recoveries(job)):

@@ -11,8 +11,10 @@ from pipeline.async_calls.function import AsyncFunction
 from pipeline.async_calls.options import AsyncStep, Order, RetryOn, async_step
 from pipeline.errors import PipelineError
 from pipeline.graph import Input, StepKind
+from pipeline.on_error import OnError, on_error_of
 from pipeline.partitioners import Distribution, Partitioner
 from pipeline.streams.checks import name_of
+from pipeline.streams.failures import guard
 from pipeline.user_code import is_async
 
 if TYPE_CHECKING:
@@ -47,13 +49,14 @@ class AsksServices(Generic[T]):
         retry_on: RetryOn = Exception,
         batch_size: int | None = None,
         batch_wait: Seconds = 0.05,
+        on_error: OnError = "fail",
     ) -> Stream[U]:
         """One output for each record, for which a service is asked: `async def function(value)`, or an instance of an
         `AsyncFunction`. Requests run side by side in an event loop of the subtask.
 
         What is asked and not emitted is part of checkpoints and asked again after a restore, so each record is asked at
         least once and its result goes on exactly once. The step begins a task of its own. A request that fails fails
-        the step.
+        the attempt, unless `on_error` says else.
 
         Args:
             capacity: records of a subtask that may be asked and not emitted; at that the step takes no more.
@@ -65,6 +68,7 @@ class AsksServices(Generic[T]):
             retry_on: the exceptions after which it is; others fail at once.
             batch_size: `function` gets a list of so many records at most, and returns a list with as many results.
             batch_wait: seconds that a record waits at most for others.
+            on_error: as of `map`; for a request that failed, with all its retries.
         """
         _refuse_no_awaitable("map_async", function)
         return self._ask(
@@ -75,10 +79,17 @@ class AsksServices(Generic[T]):
             lambda: async_step(
                 function, capacity, ordered, timeout, retries, backoff, retry_on, batch_size, batch_wait
             ),
+            on_error,
         )
 
     def _ask(
-        self, who: str, id: str | None, parallelism: int | None, ordered: Order, make: Callable[[], AsyncStep]
+        self,
+        who: str,
+        id: str | None,
+        parallelism: int | None,
+        ordered: Order,
+        make: Callable[[], AsyncStep],
+        on_error: OnError = "fail",
     ) -> Stream:
         """
         Args:
@@ -96,7 +107,10 @@ class AsksServices(Generic[T]):
             step = make()
         except ValueError as error:
             raise PipelineError(f"{who}: {error}") from error
-        return self._add(StepKind.MAP_ASYNC, id, step, parallelism)
+        policy = on_error_of(on_error, who if id is None else f"{who} {id!r}")
+        stream = self._add(StepKind.MAP_ASYNC, id, step, parallelism)
+        guard(self._pipeline, stream._step, policy)
+        return stream
 
 
 def _refuse_no_awaitable(who: str, function: Any) -> None:

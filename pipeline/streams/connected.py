@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from checkpoint.options import named_options
 from checkpoint.state_backends import StateBackend
 from pipeline.graph import StepKind
+from pipeline.on_error import OnError, on_error_of
 from pipeline.operators import Operator
 from pipeline.streams.checks import check_operator, state_backend_of
+from pipeline.streams.failures import guard
 from pipeline.streams.stream import Stream, T, U
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ class ConnectedStreams(Generic[T, V]):
         operator: Operator[T, U, V],
         parallelism: int | None = None,
         state_backend: StateBackend | None = None,
+        on_error: OnError = "fail",
     ) -> Stream[U]:
         """Run an operator whose `process` gets the first stream's records, and `process_connected` the second's.
 
@@ -44,6 +47,7 @@ class ConnectedStreams(Generic[T, V]):
 
         Args:
             state_backend: where its keyed state is; `None` = as `CheckpointConfig` says.
+            on_error: as of `Stream.process`. A record of a broadcast stream fails in every subtask by itself.
         """
         first, second, pipeline = self._first, self._second, self._first._pipeline
         self.used = True
@@ -59,8 +63,10 @@ class ConnectedStreams(Generic[T, V]):
             else:
                 parallelism = pipeline.parallelism
         backend = state_backend_of(id, operator, state_backend)
+        policy = on_error_of(on_error, f"process({id!r})")
         step = pipeline._graph.add(StepKind.PROCESS, id, operator, parallelism, inputs)
         step.state_backend = backend
+        guard(pipeline, step, policy)
         return Stream(pipeline, step)
 
     @property

@@ -13,8 +13,10 @@ from pipeline.aggregates.running import running_aggregate, running_reduce
 from pipeline.by_key import distinct, latest_by_key
 from pipeline.errors import PipelineError
 from pipeline.graph import StepKind
+from pipeline.on_error import OnError, on_error_of
 from pipeline.operators import KeyedOperator
 from pipeline.streams.checks import check_operator, refuse_no_value, state_backend_of
+from pipeline.streams.failures import guard
 from pipeline.streams.late import StreamWithLate
 from pipeline.streams.stream import Stream, T
 
@@ -34,6 +36,7 @@ class KeyedStream(Stream[T]):
         parallelism: int | None = None,
         state_backend: StateBackend | None = None,
         ttl: TTL | Seconds | None = None,
+        on_error: OnError = "fail",
         **aggregates: Any,
     ) -> Stream[dict[str, Any]]:
         """For each record what its key's records have come to: a dict with the `key` and each result by its name.
@@ -44,10 +47,12 @@ class KeyedStream(Stream[T]):
             state_backend: where its state is; `None` = as `CheckpointConfig` says.
             ttl: how long a key's results are kept after its last record, in seconds or as `timedelta` or `TTL`; `None`
                 = for ever.
+            on_error: as of `process`.
             aggregates: by the names of their results.
         """
-        checked = checked_aggregates("aggregate", aggregates, ("id", "parallelism", "state_backend", "ttl"))
-        return self._built_in("aggregate", id, running_aggregate(checked, ttl), parallelism, state_backend)
+        checked = checked_aggregates("aggregate", aggregates, ("id", "parallelism", "state_backend", "ttl", "on_error"))
+        operator = running_aggregate(checked, ttl)
+        return self._built_in("aggregate", id, operator, parallelism, state_backend, on_error)
 
     def reduce(
         self,
@@ -57,6 +62,7 @@ class KeyedStream(Stream[T]):
         parallelism: int | None = None,
         state_backend: StateBackend | None = None,
         ttl: TTL | Seconds | None = None,
+        on_error: OnError = "fail",
     ) -> Stream[T]:
         """For each record what `function(so_far, record)` makes of all records of its key. The first one comes as it
         is.
@@ -64,12 +70,12 @@ class KeyedStream(Stream[T]):
             prices.key_by("product").reduce(lambda lowest, price: min(lowest, price, key=itemgetter("amount")))
 
         Args:
-            state_backend, ttl: as of `aggregate`.
+            state_backend, ttl, on_error: as of `aggregate`.
         """
         if not callable(function):
             raise PipelineError(f"reduce takes a function of two records first, an id as option; got {function!r}")
         refuse_no_value("reduce", function)
-        return self._built_in("reduce", id, running_reduce(function, ttl), parallelism, state_backend)
+        return self._built_in("reduce", id, running_reduce(function, ttl), parallelism, state_backend, on_error)
 
     def distinct(
         self,
@@ -151,6 +157,7 @@ class KeyedStream(Stream[T]):
         operator: KeyedOperator,
         parallelism: int | None,
         state_backend: StateBackend | None,
+        on_error: OnError = "fail",
     ) -> Stream[Any]:
         """Add an operator of Weir's own.
 
@@ -162,6 +169,8 @@ class KeyedStream(Stream[T]):
         shown_id = made_by if id is None else id
         check_operator(self._pipeline, shown_id, operator, [self._input()])
         backend = state_backend_of(shown_id, operator, state_backend)
+        policy = on_error_of(on_error, f"{made_by}({shown_id!r})" if id is not None else made_by)
         stream = self._add(StepKind.PROCESS, id, operator, parallelism, made_by)
         stream._step.state_backend = backend
+        guard(self._pipeline, stream._step, policy)
         return stream

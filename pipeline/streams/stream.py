@@ -13,6 +13,7 @@ from checkpoint.state_backends import StateBackend
 from formats.python_columns import PythonColumns
 from pipeline.errors import PipelineError
 from pipeline.graph import DEFAULT_BRANCH, BatchFunction, Input, Step, StepKind
+from pipeline.on_error import ERRORS, OnError, on_error_of
 from pipeline.operators import Operator
 from pipeline.partitioners import BROADCAST, FORWARD, REBALANCE, RESCALE, Distribution, KeySelector, Partitioner
 from pipeline.streams.asking import AsksServices
@@ -26,6 +27,7 @@ from pipeline.streams.checks import (
     refuse_no_value,
     state_backend_of,
 )
+from pipeline.streams.failures import guard
 from pipeline.user_code import is_async
 from pipeline.watermarks import WatermarkStrategy
 from sinks.sink import Sink
@@ -80,19 +82,48 @@ class Stream(AsksServices[T], Generic[T]):
 
     # -- functional steps: the function first, an id as option --------------------------------------------------
 
-    def map(self, function: Callable[[T], U], id: str | None = None, parallelism: int | None = None) -> Stream[U]:
-        """One output for each record."""
-        return self._functional(StepKind.MAP, function, id, parallelism)
+    def map(
+        self,
+        function: Callable[[T], U],
+        id: str | None = None,
+        parallelism: int | None = None,
+        on_error: OnError = "fail",
+    ) -> Stream[U]:
+        """One output for each record.
 
-    def filter(self, function: Callable[[T], bool], id: str | None = None, parallelism: int | None = None) -> Stream[T]:
-        """The records for which `function` is true."""
-        return self._functional(StepKind.FILTER, function, id, parallelism)
+        Args:
+            on_error: what becomes of a record that the function fails on: "fail" the attempt, "skip" it,
+                `Skip(at_most=…)`, or write it to a topic, `DeadLetter(topic)` (docs/errors.md).
+        """
+        return self._functional(StepKind.MAP, function, id, parallelism, on_error)
+
+    def filter(
+        self,
+        function: Callable[[T], bool],
+        id: str | None = None,
+        parallelism: int | None = None,
+        on_error: OnError = "fail",
+    ) -> Stream[T]:
+        """The records for which `function` is true.
+
+        Args:
+            on_error: as of `map`.
+        """
+        return self._functional(StepKind.FILTER, function, id, parallelism, on_error)
 
     def filter_not(
-        self, function: Callable[[T], bool], id: str | None = None, parallelism: int | None = None
+        self,
+        function: Callable[[T], bool],
+        id: str | None = None,
+        parallelism: int | None = None,
+        on_error: OnError = "fail",
     ) -> Stream[T]:
-        """The records for which `function` is false."""
-        return self._functional(StepKind.FILTER_NOT, function, id, parallelism)
+        """The records for which `function` is false.
+
+        Args:
+            on_error: as of `map`.
+        """
+        return self._functional(StepKind.FILTER_NOT, function, id, parallelism, on_error)
 
     def peek(self, function: Callable[[T], Any], id: str | None = None, parallelism: int | None = None) -> Stream[T]:
         """The same records. `function` is called with a copy of each, for its effect: to log, to count.
@@ -130,10 +161,18 @@ class Stream(AsksServices[T], Generic[T]):
         return Branches({name: Stream(self._pipeline, step, None, name) for name in (*checked, DEFAULT_BRANCH)})
 
     def flat_map(
-        self, function: Callable[[T], Iterable[U]], id: str | None = None, parallelism: int | None = None
+        self,
+        function: Callable[[T], Iterable[U]],
+        id: str | None = None,
+        parallelism: int | None = None,
+        on_error: OnError = "fail",
     ) -> Stream[U]:
-        """Any number of outputs for each record."""
-        return self._functional(StepKind.FLAT_MAP, function, id, parallelism)
+        """Any number of outputs for each record.
+
+        Args:
+            on_error: as of `map`.
+        """
+        return self._functional(StepKind.FLAT_MAP, function, id, parallelism, on_error)
 
     def map_batches(
         self,
@@ -188,16 +227,22 @@ class Stream(AsksServices[T], Generic[T]):
         operator: Operator[T, U, Any],
         parallelism: int | None = None,
         state_backend: StateBackend | None = None,
+        on_error: OnError = "fail",
     ) -> Stream[U]:
         """Run an `Operator`; behind `key_by` a `KeyedOperator`, too.
 
         Args:
             state_backend: where its keyed state is; `None` = as `CheckpointConfig` says.
+            on_error: what becomes of a record, or a timer, that the operator fails on: "fail" the attempt, "skip" it,
+                `Skip(at_most=…)`, or write it to a topic, `DeadLetter(topic)` (docs/errors.md). What the operator has
+                changed and emitted for it is taken back.
         """
         check_operator(self._pipeline, id, operator, [self._input()])
         backend = state_backend_of(id, operator, state_backend)
+        policy = on_error_of(on_error, f"process({id!r})")
         stream = self._add(StepKind.PROCESS, id, operator, parallelism)
         stream._step.state_backend = backend
+        guard(self._pipeline, stream._step, policy)
         return stream
 
     def sink(self, id: str, sink: Sink[T], parallelism: int | None = None) -> Stream:
@@ -270,6 +315,17 @@ class Stream(AsksServices[T], Generic[T]):
             raise PipelineError("side_output follows process(...) directly")
         return Stream(self._pipeline, self._step, None, tag, "side_output")
 
+    def errors(self) -> Stream[dict[str, Any]]:
+        """The records that the step has failed on, as dicts: `record`, `key` and `timestamp`, `step` and `subtask`,
+        `error` (the exception's class), `reason` and `traceback`, `timer` (its time, where it was no record but a
+        timer), and `original`: what the source tells of its record, if the step is chained to one that does."""
+        if self._step.on_error is None or self._tag is not None or self._partitioner is not None:
+            raise PipelineError(
+                f"errors() follows directly a step that leaves failed records out: give {self._step} on_error="
+                '"skip", say'
+            )
+        return Stream(self._pipeline, self._step, None, ERRORS, "errors")
+
     def with_id(self, id: str) -> Self:
         """Give the step just added a stable id."""
         self._pipeline._graph.rename(self._step, id)
@@ -291,7 +347,9 @@ class Stream(AsksServices[T], Generic[T]):
         """Whether its next step takes the pipeline's parallelism; one that could be chained keeps the stream's."""
         return self._partitioner is not None and self._partitioner.distribution is not Distribution.FORWARD
 
-    def _functional(self, kind: StepKind, function: Any, id: str | None, parallelism: int | None) -> Stream:
+    def _functional(
+        self, kind: StepKind, function: Any, id: str | None, parallelism: int | None, on_error: OnError = "fail"
+    ) -> Stream:
         if not callable(function):
             raise PipelineError(f"{kind.value} takes the function first, an id as option; got {function!r}")
         if kind in _NO_ANSWER:
@@ -302,7 +360,10 @@ class Stream(AsksServices[T], Generic[T]):
             refuse_no_value(kind.value, function)
         elif is_async(function):
             raise PipelineError(ASYNC.format(f"flat_map: {name_of(function)}"))
-        return self._add(kind, id, function, parallelism)
+        policy = on_error_of(on_error, kind.value if id is None else f"{kind.value} {id!r}")
+        stream = self._add(kind, id, function, parallelism)
+        guard(self._pipeline, stream._step, policy)
+        return stream
 
     def _add(
         self, kind: StepKind, id: str | None, payload: Any, parallelism: int | None, method: str | None = None

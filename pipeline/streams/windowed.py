@@ -9,6 +9,7 @@ from checkpoint.options import Seconds, named_options
 from checkpoint.state_backends import StateBackend
 from pipeline.aggregates import Aggregate, Aggregation, checked_aggregates
 from pipeline.errors import PipelineError
+from pipeline.on_error import OnError
 from pipeline.streams.checks import expected, refuse_no_value
 from pipeline.streams.stream import Stream, T
 from pipeline.windows import Window
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     Early: TypeAlias = Seconds | Literal["update"] | None
 
-_OPTIONS = ("parallelism", "state_backend")
+_OPTIONS = ("parallelism", "state_backend", "on_error")
 
 
 class WindowResults(Stream[dict[str, Any]]):
@@ -58,6 +59,7 @@ class WindowedStream(Generic[T]):
         *,
         parallelism: int | None = None,
         state_backend: StateBackend | None = None,
+        on_error: OnError = "fail",
         **aggregates: Any,
     ) -> WindowResults:
         """What the records of each window come to: `aggregate(n=Count(), total=Sum("amount"))`.
@@ -65,9 +67,13 @@ class WindowedStream(Generic[T]):
         Args:
             id: of the step, under which checkpoints have its state; `None` = such as `window-1`.
             state_backend: where its state is; `None` = as `CheckpointConfig` says.
+            on_error: what becomes of a record that an aggregate fails on, as of `process`. A window whose result fails
+                fails the attempt.
             aggregates: by the names of their results.
         """
-        return self._add(id, checked_aggregates("aggregate", aggregates, _OPTIONS), parallelism, state_backend)
+        return self._add(
+            id, checked_aggregates("aggregate", aggregates, _OPTIONS), parallelism, state_backend, on_error
+        )
 
     def reduce(
         self,
@@ -76,6 +82,7 @@ class WindowedStream(Generic[T]):
         *,
         parallelism: int | None = None,
         state_backend: StateBackend | None = None,
+        on_error: OnError = "fail",
     ) -> WindowResults:
         """What `function(a, b)` makes of the records of each window, in the results under `value`. One record comes as
         it is. Records of a sliding window or session may also be joined in parts, so it must not matter how they are
@@ -83,7 +90,7 @@ class WindowedStream(Generic[T]):
         if not callable(function):
             raise PipelineError(f"reduce takes a function of two records first, an id as option; got {function!r}")
         refuse_no_value("reduce", function)
-        return self._add(id, {"value": Reduced(function)}, parallelism, state_backend)
+        return self._add(id, {"value": Reduced(function)}, parallelism, state_backend, on_error)
 
     def late(self) -> Stream[Any]:
         """As `late` of what `aggregate` returned, which must have been called."""
@@ -103,10 +110,11 @@ class WindowedStream(Generic[T]):
         aggregates: dict[str, Aggregate],
         parallelism: int | None,
         state_backend: StateBackend | None,
+        on_error: OnError,
     ) -> WindowResults:
         self.used = True
         operator = operator_of(self._window, Aggregation(aggregates), self._options)
-        stream = self._stream._built_in("window", id, operator, parallelism, state_backend)
+        stream = self._stream._built_in("window", id, operator, parallelism, state_backend, on_error)
         self._results = WindowResults(stream._pipeline, stream._step)
         return self._results
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
 from checkpoint.codec import copied, decode, encode, encode_key
@@ -16,6 +17,7 @@ from checkpoint.state import BroadcastState, KeyedBackend, StateAccessError, des
 from checkpoint.state.operator_lists import shared_out
 from checkpoint.state_backends import StateBackend, checked_state_backend
 from pipeline.graph import PlannedStep, StepKind, Vertex
+from pipeline.on_error import ERRORS, OnError, on_error_of
 from pipeline.operators import KeyedOperator, Operator
 from pipeline.runtime.subtask.chain import Chain
 from pipeline.runtime.subtask.context import Context
@@ -88,6 +90,7 @@ class OperatorHarness:
         broadcast: Broadcast = None,
         clock: ManualClock | None = None,
         state_backend: StateBackend = "heap",
+        on_error: OnError = "fail",
     ):
         """
         Args:
@@ -95,11 +98,12 @@ class OperatorHarness:
                 broadcast state.
             clock: processing time, in seconds since the epoch; without one it begins at 0.
             state_backend: where keyed state is, as `CheckpointConfig` has it.
+            on_error: as of `process`; `errors` has what was left out.
 
         Raises:
             PipelineError: a job would refuse the operator, wherever it stands.
         """
-        self._prepare(operator, broadcast, clock, state_backend)
+        self._prepare(operator, broadcast, clock, state_backend, on_error)
         self._open()
 
     @classmethod
@@ -110,6 +114,7 @@ class OperatorHarness:
         broadcast: Broadcast = None,
         clock: ManualClock | None = None,
         state_backend: StateBackend = "heap",
+        on_error: OnError = "fail",
     ) -> OperatorHarness:
         """A new harness for a new operator, with the state of a snapshot. Timers that are due fire at the next
         `watermark` or `advance_time`.
@@ -122,7 +127,7 @@ class OperatorHarness:
         if not snapshots:
             raise ValueError("there is no snapshot to restore")
         harness = cls.__new__(cls)
-        harness._prepare(operator, broadcast, clock, state_backend)
+        harness._prepare(operator, broadcast, clock, state_backend, on_error)
         harness._chain.restore_broadcast(
             _STEP, decode(snapshots[0].broadcast_state), contents=decode(snapshots[0].broadcast_contents)
         )
@@ -144,7 +149,12 @@ class OperatorHarness:
         return harness
 
     def _prepare(
-        self, operator: Operator, broadcast: Broadcast, clock: ManualClock | None, backend: StateBackend
+        self,
+        operator: Operator,
+        broadcast: Broadcast,
+        clock: ManualClock | None,
+        backend: StateBackend,
+        on_error: OnError,
     ) -> None:
         if broadcast not in (None, "process", "process_connected"):
             raise ValueError(f'broadcast must be None, "process" or "process_connected", not {broadcast!r}')
@@ -154,6 +164,8 @@ class OperatorHarness:
         """All that was emitted, in order."""
         self.side_outputs: dict[str, list[Any]] = {}
         """What was emitted to side outputs, by tag."""
+        self.errors: list[dict[str, Any]] = []
+        """The records and timers that the operator failed on and that were left out, as `stream.errors()` has them."""
         self.clock = clock or ManualClock()
         """Processing time."""
         self._record = RecordInProgress()
@@ -167,14 +179,24 @@ class OperatorHarness:
             )
         self._broadcast = broadcast
         inputs = frozenset({} if broadcast is None else {int(broadcast == "process_connected")})
-        step = PlannedStep(_STEP, StepKind.PROCESS, operator, None, None, connected=True, broadcast_inputs=inputs)
+        step = PlannedStep(
+            _STEP,
+            StepKind.PROCESS,
+            operator,
+            None,
+            None,
+            connected=True,
+            broadcast_inputs=inputs,
+            on_error=on_error_of(on_error, "OperatorHarness"),
+        )
         self._chain = Chain(
             Vertex(0, _STEP, 1, 0, (step,)),
             self._record,
             {_STEP: _HarnessContext(self._record, self.side_outputs)},
             {},
-            {(_STEP, None): [self._emit]},
+            {(_STEP, None): [self._emit], (_STEP, ERRORS): [self._keep_error]},
             self._backend,
+            self.clock,
         )
         self._event_time = EventTime(
             chain=self._chain,
@@ -192,6 +214,9 @@ class OperatorHarness:
 
     def _emit(self, output: Any) -> None:
         self.outputs.append(copied(output))
+
+    def _keep_error(self, letter: Any) -> None:
+        self.errors.append(copied(letter))
 
     def process(
         self, value: Any, key: Any = None, timestamp: int | None = None, **source: Unpack[SourceFields]
@@ -392,4 +417,11 @@ class _HarnessContext(Context):
         self._kept = kept
 
     def side_output(self, tag: str, value: Any) -> None:
-        self._kept.setdefault(tag, []).append(copied(value))
+        keep = partial(self._keep, tag)
+        if self.held is None:
+            keep(copied(value))
+        else:
+            self.held.append((keep, copied(value)))
+
+    def _keep(self, tag: str, value: Any) -> None:
+        self._kept.setdefault(tag, []).append(value)

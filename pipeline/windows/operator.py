@@ -44,6 +44,8 @@ class TimeWindows(KeyedOperator):
     costs one look into the state.
     """
 
+    _timers_can_be_left_out = False  # it would leave open windows without one
+
     windows: ValueState[Any] = ValueState()
     """What a subclass keeps for a key: deleted when nothing is left."""
     updated: ValueState[Any] = ValueState()

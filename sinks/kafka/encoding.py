@@ -37,6 +37,8 @@ class RecordOptions:
     headers: Callable[[Any], Mapping[str, Any] | Iterable[tuple[str, Any]] | None] | None = None
     timestamp: Field | None = None
     partitioner: Callable[[Any, int], int] | None = None
+    value: Callable[[Any], Any] | None = None
+    """What of the record is the message's value; `None` = all of it."""
     message_limit: int | None = None
     """A limit of the user's own for the size of a message, bytes."""
 
@@ -73,7 +75,8 @@ class RecordEncoder:
         rows = Rows(topic=None, topics=None, values=[])
         if callable(options.topic):
             rows.topics = self._each(_topic(options.topic), values, values, "topic", skip_none=False)
-        rows.values = self._encoded(self._value, values, values, rows.topics, "its value")
+        column = values if options.value is None else self._each(options.value, values, values, "its value")
+        rows.values = self._encoded(self._value, column, values, rows.topics, "its value")
         if options.key is not None:
             keys = self._field(options.key, values, "key")
             rows.keys = self._encoded(self._key, keys, values, rows.topics, "its key")

@@ -11,6 +11,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from formats import letters
 from sources.kafka.bad_records import BadRecords, describe
 from sources.kafka.client_errors import ErrorLog, client_log
 from sources.kafka.letters import Letter
@@ -67,8 +68,8 @@ class DeadLetters(BadRecords):
         self._add(Letter.of(message, error))
         self._send()
 
-    def take_over(self, letters: Sequence[Letter]) -> None:
-        for letter in letters:
+    def take_over(self, undelivered: Sequence[Letter]) -> None:
+        for letter in undelivered:
             self._add(letter)
         self._send()
 
@@ -135,16 +136,16 @@ class DeadLetters(BadRecords):
     def _headers(self, letter: Letter) -> list[tuple[str, str | bytes | None]]:
         """Those of the record, and behind them the ones that tell of it."""
         told = {
-            "weir.error.reason": letter.reason,
-            "weir.error.class": letter.error,
-            "weir.pipeline": self._ctx.pipeline,
-            "weir.source.id": self._ctx.source_id,
-            "weir.source.topic": letter.topic,
-            "weir.source.partition": str(letter.partition),
-            "weir.source.offset": str(letter.offset),
-            "weir.source.timestamp": "" if letter.timestamp is None else str(letter.timestamp),
+            letters.REASON: letter.reason,
+            letters.ERROR: letter.error,
+            letters.PIPELINE: self._ctx.pipeline,
+            letters.SOURCE: self._ctx.source_id,
+            letters.TOPIC: letter.topic,
+            letters.PARTITION: letter.partition,
+            letters.OFFSET: letter.offset,
+            letters.TIMESTAMP: letter.timestamp,
         }
-        return [*letter.headers, *((name, text.encode()) for name, text in told.items())]
+        return [*letter.headers, *letters.told_headers(told)]
 
     def _on_delivery(self, number: int, error: KafkaError | None, message: Message) -> None:
         if error is not None:

@@ -162,6 +162,21 @@ class RecordContext:
         """See `RecordDecoder.key`."""
         return self._key(self._message)
 
+    @property
+    def original(self) -> dict[str, Any]:
+        """The record as it is in Kafka, for letters that tell of it."""
+        message = self._message
+        _, timestamp = message.timestamp()
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "offset": self.offset,
+            "timestamp": timestamp if timestamp is not None and timestamp >= 0 else None,
+            "key": message.key(),
+            "value": message.value(),
+            "headers": [list(header) for header in self.headers],
+        }
+
 
 class RecordContexts(Sequence[RecordContext]):
     """One context a message, made when it is looked at."""

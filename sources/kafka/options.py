@@ -195,6 +195,12 @@ class KafkaOptions:
     def _check_dead_letters(self) -> None:
         if (dead_letters := self.dead_letters) is None:
             return
+        for option, value in (("servers", dead_letters.servers), ("at_most", dead_letters.at_most)):
+            if value is not None:
+                raise ValueError(
+                    f"on_bad_record=DeadLetter(…, {option}={value!r}): {option} is for steps (on_error). The bad "
+                    "records of a source go to a topic of its own cluster, any number of them"
+                )
         _check_config("the DeadLetter's config", dead_letters.config, OWNED_BY_DEAD_LETTERS)
         if self.reads(dead_letters.topic):
             raise ValueError(
@@ -261,11 +267,11 @@ class KafkaOptions:
 
     def admin_config(self) -> dict[str, Any]:
         """Settings of the client that looks up topics and offsets."""
-        return {**self._shared_config(), "bootstrap.servers": self.servers, "log_level": 0}
+        return {**self.shared_config(), "bootstrap.servers": self.servers, "log_level": 0}
 
     def dead_letter_config(self, client_id: str) -> dict[str, Any]:
         """Settings of the producer for dead letters in a subtask."""
-        theirs = {**self._shared_config(), **(self.dead_letters.config if self.dead_letters is not None else {})}
+        theirs = {**self.shared_config(), **(self.dead_letters.config if self.dead_letters is not None else {})}
         timeout: Any = self.outage_timeout  # seconds by now
         patience = 0 if timeout is None else max(1000, int(timeout * 1000))
         return {
@@ -283,7 +289,7 @@ class KafkaOptions:
             "message.max.bytes": _LARGEST_MESSAGE,
         }
 
-    def _shared_config(self) -> dict[str, Any]:
+    def shared_config(self) -> dict[str, Any]:
         """What of the user's settings is not a consumer's own."""
         return {name: value for name, value in self.config.items() if not _CONSUMER_ONLY.match(name)}
 

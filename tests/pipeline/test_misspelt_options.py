@@ -75,10 +75,10 @@ def test_the_nearest_option_is_named(call: Callable[[], Any], where: str, meant:
         (
             lambda: stream().process(OperatorHarness),
             "Stream.process: missing a required argument: 'operator'; "
-            "it is called as process(id, operator, parallelism=None, state_backend=None)",
+            "it is called as process(id, operator, parallelism=None, state_backend=None, on_error='fail')",
         ),
         (
-            lambda: stream().map(str, "id", 1, 2),
+            lambda: stream().map(str, "id", 1, "skip", 2),
             "Stream.map: too many positional arguments; it is called as map(function",
         ),
     ],

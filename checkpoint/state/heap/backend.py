@@ -13,14 +13,17 @@ from checkpoint.state.heap.stores import HeapDicts, HeapLists, HeapValueHandle, 
 from checkpoint.state.heap.sweep import Sweep
 from checkpoint.state.heap.timers import HeapTimers
 from checkpoint.state.heap.ttl_stores import HeapTtlDicts, HeapTtlLists, HeapTtlStore, HeapTtlValues
+from checkpoint.state.heap.undo_stores import undoable
 from checkpoint.state.keyed_backend import KeyedBackend
 from checkpoint.state.snapshot_format import StateBatch
 from checkpoint.state.snapshot_writer import FrozenGroup
-from checkpoint.state.stores import ListStore, MapStore, ValueStore
+from checkpoint.state.stores import ListStore, MapStore, StateStore, ValueStore
 from checkpoint.state.timers import TIMER_STATES
 from checkpoint.state.ttl import Lifetime
+from checkpoint.state.undo import UndoLog
 
 S = TypeVar("S", bound=HeapTtlStore)
+U = TypeVar("U", bound=StateStore)
 
 
 class HeapBackend(KeyedBackend):
@@ -65,6 +68,9 @@ class HeapBackend(KeyedBackend):
             self._ttl[name] = store
             self._sweeps.append(Sweep(store, self._groups(name)))
         return store
+
+    def _undo_store(self, store: U, undo: UndoLog) -> U:
+        return undoable(store, undo)
 
     def _timer_store(self, name: str) -> HeapTimers:
         return HeapTimers(self._groups(name), self._first)

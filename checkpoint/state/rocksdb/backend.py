@@ -10,6 +10,7 @@ from checkpoint.state.evolution import decoded, fit_unseen
 from checkpoint.state.heap.maps import KeyGroupMap
 from checkpoint.state.heap.stores import HeapDicts, HeapLists, HeapValueHandle, HeapValues
 from checkpoint.state.heap.ttl_stores import HeapTtlDicts, HeapTtlLists, HeapTtlStore, HeapTtlValues
+from checkpoint.state.heap.undo_stores import undoable
 from checkpoint.state.keyed_backend import KeyedBackend
 from checkpoint.state.rocksdb.changes import ChangeNotes, RocksChanges
 from checkpoint.state.rocksdb.database import Database
@@ -29,12 +30,14 @@ from checkpoint.state.rocksdb.sweep import RocksSweep
 from checkpoint.state.rocksdb.timers import RocksTimers
 from checkpoint.state.snapshot_format import StateBatch
 from checkpoint.state.snapshot_writer import TtlRows
-from checkpoint.state.stores import ListStore, MapStore, ValueStore
+from checkpoint.state.stores import ListStore, MapStore, StateStore, ValueStore
 from checkpoint.state.timers import EVENT_TIMERS, TIMER_STATES
 from checkpoint.state.ttl import Lifetime
+from checkpoint.state.undo import UndoLog
 from checkpoint.state_backends import RocksDb
 
 S = TypeVar("S", bound=HeapTtlStore)
+U = TypeVar("U", bound=StateStore)
 
 _TIMERS: Final = 0xFFFE
 """Number of the first of the states of timers, which come last."""
@@ -101,6 +104,9 @@ class RocksDbBackend(KeyedBackend):
             self._ttl[name] = store
             self._sweeps.append(RocksSweep(self._database, store, self._groups[name]))
         return store
+
+    def _undo_store(self, store: U, undo: UndoLog) -> U:
+        return undoable(store, undo)
 
     def _timer_store(self, name: str) -> RocksTimers:
         number = self._numbers[name] = (_TIMERS + (name != EVENT_TIMERS)).to_bytes(2, "big")

@@ -21,6 +21,7 @@ from rocksdict import (
     WriteOptions,
 )
 
+from checkpoint.state.errors import StateStorageError
 from checkpoint.state.rocksdb.folder import ScratchFolder
 from checkpoint.state_backends import RocksDb, free_options
 
@@ -97,14 +98,21 @@ class Database:
         if self._db is None:
             return None
         self.reads += 1
-        row: bytes | None = self._db.get(key)
+        try:
+            row: bytes | None = self._db.get(key)
+        except Exception as error:
+            raise StateStorageError(f"RocksDB can't read state: {error}") from error
         return row
 
     def has(self, key: bytes) -> bool:
         return self.get(key) is not None
 
     def write(self, changes: Iterator[tuple[bytes, bytes | None]]) -> None:
-        """Put rows, or delete those that are `None`."""
+        """Put rows, or delete those that are `None`.
+
+        Raises:
+            StateStorageError: the files can't be written.
+        """
         batch, size = WriteBatch(raw_mode=True), 0
         for key, row in changes:
             if row is None:
@@ -114,10 +122,16 @@ class Database:
                 batch.put(key, row)
                 size += len(key) + len(row)
             if size >= _BATCH_BYTES:
-                self._opened().write(batch)
+                self._write(batch)
                 batch, size = WriteBatch(raw_mode=True), 0
         if len(batch):
+            self._write(batch)
+
+    def _write(self, batch: WriteBatch) -> None:
+        try:
             self._opened().write(batch)
+        except Exception as error:
+            raise StateStorageError(f"RocksDB can't write state: {error}") from error
 
     def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The rows from `first` on, up to `end`, in order."""

@@ -14,6 +14,7 @@ from weakref import ref
 
 from checkpoint.codec import EncodingError, decode_key
 from checkpoint.shown import shown
+from checkpoint.state.errors import StateNotWritten
 from checkpoint.state.heap.maps import KeyGroupMap
 from checkpoint.state.rocksdb.changes import ChangeNotes
 from checkpoint.state.rocksdb.database import Database
@@ -252,14 +253,14 @@ class WriteBackCache:
             Why something could not be written, if anything could not.
 
         Raises:
-            EncodingError: a value can't be kept; the message names the operator, the state and the key.
+            StateNotWritten: a value can't be kept; the message names the operator, the state and the key.
         """
         kept = self._current.key if self._current.index != NO_KEY and not barrier else None
         errors: list[EncodingError] = []
 
         def failed(group: CachedGroup, key: bytes, error: EncodingError) -> None:
             errors.append(
-                EncodingError(f"state {group.name!r} of {self.operator}, key {shown(decode_key(key))}: {error}")
+                StateNotWritten(f"state {group.name!r} of {self.operator}, key {shown(decode_key(key))}: {error}")
             )
 
         self.database.write(row for group in self._living() for row in group.changed(kept, failed))

@@ -41,6 +41,7 @@ _SUMMED: Final = (
     "recordsOutPerSecond",
     "inFlightBytes",
     "sourceGateClosedMs",
+    "recordsFailed",
 )
 _LARGEST: Final = ("busyMsPerSecond", "backPressuredMsPerSecond", "pendingCommits")
 _SHOWN: Final = 10
@@ -241,4 +242,5 @@ def _vertex(subtasks: list[dict[str, Any]]) -> dict[str, Any]:
     lags = [values["recordsLag"] for values in subtasks if "recordsLag" in values]
     # A sum without a subtask whose lag isn't known would look smaller than it is.
     lag = None if None in lags or not lags else sum(lags)
-    return {"subtasks": len(subtasks), **sums, **most, "recordsLag": lag}
+    failures = sorted({values["lastFailure"] for values in subtasks if values.get("lastFailure")})
+    return {"subtasks": len(subtasks), **sums, **most, "recordsLag": lag, "lastFailures": failures}

@@ -7,17 +7,21 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any, TypeAlias
 
+from checkpoint.metrics import MetricSink
 from checkpoint.state import BroadcastStates, FrozenLists, KeyedBackend, OperatorLists
 from checkpoint.state.contents import StateContent
 from pipeline.graph import PlannedStep, StepKind, Vertex
+from pipeline.on_error import ERRORS
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.event_time.domains import TimeDomains
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.runtime.subtask.sink_driver import SinkDriver
 from pipeline.runtime.subtask.steps.blame import step_of
 from pipeline.runtime.subtask.steps.compiled import CompiledStep, Push, PushBatch, Site
+from pipeline.runtime.subtask.steps.failed_records import FailedRecords
 from pipeline.runtime.subtask.steps.fan_out import fan_out, fan_out_batches, is_fresh
 from pipeline.runtime.subtask.steps.table import COMPILERS
+from pipeline.runtime.subtask.task_metrics import TaskMetrics
 
 Outputs: TypeAlias = Mapping[tuple[str, str | None], list[Push]]
 """Emitters of the outgoing edges by (step id, side output tag or None)."""
@@ -41,6 +45,7 @@ class Chain:
         backend: KeyedBackend | None,
         clock: Callable[[], float] = time.monotonic,
         interrupt: Callable[[], None] = lambda: None,
+        metrics: MetricSink | None = None,
     ):
         """
         Args:
@@ -50,7 +55,9 @@ class Chain:
             backend: keyed state of the head, if it is a keyed operator.
             clock: in seconds; measures what the functions of `map_batches` take.
             interrupt: makes the task leave its record loop, since the next record has to wait.
+            metrics: where failed records are counted; `None`: nobody asks.
         """
+        self._metrics = metrics if metrics is not None else TaskMetrics(clock)
         self.head = vertex.head.id
         self.record = record
         self.contexts = contexts
@@ -101,18 +108,25 @@ class Chain:
             return fan_out(outputs.get((step.id, tag), []), chained, fresh)
 
         tags = {one.tag for one in behind} | {tag for id, tag in outputs if id == step.id}
+        sides = {tag: targets(tag) for tag in tags if tag is not None}
+        context, failed = self.contexts[step.id], None
+        if step.on_error is not None:
+            failed = FailedRecords(
+                step.id, step.on_error, context, self.record, sides.get(ERRORS), self._metrics, clock
+            )
         return Site(
             step,
             self.record,
-            self.contexts[step.id],
+            context,
             self.time.of[step.id],
             targets(None),
             self._batch_targets(step, behind, outputs),
-            {tag: targets(tag) for tag in tags if tag is not None},
+            sides,
             backend if step.id == self.head else None,
             sink,
             clock,
             interrupt,
+            failed,
         )
 
     def _batch_targets(self, step: PlannedStep, behind: list[PlannedStep], outputs: Outputs) -> PushBatch | None:

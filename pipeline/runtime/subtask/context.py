@@ -20,7 +20,17 @@ class Context:
     Implements `pipeline.operators.OperatorContext`.
     """
 
-    __slots__ = ("_decoded", "_record", "backend", "groups", "parallelism", "side_outputs", "subtask", "watermark")
+    __slots__ = (
+        "_decoded",
+        "_record",
+        "backend",
+        "groups",
+        "held",
+        "parallelism",
+        "side_outputs",
+        "subtask",
+        "watermark",
+    )
 
     def __init__(self, record: RecordInProgress, subtask: int, parallelism: int):
         self._record = record
@@ -35,6 +45,8 @@ class Context:
         """Knows the key groups that are ahead of `watermark`; `None` = there are none."""
         self.side_outputs: dict[str, Callable[[Any], None]] = {}
         """Those of the step that somebody reads, by tag."""
+        self.held: list[tuple[Callable[[Any], None], Any]] | None = None
+        """What the step emits while that is held back, and where to: it has `on_error`, and is not done yet."""
 
     @property
     def timestamp(self) -> int | None:

@@ -136,7 +136,9 @@ class TaskBuilder:
             if step.kind is StepKind.SINK
         }
         outputs = emitters(vertex, self._index, writers, spec.max_parallelism)
-        chain = Chain(vertex, record, contexts, sinks, outputs, backend, self._system.monotonic, self._mailbox.tick)
+        chain = Chain(
+            vertex, record, contexts, sinks, outputs, backend, self._system.monotonic, self._mailbox.tick, self._metrics
+        )
         self._restore(chain, backend)
         restored = RestoredInput(self._in_flight())
         reader = self._reader() if vertex.is_source else None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from checkpoint.codec import decode, encode
+from checkpoint.codec import EncodingError, copied, decode, encode
 from checkpoint.edge_format import NO_KEY, BatchBuilder, EdgeFormat
 from checkpoint.elements import ChannelName, Data, EdgeName, IdleStatus, InFlight, InOrder, Watermark
 from checkpoint.in_flight.restored_input import Entry, RestoredInput
@@ -16,6 +16,7 @@ from pipeline.async_calls.loop import Loop, LoopThread
 from pipeline.async_calls.options import NOTHING, AsyncStep
 from pipeline.async_calls.requests import Answer
 from pipeline.runtime.subtask.steps.compiled import CompiledStep, Push, Site
+from pipeline.runtime.subtask.steps.failed_records import NEVER
 
 _ALL: Final = object()
 """The lane of records that all stay in order."""
@@ -81,6 +82,9 @@ class AsyncCalls:
         self._interrupt = site.interrupt
         self._record = site.record
         self._downstream: Push = site.downstream
+        self._policy = site.failed
+        if site.failed is not None:
+            self.failed = self._left_out
 
     def open(self) -> None:
         self.loop.open()
@@ -96,6 +100,8 @@ class AsyncCalls:
         record = self._record
         if not self.line.records:
             self.quiet_since = self._clock()
+        if self._policy is not None:
+            self._policy.count()
         encoded = encode(value)
         taken = Taken(self.channel, encoded, record.timestamp, record.key_bytes, record.key_group)
         self.loop.ask(self.line.add(taken, self._lane(taken)), value, encoded)
@@ -144,10 +150,26 @@ class AsyncCalls:
                 if answer.error is not None:
                     self.failed(taken, self._failure(taken, answer))
                 elif answer.value is not NOTHING:
-                    self._downstream(answer.value)
+                    self._emit(taken, answer.value)
         finally:
             record.leave()
         return None
+
+    def _emit(self, taken: Taken, value: Any) -> None:
+        if self._policy is not None:
+            try:
+                value = copied(value)
+            except EncodingError as error:
+                self.failed(taken, error)
+                return
+        self._downstream(value)
+
+    def _left_out(self, taken: Taken, error: Exception) -> None:
+        """For a step with `on_error`."""
+        if isinstance(error.__cause__, NEVER):
+            raise error
+        assert self._policy is not None
+        self._policy.handle(error, self._policy.note(taken.encoded))
 
     def _failure(self, taken: Taken, answer: Answer) -> Exception:
         assert answer.error is not None

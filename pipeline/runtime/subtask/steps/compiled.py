@@ -15,6 +15,7 @@ from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.event_time.domains import TimeDomain
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.runtime.subtask.sink_driver import SinkDriver
+from pipeline.runtime.subtask.steps.failed_records import FailedRecords
 
 if TYPE_CHECKING:
     from pipeline.runtime.subtask.steps.async_calls import AsyncCalls
@@ -50,6 +51,8 @@ class Site:
     """In seconds; measures what functions take."""
     interrupt: Callable[[], None]
     """Makes the task leave its record loop and look around."""
+    failed: FailedRecords | None = None
+    """What to do with records that it fails on; `None`: nothing, the attempt fails."""
 
 
 class Pace(Protocol):

@@ -15,6 +15,8 @@ from pipeline.runtime.subtask.steps.compiled import Push, PushBatch, Timestamps
 
 def is_fresh(step: PlannedStep) -> bool:
     """Whether nobody has what the step emits but those that get it."""
+    if step.on_error is not None:
+        return True  # what is held back is copied
     if step.kind is StepKind.ASSIGN_TIMESTAMPS:
         return not callable(step.payload.timestamp)  # a record that only passes, and was the step's alone
     if step.kind in (StepKind.PEEK, StepKind.LIMIT_RATE):

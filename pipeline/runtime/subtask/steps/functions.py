@@ -7,11 +7,14 @@ from typing import Any
 
 from checkpoint.codec import copied
 from pipeline.runtime.subtask.steps.compiled import CompiledStep, Site
+from pipeline.runtime.subtask.steps.guarded import guarded_filter, guarded_flat_map, guarded_map
 from pipeline.runtime.subtask.steps.outputs import NO_OUTPUTS, NotRecords, check_outputs
 
 
 def compile_map(site: Site) -> CompiledStep:
     function, downstream = site.step.payload, site.downstream
+    if site.failed is not None:
+        return CompiledStep(guarded_map(function, downstream, site.failed), runs=function)
 
     def push(value: Any) -> None:
         downstream(function(value))
@@ -21,6 +24,8 @@ def compile_map(site: Site) -> CompiledStep:
 
 def compile_filter(site: Site) -> CompiledStep:
     function, downstream = site.step.payload, site.downstream
+    if site.failed is not None:
+        return CompiledStep(guarded_filter(function, downstream, site.failed), runs=function)
 
     def push(value: Any) -> None:
         if function(value):
@@ -31,6 +36,8 @@ def compile_filter(site: Site) -> CompiledStep:
 
 def compile_filter_not(site: Site) -> CompiledStep:
     function, downstream = site.step.payload, site.downstream
+    if site.failed is not None:
+        return CompiledStep(guarded_filter(function, downstream, site.failed, passes=False), runs=function)
 
     def push(value: Any) -> None:
         if not function(value):
@@ -52,6 +59,8 @@ def compile_peek(site: Site) -> CompiledStep:
 
 def compile_flat_map(site: Site) -> CompiledStep:
     function, downstream = site.step.payload, site.downstream
+    if site.failed is not None:
+        return CompiledStep(guarded_flat_map(function, downstream, site.failed), runs=function)
 
     def push(value: Any) -> None:
         outputs = function(value)

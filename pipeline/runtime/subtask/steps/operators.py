@@ -7,10 +7,13 @@ from typing import Any
 
 from checkpoint.shown import shown
 from checkpoint.state import BroadcastStates, OperatorLists, bind
+from checkpoint.state.undo import UndoLog
+from pipeline.on_error import ERRORS
 from pipeline.operators import KeyedOperator, Operator
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.runtime.subtask.steps.compiled import CompiledStep, Push, Site
+from pipeline.runtime.subtask.steps.guarded import guarded_method, holding
 from pipeline.runtime.subtask.steps.outputs import NO_OUTPUTS, NotRecords, check_outputs
 
 
@@ -18,13 +21,23 @@ def compile_process(site: Site) -> CompiledStep:
     step, context, downstream = site.step, site.context, site.downstream
     operator: Operator = step.payload
     keyed = isinstance(operator, KeyedOperator)
-    broadcast, lists = BroadcastStates(), OperatorLists()
+    failed, undo = site.failed, None if site.failed is None else UndoLog()
+    broadcast, lists = BroadcastStates(undo), OperatorLists(undo)
+    if undo is not None and keyed and site.backend is not None:
+        site.backend.undo_by(undo)
     bind(operator, site.backend if keyed else None, broadcast, lists)
     context.backend = site.backend if keyed else None
-    context.side_outputs = dict(site.sides)
+    context.side_outputs = {
+        tag: push if failed is None else holding(context, push) for tag, push in site.sides.items() if tag != ERRORS
+    }
+
+    timers_fail = isinstance(operator, KeyedOperator) and not operator._timers_can_be_left_out
 
     def method(name: str) -> Push:
-        return _method(operator, name, context, downstream)
+        if failed is None or undo is None or name == "on_watermark" or (name == "on_timer" and timers_fail):
+            return _method(operator, name, context, downstream)
+        function, what = getattr(operator, name), f"{type(operator).__name__}.{name}"
+        return guarded_method(function, what, context, downstream, failed, undo, is_timer=name == "on_timer")
 
     pushes = [method(name) for name in ("process", "process_connected")[: 1 + step.connected]]
     pushes = [_writing(broadcast, one) if i in step.broadcast_inputs else one for i, one in enumerate(pushes)]

@@ -294,3 +294,22 @@ def test_batches_of_records(tmp_path: Path) -> None:
     p.source("in", TestingSource(range(25))).map_async(sizes, batch_size=10, batch_wait=60).sink("out", sink)
     finished(p)
     assert sink.records == [10] * 20 + [5] * 5
+
+
+def test_a_request_that_fails_costs_one_record_where_the_step_has_on_error(tmp_path: Path) -> None:
+    async def half(value: dict[str, int]) -> Any:
+        if value["n"] == 3:
+            return object()  # which can't travel
+        return 12 // value["n"]
+
+    out, failed = TestingSink(), TestingSink()
+    p = pipeline(tmp_path)
+    records = TestingSource([{"n": n} for n in (1, 0, 2, 3, 4)], timestamp=lambda value: value["n"])
+    asked = p.source("in", records).key_by("n").map_async(half, "half", on_error="skip")
+    asked.sink("out", out)
+    asked.errors().sink("failed", failed)
+    finished(p)
+    assert out.records == [12, 6, 3]
+    told = [(letter["record"], letter["key"], letter["timestamp"], letter["step"]) for letter in failed.records]
+    assert told == [({"n": 0}, 0, 0, "half"), ({"n": 3}, 3, 3, "half")]
+    assert "ZeroDivisionError" in failed.records[0]["reason"]

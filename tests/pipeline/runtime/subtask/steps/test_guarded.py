@@ -1,0 +1,506 @@
+"""A record that an operator fails on leaves nothing: an operator that gets only the others does the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkpoint.codec import encode
+from checkpoint.errors import NotOfTheRecord, PermanentFailure
+from checkpoint.state import (
+    TTL,
+    AggregatingState,
+    BroadcastState,
+    ListState,
+    MapState,
+    OperatorListState,
+    OperatorUnionState,
+    ReducingState,
+    ValueState,
+    read_batches,
+)
+from pipeline import AtMost, KeyedOperator, Operator, Skip, Sum, Tumbling
+from pipeline.aggregates import Aggregation
+from pipeline.graph import PlannedStep, StepKind, Vertex
+from pipeline.on_error import ERRORS
+from pipeline.runtime.subtask.chain import Chain
+from pipeline.runtime.subtask.context import contexts_of
+from pipeline.runtime.subtask.record_in_progress import RecordInProgress
+from pipeline.runtime.subtask.steps.failed_records import TooManyFailures
+from pipeline.runtime.subtask.task_metrics import TaskMetrics
+from pipeline.testing import OperatorHarness
+from pipeline.testing.harness import HarnessSnapshot
+from pipeline.windows.operator import Options
+from pipeline.windows.operators import operator_of
+
+LIVING = TTL(5, refresh="read_and_write")
+
+
+class Boom(Exception):
+    pass
+
+
+def added(accumulator: list[Any], value: Any) -> list[Any]:
+    accumulator.append(value)
+    return accumulator
+
+
+class Busy(KeyedOperator):
+    """Does what its records say."""
+
+    count = ValueState(default=0)
+    bag = ValueState[Any](default=list)
+    old_bag = ValueState[Any](default=list, ttl=LIVING)
+    items = ListState[Any]()
+    old_items = ListState[Any](ttl=LIVING)
+    dict = MapState[Any, Any]()
+    old_dict = MapState[Any, Any](ttl=LIVING)
+    largest = ReducingState(max)
+    gathered = AggregatingState[Any, Any](list, added, list)
+    seen = OperatorListState[Any]()
+    told = OperatorUnionState[Any]()
+    rules = BroadcastState[Any, Any]()
+
+    fails = True
+
+    def process(self, record: Any, ctx: Any) -> Iterable[Any] | None:
+        style, steps = record
+        return self.run(steps, ctx) if style == "yield" else list(self.run(steps, ctx))
+
+    def process_connected(self, record: Any, ctx: Any) -> Iterable[Any] | None:
+        for name, *args in record:
+            match name:
+                case "put":
+                    self.rules[args[0]] = [args[1]]
+                case "remove":
+                    self.rules.pop(args[0], None)
+                case "clear":
+                    self.rules.clear()
+                case "spoil":  # by a record that fails next
+                    for rule in self.rules.values():
+                        rule.append("spoilt")
+                    raise Boom
+        return [sorted(self.rules)]
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterable[Any] | None:
+        if timestamp % 3 == 0:
+            if not self.fails:
+                return
+            self.count.value += 1000
+            self.bag.value.append(timestamp)
+            ctx.timer(timestamp + 1)
+            yield "lost"
+            raise Boom
+        self.count.value += 1
+        yield timestamp, self.count.value
+
+    def run(self, steps: Any, ctx: Any) -> Iterator[Any]:
+        shown: list[Any] = []
+        try:
+            for name, *args in steps:
+                if name == "emit":
+                    shown.append(args[0])
+                    yield shown  # which is changed later
+                elif name == "fail":
+                    for rule in self.rules.values():
+                        rule.append("spoilt")
+                    raise Boom("no more")
+                else:
+                    self.do(ctx, name, *args)
+        finally:
+            self.count.value += 7
+
+    def do(self, ctx: Any, name: str, *args: Any) -> None:
+        if name == "side":
+            ctx.side_output("side", args[0])
+        elif name == "count":
+            self.count.value += args[0]
+        elif name == "largest":
+            self.largest.add(args[0])
+        elif name == "gathered":
+            self.gathered.add(args[0])
+        elif name == "timer":
+            ctx.timer(args[0])
+        elif name == "processing_timer":
+            ctx.processing_timer(args[0] * 1000)
+        elif name == "delete_timer":
+            ctx.delete_timer(args[0])
+        else:
+            self.change(getattr(self, args[0]), name, *args[1:])
+
+    def change(self, state: Any, name: str, *args: Any) -> None:
+        match name:
+            case "clear":
+                state.clear()
+            case "in place":
+                state.value.append(args[0])
+            case "put again":
+                value = state.value
+                value.append(args[0])
+                state.value = value
+            case "replace":
+                state.value = [args[0]]
+            case "append":
+                state.append([args[0]])
+            case "extend":
+                state.extend([[args[0]], [args[0] + 1]])
+            case "update":
+                state.update([[args[0]]])
+            case "change items":
+                for item in state.get():
+                    item.append(args[0])
+            case "set":
+                state[args[0]] = [args[0]]
+            case "remove":
+                state.pop(args[0], None)
+            case "look":
+                state.get(args[0])
+            case "change entry":
+                if args[0] in state:
+                    state[args[0]].append("more")
+            case "change entries":
+                for value in state.values():
+                    value.append("more")
+
+
+class Patient(Busy):
+    """Gets only what `Busy` does not fail on."""
+
+    fails = False
+
+
+small = st.integers(0, 4)
+bags, lists, maps = (
+    st.sampled_from(["bag", "old_bag"]),
+    st.sampled_from(["items", "old_items"]),
+    st.sampled_from(["dict", "old_dict"]),
+)
+of_subtasks = st.sampled_from(["seen", "told"])
+step = st.one_of(
+    st.tuples(st.sampled_from(["emit", "side", "count", "largest", "gathered", "processing_timer"]), small),
+    st.tuples(st.sampled_from(["timer", "delete_timer"]), st.integers(0, 30)),
+    st.tuples(st.sampled_from(["in place", "put again", "replace"]), bags, small),
+    st.tuples(st.sampled_from(["append", "extend", "update", "change items"]), lists, small),
+    st.tuples(st.sampled_from(["set", "set", "remove", "look", "change entry", "change entries"]), maps, small),
+    st.tuples(st.just("clear"), st.one_of(bags, lists, maps, of_subtasks)),
+    st.tuples(st.sampled_from(["append", "extend", "update"]), of_subtasks, small),
+)
+good = st.lists(step, max_size=8)
+failing = st.builds(lambda before, after: [*before, ("fail",), *after], good, st.just([]))
+record = st.tuples(st.sampled_from(["yield", "list"]), st.one_of(good, failing))
+rule = st.one_of(st.tuples(st.just("put"), small, small), st.tuples(st.just("remove"), small), st.just(("clear",)))
+rules = st.builds(
+    lambda steps, spoil: [*steps, *spoil], st.lists(rule, max_size=4), st.sampled_from([[], [("spoil",)]])
+)
+event = st.one_of(
+    st.tuples(st.just("record"), st.sampled_from("ab"), st.integers(0, 30), record),
+    st.tuples(st.just("record"), st.just("a"), st.integers(0, 30), record),
+    st.tuples(st.just("rules"), rules),
+    st.tuples(st.just("watermark"), st.integers(0, 40)),
+    st.tuples(st.just("time"), st.integers(1, 4)),
+    st.tuples(st.just("snapshot")),
+)
+
+
+def fails(one: Any) -> bool:
+    if one[0] == "record":
+        return ("fail",) in one[3][1]
+    return one[0] == "rules" and ("spoil",) in one[1]
+
+
+def feed(harness: OperatorHarness, one: Any) -> None:
+    match one:
+        case "record", key, at, value:
+            harness.process(value, key=key, timestamp=at)
+        case "rules", value:
+            harness.process_connected(value)
+        case "watermark", at:
+            harness.watermark(at)
+        case "time", seconds:
+            harness.advance_time(seconds)
+
+
+def content(snapshot: HarnessSnapshot) -> Any:
+    """Independent of the order in which keys came first."""
+    rows = {
+        (batch.group, batch.state, key, namespaces): (encode(value), written)
+        for batch in read_batches(snapshot.keyed_state)
+        for key, namespaces, value, written in zip(
+            batch.keys,
+            batch.namespaces or [None] * len(batch.keys),
+            batch.values,
+            batch.written or [None] * len(batch.keys),
+            strict=True,
+        )
+    }
+    return rows, snapshot.operator_state, snapshot.broadcast_state, snapshot.operator_lists
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+@given(events=st.lists(event, max_size=25))
+def test_a_failed_record_leaves_nothing(backend: Any, events: list[Any]) -> None:
+    strict = OperatorHarness(Patient(), broadcast="process_connected", state_backend=backend)
+    lenient = OperatorHarness(Busy(), broadcast="process_connected", state_backend=backend, on_error="skip")
+    taken: list[tuple[Any, Any]] = []
+    for one in events:
+        if one == ("snapshot",):  # written later, while the state goes on
+            assert strict._backend is not None
+            assert lenient._backend is not None
+            taken.append((strict._backend.freeze(), lenient._backend.freeze()))
+            continue
+        feed(lenient, one)
+        if not fails(one):
+            feed(strict, one)
+    assert lenient.outputs == strict.outputs
+    assert lenient.side_outputs == strict.side_outputs
+    records = [one for one in events if fails(one)]
+    assert [letter["timer"] is None for letter in lenient.errors].count(True) == len(records)
+    assert content(lenient.snapshot()) == content(strict.snapshot())
+    for pair in taken:
+        then = []
+        for frozen in pair:
+            written = bytearray()
+            frozen.write(written.extend, "none")
+            then.append(content(HarnessSnapshot(bytes(written), b"", b"", b"", b"")))
+        assert then[0] == then[1]
+    strict.close()
+    lenient.close()
+
+
+# -- what each rule is for -----------------------------------------------------------------------------------------
+
+
+class Halfway(KeyedOperator):
+    n = ValueState(default=0)
+
+    def process(self, value: Any, ctx: Any) -> Iterator[Any]:
+        self.n.value += 1
+        ctx.side_output("side", value)
+        yield value
+        if value == "bad":
+            raise Boom("halfway")
+        yield self.n.value
+
+
+def test_a_generator_that_fails_halfway_has_emitted_nothing() -> None:
+    harness = OperatorHarness(Halfway(), on_error="skip")
+    assert harness.process("good", key="a") == ["good", 1]
+    assert harness.process("bad", key="a", timestamp=7) == []
+    assert harness.process("good", key="a") == ["good", 2]
+    assert harness.side_outputs == {"side": ["good", "good"]}
+    [letter] = harness.errors
+    assert {name: letter[name] for name in ("step", "subtask", "reason", "record", "key", "timestamp", "timer")} == {
+        "step": "operator",
+        "subtask": 0,
+        "reason": "halfway",
+        "record": "bad",
+        "key": "a",
+        "timestamp": 7,
+        "timer": None,
+    }
+    assert letter["error"].endswith("test_guarded.Boom")
+    assert 'raise Boom("halfway")' in letter["traceback"]
+
+
+def test_without_the_option_it_fails_the_attempt() -> None:
+    harness = OperatorHarness(Halfway())
+    with pytest.raises(Boom):
+        harness.process("bad", key="a")
+    assert harness.outputs == ["bad"]
+
+
+class SpoilsItsRecord(Operator):
+    def process(self, value: Any, ctx: Any) -> Any:
+        value["items"].clear()
+        raise Boom
+
+
+def test_the_letter_has_the_record_as_it_came() -> None:
+    harness = OperatorHarness(SpoilsItsRecord(), on_error="skip")
+    harness.process({"items": [1, 2]})
+    assert harness.errors[0]["record"] == {"items": [1, 2]}
+
+
+class Lists(KeyedOperator):
+    """Emits something that no channel takes."""
+
+    n = ValueState(default=0)
+
+    def process(self, value: Any, ctx: Any) -> Iterator[Any]:
+        try:
+            self.n.value += 1
+            yield object()
+        finally:
+            self.n.value += 10
+
+
+def test_what_cannot_travel_is_its_steps_error_and_a_generators_end_is_taken_back_too() -> None:
+    harness = OperatorHarness(Lists(), on_error="skip")
+    assert harness.process("x", key="a") == []
+    assert "object" in harness.errors[0]["reason"]
+    assert content(harness.snapshot())[0] == {}
+
+
+class Reminders(KeyedOperator):
+    n = ValueState(default=0)
+
+    def process(self, value: Any, ctx: Any) -> None:
+        ctx.timer(value)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
+        self.n.value += 1
+        ctx.timer(timestamp + 1000)
+        ctx.delete_timer(30)
+        yield timestamp
+        if timestamp == 10:
+            raise Boom
+
+
+def test_a_timer_that_fails_has_fired_and_leaves_nothing() -> None:
+    harness = OperatorHarness(Reminders(), on_error="skip")
+    for at in (10, 30):
+        harness.process(at, key="a", timestamp=0)
+    assert harness.watermark(20) == []  # and does not fire again and again
+    assert [(one["timer"], one["key"], "record" in one) for one in harness.errors] == [(10, "a", False)]
+    assert harness.watermark(40) == [30]
+    assert harness.watermark(1020) == []
+    assert harness.watermark(1030) == [1030]
+
+
+@pytest.mark.parametrize("error", [PermanentFailure("stop"), NotOfTheRecord("the disk is full"), MemoryError()])
+def test_what_is_not_the_records_fault_fails_the_attempt(error: Exception) -> None:
+    class Fails(Operator):
+        def process(self, value: Any, ctx: Any) -> None:
+            raise error
+
+    harness = OperatorHarness(Fails(), on_error="skip")
+    with pytest.raises(type(error)):
+        harness.process(1)
+    assert harness.errors == []
+
+
+def test_more_failures_than_the_bound_fail_the_attempt() -> None:
+    harness = OperatorHarness(Halfway(), on_error=Skip(at_most=AtMost(0.25, within=60, minimum=2)))
+    for value in ("bad", "good", "good", "good", "good", "good", "good", "good", "bad"):
+        harness.process(value, key="a")
+    with pytest.raises(TooManyFailures, match=r"'operator': 3 of 10 records .* within 60 s.*Boom: halfway") as caught:
+        harness.process("bad", key="a")
+    assert isinstance(caught.value.__cause__, Boom)
+    assert len(harness.errors) == 2
+
+
+class FailsAtTheEnd(Sum):
+    def result(self, accumulator: Any) -> Any:
+        if accumulator:
+            raise Boom
+        return super().result(accumulator)
+
+
+def test_of_windows_records_are_left_out_and_results_fail_the_attempt() -> None:
+    aggregation = Aggregation({"total": Sum("amount"), "odd": FailsAtTheEnd("odd")})
+    harness = OperatorHarness(operator_of(Tumbling(0.01), aggregation, Options()), on_error="skip")
+    harness.process({"amount": 1, "odd": 0}, key="a", timestamp=1)
+    harness.process({"odd": 0}, key="a", timestamp=2)
+    harness.process({"amount": 5, "odd": 0}, key="a", timestamp=3)
+    assert [one["total"] for one in harness.watermark(9)] == [6]
+    assert len(harness.errors) == 1
+    harness.process({"amount": 5, "odd": 1}, key="a", timestamp=11)
+    with pytest.raises(Boom):
+        harness.watermark(19)
+
+
+# -- in a chain ------------------------------------------------------------------------------------------------------
+
+
+def chain_of(*steps: tuple[StepKind, Any, bool], emit: list[Any]) -> tuple[Chain, dict[str, list[Any]], TaskMetrics]:
+    """Steps called a, b, …, each with or without `on_error`, and the letters of each."""
+    record = RecordInProgress()
+    planned = []
+    for i, (kind, payload, lenient) in enumerate(steps):
+        before = None if i == 0 else "abc"[i - 1]
+        planned.append(PlannedStep("abc"[i], kind, payload, before, None, on_error=Skip() if lenient else None))
+    vertex = Vertex(0, "v", 1, 0, tuple(planned))
+    letters: dict[str, list[Any]] = {one.id: [] for one in planned}
+    outputs: dict[Any, Any] = {(planned[-1].id, None): [emit.append]}
+    outputs |= {(id, ERRORS): [told.append] for id, told in letters.items()}
+    metrics = TaskMetrics()
+    return Chain(vertex, record, contexts_of(vertex, record, 0), {}, outputs, None, metrics=metrics), letters, metrics
+
+
+def half(value: Any) -> Any:
+    return 10 / value
+
+
+class Remembers(Operator):
+    seen = OperatorListState[Any]()
+
+    def process(self, value: Any, ctx: Any) -> Iterator[Any]:
+        self.seen.append(value)
+        yield value
+
+
+@pytest.mark.parametrize("kind", [StepKind.MAP, StepKind.FLAT_MAP, StepKind.FILTER])
+def test_a_function_that_fails_costs_one_record(kind: StepKind) -> None:
+    out: list[Any] = []
+    function: Any = {StepKind.MAP: half, StepKind.FLAT_MAP: lambda v: [half(v)], StepKind.FILTER: half}[kind]
+    chain, letters, metrics = chain_of((kind, function, True), emit=out)
+    for value in (5, 0, 10):
+        chain.push(value)
+    assert out == ([5, 10] if kind is StepKind.FILTER else [2.0, 1.0])
+    assert [(one["record"], one["error"]) for one in letters["a"]] == [(0, "ZeroDivisionError")]
+    assert metrics.report()["recordsFailed"] == 1
+    assert metrics.report()["lastFailure"] == "'a': ZeroDivisionError: division by zero"
+
+
+def test_what_fails_downstream_is_that_steps_error() -> None:
+    out: list[Any] = []
+    first = Remembers()
+    chain, letters, _ = chain_of((StepKind.PROCESS, first, True), (StepKind.MAP, half, True), emit=out)
+    chain.push(0)
+    chain.push(5)
+    assert out == [2.0]
+    assert letters["a"] == []
+    assert [one["step"] for one in letters["b"]] == ["b"]
+    assert list(first.seen) == [0, 5]
+
+
+def test_what_fails_downstream_without_the_option_fails_the_attempt() -> None:
+    out: list[Any] = []
+    first = Remembers()
+    chain, letters, _ = chain_of((StepKind.PROCESS, first, True), (StepKind.MAP, half, False), emit=out)
+    with pytest.raises(ZeroDivisionError) as caught:
+        chain.push(0)
+    assert chain.step_of(caught.value) == "b"
+    assert letters["a"] == []
+    assert list(first.seen) == [0]
+
+
+def test_a_failure_of_the_step_itself_is_blamed_on_it() -> None:
+    chain, _, _ = chain_of((StepKind.MAP, strict_half, True), (StepKind.MAP, half, False), emit=[])
+    with pytest.raises(PermanentFailure) as caught:
+        chain.push(0)
+    assert chain.step_of(caught.value) == "a"
+
+
+def strict_half(value: Any) -> Any:
+    if value == 0:
+        raise PermanentFailure("nothing helps")
+    return value
+
+
+def test_an_output_is_what_it_was_when_it_was_emitted() -> None:
+    class Grows(Operator):
+        def process(self, value: Any, ctx: Any) -> Iterator[Any]:
+            shown: list[int] = []
+            for i in range(3):
+                shown.append(i)
+                yield shown
+
+    out: list[Any] = []
+    chain, _, _ = chain_of((StepKind.PROCESS, Grows(), True), emit=out)
+    chain.push(0)
+    assert out == [[0], [0, 1], [0, 1, 2]]
