@@ -134,6 +134,13 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("requestMs", "counter", "ms", "How long they took in all, with their retries."),
     Metric("requestMsP50", "gauge", "ms", "The median of that, of the last 1000 requests; none before the first."),
     Metric("requestMsP95", "gauge", "ms", "What 95 % of the last 1000 requests stayed below; none before the first."),
+    Metric(
+        "lookupCacheHits",
+        "counter",
+        "keys",
+        "Keys of a lookup join that were in its cache, or that another record was asking for.",
+    ),
+    Metric("lookupCacheMisses", "counter", "keys", "Keys that a lookup join had to ask for."),
     Metric("pendingCommits", "gauge", "epochs", "Completed checkpoints whose output is not committed yet."),
     Metric("recordsSkipped", "counter", "records", "Bad records left out by a source's on_bad_record option."),
     Metric(

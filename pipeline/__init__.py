@@ -37,6 +37,7 @@ from pipeline.aggregates import (
     Top,
     Variance,
 )
+from pipeline.async_calls.cache import LookupCache
 from pipeline.async_calls.function import AsyncFunction
 from pipeline.buffers import BufferConfig
 from pipeline.errors import Interrupted, JobCancelled, JobFailed, NotEnoughSlots, PipelineError
@@ -73,6 +74,7 @@ __all__ = [
     "KeyedOperator",
     "Last",
     "ListState",
+    "LookupCache",
     "MapState",
     "Max",
     "Mean",

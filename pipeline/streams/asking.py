@@ -7,13 +7,15 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from checkpoint.options import Seconds
+from pipeline.async_calls.cache import DEFAULT_CACHE, LookupCache
 from pipeline.async_calls.function import AsyncFunction
+from pipeline.async_calls.lookup import HOWS, How, LookupJoin
 from pipeline.async_calls.options import AsyncStep, Order, RetryOn, async_step
 from pipeline.errors import PipelineError
 from pipeline.graph import Input, StepKind
 from pipeline.on_error import OnError, on_error_of
 from pipeline.partitioners import Distribution, Partitioner
-from pipeline.streams.checks import name_of
+from pipeline.streams.checks import name_of, refuse_no_value
 from pipeline.streams.failures import guard
 from pipeline.user_code import is_async
 
@@ -79,6 +81,65 @@ class AsksServices(Generic[T]):
             lambda: async_step(
                 function, capacity, ordered, timeout, retries, backoff, retry_on, batch_size, batch_wait
             ),
+            on_error,
+        )
+
+    def join_lookup(
+        self,
+        lookup: Callable[[Any], Awaitable[Any]] | AsyncFunction,
+        id: str | None = None,
+        parallelism: int | None = None,
+        key: str | int | Callable[[T], Any] | None = None,
+        how: How = "left",
+        cache: LookupCache | None = DEFAULT_CACHE,
+        select: Callable[[T, Any], Any] | None = None,
+        capacity: int = 100,
+        ordered: Order = True,
+        timeout: Seconds | None = 30.0,
+        retries: int = 0,
+        backoff: Seconds = 0.1,
+        retry_on: RetryOn = Exception,
+        batch_size: int | None = None,
+        batch_wait: Seconds = 0.05,
+        on_error: OnError = "fail",
+    ) -> Stream:
+        """Each record with what a database or a service has for its key: `{"left": record, "right": found}`.
+
+        It is a `map_async` step, with its options. A key that is being asked for is not asked for again by others; what
+        was found is remembered. Put `key_by` before it, so that a key is asked for in one subtask only.
+
+        Args:
+            lookup: `async def lookup(key)`, or an instance of an `AsyncFunction`: what there is for a key, `None` =
+                nothing. With `batch_size` it gets a list of different keys, and returns a list with what there is for
+                each, or a dict by key.
+            key: a field name, an index or a function; without one that of the `key_by` right before it.
+            how: "left" = records for which there is nothing go on, with `None`; "inner" = they are left out.
+            cache: how much is remembered and for how long; `None` = nothing.
+            select: `select(record, found)` makes the result.
+        """
+        _refuse_no_awaitable("join_lookup", lookup)
+        by = self._partitioner.key if self._partitioner is not None else None
+        if key is None and by is None:
+            raise PipelineError("join_lookup needs to know what to look up: give key=, or put key_by(...) right before")
+        if how not in HOWS:
+            raise PipelineError(f'join_lookup: how must be "inner" or "left", not {how!r}')
+        if cache is not None and not isinstance(cache, LookupCache):
+            raise PipelineError(f"join_lookup: cache must be a LookupCache, or None for none, not {cache!r}")
+        if select is not None:
+            if not callable(select):
+                raise PipelineError(f"join_lookup: select must be a function of (record, found), not {select!r}")
+            refuse_no_value("join_lookup", select)
+        if key is not None:
+            refuse_no_value("join_lookup", key)
+        field = key if key is not None else by.field if by is not None else None
+        assert field is not None
+        join = LookupJoin(lookup, field, how, cache, select, batch_size is not None)
+        return self._ask(
+            "join_lookup",
+            id,
+            parallelism,
+            ordered,
+            lambda: async_step(join, capacity, ordered, timeout, retries, backoff, retry_on, batch_size, batch_wait),
             on_error,
         )
 

@@ -218,6 +218,7 @@ class Stream(AsksServices[T], Generic[T]):
         return self._add(StepKind.ASSIGN_TIMESTAMPS, id, strategy, parallelism)
 
     map_async = AsksServices.map_async
+    join_lookup = AsksServices.join_lookup
 
     # -- steps with state: a stable id first --------------------------------------------------------------------
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 from collections.abc import Callable
 from typing import Any, Final, Self
+from weakref import WeakValueDictionary
 
 from checkpoint.codec import copied
 from checkpoint.options import Seconds, named_options, seconds
@@ -40,7 +42,7 @@ class FakeService:
             assert service.count("Paris") == 1
 
     In a job it is an HTTP server on loopback: a request is a POST of a JSON value, its answer another one. In the
-    process of the test, such as in `AsyncHarness`, `await service.ask(value)` does the same without a server.
+    process of the test, such as in a `PipelineHarness`, `service.ask` does the same without a server.
     """
 
     def __init__(self, answer: Callable[[Any], Any] = _same, delay: Seconds = 0.0) -> None:
@@ -61,6 +63,11 @@ class FakeService:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._port = 0
+
+    def __reduce__(self) -> Any:
+        """Copies of what asks it, such as those that subtasks have, ask the same service, in the same process."""
+        _SERVICES[id(self)] = self
+        return _service, (os.getpid(), id(self))
 
     # -- what tests say ---------------------------------------------------------------------------------------------
 
@@ -148,8 +155,7 @@ class FakeService:
         try:
             if future is not None:
                 await future
-            if self._delay:
-                await asyncio.sleep(self._delay)
+            await asyncio.sleep(self._delay)
             if fails:
                 raise ServiceError(503, "the test has it fail")
             try:
@@ -225,6 +231,15 @@ class FakeService:
             pass  # the client has gone, or the service ends
         finally:
             writer.close()
+
+
+_SERVICES: Final[WeakValueDictionary[int, FakeService]] = WeakValueDictionary()
+
+
+def _service(process: int, number: int) -> FakeService:
+    if process != os.getpid():
+        raise RuntimeError("a FakeService itself is in the test's process: elsewhere, ask it by its client()")
+    return _SERVICES[number]
 
 
 class _Failing:

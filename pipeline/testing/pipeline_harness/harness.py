@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Unpack
 
 from checkpoint.options import named_options, nearest
-from pipeline.graph import Vertex
+from pipeline.graph import StepKind, Vertex
 from pipeline.job import Pipeline
 from pipeline.runtime.topology_changes import edge_shapes
 from pipeline.testing.clock import ManualClock
 from pipeline.testing.harness import SourceFields, SourceRecord, check_source_fields
+from pipeline.testing.pipeline_harness.async_subtask import AsyncHarnessSubtask
 from pipeline.testing.pipeline_harness.memory_files import MemoryFiles
 from pipeline.testing.pipeline_harness.snapshot import PipelineSnapshot, make_metadata, restored_parts
 from pipeline.testing.pipeline_harness.stand_ins import pickled_code
@@ -122,7 +123,9 @@ class PipelineHarness:
         )
         parts = None if snapshot is None else restored_parts(snapshot, self.plan, self._max_parallelism)
         self._subtasks = [
-            HarnessSubtask(self._world, vertex, index, None if parts is None else parts[vertex.first_subtask + index])
+            (AsyncHarnessSubtask if vertex.head.kind is StepKind.MAP_ASYNC else HarnessSubtask)(
+                self._world, vertex, index, None if parts is None else parts[vertex.first_subtask + index]
+            )
             for vertex in self.plan.vertices
             for index in range(vertex.parallelism)
         ]
@@ -192,12 +195,29 @@ class PipelineHarness:
         end = self.clock() + seconds
         least = seconds / _LOOKS
         while (now := self.clock()) < end:
-            next_ = min((subtask.event_time.seconds_to_next(now) for subtask in self._subtasks), default=seconds)
+            next_ = min((subtask.seconds_to_next(now) for subtask in self._subtasks), default=seconds)
             # Rounding must not leave the clock where it is.
             self.clock.advance_to(min(end, max(now + max(next_, least), now + 1e-6)))
             for subtask in self._subtasks:
                 subtask.on_clock()
             self._go_on()
+
+    def run_async(self, seconds: float = 3600.0) -> None:
+        """Let the clock go on until all requests of `map_async` steps have been answered and what came of them has gone
+        on. Functions may wait with `asyncio.sleep`, which takes no time of the test's, or for `FakeService.ask`.
+
+        Args:
+            seconds: so far at most, by the harness's clock.
+        """
+        self.deliver()
+        end = self.clock() + seconds
+        while any(subtask.requests_in_flight for subtask in self._subtasks):
+            now = self.clock()
+            next_ = min(subtask.seconds_to_next(now) for subtask in self._subtasks)
+            if now + next_ > end:
+                return
+            self.advance_time(max(next_, 1e-6))
+            self.deliver()
 
     def end_of_input(self, *sources: str) -> None:
         """Sources end, or all: event time ends where nobody else has something to say."""

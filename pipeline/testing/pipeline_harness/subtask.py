@@ -10,7 +10,7 @@ from typing import Any, cast
 from checkpoint.barriers.events import Barrier
 from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.codec import copied
-from checkpoint.elements import ChannelName, Data, EndOfInput, IdleStatus, RestoreBarrier, Watermark
+from checkpoint.elements import ChannelName, Data, EndOfInput, IdleStatus, InOrder, RestoreBarrier, Watermark
 from checkpoint.in_flight.replay import RestoreBarrierCounter
 from checkpoint.in_flight.restored_input import RestoredInput
 from checkpoint.key_groups import range_of
@@ -32,7 +32,7 @@ from pipeline.runtime.subtask.event_time.input import READER
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.runtime.subtask.record_writer import RecordWriter
 from pipeline.runtime.subtask.snapshot_files import SnapshotFiles
-from pipeline.runtime.subtask.task_checkpoints import TaskCheckpoints
+from pipeline.runtime.subtask.task_checkpoints import InFlightSequence, TaskCheckpoints
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
 from pipeline.runtime.subtask.wiring import (
     emitters,
@@ -84,8 +84,6 @@ class HarnessSubtask:
             self._backend,
             clock,
         )
-        if self.chain.calls is not None:
-            raise PipelineError(f"step {vertex.head.id!r}: this harness can't run map_async")
         if restored is not None:
             restore_chain(self.chain, self._backend, restored.restore, restored.storage, allow_unclaimed=False)
         self._restored = RestoredInput(() if restored is None else self._in_flight(restored))
@@ -107,7 +105,7 @@ class HarnessSubtask:
         self._entries = entries_into(self.chain, plan, self._vertex, world.shapes)
         self._batch = BatchInProgress(self._record, self._mailbox, self._backend)
         self._restore_barriers = RestoreBarrierCounter(self._names)
-        self._open_channels = set(range(len(self._names)))
+        self._open_channels = set(self._names)
         self._restoring = True
         self._replay = restored is not None and restored.replay
         self.replayed = not self._replay
@@ -166,6 +164,15 @@ class HarnessSubtask:
         """A source has ended."""
         self._told_to_end = True
 
+    def seconds_to_next(self, now: float) -> float:
+        """How long it takes, by the clock, until something happens by itself."""
+        return self.event_time.seconds_to_next(now)
+
+    @property
+    def requests_in_flight(self) -> int:
+        """Records that an async step has asked for and not emitted."""
+        return 0
+
     def on_clock(self) -> None:
         with self._blamed():
             self.event_time.on_clock(self._world.clock())
@@ -207,29 +214,32 @@ class HarnessSubtask:
                 entry = self._entries[name.edge]
                 self._batch.take(element, number, entry.format, entry.push)
                 self._process_batch()
-            case Watermark(timestamp):
-                self.event_time.on_watermark(name, timestamp)
-            case IdleStatus(idle):
-                self.event_time.on_idle(name, idle)
-            case RestoreBarrier():
-                if self._restore_barriers.delivered(name):
-                    self._forward_restore_barrier()
-            case EndOfInput():
-                self._open_channels.discard(number)
-                self.event_time.on_end(name)
-                if not self._open_channels:
-                    self._begin_end()
+            case Watermark() | IdleStatus() | RestoreBarrier() | EndOfInput():
+                self._take_control(name, element)
             case _:
                 raise AssertionError(f"a {type(element).__name__} in a channel of a harness")
+
+    def _take_control(self, channel: ChannelName, element: InOrder, restored: bool = False) -> None:
+        match element:
+            case Watermark(timestamp):
+                self.event_time.on_watermark(channel, timestamp, restored)
+            case IdleStatus(idle):
+                self.event_time.on_idle(channel, idle, restored)
+            case RestoreBarrier():
+                if self._restore_barriers.delivered(channel):
+                    self._forward_restore_barrier()
+            case EndOfInput():
+                self._open_channels.discard(channel)
+                self.event_time.on_end(channel)
+                if not self._open_channels:
+                    self._begin_end()
 
     def _take_restored(self) -> None:
         """The next element of what was in flight; see `Task`."""
         taken = self._restored.take()
         if taken is None:
             self._restoring = False
-            self.event_time.end_restored()
-            if self._restore_barriers.restored_used_up():
-                self._forward_restore_barrier()
+            self._end_restored()
             return
         channel, element = taken
         entry = self._entries[channel.edge]
@@ -237,12 +247,14 @@ class HarnessSubtask:
             case Data():
                 self._batch.take(element, channel, entry.format, entry.push, entry.inside)
                 self._process_batch()
-            case Watermark(timestamp):
+            case Watermark() | IdleStatus():
                 if entry.at_head:
-                    self.event_time.on_watermark(channel, timestamp, restored=True)
-            case IdleStatus(idle):
-                if entry.at_head:
-                    self.event_time.on_idle(channel, idle, restored=True)
+                    self._take_control(channel, element, restored=True)
+
+    def _end_restored(self) -> None:
+        self.event_time.end_restored()
+        if self._restore_barriers.restored_used_up():
+            self._forward_restore_barrier()
 
     @property
     def _time_due(self) -> bool:
@@ -312,13 +324,17 @@ class HarnessSubtask:
             {},
             self._backend,
             None,
-            self._restored,
+            self._before_all(),
             self,
             SnapshotFiles(storage, _ATTEMPT, head, self._index, lambda edge: shapes[edge].format, "none", None),
             Inline(),
             self._metrics,
             self._world.clock,
         )
+
+    def _before_all(self) -> InFlightSequence:
+        """What is in flight in front of all that is in the channels."""
+        return self._restored
 
     def report(self, message: protocol.ToDriver) -> None:
         """What the checkpoint tells the driver."""

@@ -75,7 +75,7 @@ class AsyncCalls:
         """Called by another thread when there are answers."""
         self.failed: Callable[[Taken, Exception], None] = self._fail
         """Takes a record whose request failed, when its turn has come, and the error as it is told."""
-        self.loop: Loop = LoopThread(self.id, step, lambda: self.wake())
+        self._loop: Loop | None = None
         self.quiet_since = site.clock()
         """When the last answer came, or the first request began."""
         self._clock = site.clock
@@ -85,6 +85,17 @@ class AsyncCalls:
         self._policy = site.failed
         if site.failed is not None:
             self.failed = self._left_out
+
+    @property
+    def loop(self) -> Loop:
+        """A thread, if nobody has set another one."""
+        if self._loop is None:
+            self._loop = LoopThread(self.id, self.options, lambda: self.wake())
+        return self._loop
+
+    @loop.setter
+    def loop(self, loop: Loop) -> None:
+        self._loop = loop
 
     def open(self) -> None:
         self.loop.open()
