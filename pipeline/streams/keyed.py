@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from checkpoint.options import Seconds, named_options
 from checkpoint.state import TTL
 from checkpoint.state_backends import StateBackend
-from pipeline.aggregates import checked_aggregates
+from pipeline.aggregates import Top, checked_aggregates
 from pipeline.aggregates.running import running_aggregate, running_reduce
-from pipeline.by_key import distinct, latest_by_key
+from pipeline.aggregates.selectors import Selector
+from pipeline.by_key import distinct, latest_by_key, top_n
 from pipeline.errors import PipelineError
 from pipeline.graph import StepKind
 from pipeline.on_error import OnError, on_error_of
@@ -149,6 +150,37 @@ class KeyedStream(Stream[T]):
         from pipeline.streams.windowed import WindowedStream
 
         return WindowedStream(self, window, lateness, early)
+
+    def top_n(
+        self,
+        n: int,
+        by: Selector,
+        id: str | None = None,
+        *,
+        of: Selector = None,
+        smallest: bool = False,
+        ttl: TTL | Seconds | None = None,
+        parallelism: int | None = None,
+        state_backend: StateBackend | None = None,
+    ) -> Stream[dict[str, Any]]:
+        """The n greatest records of each key, whenever a record changes which they are: a dict with `key`, and `top`, a
+        list with the greatest first.
+
+            orders.key_by("region").top_n(3, by="amount")
+
+        Of equal ones the one with the earlier timestamp is in front, then the one that came first. The aggregate `Top`
+        says the same of windows, and beside other aggregates.
+
+        Args:
+            by: what records are ordered by: a field name, an index or a function.
+            of: what of a record is in the list; `None` = the record.
+            smallest: the n least ones, least first.
+            ttl: how long a key's records are kept after they last changed, in seconds or as `timedelta` or `TTL`;
+                `None` = for ever.
+            state_backend: where its state is; `None` = as `CheckpointConfig` says.
+        """
+        operator = top_n(Top(n, of, by=by, smallest=smallest), ttl)
+        return self._built_in("top_n", id, operator, parallelism, state_backend)
 
     def _built_in(
         self,

@@ -1,0 +1,43 @@
+"""`top_n`: the greatest records of each key, whenever they change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from checkpoint.options import Seconds
+from checkpoint.state import TTL, ValueState
+from pipeline.aggregates import Top
+from pipeline.operators import KeyedOperator, OperatorContext
+
+_NOTHING: Final = ()
+
+
+class TopN(KeyedOperator):
+    """Which records those are is what the aggregate `Top` says."""
+
+    best: ValueState[Any] = ValueState()
+
+    def __init__(self, top: Top) -> None:
+        self._top = top
+
+    def open(self, ctx: OperatorContext) -> None:
+        self._add = self._top.step(f"top_n({self._top.n})")
+
+    def process(self, value: Any, ctx: OperatorContext) -> Iterable[Any]:
+        top, before = self._top, self.best.value
+        kept = top.create() if before is None else before[: top.n]  # n may have been more
+        after = self._add(kept, value, ctx.timestamp)
+        if after is kept:
+            return _NOTHING
+        self.best.value = after
+        return ({"key": ctx.key, "top": top.result(after)},)
+
+
+def top_n(top: Top, ttl: TTL | Seconds | None) -> KeyedOperator:
+    """`ttl`: how long a key's records are kept after they last changed; `None` = for ever."""
+
+    class TopNKept(TopN):
+        best = ValueState(ttl=ttl)
+
+    return TopNKept(top)
