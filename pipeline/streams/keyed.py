@@ -87,6 +87,7 @@ class KeyedStream(Stream[T]):
         lateness: Seconds = 0,
         parallelism: int | None = None,
         state_backend: StateBackend | None = None,
+        on_error: OnError = "fail",
     ) -> StreamWithLate[T]:
         """The first record of each key that comes, and no other with that key.
 
@@ -101,8 +102,9 @@ class KeyedStream(Stream[T]):
                 first; what is later goes to `late()` of what this returns. Each record's time is kept for this and
                 `within`.
             state_backend: where its state is; `None` = as `CheckpointConfig` says.
+            on_error: as of `process`.
         """
-        stream = self._built_in("distinct", id, distinct(within, time, lateness), parallelism, state_backend)
+        stream = self._built_in("distinct", id, distinct(within, time, lateness), parallelism, state_backend, on_error)
         return StreamWithLate(stream._pipeline, stream._step)
 
     def latest_by_key(
@@ -114,6 +116,7 @@ class KeyedStream(Stream[T]):
         lateness: Seconds | None = None,
         parallelism: int | None = None,
         state_backend: StateBackend | None = None,
+        on_error: OnError = "fail",
     ) -> StreamWithLate[T]:
         """A table with the newest record of each key: the records that change it, as they are.
 
@@ -128,9 +131,10 @@ class KeyedStream(Stream[T]):
             lateness: with "event", for how long behind the watermark (seconds or `timedelta`) it is known that a row
                 was deleted. What is later, and has no row, goes to `late()` of what this returns. `None` = for ever.
             state_backend: where the table is; `None` = as `CheckpointConfig` says.
+            on_error: as of `process`.
         """
         operator = latest_by_key(order, deleted, lateness)
-        stream = self._built_in("latest_by_key", id, operator, parallelism, state_backend)
+        stream = self._built_in("latest_by_key", id, operator, parallelism, state_backend, on_error)
         return StreamWithLate(stream._pipeline, stream._step)
 
     def window(self, window: Window, lateness: Seconds = 0, early: Early = None) -> WindowedStream[T]:
@@ -162,6 +166,7 @@ class KeyedStream(Stream[T]):
         ttl: TTL | Seconds | None = None,
         parallelism: int | None = None,
         state_backend: StateBackend | None = None,
+        on_error: OnError = "fail",
     ) -> Stream[dict[str, Any]]:
         """The n greatest records of each key, whenever a record changes which they are: a dict with `key`, and `top`, a
         list with the greatest first.
@@ -178,9 +183,10 @@ class KeyedStream(Stream[T]):
             ttl: how long a key's records are kept after they last changed, in seconds or as `timedelta` or `TTL`;
                 `None` = for ever.
             state_backend: where its state is; `None` = as `CheckpointConfig` says.
+            on_error: as of `process`.
         """
         operator = top_n(Top(n, of, by=by, smallest=smallest), ttl)
-        return self._built_in("top_n", id, operator, parallelism, state_backend)
+        return self._built_in("top_n", id, operator, parallelism, state_backend, on_error)
 
     def _built_in(
         self,

@@ -232,3 +232,9 @@ def test_steps_are_named_by_their_kind_and_can_be_packed() -> None:
 def test_options_that_say_nothing_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(PipelineError, match=message):
         keyed().latest_by_key(**options)
+
+
+def test_a_record_without_a_version_may_be_left_out() -> None:
+    stream = keyed().latest_by_key("table", order=lambda record: record["lsn"], on_error="skip")
+    assert stream._step.on_error is not None
+    stream.errors()
