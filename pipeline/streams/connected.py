@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from checkpoint.options import named_options
 from checkpoint.state_backends import StateBackend
-from pipeline.graph import StepKind
+from pipeline.graph import Step, StepKind
 from pipeline.on_error import OnError, on_error_of
 from pipeline.operators import Operator
 from pipeline.streams.checks import check_operator, state_backend_of
@@ -49,10 +49,23 @@ class ConnectedStreams(Generic[T, V]):
             state_backend: where its keyed state is; `None` = as `CheckpointConfig` says.
             on_error: as of `Stream.process`. A record of a broadcast stream fails in every subtask by itself.
         """
+        return Stream(self._first._pipeline, self._add(id, operator, parallelism, state_backend, on_error))
+
+    def _add(
+        self,
+        id: Any,
+        operator: Operator[Any, Any, Any],
+        parallelism: int | None,
+        state_backend: StateBackend | None,
+        on_error: OnError,
+        method: str | None = None,
+    ) -> Step:
+        """`method`: the one that adds the step, if it isn't `process`; a step without an id is named after it."""
         first, second, pipeline = self._first, self._second, self._first._pipeline
         self.used = True
+        shown_id: Any = method if id is None and method is not None else id
         inputs = [stream._input(number) for number, stream in enumerate((first, second))]
-        check_operator(pipeline, id, operator, inputs)
+        check_operator(pipeline, shown_id, operator, inputs)
         if parallelism is None:
             # Forward streams can only come to as many subtasks as they have; a broadcast one fits everywhere.
             others = [
@@ -62,12 +75,12 @@ class ConnectedStreams(Generic[T, V]):
                 parallelism = max(stream._step.parallelism for stream in others)
             else:
                 parallelism = pipeline.parallelism
-        backend = state_backend_of(id, operator, state_backend)
-        policy = on_error_of(on_error, f"process({id!r})")
-        step = pipeline._graph.add(StepKind.PROCESS, id, operator, parallelism, inputs)
+        backend = state_backend_of(shown_id, operator, state_backend)
+        policy = on_error_of(on_error, f"process({shown_id!r})")
+        step = pipeline._graph.add(StepKind.PROCESS, id, operator, parallelism, inputs, method)
         step.state_backend = backend
         guard(pipeline, step, policy)
-        return Stream(pipeline, step)
+        return step
 
     @property
     def step_index(self) -> int:

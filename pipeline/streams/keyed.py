@@ -18,6 +18,7 @@ from pipeline.on_error import OnError, on_error_of
 from pipeline.operators import KeyedOperator
 from pipeline.streams.checks import check_operator, refuse_no_value, state_backend_of
 from pipeline.streams.failures import guard
+from pipeline.streams.joined import JoinableStream
 from pipeline.streams.late import StreamWithLate
 from pipeline.streams.stream import Stream, T
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @named_options
-class KeyedStream(Stream[T]):
+class KeyedStream(JoinableStream[T]):
     """A stream distributed by key: its next step may be a `KeyedOperator`."""
 
     def aggregate(

@@ -162,6 +162,8 @@ class OperatorHarness:
         self.operator = operator
         self.outputs: list[Any] = []
         """All that was emitted, in order."""
+        self.timestamps: list[int | None] = []
+        """The timestamp of each of them, in milliseconds; `None` = it has none."""
         self.side_outputs: dict[str, list[Any]] = {}
         """What was emitted to side outputs, by tag."""
         self.errors: list[dict[str, Any]] = []
@@ -214,6 +216,7 @@ class OperatorHarness:
 
     def _emit(self, output: Any) -> None:
         self.outputs.append(copied(output))
+        self.timestamps.append(self._record.timestamp)
 
     def _keep_error(self, letter: Any) -> None:
         self.errors.append(copied(letter))

@@ -1,0 +1,192 @@
+"""`a.join(b, within=(lower, upper))`: pairs of records whose times are near each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar, cast
+
+from checkpoint.event_time.bounds import MAX_WATERMARK
+from checkpoint.state import ValueState
+from checkpoint.state.handles import ValueHandle
+from checkpoint.state.stores import MISSING, ValueStore
+from pipeline.errors import PipelineError
+from pipeline.joins.kept import RECORDS, TIMES, Kept, count_until, insert, kept, span, split_off
+from pipeline.joins.options import (
+    LEFT,
+    MOST_AT_ONCE,
+    RIGHT,
+    How,
+    Select,
+    checked_how,
+    checked_within,
+    clamped,
+    output_of,
+    timestamp_of,
+    too_late,
+)
+from pipeline.operators import KeyedOperator, OperatorContext
+
+_MATCHED = 2
+"""The list that tells of each record whether it has found a partner, where it matters."""
+
+
+class _Side:
+    """One input, as records of it look for partners in the other one."""
+
+    def __init__(self, name: str, lower: int, upper: int, outer: bool) -> None:
+        """
+        Args:
+            lower, upper: in milliseconds, where partners are from the time of a record on, both included.
+            outer: a record without a partner is a result.
+        """
+        self.name = name
+        self.lower = lower
+        self.upper = upper
+        self.outer = outer
+        self.handle: ValueHandle[Any]
+        """The records of the current key that partners may come for."""
+
+    def bind(self, handle: ValueHandle[Any]) -> None:
+        self.handle = handle
+        self.peek = cast(ValueStore, handle.store).peek
+        """As `handle.value`, for looking only: what isn't changed is written into no checkpoint once more."""
+
+    def last_partner(self, at: int) -> int:
+        """At this watermark no partner can come any more for a record of that time."""
+        return clamped(at + self.upper)
+
+    def alone_at(self, at: int) -> int:
+        """The timestamp of a result without a partner: when that is certain, and not before the record."""
+        return max(at, self.last_partner(at))
+
+
+class IntervalJoin(KeyedOperator):
+    """Joins a left record of time t with the right ones from t + lower to t + upper, both included.
+
+    A pair is emitted by the one of both that comes last. A record is kept until the watermark reaches the last time at
+    which it could find a partner; there it is emitted alone, if it is to be and has found none.
+    """
+
+    needs_event_time: ClassVar[str] = "joins records by their times"
+    _timers_can_be_left_out = False  # one lets many records go
+
+    left: ValueState[Kept | None] = ValueState()
+    right: ValueState[Kept | None] = ValueState()
+
+    def __init__(self, within: Any, how: How = "inner", select: Select | None = None, who: str = "join") -> None:
+        """
+        Args:
+            within: the bounds, in seconds or as `timedelta`.
+            who: names the join in errors.
+
+        Raises:
+            PipelineError: an argument has a value that it can't have.
+        """
+        self._who = who
+        self._how = checked_how(who, how)
+        lower, upper = checked_within(who, within)
+        self._output = output_of(who, select)
+        self._left = _Side(LEFT, lower, upper, how in ("left", "full"))
+        self._right = _Side(RIGHT, -upper, -lower, how in ("right", "full"))
+
+    def open(self, ctx: OperatorContext) -> None:
+        self._left.bind(self.left)
+        self._right.bind(self.right)
+
+    def process(self, value: Any, ctx: OperatorContext) -> Iterable[Any]:
+        return self._join(self._left, self._right, value, ctx)
+
+    def process_connected(self, value: Any, ctx: OperatorContext) -> Iterable[Any]:
+        return self._join(self._right, self._left, value, ctx)
+
+    def on_timer(self, timestamp: int, ctx: OperatorContext) -> Iterable[Any]:
+        watermark = ctx.key_watermark
+        assert watermark is not None
+        for side in (self._left, self._right):
+            for at, record in self._let_go(side, watermark, ctx):
+                ctx.emit_at(side.alone_at(at))
+                yield self._alone(side, record, ctx)
+
+    def snapshot(self, checkpoint_id: int) -> Any:
+        return {"within": [self._left.lower, self._left.upper], "how": self._how}
+
+    def restore(self, state: Any) -> None:
+        lower, upper = state["within"]
+        if (lower, upper) != (self._left.lower, self._left.upper):
+            self._refuse(f"within=({lower / 1000:g}, {upper / 1000:g})", "what it would need is gone")
+        if state["how"] != self._how:
+            self._refuse(f"how={state['how']!r}", "which of its records have found a partner isn't known of both sides")
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _join(self, own: _Side, other: _Side, value: Any, ctx: OperatorContext) -> Iterable[Any]:
+        at, watermark = timestamp_of(self._who, own.name, value, ctx), ctx.key_watermark
+        if watermark is not None and at <= watermark:
+            too_late(own.name, value, ctx)
+            return ()
+        partners: Any = other.peek()
+        first = stop = 0
+        if partners is not MISSING:
+            first, stop = span(partners, at + own.lower, at + own.upper)
+        if first < stop and other.outer and False in partners[_MATCHED][first:stop]:
+            partners = other.handle.value
+            partners[_MATCHED][first:stop] = [True] * (stop - first)
+        until = own.last_partner(at)
+        if watermark is None or until > watermark:
+            columns = (value, first < stop) if own.outer else (value,)
+            records: Kept | None = own.handle.value
+            if records is None:
+                own.handle.value = kept(at, *columns)
+                ctx.timer(until)
+            elif insert(records, at, *columns) == 0:
+                ctx.timer(until)
+        elif own.outer and first == stop:
+            return (self._alone(own, value, ctx),)
+        if first == stop:
+            return ()
+        return self._pairs(own, value, at, partners, range(first, stop), ctx)
+
+    def _pairs(
+        self, own: _Side, value: Any, at: int, partners: Kept, found: range, ctx: OperatorContext
+    ) -> Iterator[Any]:
+        key, output = ctx.key, self._output
+        times, records = partners[TIMES], partners[RECORDS]
+        for i in found:
+            ctx.emit_at(max(at, times[i]))
+            yield output(key, value, records[i]) if own is self._left else output(key, records[i], value)
+
+    def _let_go(self, side: _Side, watermark: int, ctx: OperatorContext) -> Iterable[tuple[int, Any]]:
+        """Remove the current key's records that no partner can come for, and set a timer for the next ones.
+
+        Returns:
+            Those that are to be emitted alone.
+        """
+        looked_at: Any = side.peek()
+        if looked_at is MISSING:
+            return ()
+        times = looked_at[TIMES]
+        if watermark == MAX_WATERMARK:
+            count = len(times)
+        else:
+            count = min(count_until(looked_at, watermark - side.upper), MOST_AT_ONCE)
+        if count == len(times):
+            gone = looked_at
+            side.handle.clear()
+        else:
+            gone = split_off(side.handle.value, count) if count else [[], [], []]
+            ctx.timer(side.last_partner(side.peek()[TIMES][0]))
+        if not side.outer:
+            return ()
+        rows = zip(gone[TIMES], gone[RECORDS], gone[_MATCHED], strict=True)
+        return [(at, record) for at, record, matched in rows if not matched]
+
+    def _alone(self, side: _Side, record: Any, ctx: OperatorContext) -> Any:
+        if side is self._left:
+            return self._output(ctx.key, record, None)
+        return self._output(ctx.key, None, record)
+
+    def _refuse(self, before: str, why: str) -> None:
+        raise PipelineError(
+            f"{self._who}: the checkpoint's state is that of a join with {before}, and {why}: give the step another "
+            "id, so that it begins anew, or leave its options as they were"
+        )
