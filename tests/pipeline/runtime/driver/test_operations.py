@@ -23,6 +23,7 @@ from pipeline import PipelineError
 from pipeline.handle import JobHandle
 from pipeline.runtime import running_jobs
 from pipeline.runtime.driver.operations import OperationsServer, _vertex
+from pipeline.runtime.driver.operations import _records as status_of_records
 from pipeline.runtime.driver.operations_client import SECRET_VARIABLE, NotReached, RequestFailed, ask
 from pipeline.runtime.driver.restart_times import Recovery
 
@@ -288,3 +289,19 @@ def test_where_the_folder_is(variables: dict[str, str], wanted: str, monkeypatch
 )
 def test_a_recoverys_phases_follow_each_other(times: Any, phases: list[float | None]) -> None:
     assert Recovery(*times).phases == dict(zip(("cancel", "wait", "start", "restore", "catch_up"), phases, strict=True))
+
+
+# -- what a status says ------------------------------------------------------------------------------------------
+
+
+def test_what_steps_have_left_out_is_summed_by_vertex_and_the_last_of_each_subtask_told() -> None:
+    subtasks = {
+        "price[0]": {"recordsFailed": 2, "lastFailure": "'price': ValueError: no"},
+        "price[1]": {"recordsFailed": 1, "lastFailure": "'price': KeyError: 'amount'"},
+        "price[2]": {},
+        "out[0]": {},
+    }
+    vertices = status_of_records({"subtasks": subtasks, "totals": {}, "waits": []})["vertices"]
+    assert (vertices["price"]["recordsFailed"], vertices["out"]["recordsFailed"]) == (3, 0)
+    assert vertices["price"]["lastFailures"] == ["'price': KeyError: 'amount'", "'price': ValueError: no"]
+    assert vertices["out"]["lastFailures"] == []
