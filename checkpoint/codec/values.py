@@ -183,8 +183,8 @@ def _packer(inner: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
         kind = type(value)
         if kind in LEAVES:
             return leaf(value)
-        if kind is tuple and _all_native(map(type, value)):
-            return Ext(Extension.TUPLE, packb(list(value)))
+        if kind is tuple:
+            return _tuple(value, _pack_flat_tuple)
         if (kind is set or kind is frozenset) and _all_native(map(type, value)):
             return Ext(CONTAINERS[kind], array(sorted(map(packb, value))))
         if kind is Opaque:
@@ -197,6 +197,38 @@ def _packer(inner: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
         raise TypeError("left to what follows the depth")
 
     return pack_other
+
+
+def _tuple(value: tuple[Any, ...], pack_other: Callable[[Any], Any] | None) -> Ext:
+    """Of a tuple of natives, and of what `pack_other` takes.
+
+    Raises:
+        TypeError: it holds something else.
+    """
+    kinds = set(map(type, value))
+    if not kinds <= (NATIVE if pack_other is None else _MAP_KEYS):
+        raise TypeError("left to what follows the depth")
+    try:
+        return Ext(Extension.TUPLE, packb(list(value), pack_other, STRICTLY))
+    except TypeError:
+        if int not in kinds:
+            raise
+    items = [_large(item) if type(item) is int else item for item in value]
+    return Ext(Extension.TUPLE, packb(items, pack_other, STRICTLY))
+
+
+def _pack_flat_tuple(value: Any) -> Ext:
+    """For ormsgpack."""
+    if type(value) is not tuple:
+        raise TypeError("left to what follows the depth")
+    return _tuple(value, None)
+
+
+def _large(value: int) -> int | Ext:
+    """As ormsgpack takes it."""
+    if -(2**63) <= value < 2**64:
+        return value
+    return Ext(Extension.INT, value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True))
 
 
 def _packed_quickly(value: Any, pack_other: Callable[[Any], Any]) -> bytes:
@@ -334,7 +366,7 @@ def check_depth(depth: int, extensions: int) -> None:
 def scalar(value: Any) -> bytes:
     kind = type(value)
     if kind is int and not -(2**63) <= value < 2**64:
-        return packb(Ext(Extension.INT, value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)))
+        return packb(_large(value))
     if kind is str:
         try:
             return packb(value)

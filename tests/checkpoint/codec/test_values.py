@@ -135,6 +135,22 @@ def test_each_way_of_encoding_gives_the_same_bytes_and_refuses_the_same(value: A
         assert encode(value) == expected
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        (1, (2, 3)),
+        (1, (2**70, 54)),
+        (-(2**63) - 1, (), ("a", 2**64)),
+        ((1, (2, (3,))), 4),
+        (1, (Decimal(1), 2)),
+        {60_000: (5, (2**64 - 1, 2**64)), 120_000: ()},
+    ],
+)
+def test_tuples_in_tuples_have_the_same_bytes_either_way(value: Any) -> None:
+    assert encode(value) == _encode_step_by_step(value)
+    assert repr(decode(encode(value))) == repr(value)
+
+
 @pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 2**16 - 1, 2**16])
 def test_containers_of_any_length_come_back(n: int) -> None:
     numbers = list(range(n))
