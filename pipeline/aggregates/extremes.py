@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from operator import gt, lt
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,9 +12,11 @@ import pyarrow.compute as pc
 from checkpoint.codec import check
 from checkpoint.options import named_arguments
 from checkpoint.shown import shown
-from pipeline.aggregates.base import Aggregate, Unfit, python_values
+from pipeline.aggregates.base import Aggregate, Step, Unfit, python_values
 from pipeline.aggregates.selectors import Selector, WhenMissing
 
+_PLAIN: Final = frozenset({int, float, str})
+"""Types whose values need no look."""
 _UNORDERED = (set, frozenset)
 """Types in which `<` says something else."""
 
@@ -51,9 +54,26 @@ class _Extreme(Aggregate):
         """See `Aggregate`."""
         super().__init__(of, missing=missing, where=where)
 
+    _plainly_beats: ClassVar[Any]
+    """Of `_PLAIN` types, and no NaN as the first."""
+
     @staticmethod
     def _beats(value: Any, acc: Any) -> bool:
         raise NotImplementedError
+
+    def _step_of_field(self, add: Callable[[Any, Any], Any], label: str) -> Step:
+        of_any, beats, field = super()._step_of_field(add, label), self._plainly_beats, self.of
+
+        def step(acc: Any, record: Any, timestamp: int | None) -> Any:
+            try:
+                value = record[field]
+            except (LookupError, TypeError):
+                return of_any(acc, record, timestamp)
+            if type(value) is type(acc) and type(value) in _PLAIN and value == value:
+                return value if beats(value, acc) else acc
+            return of_any(acc, record, timestamp)
+
+        return step
 
     def create(self) -> Any:
         return None
@@ -101,6 +121,8 @@ class Min(_Extreme):
     Of equal values the first one counts; a NaN makes the result NaN. Of no value it is `None`.
     """
 
+    _plainly_beats = staticmethod(lt)
+
     @staticmethod
     def _beats(value: Any, acc: Any) -> bool:
         return is_before(value, acc)
@@ -109,6 +131,8 @@ class Min(_Extreme):
 @named_arguments
 class Max(_Extreme):
     """The greatest value of a field; otherwise as `Min`."""
+
+    _plainly_beats = staticmethod(gt)
 
     @staticmethod
     def _beats(value: Any, acc: Any) -> bool:
