@@ -125,9 +125,18 @@ def holding(context: Context, target: Push) -> Push:
     def push(value: Any) -> None:
         held = context.held
         if held is None:
-            target(value)
+            target(copied(value))
         else:
             held.append((target, copied(value)))
+
+    return push
+
+
+def copying(target: Push) -> Push:
+    """For what such a step emits and doesn't hold back: whoever gets it takes it for a copy (`is_fresh`)."""
+
+    def push(value: Any) -> None:
+        target(copied(value))
 
     return push
 

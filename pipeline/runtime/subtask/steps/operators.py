@@ -13,7 +13,7 @@ from pipeline.operators import KeyedOperator, Operator
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.runtime.subtask.steps.compiled import CompiledStep, Push, Site
-from pipeline.runtime.subtask.steps.guarded import guarded_method, holding
+from pipeline.runtime.subtask.steps.guarded import copying, guarded_method, holding
 from pipeline.runtime.subtask.steps.outputs import NO_OUTPUTS, NotRecords, check_outputs
 
 
@@ -34,8 +34,10 @@ def compile_process(site: Site) -> CompiledStep:
     timers_fail = isinstance(operator, KeyedOperator) and not operator._timers_can_be_left_out
 
     def method(name: str) -> Push:
-        if failed is None or undo is None or name == "on_watermark" or (name == "on_timer" and timers_fail):
+        if failed is None or undo is None:
             return _method(operator, name, context, downstream)
+        if name == "on_watermark" or (name == "on_timer" and timers_fail):
+            return _method(operator, name, context, copying(downstream))
         function, what = getattr(operator, name), f"{type(operator).__name__}.{name}"
         return guarded_method(function, what, context, downstream, failed, undo, is_timer=name == "on_timer")
 

@@ -504,3 +504,28 @@ def test_an_output_is_what_it_was_when_it_was_emitted() -> None:
     chain, _, _ = chain_of((StepKind.PROCESS, Grows(), True), emit=out)
     chain.push(0)
     assert out == [[0], [0, 1], [0, 1, 2]]
+
+
+class TellsTheSame(Operator):
+    def __init__(self) -> None:
+        self.told = ["kept"]
+
+    def process(self, value: Any, ctx: Any) -> Any:
+        return None
+
+    def on_watermark(self, timestamp: int, ctx: Any) -> Any:
+        yield self.told
+
+
+def test_what_is_not_held_back_is_copied_too() -> None:
+    def spoil(value: list[str]) -> list[str]:
+        value.append("spoilt")
+        return value
+
+    out: list[Any] = []
+    operator = TellsTheSame()
+    chain, _, _ = chain_of((StepKind.PROCESS, operator, True), (StepKind.MAP, spoil, False), emit=out)
+    [(_, on_watermark)] = chain.time.of["a"].listeners
+    on_watermark(1)
+    assert out == [["kept", "spoilt"]]
+    assert operator.told == ["kept"]
