@@ -221,6 +221,13 @@ def _warnings(pipeline: Pipeline, plan: Plan) -> Iterator[str]:
             f"ids made up from their place in the graph: {', '.join(made_up)}. A step added before one renames it, and "
             "what a checkpoint has under its old id is lost or refused: give ids to steps that stay"
         )
+    stateful = [id for step in pipeline._graph.steps if (id := step.id) in made_up and step.kind is StepKind.PROCESS]
+    if stateful:
+        yield (
+            f"{', '.join(stateful)}: these steps keep state, and their ids are made up. With a step like one added "
+            "before it, the new one would take over the state of the old one: give each an id before the job has its "
+            "first checkpoint"
+        )
     yield from event_time_notes(plan)
     if pipeline.checkpoints is not None:
         yield from open_gates(plan, pipeline.checkpoints)

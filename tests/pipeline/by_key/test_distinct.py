@@ -15,9 +15,10 @@ from checkpoint.state_backends import StateBackend
 from pipeline import Pipeline, PipelineError
 from pipeline.by_key import distinct
 from pipeline.operators import KeyedOperator
+from pipeline.preview import preview
 from pipeline.runtime.packing import pack_plan, unpack_plan
 from pipeline.streams import KeyedStream
-from pipeline.testing import OperatorHarness, TestingSource
+from pipeline.testing import OperatorHarness, TestingSink, TestingSource
 
 WITHIN, LATENESS = 10, 4
 """Milliseconds."""
@@ -243,3 +244,12 @@ def test_where_there_is_no_key_it_is_said_what_to_do() -> None:
         stream.distinct()
     with pytest.raises(AttributeError, match=r"a Stream has no 'fliter'; did you mean 'filter'\?"):
         stream.fliter(bool)
+
+
+def test_state_under_an_id_that_was_made_up_is_warned_of() -> None:
+    stream = keyed()
+    stream.distinct().sink("a", TestingSink())
+    stream.distinct("named").sink("b", TestingSink())
+    stream.top_n(1, "id").map(str).sink("c", TestingSink())
+    (warning,) = [one for one in preview(stream._pipeline).warnings if "keep state" in one]
+    assert warning.startswith("distinct-1, top_n-1: these steps keep state, and their ids are made up")
