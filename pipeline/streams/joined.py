@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from checkpoint.options import Seconds, named_options
 from checkpoint.state_backends import StateBackend
 from pipeline.errors import PipelineError
-from pipeline.joins import AsOfJoin, How, IntervalJoin
+from pipeline.joins import AsOfJoin, How, IntervalJoin, WindowJoin
 from pipeline.joins.options import LATE
 from pipeline.on_error import OnError
 from pipeline.operators import KeyedOperator
 from pipeline.streams.connected import ConnectedStreams
 from pipeline.streams.stream import Stream, T
+from pipeline.windows import Window
 
 if TYPE_CHECKING:
     from pipeline.streams.keyed import KeyedStream
@@ -39,10 +40,11 @@ class JoinableStream(Stream[T]):
     def join(
         self,
         other: KeyedStream[V],
-        within: tuple[Seconds, Seconds],
+        within: tuple[Seconds, Seconds] | None = None,
         how: How = "inner",
         select: None = None,
         *,
+        window: Window | None = None,
         id: str | None = None,
         parallelism: int | None = None,
         state_backend: StateBackend | None = None,
@@ -52,10 +54,11 @@ class JoinableStream(Stream[T]):
     def join(
         self,
         other: KeyedStream[V],
-        within: tuple[Seconds, Seconds],
+        within: tuple[Seconds, Seconds] | None = None,
         how: How = "inner",
         *,
         select: Callable[[Any, Any], R],
+        window: Window | None = None,
         id: str | None = None,
         parallelism: int | None = None,
         state_backend: StateBackend | None = None,
@@ -64,23 +67,26 @@ class JoinableStream(Stream[T]):
     def join(
         self,
         other: KeyedStream[Any],
-        within: tuple[Seconds, Seconds],
+        within: tuple[Seconds, Seconds] | None = None,
         how: How = "inner",
         select: Callable[[Any, Any], Any] | None = None,
         *,
+        window: Window | None = None,
         id: str | None = None,
         parallelism: int | None = None,
         state_backend: StateBackend | None = None,
         on_error: OnError = "fail",
     ) -> JoinedStream[Any]:
         """Pairs of records of this stream, the left one, and of another, the right one, that have equal keys and whose
-        times are near each other: dicts with `key`, `left` and `right`.
+        times are near each other, or in one window: dicts with `key`, `left` and `right`.
 
             orders.key_by("id").join(payments.key_by("order"), within=(0, 3600), how="left")
+            orders.key_by("user").join(clicks.key_by("user"), window=Session(1800))
 
-        A pair has the timestamp of the later one. A record without a partner is a result once the watermark tells that
-        none can come any more; it has that time as its timestamp, or its own where that is later. A record that is
-        late when it comes is joined with nothing: see `late` of what this returns.
+        With `within`, a pair has the timestamp of the later one. A record without a partner is a result once the
+        watermark tells that none can come any more; it has that time as its timestamp, or its own where that is later.
+        With `window`, all results of a window come when it closes, and have that time as their timestamp. A record
+        that is late when it comes is joined with nothing: see `late` of what this returns.
 
         Args:
             other: may be this stream itself.
@@ -88,12 +94,16 @@ class JoinableStream(Stream[T]):
                 `timedelta`; both bounds are included. Negative: earlier.
             how: "inner" = pairs; "left", "right", "full" = also records of that side, or both, that have no partner;
                 `None` is in the place of what is missing.
+            window: instead of `within`: Tumbling, Sliding or Session. A session is one of the records of both streams.
             select: makes a result of a left and a right record, one of which may be `None` where `how` has it so.
             state_backend: where its state is; `None` = as `CheckpointConfig` says.
             on_error: as of `process`. A record on whose results `select` fails is as if it had not come; a result that
                 comes by itself with the watermark fails the attempt.
         """
-        return _joined("join", self, other, IntervalJoin(within, how, select), id, parallelism, state_backend, on_error)
+        if (within is None) == (window is None):
+            raise PipelineError("join: give either within=(lower, upper) or window=Tumbling(…)")
+        operator = IntervalJoin(within, how, select) if window is None else WindowJoin(window, how, select)
+        return _joined("join", self, other, operator, id, parallelism, state_backend, on_error)
 
     @overload
     def join_as_of(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipeline import Pipeline, PipelineError, WatermarkStrategy
+from pipeline import Pipeline, PipelineError, Tumbling, WatermarkStrategy
 from pipeline.event_time_inputs import check_event_time
 from pipeline.graph import plan
 from pipeline.runtime.packing import pack_plan, unpack_plan
@@ -99,6 +99,33 @@ def test_a_stream_joins_itself(same: bool) -> None:
     assert times == [(1, 1), (1, 4), (4, 4), (4, 9), (9, 9)]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_window_joins_what_several_subtasks_send(seed: int) -> None:
+    def windows(parallelism: int) -> Pipeline:
+        p = Pipeline("windows", parallelism)
+        left, right = source(p, "left").key_by("id"), source(p, "right").key_by("id")
+        left.join(
+            right,
+            window=Tumbling(0.020),
+            how="full",
+            select=lambda one, other: [one and one["at"], other and other["at"]],
+        )
+        return p
+
+    job = PipelineHarness(windows(3), seed=seed)
+    for i in range(30):
+        job.send("left", record(i % 3, i))
+        job.send("right", record(i % 4, i))
+    snapshot, done = job.snapshot(), job.outputs("join-1")
+    job = PipelineHarness.restore(windows(2), snapshot, seed=seed)
+    job.end_of_input()
+    job.deliver()
+    expected = [[i, j] for i in range(30) for j in range(30) if i % 3 == j % 4 and i // 20 == j // 20] + [
+        [None, j] for j in range(30) if j % 4 == 3
+    ]
+    assert sorted(map(repr, [*done, *job.outputs("join-1")])) == sorted(map(repr, expected))
+
+
 def test_late_records_come_out_with_their_side() -> None:
     job = PipelineHarness(pipeline(2))
     for id in ("orders", "payments"):
@@ -145,6 +172,9 @@ def test_steps_are_named_by_their_kind_and_can_be_packed() -> None:
         (lambda p, left: left.join(5, within=(0, 1)), "the right one is 5"),
         (lambda p, left: left.join(keyed(Pipeline("other")), within=(0, 1)), "of the same pipeline"),
         (lambda p, left: left.join(left, within=(1, 0)), "lower bound first"),
+        (lambda p, left: left.join(left), "give either within"),
+        (lambda p, left: left.join(left, within=(0, 1), window=Tumbling(5)), "give either within"),
+        (lambda p, left: left.join(left, window=5), "window is Tumbling"),
         (lambda p, left: left.join(left, within=(0, 1), id=5), "an id is a text"),
         (lambda p, left: left.join(left, within=(0, 1), state_backend="disk"), "disk"),
         (lambda p, left: left.join_as_of(left, "full"), "how must be one of inner, left"),
@@ -157,13 +187,15 @@ def test_what_can_not_run_is_refused(add: Any, message: str) -> None:
         add(p, keyed(p))
 
 
-@pytest.mark.parametrize("how", ["join", "join_as_of", "at once"])
+@pytest.mark.parametrize("how", ["join", "window", "join_as_of", "at once"])
 def test_an_input_without_watermarks_is_refused_by_name(how: str) -> None:
     p = Pipeline("p")
     left = numbers(p, endless=True).assign_timestamps(WatermarkStrategy.bounded(lambda n: n, 0)).key_by(lambda n: n)
     right = numbers(p, "others", endless=True).key_by(lambda n: n)
     if how == "join":
         left.join(right, within=(0, 1), id="both")
+    elif how == "window":
+        left.join(right, window=Tumbling(1), id="both")
     else:
         left.join_as_of(right, wait=how == "join_as_of", id="both")
     with pytest.raises(

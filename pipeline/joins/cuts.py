@@ -1,0 +1,114 @@
+"""Which records of a key are in one window (pure). All times are in milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from pipeline.errors import PipelineError
+from pipeline.joins.options import clamped
+from pipeline.windows import Session, Sliding, Tumbling
+from pipeline.windows.days import Days
+from pipeline.windows.grid import Grid, Panes
+
+
+class Due(NamedTuple):
+    """A window, as a join needs it."""
+
+    first: int
+    last: int
+    """The first and the last time in it."""
+    closes: int
+    """At this watermark no record can come into it any more. Its results have that as their timestamp."""
+    frees: int
+    """Records before this are in no later window."""
+
+
+class Cut(Protocol):
+    """How time is cut into windows."""
+
+    def closes(self, at: int, watermark: int | None) -> int | None:
+        """When the first window closes that a record of that time comes into; `None` = all have."""
+
+    def due(self, times: Sequence[Sequence[int]], after: int) -> Due:
+        """The first window with records of which some end behind `after`.
+
+        Args:
+            times: of the records of each input, in order; there are some.
+            after: no window that closed at this time or before is meant.
+        """
+
+
+def cut_of(who: str, window: object) -> Cut:
+    """
+    Raises:
+        PipelineError: there is no join by such windows.
+    """
+    if isinstance(window, Tumbling):
+        return _Tumbling(window.grid())
+    if isinstance(window, Sliding):
+        return _Sliding(window.panes())
+    if isinstance(window, Session):
+        return _Sessions(window.gap_ms())
+    raise PipelineError(f"{who}: window is Tumbling(…), Sliding(…) or Session(…), not {window!r}")
+
+
+class _Tumbling:
+    def __init__(self, grid: Grid | Days) -> None:
+        self._grid = grid
+
+    def closes(self, at: int, watermark: int | None) -> int | None:
+        closes = clamped(self._grid.bounds(at)[1] - 1)
+        return closes if watermark is None or closes > watermark else None
+
+    def due(self, times: Sequence[Sequence[int]], after: int) -> Due:
+        # What has closed has no records any more.
+        start, end = self._grid.bounds(_earliest(times))
+        return Due(start, end - 1, clamped(end - 1), end)
+
+
+class _Sliding:
+    def __init__(self, panes: Panes) -> None:
+        self._panes = panes
+
+    def closes(self, at: int, watermark: int | None) -> int | None:
+        pane = self._panes.pane(at)
+        end = self._panes.first_end(pane)
+        if watermark is not None:
+            end = max(end, self._panes.end_from(watermark + 2))
+            if end > self._panes.last_end(pane) or clamped(end - 1) <= watermark:
+                return None
+        return clamped(end - 1)
+
+    def due(self, times: Sequence[Sequence[int]], after: int) -> Due:
+        panes = self._panes
+        end = max(panes.first_end(panes.pane(_earliest(times))), panes.end_from(after + 2))
+        return Due(end - panes.size, end - 1, clamped(end - 1), end - panes.size + panes.slide)
+
+
+class _Sessions:
+    """A session closes when no record can touch it any more: one exactly a gap behind its last one still would."""
+
+    def __init__(self, gap: int) -> None:
+        self._gap = gap
+
+    def closes(self, at: int, watermark: int | None) -> int | None:
+        closes = clamped(at + self._gap)
+        return closes if watermark is None or closes > watermark else None
+
+    def due(self, times: Sequence[Sequence[int]], after: int) -> Due:
+        first = last = _earliest(times)
+        at = [0] * len(times)
+        moved = True
+        while moved:
+            moved = False
+            for i, one in enumerate(times):
+                while at[i] < len(one) and one[at[i]] <= last + self._gap:
+                    last = max(last, one[at[i]])
+                    at[i] += 1
+                    moved = True
+        return Due(first, last, clamped(last + self._gap), last + 1)
+
+
+def _earliest(times: Sequence[Sequence[int]]) -> int:
+    return min(one[0] for one in times if one)

@@ -1,0 +1,129 @@
+"""`a.join(b, window=Tumbling(60))`: pairs of records that are in one window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar, cast
+
+from checkpoint.event_time.bounds import MAX_WATERMARK
+from checkpoint.state import ValueState
+from checkpoint.state.handles import ValueHandle
+from checkpoint.state.stores import MISSING, ValueStore
+from pipeline.errors import PipelineError
+from pipeline.joins.cuts import Due, cut_of
+from pipeline.joins.kept import RECORDS, TIMES, Kept, count_until, insert, kept, span, split_off
+from pipeline.joins.options import LEFT, RIGHT, How, Select, checked_how, output_of, timestamp_of, too_late
+from pipeline.operators import KeyedOperator, OperatorContext
+from pipeline.windows import Window
+
+
+class WindowJoin(KeyedOperator):
+    """Joins each left record with each right one that is in the same window, for every window that has both.
+
+    All results of a window come when it closes. A timer is for one window, so that a barrier waits for no more, unless
+    event time has ended.
+    """
+
+    needs_event_time: ClassVar[str] = "joins the records of windows"
+    _timers_can_be_left_out = False  # one lets many records go
+
+    left: ValueState[Kept | None] = ValueState()
+    right: ValueState[Kept | None] = ValueState()
+
+    def __init__(self, window: Window, how: How = "inner", select: Select | None = None, who: str = "join") -> None:
+        """
+        Args:
+            who: names the join in errors.
+
+        Raises:
+            PipelineError: an argument has a value that it can't have.
+        """
+        self._who = who
+        self._how = checked_how(who, how)
+        self._cut = cut_of(who, window)
+        self._window = window.shown
+        self._output = output_of(who, select)
+
+    def open(self, ctx: OperatorContext) -> None:
+        self._sides = [(one, cast(ValueStore, one.store).peek) for one in (self.left, self.right)]
+
+    def process(self, value: Any, ctx: OperatorContext) -> Iterable[Any]:
+        return self._keep(LEFT, self.left, value, ctx)
+
+    def process_connected(self, value: Any, ctx: OperatorContext) -> Iterable[Any]:
+        return self._keep(RIGHT, self.right, value, ctx)
+
+    def on_timer(self, timestamp: int, ctx: OperatorContext) -> Iterable[Any]:
+        watermark, after = ctx.key_watermark, timestamp - 1
+        assert watermark is not None
+        while True:
+            sides = [peek() for _, peek in self._sides]
+            times = [[] if one is MISSING else one[TIMES] for one in sides]
+            if not any(times):
+                return
+            due = self._cut.due(times, after)
+            if due.closes > watermark or (after >= timestamp and watermark != MAX_WATERMARK):
+                ctx.timer(due.closes)
+                return
+            lefts, rights = (_records(one, due) for one in sides)
+            self._let_go(due.frees)
+            after = max(timestamp, due.last)
+            ctx.emit_at(due.closes)
+            yield from self._results(lefts, rights, ctx)
+
+    def snapshot(self, checkpoint_id: int) -> Any:
+        return {"window": self._window}
+
+    def restore(self, state: Any) -> None:
+        if state["window"] != self._window:
+            raise PipelineError(
+                f"{self._who}: the checkpoint's state is that of a join by {state['window']}, whose timers are set, "
+                f"and the step has {self._window} now: give the step another id, so that it begins anew"
+            )
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _keep(self, side: str, handle: ValueHandle[Any], value: Any, ctx: OperatorContext) -> Iterable[Any]:
+        at = timestamp_of(self._who, side, value, ctx)
+        closes = self._cut.closes(at, ctx.key_watermark)
+        if closes is None:
+            too_late(side, value, ctx)
+            return ()
+        records: Kept | None = handle.value
+        if records is None:
+            handle.value = kept(at, value)
+            ctx.timer(closes)
+        elif insert(records, at, value) == 0:
+            ctx.timer(closes)  # those of later windows are set one by one
+        return ()
+
+    def _let_go(self, before: int) -> None:
+        for handle, peek in self._sides:
+            records: Any = peek()
+            if records is MISSING:
+                continue
+            count = count_until(records, before - 1)
+            if count == len(records[TIMES]):
+                handle.clear()
+            elif count:
+                split_off(cast(Kept, handle.value), count)
+
+    def _results(self, lefts: list[Any], rights: list[Any], ctx: OperatorContext) -> Iterator[Any]:
+        key, output = ctx.key, self._output
+        for left in lefts:
+            for right in rights:
+                yield output(key, left, right)
+        if not rights and self._how in ("left", "full"):
+            for left in lefts:
+                yield output(key, left, None)
+        if not lefts and self._how in ("right", "full"):
+            for right in rights:
+                yield output(key, None, right)
+
+
+def _records(of: Any, due: Due) -> list[Any]:
+    if of is MISSING:
+        return []
+    first, stop = span(of, due.first, due.last)
+    found: list[Any] = of[RECORDS][first:stop]
+    return found
