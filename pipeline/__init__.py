@@ -48,7 +48,7 @@ from pipeline.operators import KeyedOperator, Operator
 from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
 from pipeline.runtime.driver.restart import RestartStrategy
 from pipeline.watermarks import WatermarkStrategy
-from pipeline.windows import Session, Sliding, Tumbling
+from pipeline.windows import CountWindow, Global, Session, Sliding, Tumbling
 
 __all__ = [
     "TTL",
@@ -64,9 +64,11 @@ __all__ = [
     "Collect",
     "Count",
     "CountDistinct",
+    "CountWindow",
     "DeadLetter",
     "First",
     "Fold",
+    "Global",
     "Interrupted",
     "JobCancelled",
     "JobFailed",

@@ -146,7 +146,7 @@ class KeyedStream(JoinableStream[T]):
         A window gives its result when the watermark has passed its end.
 
         Args:
-            window: `Tumbling`, `Sliding` or `Session`.
+            window: `Tumbling`, `Sliding` or `Session`; by number `CountWindow`, without an end `Global`.
             lateness: for how long (seconds or `timedelta`) behind its end a window takes late records. Each one gives a
                 new result; the last result, with `final` true, comes when that time is over.
             early: results before the end of a window, with `final` false: "update" = for each record; seconds or

@@ -12,7 +12,7 @@ from pipeline.errors import PipelineError
 from pipeline.on_error import OnError
 from pipeline.streams.checks import expected, refuse_no_value
 from pipeline.streams.stream import Stream, T
-from pipeline.windows import Window
+from pipeline.windows import CountWindow, Global, Window
 from pipeline.windows.durations import milliseconds
 from pipeline.windows.operator import LATE, Options
 from pipeline.windows.operators import operator_of
@@ -94,6 +94,8 @@ class WindowedStream(Generic[T]):
 
     def late(self) -> Stream[Any]:
         """As `late` of what `aggregate` returned, which must have been called."""
+        if isinstance(self._window, CountWindow | Global):
+            raise PipelineError(f"late() of windows: with {type(self._window).__name__} no record is ever late")
         if self._results is None:
             raise PipelineError(
                 "late() of windows: call aggregate(…) first, which makes the step that knows what is late"

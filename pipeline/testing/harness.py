@@ -424,7 +424,7 @@ class _HarnessContext(Context):
         if self.held is None:
             keep(copied(value))
         else:
-            self.held.append((keep, copied(value)))
+            self.held.append((keep, copied(value), self.timestamp))
 
     def _keep(self, tag: str, value: Any) -> None:
         self._kept.setdefault(tag, []).append(value)

@@ -4,6 +4,6 @@
 `operators.py`.
 """
 
-from pipeline.windows.kinds import Session, Sliding, Tumbling, Window
+from pipeline.windows.kinds import CountWindow, Global, Session, Sliding, Tumbling, Window
 
-__all__ = ["Session", "Sliding", "Tumbling", "Window"]
+__all__ = ["CountWindow", "Global", "Session", "Sliding", "Tumbling", "Window"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from math import gcd
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from checkpoint.options import Seconds, named_options
+from checkpoint.options import Seconds, flag, limit, named_options, whole_number
 from pipeline.errors import PipelineError
 from pipeline.windows.days import Days
 from pipeline.windows.durations import milliseconds
@@ -141,6 +142,84 @@ class Session(Window):
     def gap_ms(self) -> int:
         """`gap` in milliseconds."""
         return milliseconds(self.gap, "Session: gap")
+
+
+@named_options
+@dataclass(frozen=True)
+class CountWindow(Window):
+    """Windows of so many records of a key, in the order in which they come: `CountWindow(100)`.
+
+    With a `slide` there is a result each time that many have come, of the last `size` ones (of fewer, as long as there
+    were fewer). Records that fill no window by the end of input give no result. They need no timestamps.
+    """
+
+    size: int
+    slide: int | None = None
+    """`None` = windows don't overlap."""
+
+    def __post_init__(self) -> None:
+        """
+        Raises:
+            PipelineError: an option has a value that it can't have.
+        """
+        try:
+            whole_number(self.size, "CountWindow: size", 1, unit="records")
+            whole_number(self.slide_or_size, "CountWindow: slide", 1, self.size)
+        except ValueError as error:
+            raise PipelineError(str(error)) from None
+
+    @property
+    def slide_or_size(self) -> int:
+        return self.size if self.slide is None else self.slide
+
+    @property
+    def pane(self) -> int:
+        """Records of a pane."""
+        return gcd(self.size, self.slide_or_size)
+
+    @property
+    def shown(self) -> str:
+        return f"CountWindow({self.size}, {self.slide_or_size})"
+
+
+@named_options
+@dataclass(frozen=True)
+class Global(Window):
+    """One window for all records of a key: `Global(count=1000)`, `Global(every=60, clear=True)`.
+
+    It has a result when it is triggered, which is `final` only if the window begins anew behind it (`clear`). Its
+    records need no timestamps.
+    """
+
+    count: int | None = None
+    """Triggers when so many records have come since the last result."""
+    every: Seconds | None = None
+    """Triggers so often by the clock of the host (seconds or `timedelta`), if records have come."""
+    clear: bool = False
+    """Whether each result is of the records since the last one only."""
+
+    def __post_init__(self) -> None:
+        """
+        Raises:
+            PipelineError: an option has a value that it can't have, or nothing would trigger the window.
+        """
+        if (self.count is None) == (self.every is None):
+            raise PipelineError("Global: say what triggers its results, count=… or every=…, one of them")
+        try:
+            limit(self.count, "Global: count")
+            flag(self.clear, "Global: clear")
+        except ValueError as error:
+            raise PipelineError(str(error)) from None
+        self.every_ms  # noqa: B018  # is checked
+
+    @property
+    def every_ms(self) -> int | None:
+        """`every` in milliseconds."""
+        return None if self.every is None else milliseconds(self.every, "Global: every")
+
+    @property
+    def shown(self) -> str:
+        return f"Global(clear={self.clear})"
 
 
 def _zone(name: str) -> ZoneInfo:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import reduce
 from typing import Any
 
 from checkpoint.event_time.bounds import MAX_WATERMARK
 from pipeline.aggregates import Aggregation
 from pipeline.operators import OperatorContext
 from pipeline.windows.durations import in_time
+from pipeline.windows.folding import Folding
 from pipeline.windows.kinds import Sliding
 from pipeline.windows.operator import LATE, Options, TimeWindows
 
@@ -25,6 +25,7 @@ class SlidingWindows(TimeWindows):
         super().__init__(window.shown, aggregation, options)
         self._panes = window.panes()
         self._pane = self._panes.pane
+        self._folding = Folding(self._panes, aggregation.merge)
 
     def process(self, value: Any, ctx: OperatorContext) -> Iterable[Any] | None:
         at = ctx.timestamp
@@ -67,6 +68,10 @@ class SlidingWindows(TimeWindows):
             yield from self._results(self._fired(pane, reached), panes, False, ctx)
         if reached is None or reached < self._panes.last_end(pane) - 1:
             yield from self.update(pane, ctx)
+
+    def leave(self, ctx: OperatorContext) -> None:
+        self._folding.forget(self.windows.store.key)
+        super().leave(ctx)
 
     def results_of(self, updates: Iterable[Any], ctx: OperatorContext) -> Iterable[Any]:
         panes, reached = self.windows.value, ctx.key_watermark
@@ -120,15 +125,6 @@ class SlidingWindows(TimeWindows):
 
     def _results(self, ends: Iterable[int], panes: dict[int, Any], final: bool, ctx: OperatorContext) -> Iterator[Any]:
         for end in ends:
-            accumulators = self._merged(end, panes)
+            accumulators = self._folding.merged(end, panes, self.windows.store.key)
             if accumulators is not None:
                 yield self.result(end - self._panes.size, end, accumulators, final, ctx)
-
-    def _merged(self, end: int, panes: dict[int, Any]) -> Any:
-        """The accumulators of a window; `None` if it is empty."""
-        of_window = self._panes.panes_of(end)
-        if len(panes) < len(of_window):
-            found = [panes[pane] for pane in sorted(panes) if of_window.start <= pane < end]
-        else:
-            found = [panes[pane] for pane in of_window if pane in panes]
-        return reduce(self._merge, found) if found else None

@@ -45,8 +45,9 @@ class Context:
         """Knows the key groups that are ahead of `watermark`; `None` = there are none."""
         self.side_outputs: dict[str, Callable[[Any], None]] = {}
         """Those of the step that somebody reads, by tag."""
-        self.held: list[tuple[Callable[[Any], None], Any]] | None = None
-        """What the step emits while that is held back, and where to: it has `on_error`, and is not done yet."""
+        self.held: list[tuple[Callable[[Any], None], Any, int | None]] | None = None
+        """What the step emits while that is held back, where to and with which timestamp: it has `on_error`, and is not
+        done yet."""
 
     @property
     def timestamp(self) -> int | None:
@@ -70,6 +71,10 @@ class Context:
     def emit_at(self, timestamp: int) -> None:
         """See `pipeline.operators.OperatorContext`."""
         self._with_timers("emit_at")
+        self._record.timestamp = timestamp
+
+    def show_timestamp(self, timestamp: int | None) -> None:
+        """What is handed on next has this timestamp, which it was emitted with."""
         self._record.timestamp = timestamp
 
     @property

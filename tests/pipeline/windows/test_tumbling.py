@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from window_oracle import END, TimedHarness, is_empty, operator, told
+from window_oracle import END, Numbers, TimedHarness, is_empty, operator, told
 
-from pipeline import PipelineError, Tumbling
+from pipeline import PipelineError, Sliding, Tumbling
 from pipeline.aggregates import Aggregation, Count
 from pipeline.testing import OperatorHarness
 from pipeline.windows.operator import NoTimestamp, Options
@@ -203,3 +203,25 @@ def test_a_key_with_many_open_windows_costs_no_more_for_each():
         harness.process(0, key="ann", timestamp=number * 10)
     assert len(harness.watermark(200_000)) == 20_000
     assert is_empty(harness)
+
+
+class _Fussy(Numbers):
+    def result(self, acc):
+        if 13 in acc:
+            raise ValueError("thirteen")
+        return super().result(acc)
+
+
+def test_with_on_error_results_keep_their_times_and_what_fails_leaves_nothing():
+    """What a step emits is held back then, until it is done with the record."""
+    aggregation = Aggregation({"numbers": _Fussy()})
+    harness = TimedHarness(operator_of(Sliding(0.02, 0.01), aggregation, Options(early=0)), on_error="skip")
+    harness.process(1, key="ann", timestamp=1)
+    harness.process(13, key="ann", timestamp=2)
+    harness.process(2, key="ann", timestamp=3)
+    assert told(harness.outputs) == [
+        ("ann", -10, 10, False, (1,)),
+        ("ann", 0, 20, False, (1,)),
+        ("ann", -10, 10, False, (1, 2)),
+        ("ann", 0, 20, False, (1, 2)),
+    ]

@@ -96,24 +96,27 @@ def guarded_method(
         else:
             encoded = failed.begin(value)
         undo.begin()
-        held: list[tuple[Push, Any]] = []
+        held: list[tuple[Push, Any, int | None]] = []
+        timestamp = context.timestamp
         context.held = held
         outputs: Any = None
         try:
             outputs = function(value, context)
-            hold(name, outputs, lambda output: held.append((downstream, copied(output))))
+            hold(name, outputs, lambda output: held.append((downstream, copied(output), context.timestamp)))
         except NEVER:
             raise
         except Exception as error:
             # A generator may have something to do at its end, too: it is ended before anything is taken back.
             last = ended(outputs, error)
             context.held = None
+            context.show_timestamp(timestamp)
             undo.take_back()
             failed.handle(last, failed.note(encoded, value if is_timer else None))
             return
         context.held = None
         undo.keep()
-        for target, output in held:
+        for target, output, timestamp in held:
+            context.show_timestamp(timestamp)
             target(output)
 
     return push
@@ -127,7 +130,7 @@ def holding(context: Context, target: Push) -> Push:
         if held is None:
             target(copied(value))
         else:
-            held.append((target, copied(value)))
+            held.append((target, copied(value), context.timestamp))
 
     return push
 
