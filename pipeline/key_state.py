@@ -16,7 +16,7 @@ from checkpoint.storage.errors import DamagedFile
 from checkpoint.storage.restore import NotACheckpoint, RestorePoint
 from checkpoint.storage.storage import CheckpointStorage
 from checkpoint.tables.one_key import KeyRows, rows_of_key
-from checkpoint.tables.point import open_point
+from checkpoint.tables.point import NoSuchTable, open_point
 from pipeline.errors import PipelineError
 from pipeline.graph import Plan
 from pipeline.operators import KeyedOperator
@@ -125,7 +125,7 @@ class StepState:
             timeout: of a live answer.
 
         Raises:
-            PipelineError: there is no such state, or no checkpoint; says what there is.
+            PipelineError: there is no such state, no checkpoint, or nothing of the step in it; says what there is.
             EncodingError: nothing of that type is a key.
             NotAnswered (a RuntimeError): the job has ended, or the key has more than a running job hands out.
             TimeoutError: there is no answer yet; says what it waited for.
@@ -181,6 +181,8 @@ class StepState:
                 raise PipelineError(f"the job has no complete checkpoint yet: {error}") from error
             try:
                 return point, rows_of_key(point, self._step, key)
+            except NoSuchTable as error:
+                raise PipelineError(str(error)) from error
             except DamagedFile:
                 if not reads_left or open_point(folder).ref == point.ref:
                     raise

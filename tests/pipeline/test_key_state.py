@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkpoint_folders import JobFolder, metadata_of
 from deadlines import eventually
 from threads_for_processes import WAIT, job_in_threads
 
 from checkpoint.codec import EncodingError, encode_key
 from checkpoint.key_groups import key_group
+from checkpoint.storage.metadata import OperatorSnapshot
+from checkpoint.storage.naming import CheckpointRef
+from checkpoint.storage.storage import CheckpointStorage
 from pipeline import (
     AggregatingState,
     BroadcastState,
@@ -159,7 +163,7 @@ def test_a_state_an_entry_and_what_is_not_there(tmp_path: Path, started: Any) ->
     for key in ("bob", 1, None, ("ann",)):
         nothing = job.get(key)
         assert (nothing.states, nothing.timers) == ({}, ())
-    assert job.get("ann", "unused").value is None
+    assert job.get("ann", "unused", timeout=float("inf")).value is None
     with pytest.raises(ValueError, match="has 6 states, total, unused, seen, items, by_kind, average: ask for one"):
         job.get("ann").value  # noqa: B018
 
@@ -245,6 +249,15 @@ def test_a_job_that_has_ended_says_where_its_state_is(tmp_path: Path, started: A
     with pytest.raises(NotAnswered, match="the job is finished; what its state was is in its newest checkpoint"):
         job.get("ann")
     assert job.get("ann", "total", at="checkpoint").value == 1
+
+
+def test_a_checkpoint_from_before_there_was_the_step_has_nothing_of_it(tmp_path: Path) -> None:
+    folder = JobFolder(CheckpointStorage(str(tmp_path), "job"))
+    ref = CheckpointRef(1, folder.ownership.attempt)
+    folder.storage.write_metadata(1, ref.attempt, metadata_of(ref, {"in": OperatorSnapshot()}))
+    job = Job(tmp_path, paused())
+    with pytest.raises(PipelineError, match="checkpoint 1 has nothing of step 'totals'; it has steps 'in'"):
+        job.get("ann", at="checkpoint")
 
 
 def test_what_there_is_is_told_where_a_name_is_wrong(tmp_path: Path) -> None:

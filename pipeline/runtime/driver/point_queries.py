@@ -67,7 +67,7 @@ class PointQueries:
         try:
             if notify is not None:
                 notify(number)
-            answer = one.answer.get(timeout=timeout)
+            answer = one.answer.get(timeout=min(timeout, threading.TIMEOUT_MAX))
         except queue.Empty:
             waited_for = self._waits_for(one.sent_to)
             raise TimeoutError(f"no answer within {timeout:g} s: waited for {waited_for}") from None

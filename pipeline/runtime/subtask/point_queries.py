@@ -77,8 +77,10 @@ class PointQueries:
                     refused=f"state {name!r} of key {_key(query)} is too large to be looked at while the job runs: "
                     f"{error}. Ask for another state, for one entry of a map, or for the newest checkpoint"
                 )
-            except (EncodingError, StateAccessError, TypeError, ValueError) as error:
+            except (EncodingError, StateAccessError, TypeError, ValueError, LookupError) as error:
                 return Found(refused=f"state {name!r} of key {_key(query)}: {error}")
+            except Exception as error:  # of a user's class, which compares keys of maps; a question ends no job
+                return Found(refused=f"state {name!r} of key {_key(query)}: {type(error).__name__}: {error}")
             size += len(states.get(name, b""))
         if size > LARGEST_ANSWER:
             return Found(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -142,6 +143,28 @@ def test_what_cant_be_answered_is_refused_and_the_task_goes_on(backend: KeyedBac
     foreign = make_backend(range(1), MAX)
     bind(Everything(), foreign)
     assert "but owns 0..0" in refused(Subtask(foreign).ask("ann"))
+
+
+@dataclass(frozen=True)
+class Place:
+    """Of a map's entry."""
+
+    name: str
+
+    def __hash__(self) -> int:
+        raise OSError("no hash today")
+
+
+def test_a_question_for_an_entry_whose_class_is_missing_or_fails_ends_no_task(
+    backend: KeyedBackend, operator: Any
+) -> None:
+    operator.seen["x"] = 1
+    subtask = Subtask(backend)
+    asked = encode(Place("x"))
+    assert "OSError: no hash today" in refused(subtask.ask("ann", "seen", asked))
+    gone = asked.replace(b"Place", b"Plage")
+    assert "there is no such class in the modules that are loaded here" in refused(subtask.ask("ann", "seen", gone))
+    assert decoded(subtask.ask("ann", "seen", encode("x"))) == {"seen": 1}
 
 
 def test_questions_take_a_tenth_of_the_time_at_most(backend: KeyedBackend, operator: Any) -> None:
