@@ -506,6 +506,13 @@ class KeyedBackendContract:
             assert {key for _, key in fired} == {key for key in KEYS if key_group(encode_key(key), MAX) in groups}
         assert contents(*found) == contents(*files)
 
+    def test_a_key_group_may_come_in_several_batches(self) -> None:
+        running = self.running()
+        same = [key for key in range(100) if key_group(encode_key(key), MAX) == 3]
+        for key in same:
+            running.backend.restore([StateBatch(3, "total", [encode_key(key)], None, [key + 1])])
+        assert [running.at(key).total.value for key in same] == [key + 1 for key in same]
+
     def test_restored_state_goes_on_like_any_other(self) -> None:
         old = self.running()
         fill(old)

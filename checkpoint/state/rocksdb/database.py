@@ -80,7 +80,10 @@ _OF_PARENTS: Final[list[Rdict]] = []
 
 
 class Database:
-    """The rows of one backend. Written by the task thread only; what `view` gives may be read by any one."""
+    """The rows of one backend. Written by the task thread only; what `view` gives may be read by any one.
+
+    Once it is closed, or a write has failed, it refuses to be asked, where an answer could be that there is nothing.
+    """
 
     def __init__(self, options: RocksDb) -> None:
         self._settings = options
@@ -89,6 +92,8 @@ class Database:
         self._options: Options | None = None
         self._ends: Callable[[], object] | None = None
         self._closed = False
+        self._failure: BaseException | None = None
+        """Why a write has failed."""
         self.reads = 0
         """Rows that were looked up."""
 
@@ -96,6 +101,7 @@ class Database:
 
     def get(self, key: bytes) -> bytes | None:
         if self._db is None:
+            self._check()
             return None
         self.reads += 1
         try:
@@ -111,8 +117,17 @@ class Database:
         """Put rows, or delete those that are `None`.
 
         Raises:
-            StateStorageError: the files can't be written.
+            StateStorageError: the files can't be written, or could not be before. What else was to be written may be
+                lost then, so the database is of no use any more.
         """
+        self._check()
+        try:
+            self._write_all(changes)
+        except BaseException as error:
+            self._failure = error
+            raise
+
+    def _write_all(self, changes: Iterator[tuple[bytes, bytes | None]]) -> None:
         batch, size = WriteBatch(raw_mode=True), 0
         for key, row in changes:
             if row is None:
@@ -136,6 +151,7 @@ class Database:
     def scan(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The rows from `first` on, up to `end`, in order."""
         if self._db is None:
+            self._check()
             return
         # Not by an upper bound in read options, of which rocksdict doesn't keep the memory.
         for key, row in self._db.items(from_key=first):
@@ -145,6 +161,7 @@ class Database:
 
     def finder(self) -> Callable[[bytes], bytes | None] | None:
         """Finds rows as they are now, for any thread; `None`: there are none."""
+        self._check()
         if self._db is None:
             return None
         found = self._db.iter()
@@ -165,6 +182,7 @@ class Database:
 
         An iterator of RocksDB doesn't see later changes; that of rocksdict's `Snapshot` does.
         """
+        self._check()
         if self._db is None:
             return None
         options = ReadOptions()
@@ -209,10 +227,18 @@ class Database:
         if self._ends is not None:
             self._ends()
 
+    def _check(self) -> None:
+        """
+        Raises:
+            StateStorageError: its rows are not all there.
+        """
+        if self._closed:
+            raise StateStorageError("the state is closed")
+        if self._failure is not None:
+            raise StateStorageError(f"the state is incomplete, since it could not be written: {self._failure}")
+
     def _opened(self) -> Rdict:
         if self._db is None:
-            if self._closed:
-                raise RuntimeError("the state is closed")
             folder = ScratchFolder(self._settings.folder)
             self._options = self._new_options()
             self._db = Rdict(f"{folder.path}/db", self._options)
