@@ -117,13 +117,18 @@ class AsyncCalls:
         taken = Taken(self.channel, encoded, record.timestamp, record.key_bytes, record.key_group)
         self.loop.ask(self.line.add(taken, self._lane(taken)), value, encoded)
         if self.full:
-            self.loop.flush()
+            self.flush()
             self._interrupt()
 
     def wait(self, control: Control | EndOfRestored) -> None:
         """Something that may not overtake records has come behind them."""
         self.line.add_control(control)
-        self.loop.flush()
+        self.flush()
+
+    def flush(self) -> None:
+        """Nothing may fill the batch that is to be asked any more, or something waits for it."""
+        if self.options.batch_size is not None:
+            self.loop.flush()
 
     @property
     def full(self) -> bool:

@@ -313,3 +313,19 @@ def test_a_request_that_fails_costs_one_record_where_the_step_has_on_error(tmp_p
     told = [(letter["record"], letter["key"], letter["timestamp"], letter["step"]) for letter in failed.records]
     assert told == [({"n": 0}, 0, 0, "half"), ({"n": 3}, 3, 3, "half")]
     assert "ZeroDivisionError" in failed.records[0]["reason"]
+
+
+def test_a_client_that_cannot_be_opened_fails_the_step_by_name(tmp_path: Path) -> None:
+    class Client(AsyncFunction):
+        async def open(self) -> None:
+            raise OSError("no route to the service")
+
+        async def __call__(self, value: int) -> int:
+            return value
+
+    p = pipeline(tmp_path)
+    p.source("in", TestingSource(range(5))).map_async(Client(), "ask").sink("out", TestingSink())
+    with pytest.raises(Exception, match="no route to the service") as caught:
+        finished(p)
+    assert "in step 'ask'" in str(caught.value)
+    eventually(lambda: loop_threads() == [], WAIT)
