@@ -271,6 +271,62 @@ def test_a_failed_record_leaves_nothing(backend: Any, events: list[Any]) -> None
     lenient.close()
 
 
+RICH = [
+    *[("in place", bag, i) for bag in ("bag", "old_bag") for i in range(2)],
+    *[("append", items, i) for items in ("items", "old_items") for i in range(3)],
+    *[("set", name, i) for name in ("dict", "old_dict") for i in range(3)],
+    *[("append", name, i) for name in ("seen", "told") for i in range(2)],
+    *[("count", 3), ("largest", 3), ("gathered", 3), ("timer", 30), ("processing_timer", 30)],
+]
+CHANGES: list[list[Any]] = [
+    *[[(name, bag, 9)] for name in ("in place", "put again", "replace") for bag in ("bag", "old_bag")],
+    *[
+        [(name, items, 9)]
+        for name in ("append", "extend", "update", "change items")
+        for items in ("items", "old_items")
+    ],
+    *[
+        [(name, of, 1)]
+        for name in ("set", "remove", "look", "change entry", "change entries")
+        for of in ("dict", "old_dict")
+    ],
+    *[[("clear", name)] for name in ("bag", "old_bag", "items", "old_items", "dict", "old_dict", "seen", "told")],
+    *[[(name, of, 9)] for name in ("append", "extend", "update") for of in ("seen", "told")],
+    *[
+        [("count", 9)],
+        [("largest", 9)],
+        [("gathered", 9)],
+        [("timer", 29)],
+        [("processing_timer", 29)],
+        [("delete_timer", 30)],
+    ],
+    *[[("append", of, 9), ("change items", of, 9)] for of in ("items", "old_items")],
+    *[[("append", of, 9), ("clear", of), ("append", of, 8)] for of in ("items", "old_items")],
+    *[[("set", of, 7), ("remove", of, 0), ("set", of, 0), ("change entries", of, 0)] for of in ("dict", "old_dict")],
+    *[[("change entry", of, 1), ("remove", of, 1), ("clear", of), ("set", of, 1)] for of in ("dict", "old_dict")],
+]
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+@pytest.mark.parametrize("changes", CHANGES, ids=str)
+def test_each_change_is_taken_back(changes: list[Any], backend: Any) -> None:
+    """Also while a snapshot is open, which must not see it, and after which the state goes on."""
+    harness = OperatorHarness(Busy(), broadcast="process_connected", state_backend=backend, on_error="skip")
+    harness.process_connected([("put", 1, 1)])
+    harness.process(["list", RICH], key="a", timestamp=5)
+    before = content(harness.snapshot())
+    assert harness._backend is not None
+    frozen = harness._backend.freeze()
+    for _ in range(2):
+        harness.process(["list", [*changes, ("fail",)]], key="a", timestamp=6)
+        assert content(harness.snapshot()) == before
+    harness.process(["list", changes], key="a", timestamp=7)
+    written = bytearray()
+    frozen.write(written.extend, "none")
+    assert content(HarnessSnapshot(bytes(written), *[b""] * 4))[0] == before[0]
+    harness.close()
+
+
 # -- what each rule is for -----------------------------------------------------------------------------------------
 
 
