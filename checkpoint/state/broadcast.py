@@ -133,6 +133,8 @@ class BroadcastHandle(MutableMapping[K, V]):
         values: dict[K, V] = {}
         for key_data, data in encoded.items():
             key = evolution.key(key_data, "a key")
+            if key in values:
+                raise StateRestoreError(f"{self._name}: two keys that were different are equal now: {shown(key)}")
             values[key] = evolution.value(data, f"the entry {shown(key)}")
         self._values = values
         self._encoded = {}

@@ -54,7 +54,7 @@ class OperatorListHandle(Sequence[T]):
         self._items: list[bytes] = []
         """Encoded. Never changed in front of its end; whatever else changes replaces the list."""
         self._types: dict[type, None] = {}
-        """Of the items, and of some that are not there any more; in the order in which they came."""
+        """Of the items, and of some that were refused; in the order in which they came. Replaced as `_items` is."""
 
     def append(self, item: T) -> None:
         """Add an item at the end.
@@ -78,11 +78,13 @@ class OperatorListHandle(Sequence[T]):
         Raises:
             EncodingError: as `append`.
         """
-        self._items = [self._encoded(item) for item in items]
+        new = list(items)
+        self._items = [self._encoded(item) for item in new]
+        self._types = dict.fromkeys(map(type, new))
 
     def clear(self) -> None:
         """Remove all items."""
-        self._items = []
+        self._items, self._types = [], {}
 
     @overload
     def __getitem__(self, index: int) -> T: ...
@@ -146,12 +148,12 @@ class UndoListHandle(OperatorListHandle[T], Undoable):
     def __init__(self, name: str, descriptor: StateDescriptor[Any], undo: UndoLog) -> None:
         super().__init__(name, descriptor)
         self._undo = undo
-        self._before: tuple[list[bytes], int, int] | None = None
-        """The list, its length, and how many types there were."""
+        self._before: tuple[list[bytes], int, dict[type, None], int] | None = None
+        """The list, its length, its types, and how many of these there were."""
 
     def _note(self) -> None:
         if self._before is None:
-            self._before = self._items, len(self._items), len(self._types)
+            self._before = self._items, len(self._items), self._types, len(self._types)
             self._undo.touched(self)
 
     def append(self, item: T) -> None:
@@ -175,7 +177,7 @@ class UndoListHandle(OperatorListHandle[T], Undoable):
 
     def take_back(self) -> None:
         assert self._before is not None
-        self._items, length, types = self._before
+        self._items, length, self._types, types = self._before
         del self._items[length:]
         for one in list(self._types)[types:]:
             del self._types[one]
