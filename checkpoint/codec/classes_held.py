@@ -43,14 +43,12 @@ class ClassesHeld:
             return False
         return sum(map(data.count, _HEADS)) != sum(map(data.count, self._heads))
 
-    def _record(self, parts: Callable[[], RecordParts]) -> object:
-        """Returns something to stand for the value, equal to nothing else."""
+    def _record(self, parts: Callable[[], RecordParts]) -> None:
         name, content, _ = parts()
         self._add(shape_of_content(name, content))
         # Values with fewer fields were written before others came: that is seen by their number.
         ends = _map_header(len(content)) if type(content) is dict else b"" if type(content) is bytes else packb(content)
         self._heads.update(head + packb(name) + ends for head in _HEADS)
-        return object()
 
     def _add(self, shape: ClassShape) -> None:
         shapes = self._shapes.setdefault(shape.name, [])

@@ -33,8 +33,6 @@ from checkpoint.codec.errors import UnfitClass
 _HEAP_TYPE: Final = 1 << 9
 """`Py_TPFLAGS_HEAPTYPE`: the class was made by Python code, or much like one that was."""
 _MISSING: Final = object()
-_OF_MODELS: Final = frozenset({"more", "set", "extra", "private"})
-"""What is kept of a pydantic model beside its fields."""
 
 
 class Form(ABC):
@@ -82,24 +80,8 @@ class RecordForm(Form):
         self._set_of_names = frozenset(names)
 
     def needs(self, name: str) -> bool:
-        """Whether a value can't be made without this field.
-
-        Raises:
-            UnfitClass: its default can't be made.
-        """
-        return self._default_of(name) is _MISSING
-
-    def _default_of(self, name: str) -> Any:
-        try:
-            return self._default(name)
-        except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
-            raise UnfitClass(f"the default of field {name!r} of class {self.name} can't be made: {problem}") from error
-
-    def _no_room(self, more: Iterable[str]) -> UnfitClass:
-        """For what a value held beside its fields."""
-        names = ", ".join(map(repr, more))
-        return UnfitClass(f"a value of class {self.name} held {names} beside its fields, for which it has no room now")
+        """Whether a value can't be made without this field."""
+        return self._default(name) is _MISSING
 
     @abstractmethod
     def _default(self, name: str) -> Any:
@@ -117,7 +99,7 @@ class RecordForm(Form):
         fields = {name: content.get(name, _MISSING) for name in self.names}
         for name, value in fields.items():
             if value is _MISSING:
-                fields[name] = self._default_of(name)
+                fields[name] = self._default(name)
         missing = [name for name, value in fields.items() if value is _MISSING]
         if unknown or missing:
             changes = [
@@ -172,11 +154,9 @@ class _Dataclass(RecordForm):
         return fields, held or None
 
     def make(self, content: Any, more: dict[str, Any] | None) -> Any:
-        fields, more = self._fitted(content), _attributes(more)
+        fields = self._fitted(content)
         value = object.__new__(self.cls)
         if more:
-            if not self._has_dict and (more.keys() - self._slots.keys()):
-                raise self._no_room(more)
             fields = {**fields, **more}
         if not self._slots:
             value.__dict__.update(fields)
@@ -213,14 +193,8 @@ class _Struct(RecordForm):
         return fields, (value.__dict__ or None) if self._has_dict else None
 
     def make(self, content: Any, more: dict[str, Any] | None) -> Any:
-        fields, more = self._fitted(content), _attributes(more)
-        if more and not self._has_dict:
-            raise self._no_room(more)
-        try:
-            value = self.cls(**fields)
-        except Exception as error:  # of its `__post_init__`
-            problem = f"{type(error).__name__}: {error}"
-            raise UnfitClass(f"a value of class {self.name} can't be made of what was written: {problem}") from error
+        fields = self._fitted(content)
+        value = self.cls(**fields)
         if self._set_again:
             for name, item in fields.items():
                 self._set(value, name, item)
@@ -262,9 +236,7 @@ class _Model(RecordForm):
 
     def make(self, content: Any, more: dict[str, Any] | None) -> Any:
         fields = self._fitted(content)
-        held = more or {"more": {}, "set": content, "extra": None, "private": None}
-        if held.keys() != _OF_MODELS:
-            raise self._no_room(held)
+        held = more or {"more": {}, "set": self.names, "extra": None, "private": None}
         value = object.__new__(self.cls)
         for name, item in (
             ("__dict__", {**fields, **held["more"]}),
@@ -277,9 +249,7 @@ class _Model(RecordForm):
 
     def _default(self, name: str) -> Any:
         field = self.cls.model_fields[name]
-        if field.is_required() or getattr(field, "default_factory_takes_validated_data", False):
-            return _MISSING
-        return field.get_default(call_default_factory=True)
+        return _MISSING if field.is_required() else field.get_default(call_default_factory=True)
 
 
 class _NamedTuple(RecordForm):
@@ -296,9 +266,7 @@ class _NamedTuple(RecordForm):
         return fields, (value.__dict__ or None) if self._has_dict else None
 
     def make(self, content: Any, more: dict[str, Any] | None) -> Any:
-        fields, more = self._fitted(content), _attributes(more)
-        if more and not self._has_dict:
-            raise self._no_room(more)
+        fields = self._fitted(content)
         value = tuple.__new__(self.cls, [fields[name] for name in self.names])
         if more:
             value.__dict__.update(more)
@@ -371,13 +339,7 @@ class PickledForm(Form):
             raise UnfitClass(
                 f"class {self.name} is registered with pickle, and was {_kind(content)} when a value of it was written"
             )
-        try:
-            value = _Unpickler(io.BytesIO(content)).load()
-        except UnfitClass:
-            raise
-        except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
-            raise UnfitClass(f"the pickle of a value of {self.name} can't be read: {problem}") from error
+        value = _Unpickler(io.BytesIO(content)).load()
         if type(value) is not self.cls:
             raise UnfitClass(f"the pickle of a value of {self.name} gives a {type(value).__qualname__}")
         return value
@@ -457,21 +419,6 @@ def _form_class(cls: type) -> type[Any] | None:
 def is_value_class(cls: Any) -> bool:
     """Whether values of this class may be carried."""
     return isinstance(cls, type) and _form_class(cls) is not None
-
-
-def _attributes(more: dict[str, Any] | None) -> dict[str, Any] | None:
-    """What a value held beside its fields, as attributes. One that was a pydantic model may have held other things.
-
-    Raises:
-        UnfitClass: it did.
-    """
-    if not more or more.keys() != _OF_MODELS:
-        return more
-    if more["more"] or more["extra"] or more["private"]:
-        raise UnfitClass(
-            "a value was a pydantic model when it was written, with attributes of its own, and its class is none now"
-        )
-    return None
 
 
 def _check_layout(cls: type) -> None:

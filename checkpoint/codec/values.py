@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from datetime import date, timedelta
 from decimal import Decimal
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 import ormsgpack
@@ -39,7 +39,6 @@ SCALARS: Final = frozenset({type(None), bool, int, float, str, bytes, Decimal, U
 """Types whose values never change, and are all carried."""
 NATIVE: Final = frozenset({type(None), bool, int, float, str, bytes})
 """Scalars that msgpack has, apart from integers and strings at the edges."""
-S = TypeVar("S", bound=Sized)
 RecordParts: TypeAlias = tuple[Any, Any, Any]
 """Of a value of a user's class: the name of the class, the content and what else it holds (see `records.Form.take`)."""
 _MAP_KEYS: Final = NATIVE | {tuple}
@@ -432,14 +431,12 @@ def _unpacker(record: Callable[[bytes], Any]) -> Callable[[int, bytes], Any]:
                 case Extension.TUPLE:
                     return tuple(unpackb(data, ext_hook=unpack, option=_UNPACK))
                 case Extension.DICT:
-                    items = unpackb(data, ext_hook=unpack, option=_UNPACK)
-                    return _all_different(dict(zip(items[::2], items[1::2], strict=True)), len(items) // 2)
+                    items = iter(unpackb(data, ext_hook=unpack, option=_UNPACK))
+                    return dict(zip(items, items, strict=True))
                 case Extension.SET:
-                    items = unpackb(data, ext_hook=unpack, option=_UNPACK)
-                    return _all_different(set(items), len(items))
+                    return set(unpackb(data, ext_hook=unpack, option=_UNPACK))
                 case Extension.FROZENSET:
-                    items = unpackb(data, ext_hook=unpack, option=_UNPACK)
-                    return _all_different(frozenset(items), len(items))
+                    return frozenset(unpackb(data, ext_hook=unpack, option=_UNPACK))
                 case Extension.RECORD:
                     return record(data)
                 case _:
@@ -450,16 +447,6 @@ def _unpacker(record: Callable[[bytes], Any]) -> Callable[[int, bytes], Any]:
             raise
 
     return unpack
-
-
-def _all_different(made: S, count: int) -> S:
-    """A dict or set of so many keys or members, all of them different when they were written."""
-    if len(made) != count:
-        raise UnfitClass(
-            f"{count - len(made)} of {count} keys of a dict, or members of a set, are equal to others now, and were "
-            "not when they were written: their class has changed since"
-        )
-    return made
 
 
 def _parts_in(data: bytes, unpack: Callable[[int, bytes], Any]) -> RecordParts:

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import importlib
 import math
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import cache
-from itertools import accumulate
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -177,17 +175,17 @@ class Quantiles(Aggregate):
 
     def result(self, acc: tuple[Buckets, tuple[int, ...]]) -> Any:
         buckets = _counted(acc[0], (), acc[1])
-        up_to = list(accumulate(buckets[1::2]))
-        if not up_to:
-            return None if self.single else [None for _ in self.at]
-        places = [bisect_right(up_to, quantile * (up_to[-1] - 1)) for quantile in self.at]
-        values = [self._middle(buckets[2 * place]) for place in places]
+        library, stores = _library("ddsketch.ddsketch", "Quantiles"), _library("ddsketch.store", "Quantiles")
+        positive, negative, zeros = stores.DenseStore(), stores.DenseStore(), 0
+        for bucket, n in zip(buckets[::2], buckets[1::2], strict=True):
+            if bucket:
+                (positive if bucket > 0 else negative).add(abs(bucket) - self._below, n)
+            else:
+                zeros = n
+        sketch = library.BaseDDSketch(self._mapping, positive, negative, zeros)
+        found = [sketch.get_quantile_value(one) for one in self.at]
+        values = [None if one is None else float(one) for one in found]
         return values[0] if self.single else values
-
-    def _middle(self, bucket: int) -> float:
-        """What is within `accuracy` of all values of a bucket."""
-        size: float = self._mapping.value(abs(bucket) - self._below) if bucket else 0.0
-        return size if bucket >= 0 else -size
 
     def _bucket(self, value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):

@@ -6,18 +6,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+import orjson
+
 from checkpoint.config import CheckpointConfig
 from checkpoint.state import ValueState
+from pipeline.aggregates import Count
 from pipeline.job import Pipeline
 from pipeline.operators import KeyedOperator, OperatorContext
 from pipeline.streams import Stream
+from pipeline.watermarks import WatermarkStrategy
+from pipeline.windows import Tumbling
 from sinks import KafkaSink
 from sinks.kafka.clients import Delivery
 from sources import KafkaSource
 
 Alignment: TypeAlias = Literal["aligned", "unaligned"]
-JobKind: TypeAlias = Literal["sum", "map"]
-TITLES: dict[JobKind, str] = {"sum": "keyed running sum", "map": "stateless map"}
+JobKind: TypeAlias = Literal["sum", "map", "window"]
+TITLES: dict[JobKind, str] = {
+    "sum": "keyed running sum",
+    "map": "stateless map",
+    "window": "count by key and minute",
+}
 
 
 class RunningSum(KeyedOperator):
@@ -34,6 +43,10 @@ class RunningSum(KeyedOperator):
 
 def doubled(record: dict[str, Any]) -> dict[str, Any]:
     return {"user": record["user"], "ts": record["ts"], "amount": record["amount"] * 2}
+
+
+def as_user(result: dict[str, Any]) -> dict[str, Any]:
+    return {"user": result["key"], "start": result["start"], "n": result["n"]}
 
 
 @dataclass(frozen=True)
@@ -60,7 +73,13 @@ class Job:
                 return records.key_by("user").process("sums", RunningSum())
             case "map":
                 return records.map(doubled, id="doubled")
+            case "window":
+                times = WatermarkStrategy.bounded("ts", lateness=0)
+                windows = records.assign_timestamps(times, id="times").key_by("user").window(Tumbling(60))
+                return windows.aggregate("counts", n=Count()).map(as_user, id="named")
 
     def inputs_of(self, output: bytes | None) -> int:
         """How many records of the input one of the output stands for, by its value."""
-        return 1
+        if self.kind != "window":
+            return 1
+        return int(orjson.loads(output or b"")["n"])

@@ -60,8 +60,8 @@ bench.add_command(backpressure)
     "--job",
     default="sum",
     show_default=True,
-    type=click.Choice(["sum", "map"]),
-    help="sum: a running sum and count by key. map: no key, no state.",
+    type=click.Choice(["sum", "map", "window"]),
+    help="sum: a running sum and count by key. map: no key, no state. window: a count by key and minute of event time.",
 )
 @click.option("--records", default=1_000_000, show_default=True, type=click.IntRange(min=1))
 @click.option("--parallelism", default=2, show_default=True, type=click.IntRange(1, 128))

@@ -23,7 +23,7 @@ from pipeline.cli.common import ending_cleanly, log_to_stderr
     help="Seconds of the slow phase.",
 )
 @click.option("--kill/--no-kill", default=True, show_default=True, help="Kill a worker process on the way.")
-@click.option("--keep-topics", is_flag=True, help="With --bootstrap: leave the demo's two topics.")
+@click.option("--keep-topics", is_flag=True, help="With --bootstrap: leave the demo's four topics.")
 def demo(
     records: int,
     as_json: bool,
@@ -34,7 +34,7 @@ def demo(
     kill: bool,
     keep_topics: bool,
 ) -> None:
-    """Delay per carrier, running: flights of 2013 from Kafka to Kafka, exactly once.
+    """Delay per carrier, running, and by hour beside the weather: flights of 2013 from Kafka to Kafka, exactly once.
 
     On the way one of the job's processes is killed. At the end every output record is read back with read_committed and
     compared with a result computed directly; the exit status is 1 if anything was lost, doubled or wrong.
@@ -60,7 +60,8 @@ def demo(
         except (BrokerFailed, DataMissing, DemoFailed, FetchFailed, JavaMissing, TimeoutError, TopicTrouble) as error:
             raise click.ClickException(str(error)) from error
         assert run.expected is not None
-        report.print(console, run.expected.final, airlines())
+        assert run.expected_hours is not None
+        report.print(console, run.expected.final, airlines(), run.expected_hours)
         if as_json:
             click.echo(report.to_json())
         if not report.ok:

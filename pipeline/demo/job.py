@@ -1,4 +1,4 @@
-"""The demo's job: delay per carrier, running."""
+"""The demo's job: delay per carrier, running; and delay by airport and hour, beside the weather."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ import operator
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from datetime import timedelta
+from typing import Any, Final
 
 from checkpoint.config import CheckpointConfig
 from checkpoint.state import ReducingState, ValueState
+from pipeline.aggregates import Count, Sum
 from pipeline.job import Pipeline
 from pipeline.operators import KeyedOperator, OperatorContext
 from pipeline.runtime.driver.restart import RestartStrategy
+from pipeline.streams import Stream
+from pipeline.watermarks import WatermarkStrategy
+from pipeline.windows import Tumbling
 from sinks import KafkaSink
 from sources import KafkaSource
 
+SOURCE = "flights"
 OPERATOR = "delays"
 _KEY_GROUPS = 159
 """Spreads the sixteen carriers evenly over two, three or four subtasks; the default of 128 happens to give one of two
@@ -72,6 +78,43 @@ class DelayPerCarrier(KeyedOperator):
         }
 
 
+HOUR: Final = 3600
+_LATENESS: Final = timedelta(days=2)
+"""Flights are in the order in which they left, and one that leaves late is far behind those of its hour."""
+
+
+def by_weather(flights: Stream, weather: Stream) -> Stream:
+    """How late flights left each airport in each hour, beside the newest weather of then."""
+    times = WatermarkStrategy.bounded("at", lateness=_LATENESS)
+    hours = (
+        flights.assign_timestamps(times, id="departures")
+        .key_by("origin")
+        .window(Tumbling(HOUR))
+        .aggregate("hours", parallelism=1, flights=Count(), minutes=Sum("dep_delay", missing="skip"))
+    )
+    observed = weather.assign_timestamps(WatermarkStrategy.bounded("at", lateness=0), id="observed")
+    return hours.key_by("key").join_as_of(
+        observed.key_by("origin"),
+        how="left",
+        select=beside,
+        max_age=timedelta(hours=3),
+        id="weather-then",
+        parallelism=1,
+    )
+
+
+def beside(hour: dict[str, Any], weather: dict[str, Any] | None) -> dict[str, Any]:
+    """A result: an hour with its weather; `None` = none was observed in the three hours before its end."""
+    return {
+        "origin": hour["key"],
+        "hour": hour["start"],
+        "flights": hour["flights"],
+        "minutes": hour["minutes"],
+        "wind": None if weather is None else weather["wind_speed"],
+        "visib": None if weather is None else weather["visib"],
+    }
+
+
 @dataclass(frozen=True)
 class DemoJob:
     """How the job is set up."""
@@ -80,6 +123,8 @@ class DemoJob:
     servers: str
     flights_topic: str
     delays_topic: str
+    weather_topic: str
+    hours_topic: str
     folder: str
     """For checkpoints."""
     parallelism: int
@@ -100,10 +145,14 @@ class DemoJob:
         source = KafkaSource(
             self.servers, topics=[self.flights_topic], end="latest", value_format="json", rate_limit=self.rate_limit
         )
+        flights = p.source(SOURCE, source)
         (
-            p.source("flights", source)
-            .key_by("carrier")
+            flights.key_by("carrier")
             .process(OPERATOR, DelayPerCarrier(self.slow))
             .sink("out", KafkaSink(self.servers, topic=self.delays_topic, key="carrier"))
+        )
+        observations = KafkaSource(self.servers, topics=[self.weather_topic], end="latest", value_format="json")
+        by_weather(flights, p.source("weather", observations, parallelism=1)).sink(
+            "hours-out", KafkaSink(self.servers, topic=self.hours_topic, key="origin")
         )
         return p

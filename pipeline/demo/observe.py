@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from pipeline.demo.job import OPERATOR
+from pipeline.demo.job import OPERATOR, SOURCE
 from pipeline.handle import JobHandle
 from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
 
@@ -51,7 +51,7 @@ class Observer:
         for name, values in subtasks.items():
             if _source(name):
                 self._closed.update(name, values.get("sourceGateClosedMs", 0.0))
-            else:
+            elif OPERATOR in name:
                 self._processed.update(name, values.get("recordsIn", 0))
         # Before its first record a reader doesn't know how far it is behind.
         lags = [values.get("recordsLag") for values in sources.values() if values.get("recordsIn")]
@@ -100,7 +100,7 @@ class _OverAttempts:
 
 
 def _source(name: str) -> bool:
-    return OPERATOR not in name
+    return name.startswith(SOURCE)
 
 
 def victim(processes: dict[str, int]) -> tuple[str, int] | None:

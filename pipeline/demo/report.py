@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from rich.console import Console
 from rich.table import Table
 
+from pipeline.demo.hours import ExpectedHours, HoursFindings
 from pipeline.demo.validate import Carrier, Findings
 
 
 @dataclass(frozen=True)
 class Report:
     findings: Findings
+    hours: HoursFindings
+    """Of delays by airport and hour, beside the weather."""
     checkpoints_completed: int
     checkpoints_failed: int
     """The one in progress at a crash is among them."""
@@ -32,7 +35,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        return self.findings.ok
+        return self.findings.ok and self.hours.ok
 
     def to_json(self) -> str:
         """One line."""
@@ -53,13 +56,17 @@ class Report:
                 "restarts": self.restarts,
                 "recovery_s": _rounded(self.recovery_s),
                 "seconds": _rounded(self.seconds),
+                "hours": asdict(self.hours),
             }
         )
 
-    def print(self, console: Console, carriers: Mapping[str, Carrier], airlines: Mapping[str, str]) -> None:
+    def print(
+        self, console: Console, carriers: Mapping[str, Carrier], airlines: Mapping[str, str], hours: ExpectedHours
+    ) -> None:
         """As tables."""
         f = self.findings
         console.print(_delays(carriers, airlines))
+        console.print(_winds(hours))
         table = Table(title="Every output record, as a reader sees it", show_header=False)
         table.add_column()
         table.add_column(justify="right")
@@ -69,6 +76,11 @@ class Report:
             ("lost", f"{f.lost:,}"),
             ("duplicated", f"{f.duplicated:,}"),
             ("wrong", f"{f.wrong:,}"),
+            ("hours of airports with flights", f"{self.hours.expected:,}"),
+            (
+                "of those lost / duplicated / wrong",
+                f"{self.hours.lost:,} / {self.hours.duplicated:,} / {self.hours.wrong:,}",
+            ),
             ("checkpoints completed / failed", f"{self.checkpoints_completed} / {self.checkpoints_failed}"),
             ("checkpoint duration p50 / p95", f"{_seconds(self.checkpoint_p50_s)} / {_seconds(self.checkpoint_p95_s)}"),
             ("most records between two barriers", f"{self.max_span_records:,}"),
@@ -96,6 +108,15 @@ def _delays(carriers: Mapping[str, Carrier], airlines: Mapping[str, str]) -> Tab
         worst = "" if figures.worst is None else f"{figures.worst:+d} min"
         name = f"{code}  {airlines.get(code, '')}"
         table.add_row(name, f"{figures.flights:,}", f"{figures.without_delay:,}", mean, worst)
+    return table
+
+
+def _winds(hours: ExpectedHours) -> Table:
+    table = Table(title="Departure delay by wind: windows of an hour, joined with the weather")
+    for column in ("wind", "flights", "mean delay"):
+        table.add_column(column, justify="left" if column == "wind" else "right", no_wrap=True)
+    for label, flights, mean in hours.delay_by_wind():
+        table.add_row(label, f"{flights:,}", "" if mean is None else f"{mean:+.1f} min")
     return table
 
 

@@ -411,18 +411,6 @@ def test_keys_of_maps_are_not_migrated() -> None:
         Running(MapState(migrate=lambda old: old), file)
 
 
-def test_keys_of_maps_that_are_equal_now_are_refused_with_state_and_key() -> None:
-    program(Status=Status, Order=V1)
-    plain, nested = Running(MapState()), Running(ValueState())
-    plain.at("ann").update({Status.OPEN: 1, Status.CLOSED: V1(1, 2.5)})
-    nested.at("ann").value = {Status.OPEN: 1, Status.CLOSED: 2}
-    files = plain.snapshot(), nested.snapshot()
-    program(Status=enum.Enum("Status", {"OPEN": 1, "CLOSED": 1}), Order=V2)
-    for state, file in zip((MapState(migrate=to_v2), ValueState(migrate=dict)), files, strict=True):
-        with pytest.raises(StateRestoreError, match=r"state 'state' of Op: the value of key 'ann' .* equal .*now"):
-            Running(state, file)
-
-
 @pytest.mark.parametrize("ttl", [60, TTL(60, time="event", refresh="read_and_write")])
 def test_state_with_a_time_to_live(file_of_v1: bytes, ttl: Any) -> None:
     values, items, entries = (Running(kind(V1, ttl=ttl)) for kind in (ValueState, ListState, MapState))

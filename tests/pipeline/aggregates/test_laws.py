@@ -128,7 +128,7 @@ def results(aggregation, accumulators):
 
 @EVERY
 @given(data=st.data())
-@settings(max_examples=15)
+@settings(max_examples=30)
 def test_splitting_anywhere_and_merging_changes_nothing(values, data):
     pairs = data.draw(records(values))
     aggregation = Aggregation(TABLE[values])
@@ -149,7 +149,7 @@ def test_splitting_anywhere_and_merging_changes_nothing(values, data):
 
 @EVERY
 @given(data=st.data())
-@settings(max_examples=15)
+@settings(max_examples=25)
 def test_no_order_changes_what_does_not_go_by_arrival(values, data):
     pairs = data.draw(records(values, distinct_times=True))
     shuffled = data.draw(st.permutations(pairs))
@@ -163,7 +163,7 @@ def test_no_order_changes_what_does_not_go_by_arrival(values, data):
 
 @EVERY
 @given(data=st.data())
-@settings(max_examples=15)
+@settings(max_examples=25)
 def test_a_checkpoint_in_between_changes_nothing(values, data):
     pairs = data.draw(records(values))
     at = data.draw(st.integers(0, len(pairs)))
@@ -177,7 +177,7 @@ def test_a_checkpoint_in_between_changes_nothing(values, data):
 
 @EVERY
 @given(data=st.data())
-@settings(max_examples=15)
+@settings(max_examples=25)
 def test_columns_agree_with_rows(values, data):
     pairs = data.draw(records(values))
     timed = data.draw(st.booleans())

@@ -43,13 +43,15 @@ def test_cpu_time_counts_from_the_first_look_and_survives_the_end_of_a_process()
 @pytest.mark.sample(1 / 2)
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_throughput_is_measured_for_both_guarantees(kafka: KafkaBroker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("job", ["sum", "window"])
+def test_throughput_is_measured_for_both_guarantees(job: str, kafka: KafkaBroker, tmp_path: Path) -> None:
     target = tmp_path / "result.json"
     command = [sys.executable, "-c", "from pipeline.cli import main; main(prog_name='weir')", "bench", "throughput"]
-    arguments = ["--records", "20000", "--bootstrap", kafka.bootstrap_servers, "--json", str(target)]
+    arguments = ["--job", job, "--records", "20000", "--bootstrap", kafka.bootstrap_servers, "--json", str(target)]
     done = subprocess.run([*command, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=170)
     assert done.returncode == 0, done.stderr
     result = json.loads(target.read_text())
+    assert result["job"] == job
     assert result["bare_loop"]["rate"] > 0
     assert [job["delivery"] for job in result["jobs"]] == ["exactly_once", "at_least_once"]
     for job in result["jobs"]:

@@ -22,9 +22,11 @@ from pipeline.cli import main
 from pipeline.demo import flights as flights_module
 from pipeline.demo.driver import Demo
 from pipeline.demo.flights import DataMissing, Flights, messages
+from pipeline.demo.hours import ExpectedHours, HoursFindings
 from pipeline.demo.job import SlowPhase
 from pipeline.demo.report import Report
 from pipeline.demo.validate import Carrier, Expected, Findings, Validator
+from pipeline.demo.weather import weather, weather_messages
 from pipeline.testing import KafkaBroker
 
 KEYS = [
@@ -42,6 +44,7 @@ KEYS = [
     "restarts",
     "recovery_s",
     "seconds",
+    "hours",
 ]
 
 
@@ -180,6 +183,75 @@ def test_every_change_is_counted(rows: list[tuple[str, int | None]], rng: random
     assert counts(check(changed, flights)) == (len(lost), len(doubled), len(wrong))
 
 
+# -- by hour, beside the weather --------------------------------------------------------------------------------------
+
+HOUR = 3_600_000
+DEPARTURES = [
+    {"origin": "JFK", "at": 5 * HOUR, "dep_delay": 10},
+    {"origin": "JFK", "at": 6 * HOUR - 1, "dep_delay": None},
+    {"origin": "JFK", "at": 6 * HOUR, "dep_delay": -3},
+    {"origin": "EWR", "at": 5 * HOUR, "dep_delay": 7},
+    {"origin": "JFK", "at": 99 * HOUR, "dep_delay": 1},
+]
+WEATHER = [
+    {"origin": "JFK", "at": 4 * HOUR, "wind_speed": 4.0, "visib": 10.0},
+    {"origin": "JFK", "at": 6 * HOUR, "wind_speed": 12.0, "visib": 9.0},
+    {"origin": "LGA", "at": 5 * HOUR, "wind_speed": 30.0, "visib": 8.0},
+]
+
+
+def hour(
+    origin: str, start: int, flights: int, minutes: int, wind: float | None, visib: float | None
+) -> dict[str, Any]:
+    return {
+        "origin": origin,
+        "hour": start * HOUR,
+        "flights": flights,
+        "minutes": minutes,
+        "wind": wind,
+        "visib": visib,
+    }
+
+
+HOURS = [
+    hour("JFK", 5, 2, 10, 4.0, 10.0),
+    hour("JFK", 6, 1, -3, 12.0, 9.0),
+    hour("EWR", 5, 1, 7, None, None),
+    hour("JFK", 99, 1, 1, None, None),  # the newest weather is too old
+]
+
+
+def test_hours_are_expected_with_the_newest_weather_of_then() -> None:
+    expected = ExpectedHours(DEPARTURES, WEATHER)
+    assert list(expected.records.values()) == HOURS
+    assert expected.delay_by_wind() == [
+        ("under 10 mph", 2, 5.0),
+        ("10 to 20 mph", 1, -3.0),
+        ("20 mph and more", 0, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("records", "found"),
+    [
+        (HOURS, (0, 0, 0)),
+        (HOURS[::-1], (0, 0, 0)),
+        (HOURS[1:], (1, 0, 0)),
+        ([*HOURS, HOURS[2]], (0, 1, 0)),
+        ([{**HOURS[0], "flights": 3}, *HOURS[1:]], (0, 0, 1)),
+        ([{**HOURS[0], "wind": None}, *HOURS[1:]], (0, 0, 1)),
+        ([*HOURS, hour("LGA", 5, 1, 1, 30.0, 8.0)], (0, 0, 1)),
+        ([*HOURS, None], (0, 0, 1)),
+        ([], (4, 0, 0)),
+    ],
+)
+def test_what_is_lost_doubled_or_wrong_of_the_hours_is_found(records: list[Any], found: tuple[int, int, int]) -> None:
+    values = [None if record is None else orjson.dumps(record) for record in records]
+    findings = ExpectedHours(DEPARTURES, WEATHER).findings(values)
+    assert findings == HoursFindings(4, *found)
+    assert findings.ok is (found == (0, 0, 0))
+
+
 # -- input ------------------------------------------------------------------------------------------------------------
 
 
@@ -195,9 +267,27 @@ def test_fewer_records_are_the_first_and_more_begin_anew_with_fresh_ids() -> Non
     few = list(Flights(3))
     assert [row["id"] for row in few] == [0, 1, 2]
     assert [row["flight"] for row in few] == [1545, 1714, 1141]
+    assert few[0]["at"] == 1357034400000  # 1 January, 10 o'clock UTC
     many = Flights(336_778)
     last = [row for row in many if row["id"] >= 336_776]
     assert [(row["id"], row["flight"]) for row in last] == [(336_776, 1545), (336_777, 1714)]
+    assert last[0]["at"] - few[0]["at"] == 365 * 24 * HOUR  # so that time goes on
+
+
+def test_the_weather_of_2013_is_in_order_of_time() -> None:
+    observations = weather()
+    times = [one["at"] for one in observations]
+    assert len(observations) == 26_115
+    assert times == sorted(times)
+    assert observations[0] == {
+        "origin": "EWR",
+        "temp": 39.02,
+        "wind_speed": 10.357019999999999,
+        "precip": 0.0,
+        "visib": 10.0,
+        "at": 1357020000000,
+    }
+    assert {key for key, _ in weather_messages(observations)} == {b"EWR", b"JFK", b"LGA"}
 
 
 def test_messages_are_keyed_by_carrier_and_have_null_for_no_delay() -> None:
@@ -226,7 +316,7 @@ def test_the_slow_phase_takes_as_long_as_asked_with_any_number_of_records(record
 
 
 def report(findings: Findings) -> Report:
-    return Report(findings, 5, 1, 0.25, 0.5, 100, 1.5, 1, None, 20.0)
+    return Report(findings, HoursFindings(4, 0, 0, 0), 5, 1, 0.25, 0.5, 100, 1.5, 1, None, 20.0)
 
 
 def test_the_json_has_exactly_the_documented_keys() -> None:
@@ -246,7 +336,7 @@ def test_the_exit_status_tells_whether_the_output_is_right(
     monkeypatch: pytest.MonkeyPatch, findings: Findings, status: int
 ) -> None:
     def run(demo: Demo) -> Report:
-        demo.expected = Expected(FLIGHTS)
+        demo.expected, demo.expected_hours = Expected(FLIGHTS), ExpectedHours(DEPARTURES, WEATHER)
         return report(findings)
 
     monkeypatch.setattr(Demo, "run", run)
@@ -274,6 +364,8 @@ def test_the_demo_survives_a_kill_without_loss_or_doubling(kafka: KafkaBroker) -
     result = json.loads(output.splitlines()[-1])
     assert list(result) == KEYS
     assert [result[key] for key in KEYS[:5]] == [20_000, 20_000, 0, 0, 0]
+    assert result["hours"]["expected"] > 1000
+    assert [result["hours"][key] for key in ("lost", "duplicated", "wrong")] == [0, 0, 0]
     assert result["restarts"] == 1
     assert result["recovery_s"] > 0
     assert result["checkpoints_completed"] >= 3
