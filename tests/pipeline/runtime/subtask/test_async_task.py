@@ -329,3 +329,21 @@ def test_a_client_that_cannot_be_opened_fails_the_step_by_name(tmp_path: Path) -
         finished(p)
     assert "in step 'ask'" in str(caught.value)
     eventually(lambda: loop_threads() == [], WAIT)
+
+
+def test_a_lookup_join_asks_once_for_each_key_and_tells_how_often_it_knew(tmp_path: Path) -> None:
+    source, sink = TestingSource([*({"user": i % 5} for i in range(100)), TestingSource.PAUSE()]), TestingSink()
+    p = pipeline(tmp_path, interval=0.1)
+    with FakeService(lambda user: f"user {user}", delay=0.05) as service:
+        keyed = p.source("in", source).key_by("user")
+        keyed.join_lookup(service.client(), "users", parallelism=2, select=lambda left, right: right).sink("out", sink)
+        handle = started(p)
+        eventually(lambda: len(sink.records) == 100, WAIT)
+        eventually(
+            lambda: sum(one.get("lookupCacheHits", 0) for one in handle.metrics()["subtasks"].values()) == 95, WAIT
+        )
+        assert sum(one.get("lookupCacheMisses", 0) for one in handle.metrics()["subtasks"].values()) == 5
+        source.release()
+        handle.wait(WAIT)
+    assert Counter(sink.records) == {f"user {i}": 20 for i in range(5)}
+    assert sorted(service.requests) == list(range(5))
