@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any, ClassVar, Final, Protocol, TypeAlias
+from typing import Any, ClassVar, Final, Protocol, TypeAlias, get_origin
 
 from checkpoint.codec.classes import class_of, name_of
 from checkpoint.codec.records import is_value_class
@@ -151,9 +151,13 @@ class DeclaredKeys(DeclaredType):
 
 def declared_type(cls: Any) -> DeclaredType | None:
     """
+    Args:
+        cls: a class, or a generic one with its parameters, which values don't keep.
+
     Returns:
         `None` if it is no class of values.
     """
+    cls = get_origin(cls) or cls
     if is_typed_dict(cls):
         return DeclaredKeys(cls)
     return DeclaredType(cls) if is_value_class(cls) else None

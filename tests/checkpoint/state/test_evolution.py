@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from types import MappingProxyType
-from typing import Any, NamedTuple, NotRequired, Required, TypedDict
+from typing import Any, Generic, NamedTuple, NotRequired, Required, TypedDict, TypeVar
 
 import msgspec
 import pydantic
@@ -575,6 +575,27 @@ def test_a_declared_class_is_no_default_and_takes_its_values_only() -> None:
     with pytest.raises(EncodingError, match="the entry 'x' of key 'ann'"):
         entries["x"] = 5
     assert items.get() == []
+
+
+T = TypeVar("T")
+
+
+@dataclass
+class Box(Generic[T]):
+    content: T | None = None
+
+
+def test_a_generic_class_is_declared_with_its_parameters_or_without() -> None:
+    program(Box=Box)
+    for declared in (Box[int], Box):
+        state = Running(ValueState(declared)).at("ann")
+        assert state.value is None
+        state.value = Box(5)
+        with pytest.raises(EncodingError, match="declared for values of Box"):
+            state.value = 5
+        with pytest.raises(EncodingError, match="declared for values of Box"):
+            Running(ListState(declared)).at("ann").append(5)
+    assert Running(ValueState(dict[str, int])).at("ann").value == {}
 
 
 def test_factories_stay_defaults() -> None:
