@@ -2,9 +2,9 @@
 
 The panes are cut into blocks, each as long as a window and at the same place for all keys. A window is the end of one
 block and the begin of the next one (van Herk's and Gil's way to a running maximum): the ends of a block are folded
-once, from its last pane on, and the begin grows from window to window. What is folded is remembered in memory only, and
-used as long as the panes are the very same objects. The order of merging is the same with and without it, so that no
-restart changes a result.
+once, from its last pane on, and the begin grows from window to window. What is folded is remembered in memory only,
+until one of its panes changes. The order of merging is the same with and without it, so that no restart changes a
+result.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from operator import is_
 from typing import Any, Final
 
 from pipeline.windows.grid import Panes
@@ -28,19 +27,15 @@ _SHORT: Final = 8
 
 @dataclass(slots=True)
 class _Remembered:
-    """Of one key."""
+    """Of one key and block."""
 
-    end_block: int = 0
-    """The block of which `ends` are."""
-    end_panes: list[Any] = field(default_factory=list)
-    """Its last panes; `None` where there is no record."""
-    ends: list[Any] = field(default_factory=list)
-    """For each of them what it and those behind it come to."""
-    begin_block: int = 0
-    begin_panes: list[Any] = field(default_factory=list)
-    """The first panes of the next block."""
+    block: int
+    first: int
+    """The first pane of `ends`. Panes are numbered."""
+    ends: list[Any]
+    """For each of the last panes of the block what it and those behind it come to."""
     begins: list[Any] = field(default_factory=list)
-    """For each of them what it and those in front of it come to."""
+    """For each of the first panes of the next block what it and those in front of it come to."""
 
 
 class Folding:
@@ -52,53 +47,49 @@ class Folding:
         self._number = panes.size // panes.width
         """Of the panes of a window."""
         self._keys: dict[bytes, _Remembered] = {}
+        self.until = -(2**64)
+        """What is remembered, of any key, is of panes that begin before this."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Folding, (self._panes, self._merge)
 
     def forget(self, key: bytes) -> None:
-        """The key has no panes any more."""
+        """The key has no panes any more, or one that begins before `until` has changed."""
         self._keys.pop(key, None)
 
-    def merged(self, end: int, panes: Mapping[int, Any], key: bytes) -> Any:
+    def merged(self, end: int, panes: Mapping[int, Any], key: bytes | None) -> Any:
         """What the window that ends there comes to; `None` if it has no records.
 
         Args:
             panes: accumulators by begin.
-            key: encoded.
+            key: encoded; `None` = nothing is remembered, since the panes go on changing.
         """
-        of_window = self._panes.panes_of(end)
-        first = of_window.start // self._panes.width
-        block = first // self._number
-        cut = (block + 1) * self._number - first
+        start, width, number = end - self._panes.size, self._panes.width, self._number
+        first = start // width
+        block = first // number
+        cut = start + ((block + 1) * number - first) * width
         if len(panes) <= _FEW:
-            begins = sorted(pane for pane in panes if pane in of_window)
-            where = of_window.start + cut * self._panes.width
-            left = [panes[pane] for pane in begins if pane < where]
-            right = [panes[pane] for pane in begins if pane >= where]
-            return self._both(self._ends(left)[0] if left else None, self._begins(right)[-1] if right else None)
-        found = list(map(panes.get, of_window))
-        left, right = found[:cut], found[cut:]
-        known = self._keys.get(key)
-        if known is None:
-            if not self._worth_it(found):
-                return self._both(self._ends(left)[0], self._begins(right)[-1] if right else None)
-            known = self._keys[key] = _Remembered()
-        skipped = len(known.end_panes) - len(left)
-        if known.end_block != block or skipped < 0 or not all(map(is_, left, known.end_panes[skipped:])):
-            known.end_block, known.end_panes, known.ends, skipped = block, left, self._ends(left), 0
-        if known.begin_block != block or not all(map(is_, right, known.begin_panes)):
-            known.begin_block, known.begin_panes, known.begins = block, [], []
-        if len(right) > len(known.begins):
-            more = right[len(known.begins) :]
-            known.begins += self._begins(more, known.begins[-1] if known.begins else None)
-            known.begin_panes = right
-        return self._both(known.ends[skipped], known.begins[len(right) - 1] if right else None)
+            begins = sorted(pane for pane in panes if start <= pane < end)
+            ends = self._ends([panes[pane] for pane in begins if pane < cut])
+            grown = self._begins([panes[pane] for pane in begins if pane >= cut])
+            return self._both(ends[0] if ends else None, grown[-1] if grown else None)
+        known = None if key is None else self._keys.get(key)
+        if known is None or known.block != block or first < known.first:
+            known = _Remembered(block, first, self._ends(list(map(panes.get, range(start, cut, width)))))
+            if key is not None and self._worth_it(key, panes):
+                self._keys[key] = known
+        had, has = len(known.begins), (end - cut) // width
+        if has > had:
+            more = list(map(panes.get, range(cut + had * width, end, width)))
+            known.begins += self._begins(more, known.begins[-1] if had else None)
+        if key is not None and end > self.until:
+            self.until = end
+        return self._both(known.ends[first - known.first], known.begins[has - 1] if has else None)
 
-    def _worth_it(self, found: Sequence[Any]) -> bool:
-        if (len(self._keys) + 1) * self._number > _MOST:
-            return False
-        return all(map(_is_small, next(one for one in found if one is not None))) if any(found) else False
+    def _worth_it(self, key: bytes, panes: Mapping[int, Any]) -> bool:
+        return (key in self._keys or (len(self._keys) + 1) * self._number <= _MOST) and all(
+            map(_is_small, next(iter(panes.values())))
+        )
 
     def _ends(self, panes: Sequence[Any]) -> list[Any]:
         ends = []

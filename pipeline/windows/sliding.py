@@ -42,6 +42,8 @@ class SlidingWindows(TimeWindows):
             if panes is None:
                 panes = self.windows.value = {}
         panes[pane] = self._add(before, value, at)
+        if pane < self._folding.until:
+            self._folding.forget(self.windows.store.key)
         return None if self._only_final else self._changed(pane, panes, ctx)
 
     def _opens(self, pane: int, ctx: OperatorContext) -> bool:
@@ -65,7 +67,7 @@ class SlidingWindows(TimeWindows):
     def _changed(self, pane: int, panes: dict[int, Any], ctx: OperatorContext) -> Iterator[Any]:
         reached = ctx.key_watermark
         if reached is not None:
-            yield from self._results(self._fired(pane, reached), panes, False, ctx)
+            yield from self._results(self._fired(pane, reached), panes, None, ctx)
         if reached is None or reached < self._panes.last_end(pane) - 1:
             yield from self.update(pane, ctx)
 
@@ -79,7 +81,7 @@ class SlidingWindows(TimeWindows):
         for pane in updates:
             least = self._panes.first_end(pane) if reached is None else reached + 2
             ends.update(self._panes.ends(pane, least, self._panes.last_end(pane)))
-        yield from self._results(sorted(ends), panes, False, ctx)
+        yield from self._results(sorted(ends), panes, None, ctx)
 
     def fire(self, at: int, ctx: OperatorContext) -> Iterable[Any]:
         panes, reached = self.windows.value, ctx.key_watermark
@@ -95,8 +97,9 @@ class SlidingWindows(TimeWindows):
             self.leave(ctx)
 
     def _fire(self, end: int, panes: dict[int, Any], ctx: OperatorContext) -> Iterator[Any]:
-        slide, size = self._panes.slide, self._panes.size
-        if any(pane in panes for pane in range(end - size + slide, end, self._panes.width)):
+        slide, width = self._panes.slide, self._panes.width
+        staying = range(end - self._panes.size + slide, end, width)
+        if (end - width in panes and staying) or any(map(panes.__contains__, staying)):
             ctx.timer(in_time(end - 1 + slide))
         if self._lateness == 0:
             yield from self._close(end, panes, ctx)
@@ -123,8 +126,12 @@ class SlidingWindows(TimeWindows):
             self.forget(pane)
         self.leave(ctx)
 
-    def _results(self, ends: Iterable[int], panes: dict[int, Any], final: bool, ctx: OperatorContext) -> Iterator[Any]:
+    def _results(
+        self, ends: Iterable[int], panes: dict[int, Any], final: bool | None, ctx: OperatorContext
+    ) -> Iterator[Any]:
+        """`final`: `None` = it isn't, and the window's panes go on changing."""
+        key = None if final is None else self.windows.store.key
         for end in ends:
-            accumulators = self._folding.merged(end, panes, self.windows.store.key)
+            accumulators = self._folding.merged(end, panes, key)
             if accumulators is not None:
-                yield self.result(end - self._panes.size, end, accumulators, final, ctx)
+                yield self.result(end - self._panes.size, end, accumulators, bool(final), ctx)

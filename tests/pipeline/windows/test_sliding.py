@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from window_oracle import TimedHarness, every, is_empty, operator, told
+from window_oracle import END, Oracle, TimedHarness, every, is_empty, operator, told
 
 from checkpoint.codec import encode_key
 from checkpoint.key_groups import key_group
@@ -66,6 +68,23 @@ def test_a_record_that_is_late_for_some_windows_belongs_to_the_others_and_is_not
     assert is_empty(harness)
 
 
+@pytest.mark.parametrize("lateness", [0, 3])
+def test_a_window_that_has_closed_does_not_open_again_where_the_watermark_goes_back(lateness):
+    """As after rescaling: another subtask was not as far."""
+    fast, slow = (TimedHarness(operator(TEN_BY_FIVE, lateness)) for _ in range(2))
+    fast.process(0, key="ann", timestamp=3)
+    fast.watermark(9 + lateness)
+    slow.watermark(0)
+    one = TimedHarness.restore(operator(TEN_BY_FIVE, lateness), [fast.snapshot(), slow.snapshot()])
+    one.process(1, key="ann", timestamp=3)
+    one.process(2, key="ann", timestamp=8)
+    one.end_of_input()
+    assert {result[1:4] for result in told(fast.outputs) if result[3]} == {(-5, 5, True), (0, 10, True)}
+    assert told(one.outputs) == [("ann", 5, 15, True, (2,))]
+    assert one.side_outputs["late"] == [1]
+    assert is_empty(one)
+
+
 def test_panes_are_freed_one_by_one():
     harness = TimedHarness(operator(Sliding(0.03, 0.01)))
     harness.process(0, key="ann", timestamp=5)
@@ -115,4 +134,30 @@ def test_early_results_of_all_windows_that_have_changed():
         ("ann", 5, 15, False, (1,)),
     ]
     harness.end_of_input()
+    assert is_empty(harness)
+
+
+@pytest.mark.parametrize("lateness", [0, 8])
+@pytest.mark.parametrize(("size", "slide"), [(20, 1), (20, 4), (30, 20)])
+def test_many_panes_and_late_records_among_them(size, slide, lateness):
+    """What windows have folded of their panes before counts no more once a late record has changed one."""
+    random = Random(size * slide + lateness)
+    harness = TimedHarness(operator(Sliding(size / 1000, slide / 1000), lateness))
+    oracle = Oracle(every(size, slide), lateness)
+    for number in range(1500):
+        key, at = random.choice("ab"), number // 8 - int(random.expovariate(0.08))
+        harness.process(number, key=key, timestamp=at)
+        oracle.record(key, at, number)
+        if number % 3 == 0:
+            harness.watermark(number // 8 - 5)
+            oracle.watermark(number // 8 - 5)
+        if number % 400 == 399:
+            outputs, late = harness.outputs, harness.side_outputs
+            harness = TimedHarness.restore(operator(Sliding(size / 1000, slide / 1000), lateness), harness.snapshot())
+            harness.outputs, harness.side_outputs["late"] = outputs, late.get("late", [])
+    harness.end_of_input()
+    oracle.watermark(END)
+    assert len(oracle.late) > 10
+    assert sorted(told(harness.outputs)) == sorted(oracle.results)
+    assert harness.side_outputs["late"] == oracle.late
     assert is_empty(harness)
