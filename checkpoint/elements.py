@@ -23,6 +23,11 @@ class EdgeName(NamedTuple):
     port: str
     """Tells edges between the same two steps apart, such as the two inputs of a connected operator."""
 
+    @property
+    def input(self) -> int:
+        """0: the main input of the downstream step; 1: its connected one."""
+        return int(self.port.startswith("1."))
+
 
 class ChannelName(NamedTuple):
     """A channel of the attempt that took a checkpoint; subtasks are counted from 0 within their step."""

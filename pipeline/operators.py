@@ -161,6 +161,8 @@ class KeyedOperator(Operator[In, Out, Connected]):
             yield {"user": ctx.key, "total": self.total.value}
     """
 
+    _inputs: ClassVar[tuple[str, str] | None] = None
+    """What its two inputs are called, if it is one of Weir's own that has two."""
     _timers_can_be_left_out: ClassVar[bool] = True
     """Whether the step's `on_error` counts for timers, too: not where one that is left out takes more with it."""
 

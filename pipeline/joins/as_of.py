@@ -36,6 +36,7 @@ class AsOfJoin(KeyedOperator):
     """
 
     needs_event_time: ClassVar[str] = "joins each record with what was known at its time"
+    _inputs = (LEFT, RIGHT)
     _timers_can_be_left_out = False  # one lets many records go
 
     waiting: ValueState[Kept | None] = ValueState()

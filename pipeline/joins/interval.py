@@ -68,6 +68,7 @@ class IntervalJoin(KeyedOperator):
     """
 
     needs_event_time: ClassVar[str] = "joins records by their times"
+    _inputs = (LEFT, RIGHT)
     _timers_can_be_left_out = False  # one lets many records go
 
     left: ValueState[Kept | None] = ValueState()

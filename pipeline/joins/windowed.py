@@ -25,6 +25,7 @@ class WindowJoin(KeyedOperator):
     """
 
     needs_event_time: ClassVar[str] = "joins the records of windows"
+    _inputs = (LEFT, RIGHT)
     _timers_can_be_left_out = False  # one lets many records go
 
     left: ValueState[Kept | None] = ValueState()

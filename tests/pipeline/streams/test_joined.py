@@ -10,6 +10,7 @@ import pytest
 from pipeline import Pipeline, PipelineError, Tumbling, WatermarkStrategy
 from pipeline.event_time_inputs import check_event_time
 from pipeline.graph import plan
+from pipeline.joins import AsOfJoin, IntervalJoin, WindowJoin
 from pipeline.runtime.packing import pack_plan, unpack_plan
 from pipeline.testing import OperatorHarness, PipelineHarness, TestingSource
 from sources import SequenceSource
@@ -124,6 +125,18 @@ def test_a_window_joins_what_several_subtasks_send(seed: int) -> None:
         [None, j] for j in range(30) if j % 4 == 3
     ]
     assert sorted(map(repr, [*done, *job.outputs("join-1")])) == sorted(map(repr, expected))
+
+
+def test_a_join_that_waits_says_for_which_stream() -> None:
+    operators = [IntervalJoin((0, 1)), AsOfJoin(), WindowJoin(Tumbling(1))]
+    assert [one._inputs for one in operators] == [("left", "right")] * 3
+    p = Pipeline("p")
+    source(p, "a").key_by("id").join(source(p, "b").key_by("id"), within=(0, 1), id="pairs")
+    vertex = next(one for one in p.plan().vertices if one.head.id == "pairs")
+    edges = p.plan().inputs_of(vertex.index)
+    assert [(edge.upstream_step, edge.name.input) for edge in edges] == [
+        (edge.upstream_step, edge.input) for edge in edges
+    ]
 
 
 def test_late_records_come_out_with_their_side() -> None:

@@ -90,6 +90,7 @@ class EventTime:
             self._combiner,
             None if backend is None else backend.event_timers,
             wall_clock,
+            getattr(chain.operators.get(chain.head), "_inputs", None),
         )
 
     def open(self) -> None:

@@ -37,10 +37,12 @@ class TimeReport:
         combiner: WatermarkCombiner,
         timers: Timers | None,
         wall_clock: Callable[[], float],
+        inputs: tuple[str, str] | None = None,
     ) -> None:
         """
         Args:
             name: of the subtask's head step.
+            inputs: what its two inputs are called; `None` = by the steps that they come from.
             timers: event timers, if there are any.
         """
         self._name = name
@@ -49,6 +51,7 @@ class TimeReport:
         self._combiner = combiner
         self._timers = timers
         self._wall_clock = wall_clock
+        self._inputs = inputs
         self._told: set[str] = set()
         """What `waiting` was told."""
         self._logged: dict[str, tuple[float, int]] = {}
@@ -137,7 +140,7 @@ class TimeReport:
         if now - since < HELD_BACK or self._head.watermark == MAX_WATERMARK or combiner.follows_clock:
             return
         holding = [(id, value) for id, value in combiner.holding() if isinstance(id, ChannelName)]
-        upstream = _list(dict.fromkeys(f"{id.edge.upstream!r} (subtask {id.upstream})" for id, _ in holding))
+        upstream = _list(dict.fromkeys(self._origin(id) for id, _ in holding))
         if 0 < len(holding) < combiner.channels:
             what = "is the furthest behind" if holding[0][1] is not None else "has made none"
             yield f"a watermark of {upstream}, which {what}, for {self._name!r}", since
@@ -146,6 +149,10 @@ class TimeReport:
                 yield f"a watermark of {upstream}, which has made none, for the timers of {self._name!r}", since
             else:
                 yield f"records with later timestamps, for the timers of {self._name!r} (or quiet_after)", since
+
+    def _origin(self, channel: ChannelName) -> str:
+        origin = f"{channel.edge.upstream!r} (subtask {channel.upstream})"
+        return origin if self._inputs is None else f"the {self._inputs[channel.edge.input]} stream, {origin}"
 
 
 def _split(id: Any) -> str:

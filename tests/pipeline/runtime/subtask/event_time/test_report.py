@@ -128,6 +128,21 @@ def channel(upstream: str) -> ChannelName:
     return ChannelName(EdgeName(upstream, "op", "0"), 0, 0)
 
 
+def test_of_a_join_the_stream_that_holds_event_time_back_is_named() -> None:
+    left, right = (ChannelName(EdgeName("in", "pairs", f"{number}.0"), 0, 0) for number in (0, 1))  # joined with itself
+    combiner = WatermarkCombiner([left, right])
+    head = TimeDomain("pairs")
+    head.listeners.append((Context(RecordInProgress(), 0, 1), print))
+    report = TimeReport("pairs", head, [], combiner, None, lambda: NOW, ("left", "right"))
+    combiner.on_watermark(left, 10)
+    ((what, _),) = report.waits(20)
+    assert what == "a watermark of the right stream, 'in' (subtask 0), which has made none, for 'pairs'"
+    combiner.on_watermark(right, 20)
+    head.watermark = 10
+    ((what, _),) = report.waits(20)
+    assert what == "a watermark of the left stream, 'in' (subtask 0), which is the furthest behind, for 'pairs'"
+
+
 def test_the_channel_that_holds_event_time_back_is_named_where_it_matters() -> None:
     combiner = WatermarkCombiner([channel("x"), channel("y")])
     head = TimeDomain("op")
