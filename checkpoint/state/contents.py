@@ -15,6 +15,24 @@ from checkpoint.codec.records import is_value_class
 from checkpoint.codec.type_shapes import TypeShape, union
 from checkpoint.state.stores import MISSING
 
+_TYPES: Final[tuple[type | None, ...]] = (
+    *(int,) * 0x80,
+    *(dict,) * 0x10,
+    *(list,) * 0x10,
+    *(str,) * 0x20,
+    *(type(None), None, bool, bool),
+    *(bytes,) * 3,
+    *(None,) * 3,
+    *(float,) * 2,
+    *(int,) * 8,
+    *(None,) * 5,
+    *(str,) * 3,
+    *(list,) * 2,
+    *(dict,) * 2,
+    *(int,) * 0x20,
+)
+"""Of values by the first byte of msgpack; `None` of extensions, which may be anything."""
+
 
 class Declared(NamedTuple):
     """What an operator says of a state."""
@@ -104,9 +122,14 @@ class ContentNotes:
             self._types[state] = set()
         self._classes[state].look_at([data for data in encoded if data is not None])
         types = self._types[state]
-        if values is None or state not in self._declared:
+        if types is None:
+            return
+        if state not in self._declared:
             self._types[state] = None
-        elif types is not None:
+        elif values is None:
+            found = None if self._declared[state].content in (list, dict) else types_of_encoded(encoded)
+            self._types[state] = None if found is None else types | found
+        else:
             there = [value for value in values if value is not MISSING]
             types.update(map(type, members(there, self._declared[state].content)))
 
@@ -123,6 +146,12 @@ class ContentNotes:
             declared = known.declared if known is not None else self._declared.get(state, UNDECLARED).shape
             found[state] = StateContent(tuple(held.shapes), None if types is None else type_names(types), declared)
         return found
+
+
+def types_of_encoded(encoded: Iterable[bytes | None]) -> set[type] | None:
+    """The types of encoded values, as far as their first bytes tell; `None` if they don't tell that of all."""
+    found = {_TYPES[first] for first in {data[0] for data in encoded if data is not None}}
+    return None if None in found else {cls for cls in found if cls is not None}
 
 
 def members(values: Sequence[Any], content: type) -> Iterable[Any]:

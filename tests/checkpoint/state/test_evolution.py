@@ -292,6 +292,7 @@ def test_one_class_in_place_of_another_that_is_still_there(file_of_v1: bytes) ->
 def test_a_class_in_place_of_a_plain_dict() -> None:
     program(Order=V2)
     file = stored(ValueState(), {"id": 1, "amount": 2.5})
+    assert read_footer(file).contents["state"].types == {"dict"}
     with pytest.raises(StateRestoreError, match="it is a dict, and the state is declared for values of V2 now"):
         Running(ValueState(V2), file)
     assert Running(ValueState(V2, migrate=to_v2), file).at("ann").value == NEW
