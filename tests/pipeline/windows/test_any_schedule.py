@@ -1,0 +1,87 @@
+"""Windows give what an oracle says over the whole input: at any parallelism, with restarts and rescaling at any record,
+aligned and not, and whoever of the subtasks is faster."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from schedules import IN_HARNESS, Schedule, Some
+from time_oracles import Run, check_fixed_windows, check_sessions
+from timed_input import timed_input
+from window_pipelines import GAP, SIZE, SLIDE, SOURCES, Kind, Shape, with_windows
+
+from pipeline import Pipeline, WatermarkStrategy
+
+KINDS: tuple[Kind, ...] = ("tumbling", "sliding", "session")
+SHAPES: tuple[Shape, ...] = ("pipeline", "union", "repeated")
+
+OPTIONS: tuple[dict[str, Any], ...] = (
+    *({},) * 4,
+    {"max_ahead": 1.0},
+    {"idle_after": 1.0},
+    {"quiet_after": 1.0},
+    {"max_ahead": 1.0, "idle_after": 0.5},
+)
+"""Of the strategy."""
+
+
+def one_schedule(seed: int, kind: Kind) -> tuple[int, int]:
+    """Run it and check what comes out. Returns how many records were late, and in flight in snapshots."""
+    rng = random.Random(f"{kind} {seed}")
+    shape = rng.choice(SHAPES)
+    wild = rng.random() < 0.7
+    lateness = rng.choice((0, 0, 30, 400))
+    disorder = rng.choice((0, 20, 150))
+    options: dict[str, Any] = {}
+    if wild:
+        options = rng.choice(OPTIONS)
+    idles = "idle_after" in options or "quiet_after" in options
+    early = rng.choice((None, None, "update", 0.1))
+
+    def strategy() -> WatermarkStrategy:
+        return WatermarkStrategy.bounded("at", lateness=disorder / 1000, **options)
+
+    partitions = rng.randint(1, 4)
+    arrivals = timed_input(rng, SOURCES[shape], partitions, rng.randint(20, 120), disorder, wild)
+
+    def build(p: Pipeline, some: Some, readers: Some) -> None:
+        with_windows(p, IN_HARNESS, some, strategy, kind, shape, lateness, early)
+
+    schedule = Schedule(seed, build, arrivals, partitions)
+    run = schedule.run(("out", "late"), idles=idles)
+    return checked(run, kind, lateness, wild), schedule.in_flight
+
+
+def checked(run: Run, kind: Kind, lateness: int, wild: bool) -> int:
+    if kind == "session":
+        return check_sessions(run, GAP, lateness, wild)
+    return check_fixed_windows(run, SIZE, SIZE if kind == "tumbling" else SLIDE, lateness, wild)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_windows_equal_the_oracle_in_any_schedule(kind: Kind) -> None:
+    late = in_flight = 0
+    for seed in range(6):
+        try:
+            some, overtaken = one_schedule(seed, kind)
+        except BaseException as error:
+            error.add_note(f"{kind} windows, seed {seed}")
+            raise
+        late, in_flight = late + some, in_flight + overtaken
+    assert late > 0
+    assert in_flight > 0
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", KINDS)
+def test_windows_equal_the_oracle_in_thousands_of_schedules(kind: Kind) -> None:
+    first = random.randrange(10**9)
+    for seed in range(first, first + 2000):
+        try:
+            one_schedule(seed, kind)
+        except BaseException as error:
+            error.add_note(f"{kind} windows, seed {seed}")
+            raise
