@@ -315,11 +315,15 @@ def test_each_change_is_taken_back(changes: list[Any], backend: Any) -> None:
     harness.process_connected([("put", 1, 1)])
     harness.process(["list", RICH], key="a", timestamp=5)
     before = content(harness.snapshot())
+    failing = ["list", [*changes, ("fail",)]]
+    for _ in range(2):
+        harness.process(failing, key="a", timestamp=6)
+        assert content(harness.snapshot()) == before
     assert harness._backend is not None
     frozen = harness._backend.freeze()
-    for _ in range(2):
-        harness.process(["list", [*changes, ("fail",)]], key="a", timestamp=6)
-        assert content(harness.snapshot()) == before
+    harness.process(failing, key="a", timestamp=6)
+    added = [("append", "items", 5), ("append", "old_items", 5), ("set", "dict", 5), ("set", "old_dict", 5)]
+    harness.process(["list", added], key="a", timestamp=7)
     harness.process(["list", changes], key="a", timestamp=7)
     written = bytearray()
     frozen.write(written.extend, "none")
