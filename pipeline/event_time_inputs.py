@@ -9,9 +9,10 @@ from typing import Any, Final
 
 from checkpoint.elements import EdgeName
 from pipeline.errors import PipelineError
-from pipeline.graph import Plan, PlannedEdge, StepKind, Vertex
+from pipeline.graph import StepKind
 from pipeline.operators import KeyedOperator, Operator
 from pipeline.partitioners import Distribution
+from pipeline.plan import Plan, PlannedEdge, Vertex
 
 _MOST_FUNCTIONS: Final = 200
 """Functions of an operator that are looked at."""

@@ -16,8 +16,9 @@ from pipeline.buffers import BufferConfig
 from pipeline.dead_ends import dead_ends, unused_streams
 from pipeline.errors import PipelineError
 from pipeline.event_time_inputs import check_event_time
-from pipeline.graph import Graph, Plan, StepKind, plan
+from pipeline.graph import Graph, StepKind
 from pipeline.handle import JobHandle
+from pipeline.plan import Plan, plan
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.restart import RestartStrategy
 from pipeline.runtime.driver.signals import signals
@@ -119,7 +120,7 @@ class Pipeline:
         return Stream(self, self._graph.add(StepKind.SOURCE, id, source, number, []))
 
     def plan(self) -> Plan:
-        """The vertices and edges that will run (see `pipeline.graph`).
+        """The vertices and edges that will run (see `pipeline.plan`).
 
         Raises:
             PipelineError: it can't run, or event time would stand still where it is used.

@@ -18,8 +18,8 @@ from checkpoint.storage.storage import CheckpointStorage
 from checkpoint.tables.one_key import KeyRows, rows_of_key
 from checkpoint.tables.point import NoSuchTable, open_point
 from pipeline.errors import PipelineError
-from pipeline.graph import Plan
 from pipeline.operators import KeyedOperator
+from pipeline.plan import Plan
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.point_queries import NotAnswered, PointQueries
 from pipeline.runtime.point_query import Found, PointQuery

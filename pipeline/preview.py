@@ -14,8 +14,9 @@ from checkpoint.storage.storage import CheckpointStorage
 from pipeline.dead_ends import unused_streams
 from pipeline.errors import PipelineError
 from pipeline.event_time_inputs import event_time_notes
-from pipeline.graph import Plan, PlannedEdge, PlannedStep, StepKind, Vertex
+from pipeline.graph import StepKind
 from pipeline.operators import KeyedOperator
+from pipeline.plan import Plan, PlannedEdge, PlannedStep, Vertex
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.owner_liveness import refuse_living_owner
 from pipeline.runtime.driver.restore_plan import Misfit, misfits, wrong_kind

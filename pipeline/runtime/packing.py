@@ -21,7 +21,7 @@ from checkpoint.codec.classes import install, is_pickled, name_of
 from checkpoint.codec.records import RecordForm, form_of, is_value_class
 from checkpoint.errors import PermanentFailure
 from pipeline.errors import PipelineError
-from pipeline.graph import Plan, PlannedStep
+from pipeline.plan import Plan, PlannedStep
 from pipeline.runtime.class_pickler import ClassPickler
 
 cloudpickle: Any = _cloudpickle  # untyped

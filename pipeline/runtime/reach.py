@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pipeline.graph import Plan, PlannedEdge
 from pipeline.partitioners import Distribution, rescale_targets
+from pipeline.plan import Plan, PlannedEdge
 
 
 def downstream_subtasks(edge: PlannedEdge, upstream: int, upstreams: int, downstreams: int) -> Sequence[int]:

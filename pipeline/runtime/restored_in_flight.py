@@ -15,7 +15,7 @@ from checkpoint.in_flight.runs import Origin
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.storage import CheckpointStorage
-from pipeline.graph import Plan, PlannedEdge, Vertex
+from pipeline.plan import Plan, PlannedEdge, Vertex
 from pipeline.runtime.deployment import RestoredInFlight
 from pipeline.runtime.reach import downstream_subtasks
 from pipeline.runtime.topology_changes import edge_shapes

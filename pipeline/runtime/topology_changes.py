@@ -9,8 +9,8 @@ from checkpoint.elements import EdgeName
 from checkpoint.in_flight.edges import EdgeShape, SnapshotEdge
 from checkpoint.in_flight.redistribute import Rule, rule
 from checkpoint.storage.metadata import CheckpointMetadata
-from pipeline.graph import Plan, keeps_keys
 from pipeline.partitioners import Distribution
+from pipeline.plan import Plan, keeps_keys
 
 
 def snapshot_edges(plan: Plan) -> dict[EdgeName, SnapshotEdge]:

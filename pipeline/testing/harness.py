@@ -16,9 +16,10 @@ from checkpoint.options import named_options, nearest
 from checkpoint.state import BroadcastState, KeyedBackend, StateAccessError, descriptors_of, make_backend, read_batches
 from checkpoint.state.operator_lists import shared_out
 from checkpoint.state_backends import StateBackend, checked_state_backend
-from pipeline.graph import PlannedStep, StepKind, Vertex
+from pipeline.graph import StepKind
 from pipeline.on_error import ERRORS, OnError, on_error_of
 from pipeline.operators import KeyedOperator, Operator
+from pipeline.plan import PlannedStep, Vertex
 from pipeline.runtime.subtask.chain import Chain
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.event_time.event_time import EventTime

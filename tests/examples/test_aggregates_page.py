@@ -11,7 +11,7 @@ import pytest
 import pipeline
 from pipeline import Pipeline
 from pipeline.aggregates import Aggregation
-from pipeline.graph import plan
+from pipeline.plan import plan
 from pipeline.runtime.packing import pack_plan
 from sources import SequenceSource
 

@@ -20,8 +20,8 @@ from pipeline import (
     RocksDb,
     ValueState,
 )
-from pipeline.graph import Plan, vertex_name
 from pipeline.partitioners import Distribution
+from pipeline.plan import Plan, vertex_name
 from pipeline.testing import TestingSink, TestingSource
 
 

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint.elements import EdgeName
-from pipeline.graph import PlannedEdge
 from pipeline.partitioners import (
     BROADCAST,
     FORWARD,
@@ -23,6 +22,7 @@ from pipeline.partitioners import (
     Partitioner,
     rescale_targets,
 )
+from pipeline.plan import PlannedEdge
 from pipeline.runtime.reach import downstream_subtasks
 
 numbers = st.integers(1, 60)

@@ -10,7 +10,7 @@ from checkpoint.storage import fencing
 from checkpoint.storage.shared_files import SharedFiles
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline import BufferConfig, RestartStrategy
-from pipeline.graph import Plan
+from pipeline.plan import Plan
 from pipeline.runtime.driver.attempt_context import AttemptContext
 from pipeline.runtime.driver.checkpoint_stats import CheckpointHistory
 from pipeline.runtime.driver.cleanup import Cleanup

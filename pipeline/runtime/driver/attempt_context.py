@@ -11,7 +11,7 @@ from checkpoint import failpoints
 from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.config import CheckpointConfig
 from checkpoint.storage.savepoints import SavepointFolder
-from pipeline.graph import Plan
+from pipeline.plan import Plan
 from pipeline.runtime.deployment import JobSpec
 from pipeline.runtime.driver.checkpoint_stats import CheckpointHistory
 from pipeline.runtime.driver.job_options import JobOptions

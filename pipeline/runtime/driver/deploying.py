@@ -14,7 +14,7 @@ from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import OperatorSnapshot
 from checkpoint.storage.probe import finish_probe
 from pipeline.errors import PipelineError
-from pipeline.graph import Vertex
+from pipeline.plan import Vertex
 from pipeline.runtime import error_text
 from pipeline.runtime.deployment import Deployment, Restored
 from pipeline.runtime.driver.attempt_context import AttemptContext

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from pipeline.graph import Plan
+from pipeline.plan import Plan
 
 _HELD: Final = 0.3
 """Seconds; a task thread that is left alone looks around at least five times in one."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from checkpoint.config import CheckpointConfig
 from pipeline.buffers import BufferConfig
-from pipeline.graph import Plan
+from pipeline.plan import Plan
 from pipeline.runtime.driver.restart import RestartStrategy
 
 

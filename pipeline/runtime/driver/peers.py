@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from pipeline.graph import Plan
+from pipeline.plan import Plan
 from pipeline.runtime.driver.attempt_events import Connection
 from pipeline.runtime.driver.placement import Slot
 from pipeline.runtime.protocol import ToSubtask

@@ -13,8 +13,9 @@ from checkpoint.state.operator_lists import KINDS, shared_out
 from checkpoint.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot
 from pipeline.errors import PipelineError
-from pipeline.graph import Plan, PlannedStep, StepKind, Vertex
+from pipeline.graph import StepKind
 from pipeline.operators import KeyedOperator
+from pipeline.plan import Plan, PlannedStep, Vertex
 from pipeline.runtime.deployment import Restored
 from pipeline.runtime.topology_changes import in_flight_misfits
 

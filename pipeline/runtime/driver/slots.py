@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from pipeline.errors import NotEnoughSlots
-from pipeline.graph import Plan
+from pipeline.plan import Plan
 
 _LOG = logging.getLogger(f"weir.{__name__}")
 _REGISTRATION = 120.0

@@ -15,7 +15,8 @@ from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.restore import RestorePoint, from_uri, newest, sink_state
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.errors import PipelineError
-from pipeline.graph import Plan, PlannedStep, StepKind
+from pipeline.graph import StepKind
+from pipeline.plan import Plan, PlannedStep
 from pipeline.runtime import error_text
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.restore_plan import check_restorable

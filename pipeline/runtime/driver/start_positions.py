@@ -18,7 +18,7 @@ from checkpoint.storage.restore import RestorePoint
 from checkpoint.storage.source_starts import SourceStart, hashed
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.errors import PipelineError
-from pipeline.graph import Plan, PlannedStep
+from pipeline.plan import Plan, PlannedStep
 from pipeline.runtime.packing import pack_plan
 from sources.source import Source
 

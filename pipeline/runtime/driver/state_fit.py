@@ -16,7 +16,8 @@ from checkpoint.state.operator_lists import KINDS
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import OperatorSnapshot
 from checkpoint.storage.restore import RestorePoint
-from pipeline.graph import Plan, PlannedStep, StepKind
+from pipeline.graph import StepKind
+from pipeline.plan import Plan, PlannedStep
 from pipeline.runtime.driver.restore_plan import Misfit, undeclared
 
 _AT_ONCE: Final = 16

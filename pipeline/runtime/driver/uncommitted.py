@@ -9,7 +9,8 @@ from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.restore import newest, sink_state
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.errors import PipelineError
-from pipeline.graph import Plan, StepKind
+from pipeline.graph import StepKind
+from pipeline.plan import Plan
 
 
 def refuse_to_skip(plan: Plan, pipeline: str, storage: CheckpointStorage) -> None:

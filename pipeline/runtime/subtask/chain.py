@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 from checkpoint.metrics import MetricSink
 from checkpoint.state import BroadcastStates, FrozenLists, KeyedBackend, OperatorLists
 from checkpoint.state.contents import StateContent
-from pipeline.graph import PlannedStep, StepKind, Vertex
+from pipeline.graph import StepKind
 from pipeline.on_error import ERRORS
+from pipeline.plan import PlannedStep, Vertex
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.event_time.domains import TimeDomains
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress

@@ -8,7 +8,7 @@ from typing import Any, Final
 from checkpoint.codec import decode_key
 from checkpoint.event_time.group_watermarks import GroupWatermarks
 from checkpoint.state import KeyedBackend, StateAccessError
-from pipeline.graph import Vertex
+from pipeline.plan import Vertex
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 
 _CACHED_KEYS: Final = 100_000

@@ -11,8 +11,8 @@ from checkpoint.edge_format import NO_KEY, BatchBuilder
 from checkpoint.elements import BarrierElement, ChannelName, Data
 from checkpoint.in_flight.output_queue import Captured
 from checkpoint.key_groups import key_group, range_of, subtask_of
-from pipeline.graph import PlannedEdge
 from pipeline.partitioners import Distribution, Partitioner
+from pipeline.plan import PlannedEdge
 from pipeline.runtime.network.output_channel import OutputChannel
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress

@@ -26,9 +26,10 @@ from checkpoint.storage.ownership import Ownership
 from checkpoint.storage.staging import SharedStaging
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.event_time_inputs import TimedInputs
-from pipeline.graph import Plan, StepKind, Vertex
+from pipeline.graph import StepKind
 from pipeline.operators import KeyedOperator
 from pipeline.partitioners import Distribution
+from pipeline.plan import Plan, Vertex
 from pipeline.runtime import protocol
 from pipeline.runtime.deployment import Deployment, JobSpec
 from pipeline.runtime.network.frames import ChannelId

@@ -14,7 +14,7 @@ from checkpoint.in_flight.edges import EdgeShape
 from checkpoint.state import KeyedBackend
 from checkpoint.state.files import load_encoded_state, load_keyed_state
 from checkpoint.storage.storage import CheckpointStorage
-from pipeline.graph import Plan, PlannedEdge, Vertex
+from pipeline.plan import Plan, PlannedEdge, Vertex
 from pipeline.runtime import error_text
 from pipeline.runtime.deployment import Restored
 from pipeline.runtime.reach import downstream_subtasks

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Unpack
 
 from checkpoint.options import named_options, nearest
-from pipeline.graph import StepKind, Vertex
+from pipeline.graph import StepKind
 from pipeline.job import Pipeline
+from pipeline.plan import Vertex
 from pipeline.runtime.topology_changes import edge_shapes
 from pipeline.testing.clock import ManualClock
 from pipeline.testing.harness import SourceFields, SourceRecord, check_source_fields

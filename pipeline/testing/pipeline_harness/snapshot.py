@@ -9,7 +9,7 @@ from typing import Any
 from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.storage import CheckpointStorage
-from pipeline.graph import Plan
+from pipeline.plan import Plan
 from pipeline.runtime.driver.restore_plan import check_restorable, restored_for
 from pipeline.runtime.restored_in_flight import ask_custom_partitioners, in_flight_for
 from pipeline.runtime.topology_changes import must_replay, same_topology, snapshot_edges

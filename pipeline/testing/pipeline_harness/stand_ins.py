@@ -11,7 +11,8 @@ from typing import Any
 
 from checkpoint.codec import copied
 from pipeline.errors import PipelineError
-from pipeline.graph import Plan, PlannedStep, StepKind, Vertex
+from pipeline.graph import StepKind
+from pipeline.plan import Plan, PlannedStep, Vertex
 from pipeline.runtime import error_text
 from pipeline.runtime.class_pickler import ClassPickler
 

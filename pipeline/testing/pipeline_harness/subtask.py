@@ -19,9 +19,10 @@ from checkpoint.storage.metadata import SubtaskSnapshot
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.errors import PipelineError
 from pipeline.event_time_inputs import TimedInputs
-from pipeline.graph import PlannedStep, StepKind, Vertex
+from pipeline.graph import StepKind
 from pipeline.operators import KeyedOperator
 from pipeline.partitioners import Distribution
+from pipeline.plan import PlannedStep, Vertex
 from pipeline.runtime import protocol
 from pipeline.runtime.restored_in_flight import load_in_flight
 from pipeline.runtime.subtask.batch_in_progress import BatchInProgress

@@ -10,7 +10,7 @@ from checkpoint.elements import ChannelName, EdgeName
 from checkpoint.in_flight.edges import EdgeShape
 from checkpoint.state_backends import StateBackend
 from checkpoint.storage.storage import CheckpointStorage
-from pipeline.graph import Plan
+from pipeline.plan import Plan
 from pipeline.runtime.deployment import Restored
 from pipeline.testing.clock import ManualClock
 from pipeline.testing.pipeline_harness.channel import MemoryChannel

@@ -4,7 +4,7 @@ import pytest
 
 from pipeline import Count, Pipeline, PipelineError, Sum
 from pipeline.aggregates.running import running_aggregate, running_reduce
-from pipeline.graph import plan
+from pipeline.plan import plan
 from pipeline.runtime.packing import pack_plan, unpack_plan
 from pipeline.testing import OperatorHarness
 from sources import SequenceSource

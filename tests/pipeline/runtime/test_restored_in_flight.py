@@ -25,7 +25,7 @@ from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline import KeyedOperator, Operator, Pipeline, PipelineError, ValueState
-from pipeline.graph import Plan
+from pipeline.plan import Plan
 from pipeline.runtime.deployment import RestoredInFlight
 from pipeline.runtime.driver.restore_plan import check_restorable
 from pipeline.runtime.restored_in_flight import ask_custom_partitioners, in_flight_for, load_in_flight

@@ -9,8 +9,8 @@ import pytest
 
 from pipeline import Pipeline, PipelineError, Tumbling, WatermarkStrategy
 from pipeline.event_time_inputs import check_event_time
-from pipeline.graph import plan
 from pipeline.joins import AsOfJoin, IntervalJoin, WindowJoin
+from pipeline.plan import plan
 from pipeline.runtime.packing import pack_plan, unpack_plan
 from pipeline.testing import OperatorHarness, PipelineHarness, TestingSource
 from sources import SequenceSource

@@ -6,7 +6,7 @@ import pytest
 
 from pipeline import Count, Pipeline, PipelineError, Session, Sliding, Sum, Tumbling, WatermarkStrategy
 from pipeline.dead_ends import dead_ends, unused_streams
-from pipeline.graph import plan
+from pipeline.plan import plan
 from pipeline.runtime.packing import pack_plan, unpack_plan
 from pipeline.testing import OperatorHarness
 from sinks import PrintSink

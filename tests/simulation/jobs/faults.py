@@ -22,7 +22,7 @@ from checkpoint.state.timers import Timers
 from checkpoint.storage import fencing
 from checkpoint.storage.metadata import CheckpointMetadata
 from jobs import steps
-from pipeline import graph as graph_module
+from pipeline import plan as plan_module
 from pipeline.event_time_inputs import TimedInputs
 from pipeline.runtime import restored_in_flight, topology_changes
 from pipeline.runtime.driver import attempt as attempt_module
@@ -190,7 +190,7 @@ def replaying_not_marked() -> Any:
 
 @fault
 def forward_edges_carry_no_key_groups() -> Any:
-    return patch.object(graph_module, "keeps_keys", lambda *_: False)
+    return patch.object(plan_module, "keeps_keys", lambda *_: False)
 
 
 @fault

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from checkpoint.event_time.generator import WatermarkGenerator
-from pipeline.graph import PlannedStep, StepKind, Vertex
+from pipeline.graph import StepKind
+from pipeline.plan import PlannedStep, Vertex
 from pipeline.runtime.subtask.context import Context
 from pipeline.watermarks import WatermarkStrategy
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import pyarrow as pa
 
 from checkpoint.state import BroadcastStates, KeyedBackend, OperatorLists
-from pipeline.graph import PlannedStep
 from pipeline.operators import Operator
+from pipeline.plan import PlannedStep
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.event_time.domains import TimeDomain
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress

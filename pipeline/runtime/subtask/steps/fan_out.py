@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from checkpoint.codec import copied
 from formats.arrow_rows import rows
-from pipeline.graph import PlannedStep, StepKind
+from pipeline.graph import StepKind
+from pipeline.plan import PlannedStep
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.runtime.subtask.steps.compiled import Push, PushBatch, Timestamps
 

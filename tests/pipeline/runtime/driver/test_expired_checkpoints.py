@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipeline import Operator, Pipeline
-from pipeline.graph import Plan
+from pipeline.plan import Plan
 from pipeline.runtime.driver.expired_checkpoints import explain
 from pipeline.testing import TestingSink, TestingSource
 

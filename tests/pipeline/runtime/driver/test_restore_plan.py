@@ -17,7 +17,7 @@ from checkpoint.key_groups import range_of
 from checkpoint.storage.handles import FileHandle, StateFile
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
 from pipeline import KeyedOperator, Operator, Pipeline, PipelineError, ValueState
-from pipeline.graph import Plan
+from pipeline.plan import Plan
 from pipeline.runtime.deployment import Restored
 from pipeline.runtime.driver.restore_plan import check_restorable, restored_for
 from pipeline.runtime.typed_values import from_value, to_value

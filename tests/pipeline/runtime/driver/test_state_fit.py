@@ -8,7 +8,7 @@ from typing import Any
 from checkpoint.codec.classes import name_of
 from checkpoint.state.contents import StateContent
 from pipeline import KeyedOperator, Pipeline, ValueState
-from pipeline.graph import Plan
+from pipeline.plan import Plan
 from pipeline.runtime.driver.state_fit import StatesFound, migrations, unfit_states
 from pipeline.testing import TestingSink, TestingSource
 

@@ -15,7 +15,6 @@ from checkpoint.elements import BarrierElement, ChannelName, Data, EdgeName, End
 from checkpoint.key_groups import key_group, subtask_of
 from checkpoint.row_format import row_format
 from pipeline import BufferConfig
-from pipeline.graph import PlannedEdge
 from pipeline.partitioners import (
     BROADCAST,
     FORWARD,
@@ -26,6 +25,7 @@ from pipeline.partitioners import (
     KeySelector,
     Partitioner,
 )
+from pipeline.plan import PlannedEdge
 from pipeline.runtime.network.frames import ChannelId, Credit
 from pipeline.runtime.network.output_channel import OutputChannel
 from pipeline.runtime.subtask.mailbox import Mailbox

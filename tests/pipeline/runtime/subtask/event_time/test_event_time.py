@@ -18,7 +18,7 @@ from checkpoint.event_time.generator import PERIOD
 from checkpoint.key_groups import key_group, range_of
 from checkpoint.state import KeyedBackend, StateAccessError, make_backend, read_batches
 from pipeline import KeyedOperator, ListState, Operator, Pipeline, WatermarkStrategy
-from pipeline.graph import PlannedEdge, Vertex
+from pipeline.plan import PlannedEdge, Vertex
 from pipeline.runtime.subtask.chain import Chain
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.event_time.domains import reads_by_split

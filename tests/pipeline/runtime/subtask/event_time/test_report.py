@@ -13,7 +13,8 @@ from checkpoint.event_time.combiner import WatermarkCombiner
 from checkpoint.event_time.generator import WatermarkGenerator
 from checkpoint.state import make_backend
 from pipeline import WatermarkStrategy
-from pipeline.graph import PlannedStep, StepKind
+from pipeline.graph import StepKind
+from pipeline.plan import PlannedStep
 from pipeline.runtime.driver.event_time_status import event_time_of, sentence
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.event_time.domains import TimeDomain

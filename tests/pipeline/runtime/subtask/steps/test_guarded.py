@@ -25,8 +25,9 @@ from checkpoint.state import (
 )
 from pipeline import AtMost, KeyedOperator, Operator, Skip, Sum, Tumbling
 from pipeline.aggregates import Aggregation
-from pipeline.graph import PlannedStep, StepKind, Vertex
+from pipeline.graph import StepKind
 from pipeline.on_error import ERRORS
+from pipeline.plan import PlannedStep, Vertex
 from pipeline.runtime.subtask.chain import Chain
 from pipeline.runtime.subtask.context import contexts_of
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
