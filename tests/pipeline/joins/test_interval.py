@@ -154,6 +154,14 @@ def test_a_record_is_kept_up_to_the_last_time_of_a_partner_and_no_longer() -> No
     assert run.kept() == []
 
 
+def test_a_record_stays_when_one_goes_that_is_a_millisecond_older() -> None:
+    one = harness((0, 5))
+    left(one, 100, "gone")
+    left(one, 101)
+    one.watermark(105)
+    assert right(one, 106) == [pair("l", "r")]
+
+
 def test_no_record_is_kept_for_which_none_can_come() -> None:
     """A right one may be before the left one only, and the watermark is behind that."""
     run = JoinRun(lambda: IntervalJoin((-5, -0.002), "full"))
