@@ -15,6 +15,7 @@ Accumulators: TypeAlias = tuple[Any, ...]
 """One of each aggregate."""
 RESERVED: Final = ("key", "start", "end", "final")
 """Fields of results that aren't aggregates."""
+_METHODS: Final = ("create", "add", "merge", "result")
 
 
 def checked_aggregates(method: str, aggregates: Mapping[str, Any], options: Iterable[str] = ()) -> dict[str, Aggregate]:
@@ -36,15 +37,25 @@ def checked_aggregates(method: str, aggregates: Mapping[str, Any], options: Iter
                 "it another name"
             )
         if isinstance(given, Aggregate):
+            _check_methods(f"{method}: {name}", given)
             continue
         if isinstance(given, type) and issubclass(given, Aggregate):
             raise PipelineError(f"{method}: {name} is a class; give an instance, {given.__name__}(…)")
+        if name == "id":
+            raise PipelineError(f"{method}: the id of the step comes first, without a name: {method}({given!r}, …)")
         hint = nearest(name, options)
         raise PipelineError(
-            f'{method}: {name}={given!r} is no aggregate such as Count() or Sum("amount"){hint}'
-            + (f" Its options: {', '.join(options)}" if hint else "")
+            f'{method}: {name}={given!r} is no aggregate such as Count() or Sum("amount"){hint or "."}'
+            + (f" Its options: id (the first argument), {', '.join(options)}" if options else "")
         )
     return dict(aggregates)
+
+
+def _check_methods(who: str, given: Aggregate) -> None:
+    missing = [name for name in _METHODS if getattr(type(given), name) is getattr(Aggregate, name)]
+    if missing:
+        kind = type(given).__name__
+        raise PipelineError(f"{who}: {kind} must implement {', '.join(missing)}, too: see Aggregate")
 
 
 class Aggregation:

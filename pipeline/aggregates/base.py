@@ -7,9 +7,10 @@ from typing import Any, ClassVar, TypeAlias
 
 import pyarrow as pa
 
-from checkpoint.codec import EncodingError, check
+from checkpoint.codec import EncodingError, check, encode
 from checkpoint.errors import Explained
 from checkpoint.options import one_of
+from checkpoint.state.private_copy import IMMUTABLE
 from formats.arrow_rows import rows
 from pipeline.aggregates.selectors import (
     SKIPPED,
@@ -175,10 +176,19 @@ class Aggregate:
         return self.merge if self.checks else self._checking(self.merge, label)
 
     def _checking(self, function: Callable[[Any, Any], Any], label: str) -> Callable[[Any, Any], Any]:
+        merging = function.__name__ == "merge"
+        who = f"{label}: " if merging else ""  # a step names itself
+
         def checked(acc: Any, value: Any) -> Any:
+            before = _as_seen(acc), merging and _as_seen(value)
             after = function(acc, value)
+            if before != (_as_seen(acc), merging and _as_seen(value)):
+                raise Unfit(
+                    f"{who}{function.__name__} has changed an accumulator that it was given, which may be in a "
+                    "checkpoint, in other windows or of other keys: make a new one, such as [*acc, value] for a list"
+                )
             if after is None and acc is not None:
-                raise Unfit(f"{function.__name__} returned no accumulator; it must return the next one")
+                raise Unfit(f"{who}{function.__name__} returned no accumulator; it must return the next one")
             try:
                 check(after)
             except EncodingError as error:
@@ -223,6 +233,17 @@ class Aggregate:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({'' if self.of is None else shown_selector(self.of)})"
+
+
+def _as_seen(accumulator: Any) -> bytes | None:
+    """What tells whether it has been changed; `None` of what can't be."""
+    kind = type(accumulator)
+    if kind in IMMUTABLE or (kind is tuple and IMMUTABLE.issuperset(map(type, accumulator))):
+        return None
+    try:
+        return encode(accumulator)
+    except EncodingError:
+        return None  # it is refused as soon as it is to be kept
 
 
 def python_values(values: pa.Array) -> list[Any]:

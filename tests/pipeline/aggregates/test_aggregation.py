@@ -94,6 +94,9 @@ def test_merged_is_as_if_all_were_added_to_one():
         ({"n": Count}, r"n is a class; give an instance, Count\(…\)"),
         ({"n": 5}, "n=5 is no aggregate"),
         ({"parallelsm": 5}, "did you mean 'parallelism'"),
+        ({"allowed": 5}, r"allowed=5 is no aggregate .*\. Its options: id \(the first argument\), parallelism"),
+        ({"id": "minutes"}, r"the id of the step comes first, without a name: aggregate\('minutes', …\)"),
+        ({"n": Aggregate()}, "n: Aggregate must implement create, add, merge, result"),
     ],
 )
 def test_what_is_no_aggregate_is_refused(aggregates, why):

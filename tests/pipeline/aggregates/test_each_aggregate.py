@@ -224,3 +224,58 @@ def test_an_aggregate_that_implements_nothing_says_what_it_must():
     for call in (Aggregate().create, lambda: Aggregate().add(0, 1), lambda: Aggregate().merge(0, 1)):
         with pytest.raises(NotImplementedError, match="Aggregate must implement"):
             call()
+
+
+class Appends(Aggregate):
+    """As an aggregate of another framework may do, whose accumulators are its own."""
+
+    def create(self):
+        return []
+
+    def add(self, acc, value):
+        acc.append(value)
+        return acc
+
+    def merge(self, a, b):
+        a.extend(b)
+        return a
+
+    def result(self, acc):
+        return acc
+
+
+class Extends(Appends):
+    def add(self, acc, value):
+        return [*acc, value]
+
+
+class ExtendsTheSecond(Extends):
+    def merge(self, a, b):
+        b[:0] = a
+        return b
+
+
+def test_an_accumulator_that_is_changed_in_place_is_told_since_others_may_share_it():
+    with pytest.raises(Unfit, match=r"^r=Appends\('x'\): add has changed an accumulator .* \[\*acc, value\]"):
+        result(Appends("x"), [1])
+    assert result(Extends("x"), [1, float("nan")])[0] == 1
+    for one in (Extends("x"), ExtendsTheSecond("x")):
+        with pytest.raises(Unfit, match="merge has changed an accumulator"):
+            one.merger("r")([1], [2])
+
+
+def test_what_cannot_be_changed_may_be_returned_again():
+    class Longest(Aggregate):
+        def create(self):
+            return ("", 0)
+
+        def add(self, acc, value):
+            return acc if len(value) < acc[1] else (value, len(value))
+
+        def merge(self, a, b):
+            return max(a, b, key=lambda acc: acc[1])
+
+        def result(self, acc):
+            return acc[0]
+
+    assert result(Longest("x"), ["a", "abc", "ab"]) == "abc"
