@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, Final
 
 from checkpoint.errors import Explained
@@ -82,6 +83,13 @@ def _walk(
                 pending.append((f"{path}.{name}", content, 1, extensions + 1))
 
 
+_UNRUN: Final = {
+    GeneratorType: "use list(x), or flat_map for any number of records",
+    CoroutineType: "await it; map_async does",
+    AsyncGeneratorType: "collect what it gives with async for, in map_async",
+}
+
+
 def advice(item: Any) -> str:
     """What to do about an item of a type that isn't carried."""
     kind = type(item)
@@ -92,6 +100,8 @@ def advice(item: Any) -> str:
         return "use bytes(x)"
     if isinstance(item, datetime):
         return "use .to_pydatetime() or an int of milliseconds"
+    if kind in _UNRUN:
+        return f"a {kind.__name__} is no value but code that has yet to run: {_UNRUN[kind]}"
     if kind.__module__.partition(".")[0] == "numpy":
         return "use .item() for a scalar, .tolist() for an array"
     for base in (dict, list, tuple, str, bool, int, float, bytes, bytearray, set, frozenset):

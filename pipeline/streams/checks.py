@@ -25,6 +25,10 @@ def expected(what: str, given: Any) -> str:
     return f"expected {what}, not {type(given).__name__}"
 
 
+LATE_FOLLOWS = (
+    "late() follows directly a step that tells late records by event time: window(…).aggregate(…), a join, "
+    "distinct(within=…) or latest_by_key(…)"
+)
 ASYNC = "{} is async, and nothing would await it: make it a plain def"
 
 
@@ -43,6 +47,18 @@ def refuse_no_value(who: str, function: Any) -> None:
             f"{who}: {name_of(function)} has a yield, so it only makes a generator, which is no value: return the "
             "value, or use flat_map for any number of records"
         )
+
+
+def check_reducing(who: str, function: Any) -> None:
+    """
+    Raises:
+        PipelineError: it is no function of two records that returns a value.
+    """
+    if not callable(function):
+        raise PipelineError(f"{who} takes a function of two records first, an id as option; got {function!r}")
+    refuse_no_value(who, function)
+    if not takes(function, 2):
+        raise PipelineError(f"{who}: {name_of(function)} must take two records: what there is so far, and the next")
 
 
 def refuse_no_answer(who: str, function: Any, then: str) -> None:

@@ -16,7 +16,7 @@ from pipeline.errors import PipelineError
 from pipeline.graph import StepKind
 from pipeline.on_error import OnError, on_error_of
 from pipeline.operators import KeyedOperator
-from pipeline.streams.checks import check_operator, refuse_no_value, state_backend_of
+from pipeline.streams.checks import check_operator, check_reducing, state_backend_of
 from pipeline.streams.failures import guard
 from pipeline.streams.joined import JoinableStream
 from pipeline.streams.late import StreamWithLate
@@ -74,9 +74,7 @@ class KeyedStream(JoinableStream[T]):
         Args:
             state_backend, ttl, on_error: as of `aggregate`.
         """
-        if not callable(function):
-            raise PipelineError(f"reduce takes a function of two records first, an id as option; got {function!r}")
-        refuse_no_value("reduce", function)
+        check_reducing("reduce", function)
         return self._built_in("reduce", id, running_reduce(function, ttl), parallelism, state_backend, on_error)
 
     def distinct(

@@ -19,6 +19,7 @@ from pipeline.partitioners import BROADCAST, FORWARD, REBALANCE, RESCALE, Distri
 from pipeline.streams.asking import AsksServices
 from pipeline.streams.checks import (
     ASYNC,
+    LATE_FOLLOWS,
     check_operator,
     expected,
     name_of,
@@ -339,6 +340,8 @@ class Stream(AsksServices[T], Generic[T]):
 
             if not name.startswith("_") and hasattr(KeyedStream, name):
                 raise AttributeError(f"{name} is about the records of a key: put key_by(…) right before it")
+            if name == "late":
+                raise AttributeError(LATE_FOLLOWS)
             raise AttributeError(f"a {type(self).__name__} has no {name!r}{nearest(name, dir(type(self)))}")
 
     # -- inside -------------------------------------------------------------------------------------------------

@@ -10,11 +10,11 @@ from checkpoint.state_backends import StateBackend
 from pipeline.aggregates import Aggregate, Aggregation, checked_aggregates
 from pipeline.errors import PipelineError
 from pipeline.on_error import OnError
-from pipeline.streams.checks import expected, refuse_no_value
+from pipeline.streams.checks import check_reducing, expected
 from pipeline.streams.stream import Stream, T
-from pipeline.windows import CountWindow, Global, Window
+from pipeline.windows import Window
 from pipeline.windows.durations import milliseconds
-from pipeline.windows.operator import LATE, Options
+from pipeline.windows.operator import LATE, Options, TimeWindows
 from pipeline.windows.operators import operator_of
 from pipeline.windows.reduced import Reduced
 
@@ -33,7 +33,13 @@ class WindowResults(Stream[dict[str, Any]]):
     aggregate by its name. The timestamp of a result is end - 1."""
 
     def late(self) -> Stream[Any]:
-        """The records that were too late for all their windows: each is there once, and in no result."""
+        """The records that were too late for all their windows: each is there once, and in no result.
+
+        Raises:
+            PipelineError: they are windows for which no record is ever late.
+        """
+        if not isinstance(self._step.payload, TimeWindows):
+            raise PipelineError("late() of windows: they go by no event time, so no record is ever late")
         return self.side_output(LATE)
 
 
@@ -87,20 +93,27 @@ class WindowedStream(Generic[T]):
         """What `function(a, b)` makes of the records of each window, in the results under `value`. One record comes as
         it is. Records of a sliding window or session may also be joined in parts, so it must not matter how they are
         grouped: `function(a, function(b, c))` is `function(function(a, b), c)`."""
-        if not callable(function):
-            raise PipelineError(f"reduce takes a function of two records first, an id as option; got {function!r}")
-        refuse_no_value("reduce", function)
+        check_reducing("reduce", function)
         return self._add(id, {"value": Reduced(function)}, parallelism, state_backend, on_error)
 
     def late(self) -> Stream[Any]:
         """As `late` of what `aggregate` returned, which must have been called."""
-        if isinstance(self._window, CountWindow | Global):
-            raise PipelineError(f"late() of windows: with {type(self._window).__name__} no record is ever late")
         if self._results is None:
             raise PipelineError(
                 "late() of windows: call aggregate(…) first, which makes the step that knows what is late"
             )
         return self._results.late()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if not name.startswith("_") and hasattr(Stream, name):
+                raise AttributeError(
+                    f"a window has no {name} before it has results: put aggregate(…) or reduce(…) first"
+                )
+            raise AttributeError(
+                f"windows have no {name!r}; say what becomes of their records, as in aggregate(n=Count()) or reduce(…)"
+            )
 
     @property
     def step_index(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, ClassVar, Final, NoReturn
 
 from checkpoint.errors import Explained
 from checkpoint.shown import shown
@@ -44,6 +44,7 @@ class TimeWindows(KeyedOperator):
     costs one look into the state.
     """
 
+    needs_event_time: ClassVar[str] = "closes windows by event time"
     _timers_can_be_left_out = False  # it would leave open windows without one
 
     windows: ValueState[Any] = ValueState()

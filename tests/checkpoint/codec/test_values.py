@@ -239,6 +239,7 @@ REFUSED = [
     (Fraction(1, 2), "Fraction", "plain values"),
     (range(3), "range", "plain values"),
     (object(), "object", "plain values"),
+    ((x for x in [1]), "generator", "yet to run: use list(x), or flat_map"),
 ]
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline import Count, Pipeline, PipelineError, Session, Sliding, Sum, Tumbling, WatermarkStrategy
+from pipeline import Count, CountWindow, Pipeline, PipelineError, Session, Sliding, Sum, Tumbling, WatermarkStrategy
 from pipeline.dead_ends import dead_ends, unused_streams
 from pipeline.plan import plan
 from pipeline.runtime.packing import pack_plan, unpack_plan
 from pipeline.testing import OperatorHarness
 from sinks import PrintSink
-from sources import SequenceSource
+from sources import KafkaSource, SequenceSource
 
 
 def numbers():
@@ -46,6 +46,26 @@ def test_what_is_late_is_a_stream_of_the_results_and_of_the_windows():
         assert (late._step, late._tag) == (results._step, "late")
 
 
+def test_windows_without_results_and_streams_without_late_records_say_what_to_do():
+    windows = keyed().window(Tumbling(60))
+    with pytest.raises(AttributeError, match=r"no sink before it has results: put aggregate\(…\) or reduce"):
+        windows.sink("out", PrintSink())
+    with pytest.raises(AttributeError, match="windows have no 'count'; say what becomes of their records"):
+        windows.count()
+    results = windows.aggregate(n=Count())
+    for stream in (numbers(), keyed(), results.map(str), results.late()):
+        with pytest.raises(AttributeError, match=r"late\(\) follows directly a step that tells late records"):
+            stream.late()
+
+
+def test_windows_of_a_source_without_watermarks_are_refused_in_words_of_windows():
+    p = Pipeline("p")
+    source = KafkaSource("localhost:9092", topics=["orders"], group_id="p")
+    p.source("orders", source).key_by("user").window(Tumbling(60)).aggregate(n=Count())
+    with pytest.raises(PipelineError, match="step 'window-1' closes windows by event time, but the input of"):
+        p.plan()
+
+
 def test_windows_that_nobody_aggregates_are_told():
     stream = keyed()
     stream.window(Tumbling(60))
@@ -76,6 +96,9 @@ def test_reduce_begins_with_the_first_record():
         (lambda s: s.window(Tumbling(60)).aggregate(start=Count()), "can't be called 'start'"),
         (lambda s: s.window(Tumbling(60)).aggregate(5, n=Count()), "an id is a text"),
         (lambda s: s.window(Tumbling(60)).reduce("max"), "reduce takes a function"),
+        (lambda s: s.window(Tumbling(60)).reduce(lambda a: a), "must take two records"),
+        (lambda s: s.reduce(lambda a: a), "must take two records"),
+        (lambda s: s.window(CountWindow(3)).aggregate(n=Count()).late(), "no record is ever late"),
     ],
 )
 def test_what_can_not_run_is_refused(use, message):
