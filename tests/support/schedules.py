@@ -48,8 +48,7 @@ class Schedule:
         self._rng = random.Random(seed)
         self._build = build
         self._arrivals = arrivals
-        self._sources = sorted({one.source for one in arrivals})
-        self._partitions = dict.fromkeys(self._sources, partitions)
+        self._partitions = dict.fromkeys(sorted({one.source for one in arrivals}), partitions)
         self._readers = readers
         self._reached: dict[tuple[str, int], int | None] = {}
         """By source and partition the highest watermark of the subtask that reads it."""
@@ -73,7 +72,8 @@ class Schedule:
             if number in cuts:
                 harness = self._restart(harness, self._arrivals[number : number + rng.randint(0, 30)])
             self._send(harness, one)
-        for source in rng.sample(self._sources, len(self._sources)):
+        sources = [vertex.head.id for vertex in harness.plan.vertices if vertex.is_source]
+        for source in rng.sample(sources, len(sources)):
             harness.end_of_input(source)
             if rng.random() < 0.3:
                 harness = self._restart(harness, ())
