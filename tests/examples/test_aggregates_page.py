@@ -2,11 +2,10 @@
 
 import ast
 import re
-import textwrap
-from pathlib import Path
 from typing import Final
 
 import pytest
+from page_code import DOCS, blocks_of, run_block
 
 import pipeline
 from pipeline import Pipeline
@@ -15,8 +14,8 @@ from pipeline.plan import plan
 from pipeline.runtime.packing import pack_plan
 from sources import SequenceSource
 
-PAGE: Final = (Path(__file__).parents[2] / "docs" / "aggregates.md").read_text()
-BLOCKS: Final = [textwrap.dedent(block) for block in re.findall(r"(?:^(?:    .*)?\n)+", PAGE, re.M) if block.strip()]
+PAGE: Final = (DOCS / "aggregates.md").read_text()
+BLOCKS: Final = blocks_of("aggregates.md")
 RECORDS: Final = next(ast.literal_eval(block) for block in BLOCKS if block.lstrip().startswith("["))
 TABLE: Final = re.findall(r"^\| `(\w+\(.*?\))` \| `(.*?)` \| .*? \| `(.*?)` \| .* \|$", PAGE, re.M)
 NAMES: Final = vars(pipeline)
@@ -53,7 +52,7 @@ def test_the_code_runs_and_gives_what_it_says():
     blocks = [block for block in BLOCKS if not block.lstrip().startswith(("[", "{"))]
     assert len(blocks) == 4
     for block in blocks:
-        exec(block, names)
+        run_block("aggregates.md", block, names)
     assert pack_plan(plan(job._graph, 128))
     steps = {step.id: step.payload for step in job._graph.steps}
     shown = next(ast.literal_eval(block) for block in BLOCKS if block.lstrip().startswith("{"))

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
-from pipeline.testing import PipelineHarness
+from page_code import blocks_of, run_block
 
-PAGE = Path(__file__).parents[2] / "docs" / "async.md"
+from pipeline.testing import PipelineHarness
 
 
 def block_with(words: str) -> dict[str, Any]:
     """Run the page's block of code that has these words; the names that it leaves."""
-    blocks = re.findall(r"(?:^(?:    .*)?\n)+", PAGE.read_text(), re.MULTILINE)
-    (block,) = (block for block in blocks if words in block)
+    (block,) = (block for block in blocks_of("async.md") if words in block)
     names: dict[str, Any] = {"__name__": "async_page"}
-    exec(compile("\n".join(line[4:] for line in block.splitlines()), str(PAGE), "exec"), names)
+    run_block("async.md", block, names)
     return names
 
 

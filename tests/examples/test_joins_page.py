@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import re
-import textwrap
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "joins.md"
-_BLOCK: Final = re.compile(r"(?:^\n)((?:^(?: {4}.*)?\n)+)", re.MULTILINE)
+from page_code import blocks_of, run_block
 
 
 def test_what_the_page_shows_runs() -> None:
-    blocks = [textwrap.dedent(block).strip("\n") for block in _BLOCK.findall(PAGE.read_text())]
-    code = [block for block in blocks if block]
-    assert len(code) == 2
+    blocks = blocks_of("joins.md")
+    assert len(blocks) == 2
     names: dict[str, Any] = {}
-    for block in code:
-        exec(compile(block, str(PAGE), "exec"), names)
+    for block in blocks:
+        run_block("joins.md", block, names)

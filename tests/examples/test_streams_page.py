@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 from attempt_parts import attempt_context
+from page_code import blocks_of, run_block
 from threads_for_processes import ThreadsForProcesses
 
 import pipeline
@@ -23,19 +23,13 @@ from pipeline.runtime.packing import pack_plan
 from pipeline.testing import TestingSink, TestingSource
 from sources import KafkaSource
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "streams.md"
-_BLOCK: Final = re.compile(r"(?:^\n)((?:^(?: {4}.*)?\n)+)", re.MULTILINE)
+BLOCKS: Final = blocks_of("streams.md")
 ORDERS: Final = [
     {"id": 1, "user": "ann", "amount": 5000},
     {"id": 2, "user": "bob", "amount": 5},
     {"id": 3, "user": "ann", "amount": 50},
     {"id": 4, "user": "bob", "amount": -1},
 ]
-
-
-def blocks() -> list[str]:
-    found = (textwrap.dedent(block).strip("\n") for block in _BLOCK.findall(PAGE.read_text()))
-    return [block for block in found if block]
 
 
 class Balance(KeyedOperator):
@@ -79,22 +73,22 @@ class Page:
                 self.names[name] = self.p.source(name, TestingSource(records))
         for name in re.findall(r"\w+_orders\b", code):
             self.names[name] = self.sinks[name] = TestingSink()
-        exec(compile(code, str(PAGE), "exec"), self.names)
+        run_block("streams.md", code, self.names)
 
     def __getitem__(self, name: str) -> list[Any]:
         return sorted(record["id"] for record in self.sinks[name].records)
 
 
 def block(text: str) -> str:
-    (found,) = [block for block in blocks() if text in block]
+    (found,) = [block for block in BLOCKS if text in block]
     return found
 
 
 def test_there_is_code() -> None:
-    assert len(blocks()) >= 5
+    assert len(BLOCKS) >= 5
 
 
-@pytest.mark.parametrize("code", blocks())
+@pytest.mark.parametrize("code", BLOCKS)
 def test_the_code_is_accepted(code: str) -> None:
     page = Page(ORDERS)
     page.add(code)
