@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from page_code import blocks_of, run_block
+from page_code import DOCS, blocks_of, run_block
 
 from pipeline import Pipeline
 from pipeline.testing import PipelineHarness
@@ -17,7 +17,7 @@ def test_what_the_page_shows_gives_what_it_says() -> None:
     shown = next(ast.literal_eval(block) for block in blocks_of("windows.md") if block.startswith("{"))
     names: dict[str, Any] = {"p": Pipeline("page"), "KafkaSource": KafkaSource, "KafkaSink": KafkaSink}
     code = [block for block in blocks_of("windows.md") if not block.startswith("{")]
-    assert len(code) == 2
+    assert len(code) == 3
     for block in code:
         run_block("windows.md", block, names)
     harness = PipelineHarness(names["p"])
@@ -27,3 +27,7 @@ def test_what_the_page_shows_gives_what_it_says() -> None:
     first, second = harness.outputs("out")
     assert first == shown
     assert (second["n"], second["total"]) == (1, 7)
+
+
+def test_its_tables_have_no_gap() -> None:
+    assert "|\n\n|" not in (DOCS / "windows.md").read_text()
