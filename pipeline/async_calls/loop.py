@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotDone
 from typing import Any, Final, Protocol
 
@@ -35,7 +36,11 @@ class Loop(Protocol):
         """See `Requests.flush`."""
 
     def answers(self) -> deque[Answer]:
-        """What has come since it was asked last, to be emptied by the caller."""
+        """What has come since it was asked last, to be emptied by the caller.
+
+        Raises:
+            RuntimeError: something beside the requests has raised what no event loop goes on after.
+        """
 
     def close(self) -> None:
         """Cancel what is under way, close the function, end. Does nothing the second time.
@@ -67,10 +72,12 @@ class LoopThread:
         self._woken = False
         """The task thread will look into `_answers`."""
         self._over = False
+        self._broken: BaseException | None = None
+        """See `answers`."""
 
     def open(self) -> None:
         self._thread.start()
-        self._in_loop(self.requests.open()).result()
+        _raise(self._in_loop(self.requests.open()).result())
 
     def ask(self, token: Any, value: Any, encoded: bytes) -> None:
         self._tell((token, value, encoded))
@@ -79,6 +86,11 @@ class LoopThread:
         self._tell(None)
 
     def answers(self) -> deque[Answer]:
+        if self._broken is not None:
+            raise RuntimeError(
+                f"a task that the function of step {self._name!r} began beside its requests has raised "
+                f"{type(self._broken).__name__}"
+            ) from self._broken
         self._woken = False
         return self._answers
 
@@ -90,7 +102,7 @@ class LoopThread:
             self._loop.close()
             return
         try:
-            self._in_loop(self.requests.close()).result(_CLOSE_SECONDS)
+            _raise(self._in_loop(self.requests.close()).result(_CLOSE_SECONDS))
         except NotDone as error:
             raise TimeoutError(
                 f"the event loop of step {self._name!r} did not end within {_CLOSE_SECONDS:g} s: its function blocks "
@@ -100,8 +112,8 @@ class LoopThread:
             self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_CLOSE_SECONDS)
 
-    def _in_loop(self, coroutine: Coroutine[Any, Any, None]) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+    def _in_loop(self, coroutine: Coroutine[Any, Any, None]) -> Future[BaseException | None]:
+        return asyncio.run_coroutine_threadsafe(_raised(coroutine), self._loop)
 
     def _tell(self, what: tuple[Any, Any, bytes] | None) -> None:
         self._asked.append(what)
@@ -114,10 +126,21 @@ class LoopThread:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_forever()
+            self._go_on()
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         finally:
             self._loop.close()
+
+    def _go_on(self) -> None:
+        """Until it is stopped, also after what would end the loop: requests are cancelled in it, and the function is
+        closed."""
+        while True:
+            try:
+                self._loop.run_forever()
+                return
+            except BaseException as error:
+                self._broken = error
+                self._wake()
 
     def _look(self) -> None:
         self._telling = False
@@ -134,3 +157,17 @@ class LoopThread:
         if not self._woken:
             self._woken = True
             self._wake()
+
+
+async def _raised(coroutine: Coroutine[Any, Any, None]) -> BaseException | None:
+    """What it raises. A `SystemExit` that left it would leave the loop, too, and whoever waits would wait for ever."""
+    try:
+        await coroutine
+    except BaseException as error:
+        return error
+    return None
+
+
+def _raise(error: BaseException | None) -> None:
+    if error is not None:
+        raise error

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from checkpoint.codec import decode
+from checkpoint.errors import PermanentFailure
 from pipeline.async_calls.options import LONGEST_BACKOFF, AsyncStep
 
 _RECENT: Final = 1000
@@ -142,7 +143,7 @@ class Requests:
                 if self._closing:
                     raise
                 error = raised
-            if error is None or tries > self._step.retries or not isinstance(error, self._step.retry_on):
+            if error is None or tries > self._step.retries or not self._may_help(error):
                 break
             self.retries += 1
             longest = min(self._step.backoff * 2 ** min(tries - 1, 30), LONGEST_BACKOFF)
@@ -153,6 +154,10 @@ class Requests:
         self.latencies.append(took)
         for asked, result in zip(batch, results, strict=True):
             self._answered(Answer(asked.token, result, error, tries))
+
+    def _may_help(self, error: BaseException) -> bool:
+        """To ask again."""
+        return isinstance(error, self._step.retry_on) and not isinstance(error, PermanentFailure)
 
     async def _try(self, values: list[Any]) -> list[Any]:
         step = self._step

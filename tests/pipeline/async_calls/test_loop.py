@@ -145,3 +145,49 @@ def test_whatever_a_request_raises_is_its_answer(does: Callable[[int], None], er
     assert answers(loop, [0, 1, 2]) == [0, error, 2]
     assert answers(loop, [4]) == [4]
     loop.close()
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()])
+def test_what_ends_a_process_comes_out_of_open_and_close_as_anything_else(error: BaseException) -> None:
+    class Function(AsyncFunction):
+        async def open(self) -> None:
+            raise error
+
+        async def close(self) -> None:
+            raise error
+
+    loop = loop_of(Function())
+    for call in (loop.open, loop.close):
+        with pytest.raises(type(error)):
+            call()
+    eventually(lambda: threads() == [], WAIT)
+
+
+def test_a_task_beside_the_requests_that_exits_is_told_and_the_loop_can_be_closed() -> None:
+    closed = threading.Event()
+
+    async def leaves() -> None:
+        sys.exit(3)
+
+    class Function(AsyncFunction):
+        async def __call__(self, value: int) -> int:
+            beside = asyncio.create_task(leaves())
+            await asyncio.wait([beside])
+            await asyncio.sleep(3600)
+            return value
+
+        async def close(self) -> None:
+            closed.set()
+
+    woken = threading.Event()
+    loop = loop_of(Function())
+    loop._wake = woken.set
+    loop.open()
+    loop.ask(1, 1, encode(1))
+    assert woken.wait(WAIT)
+    with pytest.raises(RuntimeError, match="of step 'ask' began beside its requests has raised SystemExit") as caught:
+        loop.answers()
+    assert isinstance(caught.value.__cause__, SystemExit)
+    loop.close()
+    assert closed.is_set()
+    assert threads() == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -9,17 +10,21 @@ from typing import Any, Final
 from checkpoint.codec import EncodingError, copied, decode, encode
 from checkpoint.edge_format import NO_KEY, BatchBuilder, EdgeFormat
 from checkpoint.elements import ChannelName, Data, EdgeName, IdleStatus, InFlight, InOrder, Watermark
+from checkpoint.errors import PermanentFailure
 from checkpoint.in_flight.restored_input import Entry, RestoredInput
 from checkpoint.shown import shown
 from pipeline.async_calls.line import Line
 from pipeline.async_calls.loop import Loop, LoopThread
 from pipeline.async_calls.options import NOTHING, AsyncStep
 from pipeline.async_calls.requests import Answer
+from pipeline.runtime import error_text
 from pipeline.runtime.subtask.steps.compiled import CompiledStep, Push, Site
 from pipeline.runtime.subtask.steps.failed_records import NEVER
 
 _ALL: Final = object()
 """The lane of records that all stay in order."""
+_MESSAGE: Final = 500
+"""Characters of what a request failed with."""
 
 
 class RequestFailed(RuntimeError):
@@ -111,8 +116,6 @@ class AsyncCalls:
         record = self._record
         if not self.line.records:
             self.quiet_since = self._clock()
-        if self._policy is not None:
-            self._policy.count()
         encoded = encode(value)
         taken = Taken(self.channel, encoded, record.timestamp, record.key_bytes, record.key_group)
         self.loop.ask(self.line.add(taken, self._lane(taken)), value, encoded)
@@ -163,6 +166,8 @@ class AsyncCalls:
                 taken = place.record
                 record.timestamp, record.key_bytes, record.key_group = taken.timestamp, taken.key, taken.group
                 answer: Answer = place.outcome
+                if self._policy is not None:
+                    self._policy.count()  # not when it is asked: many may fail long after that
                 if answer.error is not None:
                     self.failed(taken, self._failure(taken, answer))
                 elif answer.value is not NOTHING:
@@ -182,7 +187,8 @@ class AsyncCalls:
 
     def _left_out(self, taken: Taken, error: Exception) -> None:
         """For a step with `on_error`."""
-        if isinstance(error.__cause__, NEVER):
+        cause = error.__cause__
+        if isinstance(cause, NEVER) or not (cause is None or isinstance(cause, Exception | CancelledError)):
             raise error
         assert self._policy is not None
         self._policy.handle(error, self._policy.note(taken.encoded))
@@ -190,9 +196,10 @@ class AsyncCalls:
     def _failure(self, taken: Taken, answer: Answer) -> Exception:
         assert answer.error is not None
         tries = "" if answer.tries == 1 else f", {answer.tries} times"
-        failure = RequestFailed(
+        kind = PermanentFailure if isinstance(answer.error, PermanentFailure) else RequestFailed
+        failure = kind(
             f"map_async {self.id!r}: the request for {shown(decode(taken.encoded), 200)} failed{tries}: "
-            f"{type(answer.error).__name__}: {shown_message(answer.error)}"
+            f"{error_text.cut(error_text.summary(answer.error), _MESSAGE)}"
         )
         failure.__cause__ = answer.error
         return failure
@@ -221,11 +228,6 @@ class AsyncCalls:
                 yield control.channel, control.element
         if batch is not None:
             yield _sealed(*batch)
-
-
-def shown_message(error: BaseException) -> str:
-    text = str(error)
-    return text if len(text) <= 500 else f"{text[:500]}…"
 
 
 def _append(edge_format: EdgeFormat, builder: BatchBuilder, taken: Taken) -> None:

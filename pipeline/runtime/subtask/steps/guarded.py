@@ -159,10 +159,16 @@ def hold(name: str, outputs: Any, keep: Push) -> None:
 
 
 def ended(outputs: Any, error: Exception) -> Exception:
-    """The error, or the one that a generator raises as it is ended where it stands."""
+    """The error, or the one that a generator raises as it is ended where it stands.
+
+    Raises:
+        Exception: such a one, to which no `on_error` applies.
+    """
     if isinstance(outputs, GeneratorType):
         try:
             outputs.close()
+        except NEVER:
+            raise
         except Exception as another:
             return another
     return error

@@ -10,7 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import AsyncFunction, KeyedOperator, LookupCache, Operator, Pipeline, ValueState, WatermarkStrategy
+from checkpoint.errors import PermanentFailure
+from pipeline import (
+    AsyncFunction,
+    AtMost,
+    KeyedOperator,
+    LookupCache,
+    Operator,
+    Pipeline,
+    Skip,
+    ValueState,
+    WatermarkStrategy,
+)
+from pipeline.runtime.subtask.steps.failed_records import TooManyFailures
 from pipeline.testing import FakeService, PipelineHarness, TestingSource
 
 
@@ -264,3 +276,78 @@ def test_a_watermark_that_waits_is_part_of_a_snapshot() -> None:
     assert restored.outputs("ask") == ["slow"]
     assert restored.watermarks("ask") == [10]
     assert service.requests == ["slow", "slow"]
+
+
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+def test_a_failure_that_has_no_text_is_told(on_error: Any) -> None:
+    async def fails(value: int) -> int:
+        raise Silent
+
+    harness = simple(fails, on_error=on_error)
+    if on_error == "fail":
+        with pytest.raises(
+            RuntimeError, match=r"'ask': the request for 7 failed: Silent: <str\(\) of it raised ValueE"
+        ):
+            harness.send("in", 7)
+    else:
+        harness.send("in", 7)
+        assert harness.outputs("ask") == []
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), MemoryError(), PermanentFailure("give up")])
+def test_what_is_no_records_fault_fails_the_attempt_whatever_on_error_says(error: BaseException) -> None:
+    async def fails(value: int) -> int:
+        raise error
+
+    harness = simple(fails, on_error="skip")
+    with pytest.raises(Exception, match=r"the request for 7 failed") as caught:
+        harness.send("in", 7)
+    assert type(caught.value.__cause__) is type(error)
+    # By its class the driver knows that no restart helps.
+    assert isinstance(caught.value, PermanentFailure) == isinstance(error, PermanentFailure)
+
+
+def test_a_permanent_failure_is_not_tried_again() -> None:
+    service = FakeService()
+
+    async def fails(value: int) -> int:
+        await service.ask(value)
+        raise PermanentFailure("give up")
+
+    harness = simple(fails, retries=5, backoff=0)
+    with pytest.raises(PermanentFailure, match="map_async 'ask': the request for 7 failed: PermanentFailure: give up"):
+        harness.send("in", 7)
+    assert service.requests == [7]
+
+
+def test_a_request_that_was_cancelled_is_a_failed_record() -> None:
+    async def cancelled(value: int) -> int:
+        if value == 7:
+            raise asyncio.CancelledError
+        return value
+
+    harness = simple(cancelled, on_error="skip")
+    for value in (7, 8):
+        harness.send("in", value)
+    assert harness.outputs("ask") == [8]
+
+
+def test_failures_are_measured_by_the_records_that_are_done_with_them() -> None:
+    """Not by those that were asked at the same time: with a slow service they are of another minute."""
+    service = FakeService(delay=90)
+    service.fail(when=lambda value: value % 20 == 0)
+    harness = simple(service.ask, capacity=1000, timeout=None, on_error=Skip(at_most=AtMost(0.1, within=60)))
+    for value in range(300):
+        harness.send("in", value)
+    harness.advance_time(90)
+    assert len(harness.outputs("ask")) == 285
+    service.fail()
+    for value in range(100):
+        harness.send("in", value)
+    with pytest.raises(TooManyFailures, match="failed within 60 s"):
+        harness.advance_time(90)

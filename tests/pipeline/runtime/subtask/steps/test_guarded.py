@@ -590,3 +590,29 @@ def test_what_is_not_held_back_is_copied_too() -> None:
     on_watermark(1)
     assert out == [["kept", "spoilt"]]
     assert operator.told == ["kept"]
+
+
+@pytest.mark.parametrize("error", [PermanentFailure("stop"), NotOfTheRecord("the disk is full")])
+def test_what_a_generator_raises_at_its_end_may_be_no_records_fault_either(error: Exception) -> None:
+    class Fails(Operator):
+        def process(self, value: Any, ctx: Any) -> Iterator[Any]:
+            try:
+                yield object()
+            finally:
+                raise error
+
+    harness = OperatorHarness(Fails(), on_error="skip")
+    with pytest.raises(type(error)):
+        harness.process(1)
+    assert harness.errors == []
+
+
+def test_timers_that_nobody_takes_back_are_not_noted_for_long() -> None:
+    """A million windows may fire in a row."""
+    aggregation = Aggregation({"total": Sum("amount")})
+    harness = OperatorHarness(operator_of(Tumbling(0.01), aggregation, Options()), on_error="skip")
+    for i in range(50):
+        harness.process({"amount": i}, key=f"k{i}", timestamp=1)
+    assert len(harness.watermark(9)) == 50
+    assert harness._backend is not None
+    assert len(harness._backend.event_timers._store._changes) <= 2  # type: ignore[attr-defined]
