@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from checkpoint.options import Seconds
 from pipeline.async_calls.cache import DEFAULT_CACHE, LookupCache
@@ -38,9 +38,61 @@ class AsksServices(Generic[T]):
 
         def _add(self, kind: StepKind, id: str | None, payload: Any, parallelism: int | None) -> Stream: ...
 
+    @overload
     def map_async(
         self,
-        function: Callable[[T], Awaitable[U]] | AsyncFunction,
+        function: Callable[[T], Awaitable[U]],
+        id: str | None = ...,
+        parallelism: int | None = ...,
+        capacity: int = ...,
+        ordered: Order = ...,
+        timeout: Seconds | None = ...,
+        retries: int = ...,
+        backoff: Seconds = ...,
+        retry_on: RetryOn = ...,
+        batch_size: None = ...,
+        batch_wait: Seconds = ...,
+        on_error: OnError = ...,
+    ) -> Stream[U]: ...
+
+    @overload
+    def map_async(
+        self,
+        function: Callable[[list[T]], Awaitable[list[U]]],
+        id: str | None = ...,
+        parallelism: int | None = ...,
+        capacity: int = ...,
+        ordered: Order = ...,
+        timeout: Seconds | None = ...,
+        retries: int = ...,
+        backoff: Seconds = ...,
+        retry_on: RetryOn = ...,
+        *,
+        batch_size: int,
+        batch_wait: Seconds = ...,
+        on_error: OnError = ...,
+    ) -> Stream[U]: ...
+
+    @overload
+    def map_async(
+        self,
+        function: AsyncFunction,
+        id: str | None = ...,
+        parallelism: int | None = ...,
+        capacity: int = ...,
+        ordered: Order = ...,
+        timeout: Seconds | None = ...,
+        retries: int = ...,
+        backoff: Seconds = ...,
+        retry_on: RetryOn = ...,
+        batch_size: int | None = ...,
+        batch_wait: Seconds = ...,
+        on_error: OnError = ...,
+    ) -> Stream[Any]: ...
+
+    def map_async(
+        self,
+        function: Callable[[Any], Awaitable[Any]] | AsyncFunction,
         id: str | None = None,
         parallelism: int | None = None,
         capacity: int = 100,
@@ -52,7 +104,7 @@ class AsksServices(Generic[T]):
         batch_size: int | None = None,
         batch_wait: Seconds = 0.05,
         on_error: OnError = "fail",
-    ) -> Stream[U]:
+    ) -> Stream[Any]:
         """One output for each record, for which a service is asked: `async def function(value)`, or an instance of an
         `AsyncFunction`. Requests run side by side in an event loop of the subtask.
 

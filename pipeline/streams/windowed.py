@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from checkpoint.options import Seconds, named_options
 from checkpoint.state_backends import StateBackend
@@ -25,14 +25,16 @@ if TYPE_CHECKING:
 
     Early: TypeAlias = Seconds | Literal["update"] | None
 
+U = TypeVar("U", covariant=True)
+
 _OPTIONS = ("parallelism", "state_backend", "on_error")
 
 
-class WindowResults(Stream[dict[str, Any]]):
+class WindowResults(Stream[dict[str, Any]], Generic[U]):
     """The results of windows: dicts with `key`, `start` and `end` (milliseconds since the epoch), `final`, and each
-    aggregate by its name. The timestamp of a result is end - 1."""
+    aggregate by its name. The timestamp of a result is end - 1. `U`: of what type the records of the windows are."""
 
-    def late(self) -> Stream[Any]:
+    def late(self) -> Stream[U]:
         """The records that were too late for all their windows: each is there once, and in no result.
 
         Raises:
@@ -53,7 +55,7 @@ class WindowedStream(Generic[T]):
         self._stream = stream
         self._window = window
         self._options = Options(milliseconds(lateness, "window: lateness", 0), _early(early))
-        self._results: WindowResults | None = None
+        self._results: WindowResults[T] | None = None
         self.used = False
         self.made_by = "window"
         stream._pipeline._graph.derived.append(self)
@@ -67,7 +69,7 @@ class WindowedStream(Generic[T]):
         state_backend: StateBackend | None = None,
         on_error: OnError = "fail",
         **aggregates: Any,
-    ) -> WindowResults:
+    ) -> WindowResults[T]:
         """What the records of each window come to: `aggregate(n=Count(), total=Sum("amount"))`.
 
         Args:
@@ -89,14 +91,14 @@ class WindowedStream(Generic[T]):
         parallelism: int | None = None,
         state_backend: StateBackend | None = None,
         on_error: OnError = "fail",
-    ) -> WindowResults:
+    ) -> WindowResults[T]:
         """What `function(a, b)` makes of the records of each window, in the results under `value`. One record comes as
         it is. Records of a sliding window or session may also be joined in parts, so it must not matter how they are
         grouped: `function(a, function(b, c))` is `function(function(a, b), c)`."""
         check_reducing("reduce", function)
         return self._add(id, {"value": Reduced(function)}, parallelism, state_backend, on_error)
 
-    def late(self) -> Stream[Any]:
+    def late(self) -> Stream[T]:
         """As `late` of what `aggregate` returned, which must have been called."""
         if self._results is None:
             raise PipelineError(
@@ -126,7 +128,7 @@ class WindowedStream(Generic[T]):
         parallelism: int | None,
         state_backend: StateBackend | None,
         on_error: OnError,
-    ) -> WindowResults:
+    ) -> WindowResults[T]:
         self.used = True
         operator = operator_of(self._window, Aggregation(aggregates), self._options)
         stream = self._stream._built_in("window", id, operator, parallelism, state_backend, on_error)

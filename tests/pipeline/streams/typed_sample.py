@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypedDict, assert_type
 
-from pipeline import Count, KeyedOperator, Operator, Pipeline, ValueState
+from pipeline import AsyncFunction, Count, KeyedOperator, Operator, Pipeline, Tumbling, ValueState
 from pipeline.operators import OperatorContext
 from pipeline.streams import KeyedStream, Stream
 from sinks import KafkaSink, PrintSink
@@ -70,6 +70,19 @@ class TotalSink(Sink[Total], ABC):
     pass
 
 
+async def ask(order: Order) -> str:
+    return order.user
+
+
+async def ask_many(orders: list[Order]) -> list[str]:
+    return [order.user for order in orders]
+
+
+class Client(AsyncFunction):
+    async def __call__(self, value: Any) -> Any:
+        return value
+
+
 def typed(p: Pipeline, totals_sink: TotalSink) -> None:
     orders = p.source("orders", KafkaSource("b:9092", ["orders"], value_type=Order))
     assert_type(orders, Stream[Order])
@@ -95,6 +108,14 @@ def typed(p: Pipeline, totals_sink: TotalSink) -> None:
     assert_type(by_user.reduce(lambda a, b: a if a.amount > b.amount else b), Stream[Order])
     counts: Stream[dict[str, Any]] = by_user.aggregate(n=Count())
 
+    minutes = by_user.window(Tumbling(60)).aggregate(n=Count())
+    counts = minutes
+    assert_type(minutes.late(), Stream[Order])
+
+    assert_type(orders.map_async(ask), Stream[str])
+    assert_type(orders.map_async(ask_many, batch_size=10), Stream[str])
+    assert_type(orders.map_async(Client(), batch_size=10), Stream[Any])
+
     totals = by_user.process("totals", RunningTotal())
     assert_type(totals, Stream[Total])
     assert_type(by_user.process("plain", Plain()), Stream[Any])
@@ -108,6 +129,8 @@ def typed(p: Pipeline, totals_sink: TotalSink) -> None:
     counts.sink("counts", PrintSink())
 
     orders.map(lambda order: order.amout)  # error
+    orders.map_async(ask_many)  # error
+    orders.map_async(ask, batch_size=10)  # error
     orders.filter(lambda order: order.amount + "x")  # error
     orders.split(large=lambda order: order.colour)  # error
     orders.key_by(lambda order: order.id)  # error
