@@ -98,7 +98,7 @@ class Aggregation:
     @property
     def layout(self) -> dict[str, str]:
         """What each accumulator is, as a value for checkpoints. Tuples of another layout can't be taken over."""
-        return {name: type(self.aggregates[name]).__qualname__ for name in self.order}
+        return {name: self.aggregates[name].kept_as for name in self.order}
 
     def check_layout(self, who: str, stored: Mapping[str, str]) -> None:
         """

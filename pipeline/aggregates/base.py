@@ -112,6 +112,12 @@ class Aggregate:
         """What was added comes to this: a value that can travel."""
         raise NotImplementedError(f"{type(self).__name__} must implement result")
 
+    @property
+    def kept_as(self) -> str:
+        """What its accumulators are, for checkpoints: an aggregate that says something else can't take them over. To be
+        overridden where an option changes what they mean."""
+        return type(self).__qualname__
+
     # -- what adds records, and may be overridden where that is worth it ----------------------------------------
 
     def reader(self, label: str) -> Read:

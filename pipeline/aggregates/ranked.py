@@ -204,6 +204,10 @@ class Top(_Ranking):
         except ValueError as error:
             raise PipelineError(f"Top: {error}") from None
 
+    @property
+    def kept_as(self) -> str:
+        return f"Top({self.n}{', smallest=True' if self.smallest else ''})"
+
     def create(self) -> tuple[Ranked, ...]:
         return ()
 

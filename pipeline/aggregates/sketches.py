@@ -75,6 +75,10 @@ class ApproxCountDistinct(Aggregate):
             raise PipelineError(f"ApproxCountDistinct: {error}") from None
         _library("datasketches", "ApproxCountDistinct")
 
+    @property
+    def kept_as(self) -> str:
+        return f"ApproxCountDistinct(precision={self.precision})"
+
     def create(self) -> bytes:
         return b""
 
@@ -158,6 +162,10 @@ class Quantiles(Aggregate):
         self._greatest: float = self._mapping.max_possible
         self._below: int = 1 - self._mapping.key(self._least)
         """What makes the numbers of buckets positive."""
+
+    @property
+    def kept_as(self) -> str:
+        return f"Quantiles(accuracy={self.accuracy})"
 
     def create(self) -> tuple[Buckets, tuple[int, ...]]:
         """Counted buckets, and those of values that aren't counted yet."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline import Aggregate, Count, PipelineError, Sum
+from pipeline import Aggregate, ApproxCountDistinct, Count, PipelineError, Quantiles, Sum, Top, Variance
 from pipeline.aggregates import Aggregation, Unfit, checked_aggregates
 from pipeline.aggregates.selectors import FieldMissing
 
@@ -33,6 +33,28 @@ def test_other_aggregates_refuse_accumulators_that_are_not_theirs():
     before = Aggregation({"n": Count()})
     with pytest.raises(PipelineError, match=r"has the aggregates n=Count, and the step has n=Count, total=Sum now"):
         Aggregation({"n": Count(), "total": Sum("amount")}).check_layout("step", before.layout)
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        (Top(3, by="amount"), Top(5, by="amount")),
+        (Top(3, by="amount"), Top(3, by="amount", smallest=True)),
+        (Quantiles("amount", 0.5), Quantiles("amount", 0.5, accuracy=0.02)),
+        (ApproxCountDistinct("amount"), ApproxCountDistinct("amount", precision=8)),
+    ],
+)
+def test_options_that_accumulators_depend_on_do_not_change(before, now):
+    """The fourth of a top five is gone, and the same bucket stands for another value."""
+    stored = Aggregation({"n": before}).layout
+    Aggregation({"n": before}).check_layout("step", stored)
+    with pytest.raises(PipelineError, match="another id"):
+        Aggregation({"n": now}).check_layout("step", stored)
+
+
+def test_what_does_not_touch_accumulators_may_change():
+    stored = Aggregation({"n": Quantiles("amount", 0.5), "m": Variance("amount")}).layout
+    Aggregation({"n": Quantiles("size", [0.9]), "m": Variance("size", sample=False)}).check_layout("step", stored)
 
 
 @pytest.mark.parametrize(
