@@ -96,7 +96,8 @@ class CountWindows(_Untimed):
 
 
 class GlobalWindows(_Untimed):
-    """`windows` is the one window of a key, and how many records have come since its last result."""
+    """`windows` is how many records have come since the last result of a key's one window, that window, and whether it
+    has a timer. (What triggers results may change from one run to the next.)"""
 
     def __init__(self, window: Global, aggregation: Aggregation) -> None:
         super().__init__(window.shown, aggregation)
@@ -106,25 +107,32 @@ class GlobalWindows(_Untimed):
 
     def process(self, value: Any, ctx: OperatorContext) -> Iterable[Any] | None:
         state = self.windows.value
-        since, window = (0, self._nothing) if state is None else state
+        since, window, timed = (0, self._nothing, False) if state is None else state
         window = self.added(window, value, ctx, state is None)
         since += 1
-        if self._seconds is not None and since == 1:
+        if self._seconds is not None and not timed:
             ctx.processing_timer((ctx.processing_time // self._seconds + 1) * self._seconds)
+            timed = True
         if self._count is None or since < self._count:
-            self.windows.value = (since, window)
+            self.windows.value = (since, window, timed)
             return None
-        return self._tell(window, ctx)
+        return self._tell(window, timed, ctx)
 
     def on_timer(self, timestamp: int, ctx: OperatorContext) -> Iterable[Any]:
         state = self.windows.value
-        return () if state is None or state[0] == 0 else self._tell(state[1], ctx)
+        if state is None:
+            return ()
+        since, window, _ = state
+        if since and self._seconds is not None:
+            return self._tell(window, False, ctx)
+        self.windows.value = (since, window, False)
+        return ()
 
-    def _tell(self, window: tuple[Any, Any, Any], ctx: OperatorContext) -> Iterable[Any]:
+    def _tell(self, window: tuple[Any, Any, Any], timed: bool, ctx: OperatorContext) -> Iterable[Any]:
         if self._clear:
             self.windows.clear()
         else:
-            self.windows.value = (0, window)
+            self.windows.value = (0, window, timed)
         return (self.result(window, self._clear, ctx),)
 
 

@@ -2,14 +2,14 @@
 
 The panes are cut into blocks, each as long as a window and at the same place for all keys. A window is the end of one
 block and the begin of the next one (van Herk's and Gil's way to a running maximum): the ends of a block are folded
-once, from its last pane on, and the begin grows from window to window. What is folded is remembered in memory only,
-until one of its panes changes. The order of merging is the same with and without it, so that no restart changes a
-result.
+once, from its last pane on, and the begin grows from window to window. What is folded is remembered in memory only, as
+long as it is small, until one of its panes changes. The order of merging is the same with and without it, so that no
+restart changes a result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
@@ -17,12 +17,12 @@ from typing import Any, Final
 from pipeline.windows.grid import Panes
 
 _MOST: Final = 500_000
-"""Panes of all keys that are remembered, some 100 bytes each."""
+"""Panes of all keys that are remembered, some hundred bytes each."""
 _FEW: Final = 4
 """So many panes are merged sooner than looked up."""
 _SMALL: Final = frozenset({type(None), bool, int, float, str, Decimal})
-_SHORT: Final = 8
-"""Items of a tuple that is small."""
+_SHORT: Final = 32
+"""Values, at any depth, of a tuple that is small."""
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class Folding:
         known = None if key is None else self._keys.get(key)
         if known is None or known.block != block or first < known.first:
             known = _Remembered(block, first, self._ends(list(map(panes.get, range(start, cut, width)))))
-            if key is not None and self._worth_it(key, panes):
+            if key is not None and (key in self._keys or (len(self._keys) + 1) * self._number <= _MOST):
                 self._keys[key] = known
         had, has = len(known.begins), (end - cut) // width
         if has > had:
@@ -84,12 +84,10 @@ class Folding:
             known.begins += self._begins(more, known.begins[-1] if had else None)
         if key is not None and end > self.until:
             self.until = end
-        return self._both(known.ends[first - known.first], known.begins[has - 1] if has else None)
-
-    def _worth_it(self, key: bytes, panes: Mapping[int, Any]) -> bool:
-        return (key in self._keys or (len(self._keys) + 1) * self._number <= _MOST) and all(
-            map(_is_small, next(iter(panes.values())))
-        )
+        merged = self._both(known.ends[first - known.first], known.begins[has - 1] if has else None)
+        if key is not None and merged is not None and not _are_small(merged):
+            self._keys.pop(key, None)
+        return merged
 
     def _ends(self, panes: Sequence[Any]) -> list[Any]:
         ends = []
@@ -113,6 +111,17 @@ class Folding:
         return self._merge(earlier, later)
 
 
-def _is_small(accumulator: Any) -> bool:
-    """Whether a copy for each pane takes little: not a list of records, nor a sketch."""
-    return type(accumulator) in _SMALL or (type(accumulator) is tuple and len(accumulator) <= _SHORT)
+def _are_small(accumulators: Iterable[Any]) -> bool:
+    """Whether a copy for each pane takes little: none is a list of records, or a sketch."""
+    for one in accumulators:
+        if type(one) not in _SMALL and not (type(one) is tuple and _size(one) <= _SHORT):
+            return False
+    return True
+
+
+def _size(value: Any) -> int:
+    """How many values a tuple has in it. A record is one that isn't copied."""
+    kind = type(value)
+    if kind is tuple and len(value) <= _SHORT:
+        return sum(map(_size, value))
+    return 1 if kind in _SMALL or kind is dict else _SHORT + 1

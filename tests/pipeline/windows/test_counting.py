@@ -93,3 +93,23 @@ def test_other_windows_are_refused_where_state_is_restored():
     harness.process(0, key="ann")
     with pytest.raises(PipelineError, match="another id"):
         OperatorHarness.restore(make(CountWindow(4)), harness.snapshot())
+
+
+@pytest.mark.parametrize("clear", [False, True])
+def test_what_triggers_a_global_window_may_change(clear):
+    """The window had no timer, and would have got none."""
+    harness = OperatorHarness(make(Global(count=3, clear=clear)))
+    harness.process(0, key="ann")
+    harness = OperatorHarness.restore(make(Global(every=60, clear=clear)), harness.snapshot())
+    harness.process(1, key="ann")
+    assert [one["numbers"] for one in harness.advance_time(60)] == [[0, 1]]
+    harness.process(2, key="ann")
+    harness = OperatorHarness.restore(make(Global(count=3, clear=clear)), harness.snapshot(), clock=harness.clock)
+    assert harness.advance_time(120) == []
+    harness.process(3, key="ann")
+    (result,) = harness.process(4, key="ann")
+    assert result["numbers"] == ([2, 3, 4] if clear else [0, 1, 2, 3, 4])
+    harness.process(5, key="ann")
+    harness = OperatorHarness.restore(make(Global(every=60, clear=clear)), harness.snapshot(), clock=harness.clock)
+    harness.process(6, key="ann")
+    assert [one["numbers"][-2:] for one in harness.advance_time(60)] == [[5, 6]]

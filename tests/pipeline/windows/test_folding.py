@@ -7,6 +7,8 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline import Collect, First
+from pipeline.aggregates import Aggregation
 from pipeline.windows.folding import Folding
 from pipeline.windows.grid import Panes
 
@@ -69,9 +71,32 @@ def test_what_is_merged_first_does_not_depend_on_what_is_remembered():
 
 
 def test_nothing_large_is_remembered():
-    for accumulator, remembered in ((1, 1), (("x",) * 9, 0), (b"sketch", 0), ([1], 0), (Decimal(1), 1)):
+    for accumulator, remembered in (
+        (1, 1),
+        ((1, (2, 3)), 1),
+        (("x",) * 33, 0),
+        ((("x",) * 20,) * 2, 0),
+        ((b"sketch", 1), 0),
+        (b"sketch", 0),
+        ([1], 0),
+        (Decimal(1), 1),
+    ):
         folding = Folding(Panes(10, 1), lambda a, b: a)
         folding.merged(10, dict.fromkeys(range(10), (accumulator,)), b"ann")
         assert len(folding._keys) == remembered
         folding.forget(b"ann")
         assert not folding._keys
+
+
+def test_what_grows_large_is_not_remembered_any_more():
+    """Else a list of all records would be kept for each pane."""
+    aggregation = Aggregation({"all": Collect(), "first": First()})
+    folding, panes = Folding(Panes(20, 1), aggregation.merge), {}
+    for pane in range(40):
+        panes[pane] = aggregation.create()
+        for i in range(1 if pane < 10 else 100):
+            panes[pane] = aggregation.add(panes[pane], f"{pane}-{i}", pane)
+        folding.merged(pane + 1, {at: one for at, one in panes.items() if at > pane - 20}, b"ann")
+        if pane == 9:
+            assert folding._keys
+    assert not folding._keys
