@@ -9,6 +9,7 @@ from checkpoint.codec import copied
 from pipeline.runtime.subtask.steps.compiled import CompiledStep, Site
 from pipeline.runtime.subtask.steps.guarded import guarded_filter, guarded_flat_map, guarded_map
 from pipeline.runtime.subtask.steps.outputs import NO_OUTPUTS, NotRecords, check_outputs
+from pipeline.runtime.subtask.steps.unrun import check_has_run
 
 
 def compile_map(site: Site) -> CompiledStep:
@@ -28,7 +29,10 @@ def compile_filter(site: Site) -> CompiledStep:
         return CompiledStep(guarded_filter(function, downstream, site.failed), runs=function)
 
     def push(value: Any) -> None:
-        if function(value):
+        answer = function(value)
+        if answer:
+            if answer is not True:
+                check_has_run("filter", answer)
             downstream(value)
 
     return CompiledStep(push, runs=function)
@@ -40,8 +44,11 @@ def compile_filter_not(site: Site) -> CompiledStep:
         return CompiledStep(guarded_filter(function, downstream, site.failed, passes=False), runs=function)
 
     def push(value: Any) -> None:
-        if not function(value):
+        answer = function(value)
+        if not answer:
             downstream(value)
+        elif answer is not True:
+            check_has_run("filter_not", answer)
 
     return CompiledStep(push, runs=function)
 
@@ -51,7 +58,9 @@ def compile_peek(site: Site) -> CompiledStep:
     function, downstream = site.step.payload, site.downstream
 
     def push(value: Any) -> None:
-        function(copied(value))
+        returned = function(copied(value))
+        if returned is not None:
+            check_has_run("peek", returned)
         downstream(value)
 
     return CompiledStep(push, runs=function)

@@ -16,6 +16,7 @@ from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.steps.compiled import Push
 from pipeline.runtime.subtask.steps.failed_records import NEVER, FailedRecords
 from pipeline.runtime.subtask.steps.outputs import NO_OUTPUTS, NotRecords, check_outputs
+from pipeline.runtime.subtask.steps.unrun import check_has_run
 
 
 def guarded_map(function: Callable[[Any], Any], downstream: Push, failed: FailedRecords) -> Push:
@@ -37,11 +38,15 @@ def guarded_filter(
     function: Callable[[Any], Any], downstream: Push, failed: FailedRecords, passes: bool = True
 ) -> Push:
     """`passes`: whether records pass for which the function is true, or the others."""
+    who = "filter" if passes else "filter_not"
 
     def push(value: Any) -> None:
         encoded = failed.begin(value)
         try:
-            if bool(function(value)) is not passes:
+            answer = function(value)
+            if answer is not True:
+                check_has_run(who, answer)
+            if bool(answer) is not passes:
                 return
             output = copied(value)
         except NEVER:

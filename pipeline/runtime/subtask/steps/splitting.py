@@ -7,6 +7,7 @@ from typing import Any
 
 from pipeline.graph import DEFAULT_BRANCH
 from pipeline.runtime.subtask.steps.compiled import CompiledStep, Push, Site
+from pipeline.runtime.subtask.steps.unrun import check_has_run
 
 
 def compile_split(site: Site) -> CompiledStep:
@@ -25,7 +26,10 @@ class Splitter:
 
     def push(self, value: Any) -> None:
         for function, downstream in self._branches:
-            if function(value):
+            answer = function(value)
+            if answer:
+                if answer is not True:
+                    check_has_run("split", answer)
                 downstream(value)
                 return
         self._rest(value)

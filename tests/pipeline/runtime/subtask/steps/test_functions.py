@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from chains import run, run_chain
 from hypothesis import given
 from hypothesis import strategies as st
+
+from pipeline.runtime.subtask.steps.unrun import YetToRun
 
 
 @given(st.lists(st.integers()))
@@ -45,3 +48,34 @@ def test_what_peek_keeps_does_not_change_later() -> None:
 
     assert run(lambda s: s.peek(kept.append).map(change, id="x"), [{"deep": []}], "x") == [{"deep": ["changed"]}]
     assert kept == [{"deep": []}]
+
+
+async def answers_later(value: Any) -> bool:
+    return bool(value)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda s, f: s.filter(f, id="x"),
+        lambda s, f: s.filter_not(f, id="x"),
+        lambda s, f: s.peek(f, id="x"),
+        lambda s, f: s.split(a=f).a.map(str, id="x"),
+    ],
+)
+def test_what_has_yet_to_run_is_no_answer(build: Any) -> None:
+    with pytest.raises(YetToRun, match=r"returned a generator, which has yet to run: use any\(…\)"):
+        run(lambda s: build(s, lambda value: (one for one in [value])), [1], "x")
+    with pytest.raises(YetToRun, match="returned a coroutine, and nothing would await it"):
+        run(lambda s: build(s, lambda value: answers_later(value)), [1], "x")
+
+
+def test_any_value_is_an_answer() -> None:
+    for truth in (1, "a", [0], object()):
+        assert run(lambda s, answer=truth: s.filter(lambda v: answer, id="x"), [1], "x") == [1]
+        assert run(lambda s, answer=truth: s.filter_not(lambda v: answer, id="x"), [1], "x") == []
+
+
+def test_with_on_error_no_answer_costs_the_record() -> None:
+    for method in ("filter", "filter_not"):
+        assert run(lambda s, m=method: getattr(s, m)(lambda v: (v for _ in [v]), "x", on_error="skip"), [1], "x") == []
