@@ -43,13 +43,16 @@ class Days:
         self._first_day = _EPOCH_DAY + whole
         self._begin = lru_cache(maxsize=4096)(self._begin_of)
         margin = _MARGIN + _MARGIN // 2 * days
-        self.least: int | None = self._begin(margin)
-        """Of times before this nothing can be told."""
+        self._least = self._begin(margin)
         self._most = self._begin(date.max.toordinal() - margin)
 
     def __reduce__(self) -> tuple[type[Days], tuple[ZoneInfo, int, timedelta]]:
         whole = timedelta(days=self._first_day - _EPOCH_DAY)
         return Days, (self._zone, self._days, whole + self._time)
+
+    def knows(self, at: int) -> bool:
+        """Whether there is a window for that time."""
+        return self._least <= at < self._most
 
     def bounds(self, at: int) -> tuple[int, int]:
         """Begin and end of the window that a time lies in, all in milliseconds since the epoch.
@@ -57,8 +60,7 @@ class Days:
         Raises:
             BeyondCalendar: it lies in no year from 1 to 9999.
         """
-        assert self.least is not None
-        if not self.least <= at < self._most:
+        if not self.knows(at):
             raise BeyondCalendar(
                 f"timestamp {at} lies outside of the years that a time zone's days can be told of (1 to 9999); is it "
                 "milliseconds since the epoch?"

@@ -8,12 +8,13 @@ from math import gcd
 class Grid:
     """Windows of one size, one behind the other."""
 
-    least: int | None = None
-    """There is a window for any time."""
-
     def __init__(self, size: int, offset: int = 0) -> None:
         self._size = size
         self._offset = offset
+
+    def knows(self, at: int) -> bool:
+        """Whether there is a window for that time."""
+        return True
 
     def bounds(self, at: int) -> tuple[int, int]:
         """Begin and end of the window that a time lies in."""

@@ -20,7 +20,7 @@ class TumblingWindows(TimeWindows):
         super().__init__(window.shown, aggregation, options)
         grid = window.grid()
         self._bounds = grid.bounds
-        self._least = grid.least
+        self._knows = grid.knows
         self._last = [0, 0]
         """Bounds of the window that the last record was in: the next one is mostly in the same."""
 
@@ -76,7 +76,7 @@ class TumblingWindows(TimeWindows):
             return [self._bounds(start) for start in sorted(windows)]
         due = []
         for last in dict.fromkeys((at - self._lateness, at)):
-            if self._least is None or last >= self._least:
+            if self._knows(last):
                 start, end = self._bounds(last)
                 if end - 1 == last and start in windows:
                     due.append((start, end))

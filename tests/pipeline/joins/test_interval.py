@@ -180,6 +180,15 @@ def test_who_finds_nobody_comes_alone_once_the_watermark_tells() -> None:
     assert one.end_of_input() == []
 
 
+def test_who_comes_alone_does_not_wait_for_a_later_one_that_came_before_it() -> None:
+    one = harness((-5, 5), "left")
+    left(one, 100, "later")
+    left(one, 90, "earlier")
+    assert one.watermark(94) == []
+    assert one.watermark(95) == [pair("earlier", None)]
+    assert one.watermark(105) == [pair("later", None)]
+
+
 def test_who_comes_alone_has_no_time_before_its_own() -> None:
     """Whether it had to wait, or the watermark had told already."""
     one = harness((-5, -2), "left")

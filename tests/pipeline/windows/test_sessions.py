@@ -67,6 +67,14 @@ def test_a_session_that_has_fired_and_grows_fires_again_at_its_new_end():
     assert is_empty(harness)
 
 
+def test_sessions_that_become_one_give_one_early_result():
+    harness = TimedHarness(operator(TEN, early=2000))
+    for number, at in enumerate((0, 18, 40, 9)):
+        harness.process(number, key="ann", timestamp=at)
+    harness.advance_time(2)
+    assert told(harness.outputs) == [("ann", 0, 28, False, (0, 1, 3)), ("ann", 40, 50, False, (2,))]
+
+
 def test_a_session_that_grows_sets_no_timer_for_each_record():
     harness = TimedHarness(operator(TEN))
     for number in range(100):

@@ -11,8 +11,12 @@ from window_oracle import END, Oracle, TimedHarness, every, is_empty, operator, 
 
 from checkpoint.codec import encode_key
 from checkpoint.key_groups import key_group
-from pipeline import Sliding
+from pipeline import Count, Sliding
+from pipeline.aggregates import Aggregation
+from pipeline.testing import OperatorHarness
 from pipeline.windows.grid import Panes
+from pipeline.windows.operator import Options
+from pipeline.windows.operators import operator_of
 
 TEN_BY_FIVE = Sliding(0.01, 0.005)
 
@@ -94,6 +98,18 @@ def test_panes_are_freed_one_by_one():
         harness.watermark(watermark)
         kept.append(sorted(panes_of("ann", harness)))
     assert kept == [[0, 10], [0, 10], [0, 10], [10], [10], []]
+
+
+def test_nothing_is_remembered_of_a_key_without_windows():
+    step = operator_of(Sliding(0.1, 0.001), Aggregation({"n": Count()}), Options())
+    harness = OperatorHarness(step)
+    for key in "abc":
+        for at in range(50):
+            harness.process(at, key=key, timestamp=at)
+    harness.watermark(60)
+    assert len(step._folding._keys) == 3
+    harness.watermark(1000)
+    assert not step._folding._keys
 
 
 def test_windows_fire_behind_a_gap_without_records():

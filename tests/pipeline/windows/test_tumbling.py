@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from window_oracle import END, Numbers, TimedHarness, is_empty, operator, told
 
+from checkpoint.codec import encode_key
+from checkpoint.key_groups import key_group
 from pipeline import PipelineError, Sliding, Tumbling
 from pipeline.aggregates import Aggregation, Count
 from pipeline.testing import OperatorHarness
@@ -180,6 +182,34 @@ def test_what_has_closed_gives_no_early_result_and_leaves_nothing():
     harness.process(2, key="ann", timestamp=12)
     harness.end_of_input()
     assert is_empty(harness)
+
+
+def test_what_has_fired_gives_no_early_result():
+    harness = TimedHarness(operator(TEN, lateness=100, early=2000))
+    harness.process(0, key="ann", timestamp=1)
+    harness.process(1, key="ann", timestamp=11)
+    harness.watermark(9)
+    harness.advance_time(2)
+    assert told(harness.outputs) == [("ann", 0, 10, False, (0,)), ("ann", 10, 20, False, (1,))]
+
+
+def test_what_has_changed_is_forgotten_when_it_has_closed():
+    """Else a key that has an open window at all times would have more and more state while the clock doesn't move."""
+    harness = TimedHarness(operator(TEN, early=2000))
+    for number in range(10):
+        harness.process(number, key="ann", timestamp=number * 10)
+        harness.watermark(number * 10 - 1)
+    harness._backend.set_current_key(encode_key("ann"), key_group(encode_key("ann"), 128))
+    assert harness.operator.updated.value == (2000, {90: None})
+
+
+def test_a_lateness_may_reach_beyond_what_a_calendar_knows():
+    harness = TimedHarness(operator(Tumbling(86_400, time_zone="Europe/Paris"), lateness=10**15))
+    harness.process(0, key="ann", timestamp=0)
+    harness.watermark(82_799_999)
+    harness.end_of_input()
+    bounds = ("ann", -3_600_000, 82_800_000)
+    assert told(harness.outputs) == [(*bounds, False, (0,)), (*bounds, True, (0,))]
 
 
 def test_a_record_without_timestamp_is_refused_with_what_to_do():
