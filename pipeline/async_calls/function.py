@@ -28,7 +28,7 @@ class AsyncFunction:
 
     async def __call__(self, value: Any) -> Any:
         """What goes on instead of the record. With `batch_size` it gets a list of records and returns a list with as
-        many, in the same order."""
+        many, in the same order; an exception in it is how the request for that record failed."""
         raise NotImplementedError(f"{type(self).__name__} must implement async def __call__(self, value)")
 
     async def close(self) -> None:

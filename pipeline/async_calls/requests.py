@@ -153,7 +153,8 @@ class Requests:
         self.seconds += took
         self.latencies.append(took)
         for asked, result in zip(batch, results, strict=True):
-            self._answered(Answer(asked.token, result, error, tries))
+            failed = result if isinstance(result, Exception) else error
+            self._answered(Answer(asked.token, None if failed else result, failed, tries))
 
     def _may_help(self, error: BaseException) -> bool:
         """To ask again."""

@@ -351,3 +351,17 @@ def test_failures_are_measured_by_the_records_that_are_done_with_them() -> None:
         harness.send("in", value)
     with pytest.raises(TooManyFailures, match="failed within 60 s"):
         harness.advance_time(90)
+
+
+def test_of_a_batch_some_records_may_fail() -> None:
+    async def odd_ones(values: list[int]) -> list[Any]:
+        return [LookupError(value) if value % 2 else -value for value in values]
+
+    harness = simple(odd_ones, batch_size=4, retries=3, backoff=100, on_error="skip")
+    for value in range(4):
+        harness.send("in", value)
+    assert harness.outputs("ask") == [0, -2]
+    strict = simple(odd_ones, batch_size=2)
+    strict.send("in", 4)
+    with pytest.raises(RuntimeError, match="'ask': the request for 5 failed: LookupError: 5"):
+        strict.send("in", 5)

@@ -616,3 +616,33 @@ def test_timers_that_nobody_takes_back_are_not_noted_for_long() -> None:
     assert len(harness.watermark(9)) == 50
     assert harness._backend is not None
     assert len(harness._backend.event_timers._store._changes) <= 2  # type: ignore[attr-defined]
+
+
+class Later(KeyedOperator):
+    n = ValueState(default=0)
+
+    def process(self, value: Any, ctx: Any) -> Iterator[Any]:
+        ctx.emit_at(99)
+        yield value
+        raise Boom
+
+
+def test_a_letter_has_the_timestamp_of_its_record_whatever_was_emitted() -> None:
+    harness = OperatorHarness(Later(), on_error="skip")
+    harness.process("x", key="a", timestamp=7)
+    assert [letter["timestamp"] for letter in harness.errors] == [7]
+
+
+def test_without_the_option_nothing_is_in_the_way() -> None:
+    """A step runs the code that it runs in a job where no step has the option."""
+    strict, lenient = OperatorHarness(Halfway()), OperatorHarness(Halfway(), on_error="skip")
+    pushes = [harness._chain.push.__qualname__ for harness in (strict, lenient)]
+    assert pushes == ["_method.<locals>.push", "guarded_method.<locals>.push"]
+    kinds = [type(harness.operator.n.store).__name__ for harness in (strict, lenient)]  # type: ignore[attr-defined]
+    assert kinds == ["HeapValues", "UndoValues"]
+    for kind, name in ((StepKind.MAP, "map"), (StepKind.FILTER, "filter"), (StepKind.FLAT_MAP, "flat_map")):
+        chains = [chain_of((kind, half, option), emit=[])[0] for option in (False, True)]
+        assert [chain.push.__qualname__ for chain in chains] == [
+            f"compile_{name}.<locals>.push",
+            f"guarded_{name}.<locals>.push",
+        ]
