@@ -99,7 +99,9 @@ class SlidingWindows(TimeWindows):
     def _fire(self, end: int, panes: dict[int, Any], ctx: OperatorContext) -> Iterator[Any]:
         slide, width = self._panes.slide, self._panes.width
         staying = range(end - self._panes.size + slide, end, width)
-        if (end - width in panes and staying) or any(map(panes.__contains__, staying)):
+        # A key of which little is known is asked for its panes, and not for each that it may have.
+        few, many = (panes, staying) if len(panes) < len(staying) else (staying, panes)
+        if (end - width in panes and staying) or any(map(many.__contains__, few)):
             ctx.timer(in_time(end - 1 + slide))
         if self._lateness == 0:
             yield from self._close(end, panes, ctx)
