@@ -112,6 +112,8 @@ class IntervalJoin(KeyedOperator):
         return {"within": [self._left.lower, self._left.upper], "how": self._how}
 
     def restore(self, state: Any) -> None:
+        if "within" not in state:
+            self._refuse(f"window={state['window']}", "it is one by within now")
         lower, upper = state["within"]
         if (lower, upper) != (self._left.lower, self._left.upper):
             self._refuse(f"within=({lower / 1000:g}, {upper / 1000:g})", "what it would need is gone")

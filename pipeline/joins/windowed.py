@@ -76,10 +76,10 @@ class WindowJoin(KeyedOperator):
         return {"window": self._window}
 
     def restore(self, state: Any) -> None:
-        if state["window"] != self._window:
+        if state.get("window") != self._window:
             raise PipelineError(
-                f"{self._who}: the checkpoint's state is that of a join by {state['window']}, whose timers are set, "
-                f"and the step has {self._window} now: give the step another id, so that it begins anew"
+                f"{self._who}: the checkpoint's state is that of a join by {state.get('window', 'within')}, whose "
+                f"timers are set, and the step has {self._window} now: give the step another id, so that it begins anew"
             )
 
     # -- inside -------------------------------------------------------------------------------------------------

@@ -146,7 +146,7 @@ class TimeWindows(KeyedOperator):
         return {"window": self._window, "lateness": self._lateness, "aggregates": self._aggregation.layout}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        before, now = _shown(state["window"], state["lateness"]), _shown(self._window, self._lateness)
+        before, now = _shown(state["window"], state.get("lateness", 0)), _shown(self._window, self._lateness)
         if before != now:
             raise PipelineError(
                 f"the checkpoint has windows {before}, and the step has {now} now: open windows can't be cut anew, and "

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from joined_input import JoinRun, Record, Restore, Watermark, counted, events, interval_oracle, rows, split
 
 from checkpoint.event_time.bounds import MAX_WATERMARK
-from pipeline import PipelineError
-from pipeline.joins import IntervalJoin
+from pipeline import PipelineError, Tumbling
+from pipeline.joins import IntervalJoin, WindowJoin
 from pipeline.joins.options import MOST_AT_ONCE, NoTimestamp
 from pipeline.testing import OperatorHarness
 
@@ -325,6 +325,7 @@ def test_what_means_nothing_is_refused(options: Any, message: str) -> None:
     [
         (lambda: IntervalJoin((-5, 6), "left"), r"within=\(-5, 5\).*another id"),
         (lambda: IntervalJoin((-5, 5), "inner"), "how='left'.*another id"),
+        (lambda: WindowJoin(Tumbling(5), "left"), "a join by within.*another id"),
     ],
 )
 def test_state_of_other_options_is_refused(other: Any, message: str) -> None:

@@ -12,7 +12,7 @@ from joined_input import JoinRun, Record, Restore, Watermark, counted, events
 
 from checkpoint.event_time.bounds import MAX_WATERMARK
 from pipeline import PipelineError, Session, Sliding, Tumbling
-from pipeline.joins import WindowJoin
+from pipeline.joins import IntervalJoin, WindowJoin
 from pipeline.joins.options import NoTimestamp
 from pipeline.testing import OperatorHarness
 
@@ -199,5 +199,8 @@ def test_what_means_nothing_is_refused() -> None:
     with pytest.raises(PipelineError, match="window is Tumbling"):
         WindowJoin(5)  # type: ignore[arg-type]
     before = OperatorHarness(WindowJoin(Tumbling(1)))
+    right(before, 1)
+    with pytest.raises(PipelineError, match=r"window=Tumbling\(1.*another id"):
+        OperatorHarness.restore(IntervalJoin((-5, 5)), before.snapshot())
     with pytest.raises(PipelineError, match=r"Tumbling\(1.*another id"):
         OperatorHarness.restore(WindowJoin(Tumbling(2)), before.snapshot())

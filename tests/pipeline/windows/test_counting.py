@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from window_oracle import Numbers, is_empty
 
-from pipeline import CountWindow, Global, Pipeline, PipelineError
+from pipeline import CountWindow, Global, Pipeline, PipelineError, Session, Tumbling
 from pipeline.aggregates import Aggregation
 from pipeline.testing import OperatorHarness
 from pipeline.windows.operator import Options
@@ -91,8 +91,9 @@ def test_what_can_not_be_is_refused(use):
 def test_other_windows_are_refused_where_state_is_restored():
     harness = OperatorHarness(make(CountWindow(3)))
     harness.process(0, key="ann")
-    with pytest.raises(PipelineError, match="another id"):
-        OperatorHarness.restore(make(CountWindow(4)), harness.snapshot())
+    for other in (CountWindow(4), Global(count=3), Tumbling(3), Session(3)):
+        with pytest.raises(PipelineError, match="another id"):
+            OperatorHarness.restore(make(other), harness.snapshot())
 
 
 @pytest.mark.parametrize("clear", [False, True])
