@@ -50,6 +50,8 @@ class AsyncStep:
 
 
 LONGEST_BACKOFF: Final = 30.0
+BACKOFF: Final = 0.1
+BATCH_WAIT: Final = 0.05
 
 
 def async_step(
@@ -58,15 +60,24 @@ def async_step(
     ordered: Order,
     timeout: Seconds | None,
     retries: int,
-    backoff: Seconds,
-    retry_on: RetryOn,
+    backoff: Seconds | None,
+    retry_on: RetryOn | None,
     batch_size: int | None,
-    batch_wait: Seconds,
+    batch_wait: Seconds | None,
 ) -> AsyncStep:
     """
     Raises:
-        ValueError: an option is none; the message names it.
+        ValueError: an option is none, or would have no effect; the message names it.
     """
+    retries = whole_number(retries, "retries", 0)
+    for name, given, missing in (
+        ("backoff", backoff, None if retries else "retries"),
+        ("retry_on", retry_on, None if retries else "retries"),
+        ("batch_wait", batch_wait, "batch_size" if batch_size is None else None),
+    ):
+        if given is not None and missing is not None:
+            raise ValueError(f"{name}={given!r} would have no effect without {missing}; give {missing}=, too")
+    retry_on = Exception if retry_on is None else retry_on
     if ordered not in (True, False, "key") or is_whole(ordered):
         raise ValueError(f'ordered must be True, False or "key", not {ordered!r}')
     kinds = retry_on if isinstance(retry_on, tuple) else (retry_on,)
@@ -88,9 +99,9 @@ def async_step(
         capacity,
         ordered,
         limit,
-        whole_number(retries, "retries", 0),
-        seconds(backoff, "backoff", finite=True),
+        retries,
+        BACKOFF if backoff is None else seconds(backoff, "backoff", finite=True),
         kinds,
         batch_size,
-        seconds(batch_wait, "batch_wait", finite=True),
+        BATCH_WAIT if batch_wait is None else seconds(batch_wait, "batch_wait", finite=True),
     )

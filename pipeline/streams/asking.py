@@ -48,10 +48,10 @@ class AsksServices(Generic[T]):
         ordered: Order = ...,
         timeout: Seconds | None = ...,
         retries: int = ...,
-        backoff: Seconds = ...,
-        retry_on: RetryOn = ...,
+        backoff: Seconds | None = ...,
+        retry_on: RetryOn | None = ...,
         batch_size: None = ...,
-        batch_wait: Seconds = ...,
+        batch_wait: Seconds | None = ...,
         on_error: OnError = ...,
     ) -> Stream[U]: ...
 
@@ -65,11 +65,11 @@ class AsksServices(Generic[T]):
         ordered: Order = ...,
         timeout: Seconds | None = ...,
         retries: int = ...,
-        backoff: Seconds = ...,
-        retry_on: RetryOn = ...,
+        backoff: Seconds | None = ...,
+        retry_on: RetryOn | None = ...,
         *,
         batch_size: int,
-        batch_wait: Seconds = ...,
+        batch_wait: Seconds | None = ...,
         on_error: OnError = ...,
     ) -> Stream[U]: ...
 
@@ -83,10 +83,10 @@ class AsksServices(Generic[T]):
         ordered: Order = ...,
         timeout: Seconds | None = ...,
         retries: int = ...,
-        backoff: Seconds = ...,
-        retry_on: RetryOn = ...,
+        backoff: Seconds | None = ...,
+        retry_on: RetryOn | None = ...,
         batch_size: int | None = ...,
-        batch_wait: Seconds = ...,
+        batch_wait: Seconds | None = ...,
         on_error: OnError = ...,
     ) -> Stream[Any]: ...
 
@@ -99,10 +99,10 @@ class AsksServices(Generic[T]):
         ordered: Order = True,
         timeout: Seconds | None = 30.0,
         retries: int = 0,
-        backoff: Seconds = 0.1,
-        retry_on: RetryOn = Exception,
+        backoff: Seconds | None = None,
+        retry_on: RetryOn | None = None,
         batch_size: int | None = None,
-        batch_wait: Seconds = 0.05,
+        batch_wait: Seconds | None = None,
         on_error: OnError = "fail",
     ) -> Stream[Any]:
         """One output for each record, for which a service is asked: `async def function(value)`, or an instance of an
@@ -118,10 +118,11 @@ class AsksServices(Generic[T]):
                 `False` = as they come. Watermarks stay between the records they were between in any case.
             timeout: seconds for each try; `None` = no limit.
             retries: how often a request is tried again that has failed or had no answer in time.
-            backoff: seconds before the first retry; each further wait is twice as long, less up to a half at random.
-            retry_on: the exceptions after which it is; others fail at once.
+            backoff: seconds before the first retry, 0.1 by default; each further wait is twice as long, less up to a
+                half at random.
+            retry_on: the exceptions after which it is, by default all; others fail at once.
             batch_size: `function` gets a list of so many records at most, and returns a list with as many results.
-            batch_wait: seconds that a record waits at most for others.
+            batch_wait: seconds that a record waits at most for others, 0.05 by default.
             on_error: as of `map`; for a request that failed, with all its retries.
         """
         _refuse_no_awaitable("map_async", function)
@@ -149,10 +150,10 @@ class AsksServices(Generic[T]):
         ordered: Order = True,
         timeout: Seconds | None = 30.0,
         retries: int = 0,
-        backoff: Seconds = 0.1,
-        retry_on: RetryOn = Exception,
+        backoff: Seconds | None = None,
+        retry_on: RetryOn | None = None,
         batch_size: int | None = None,
-        batch_wait: Seconds = 0.05,
+        batch_wait: Seconds | None = None,
         on_error: OnError = "fail",
     ) -> Stream:
         """Each record with what a database or a service has for its key: `{"left": record, "right": found}`.

@@ -25,10 +25,10 @@ def loop_of(function: Any, **options: Any) -> LoopThread:
         "ordered": True,
         "timeout": None,
         "retries": 0,
-        "backoff": 0,
-        "retry_on": Exception,
+        "backoff": 0 if options.get("retries") else None,
+        "retry_on": None,
         "batch_size": None,
-        "batch_wait": 0,
+        "batch_wait": 0 if options.get("batch_size") else None,
         **options,
     }
     return LoopThread("ask", async_step(function, **given), lambda: None)
