@@ -29,9 +29,10 @@ from pipeline.graph import StepKind
 from pipeline.on_error import ERRORS
 from pipeline.plan import PlannedStep, Vertex
 from pipeline.runtime.subtask.chain import Chain
-from pipeline.runtime.subtask.context import contexts_of
+from pipeline.runtime.subtask.context import Context, contexts_of
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.runtime.subtask.steps.failed_records import TooManyFailures
+from pipeline.runtime.subtask.steps.guarded import holding
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
 from pipeline.testing import OperatorHarness
 from pipeline.testing.harness import HarnessSnapshot
@@ -646,3 +647,36 @@ def test_without_the_option_nothing_is_in_the_way() -> None:
             f"compile_{name}.<locals>.push",
             f"guarded_{name}.<locals>.push",
         ]
+
+
+def test_what_a_step_keeps_of_what_it_emits_is_its_own() -> None:
+    """Whoever gets it takes it for a copy, and changes it."""
+    kept: list[Any] = []
+
+    def passes(value: list[Any]) -> bool:
+        kept.append(value)
+        return True
+
+    def spoil(value: list[Any]) -> list[Any]:
+        value.append("spoilt")
+        return value
+
+    out: list[Any] = []
+    chain, _, _ = chain_of((StepKind.FILTER, passes, True), (StepKind.MAP, spoil, False), emit=out)
+    chain.push([1])
+    assert (out, kept) == ([[1, "spoilt"]], [[1]])
+
+
+def test_a_side_output_is_what_it_was_when_it_was_emitted() -> None:
+    context = Context(RecordInProgress(), 0, 1)
+    out: list[Any] = []
+    emit = holding(context, out.append)
+    held: list[Any] = []
+    context.held = held
+    value = [1]
+    emit(value)
+    context.held = None
+    emit(value)
+    value.append(2)
+    assert [one for _, one, _ in held] == [[1]]
+    assert out == [[1]]
