@@ -20,6 +20,9 @@ STANDS_STILL: Final = 60.0
 """Seconds after which it says so when nobody else is ahead: perhaps there is just nothing to do."""
 FAR_AHEAD: Final = 60_000
 """Milliseconds by which a watermark may be ahead of the host's clock without a word."""
+_SECONDS: Final = range(10**9, 10**10)
+"""Watermarks that were taken from seconds rather than milliseconds since the epoch: from the years 2001 to 2286, which
+as milliseconds are the first months of 1970."""
 _BETWEEN_LINES: Final = 30.0
 """Seconds between two log lines about one thing."""
 _NAMED: Final = 3
@@ -73,9 +76,17 @@ class TimeReport:
         }
 
     def log(self, now: float) -> None:
-        """Warn of records ahead and of timers dropped, if there are more of them."""
+        """Warn of timestamps in seconds, of records ahead and of timers dropped, if there are more of them."""
         for domain in self._generated:
             generator = domain.generator
+            if domain.watermark is not None and domain.watermark in _SECONDS:
+                self._log(
+                    f"seconds {domain.step}",
+                    domain.watermark,
+                    now,
+                    f"assign_timestamps {domain.step!r}: the watermark is %d, in the first months of 1970. Are the "
+                    "timestamps in seconds? They must be in milliseconds: multiply them by 1000",
+                )
             if generator is not None and generator.last_ahead is not None:
                 split, at = generator.last_ahead
                 self._log(
@@ -124,6 +135,12 @@ class TimeReport:
             yield (
                 f"the clock to reach the watermark of {domain.step!r}, which is ahead of it: a record had a timestamp "
                 f"of {generator.newest} (max_ahead leaves such records out)",
+                domain.since,
+            )
+        elif watermark is not None and watermark in _SECONDS:
+            yield (
+                f"timestamps in milliseconds for {domain.step!r}: its watermark is {watermark}, in the first months of "
+                "1970, so they seem to be in seconds",
                 domain.since,
             )
         elif now - domain.since >= HELD_BACK and generator.held_back:

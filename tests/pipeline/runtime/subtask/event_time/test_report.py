@@ -91,6 +91,21 @@ def test_late_records_lag_and_records_ahead_are_counted(caplog: pytest.LogCaptur
     assert one.report.gauges()["watermarkLagMs"] is None
 
 
+@pytest.mark.parametrize(
+    ("at", "told"),
+    [(int(NOW), True), (10**9 + 1, True), (int(NOW * 1000), False), (0, False), (-5, False), (10**9, False)],
+)
+def test_timestamps_that_seem_to_be_in_seconds_are_told(caplog: pytest.LogCaptureFixture, at: int, told: bool) -> None:
+    one = Times(["a"])
+    one.record("a", at)
+    one.pass_time(1)  # the watermark is a millisecond behind it
+    assert any("seem to be in seconds" in what for what in one.waits) is told
+    with caplog.at_level(logging.WARNING):
+        one.report.log(one.clock())
+        one.report.log(one.clock())
+    assert ["multiply them by 1000" in record.getMessage() for record in caplog.records] == [True] * told
+
+
 def test_the_split_that_holds_event_time_back_is_named_with_since_when() -> None:
     one = Times(["a", "b"])
     one.record("a", 100)
