@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from keyed_backend_contract import MAX, Running, check, fill
 
+from checkpoint.state.errors import StateStorageError
 from checkpoint.state.rocksdb.backend import RocksDbBackend
 from checkpoint.state_backends import RocksDb
 
@@ -105,5 +106,5 @@ def test_a_folder_that_cant_be_made_is_an_error(tmp_path: Path) -> None:
     tmp_path.joinpath("file").write_text("")
     one = running(made(tmp_path / "file"))
     one.at(1).total.value = 5
-    with pytest.raises(OSError, match="file"):
+    with pytest.raises(StateStorageError, match=r"Not a directory: .*file"):
         one.backend.freeze()
