@@ -53,6 +53,11 @@ class Where(Operator):
         yield {"value": value, "key": ctx.key, "timestamp": ctx.timestamp, "subtask": ctx.subtask}
 
 
+class Late(Operator):
+    def process(self, value: Any, ctx: Any) -> Any:
+        yield {**value, "late": ctx.watermark is not None and ctx.timestamp <= ctx.watermark}
+
+
 def test_requests_run_side_by_side_and_results_keep_the_order_of_the_records(tmp_path: Path) -> None:
     async def slower_first(value: int) -> int:
         await asyncio.sleep(0.05 if value % 2 else 0.1)
@@ -204,6 +209,33 @@ def test_no_result_is_late_by_its_request(tmp_path: Path, ordered: bool) -> None
     assert len(records) == 600
     assert not any(late for _, late in records)
     assert len(sink.records) > len(records) + 4  # watermarks come through in between, not just at the end
+
+
+def test_a_watermark_behind_requests_in_flight_is_restored_behind_them(tmp_path: Path, service: FakeService) -> None:
+    """Restored watermarks are those of the channels of then, which the subtask must know until the last of them."""
+    values = [{"key": f"k{i % 10}", "at": 10 * i} for i in range(40)]
+    source, sink = TestingSource([*values, TestingSource.PAUSE()]), TestingSink()
+
+    def job(parallelism: int) -> Pipeline:
+        p = pipeline(tmp_path)
+        timed = p.source("in", source).assign_timestamps(WatermarkStrategy.bounded("at", lateness=0), id="times")
+        asked = timed.key_by("key").map_async(service.client(), "ask", parallelism=parallelism, timeout=None)
+        asked.process("late", Late()).sink("out", sink)
+        return p
+
+    service.hold()
+    first = started(job(2))
+    eventually(lambda: service.in_flight == 40, WAIT)
+    eventually(lambda: first.metrics()["subtasks"]["in → times[0]"].get("watermark") is not None, WAIT)
+    first.checkpoint(WAIT)
+    first.cancel()
+    second = started(job(3))
+    eventually(lambda: len(service.requests) == 80, WAIT)
+    service.release()
+    source.release()
+    second.wait(WAIT)
+    assert sorted(record["at"] for record in sink.records) == [10 * i for i in range(40)]
+    assert not any(record["late"] for record in sink.records)
 
 
 def test_a_stop_keeps_what_is_in_flight_and_a_drain_waits_for_it(tmp_path: Path, service: FakeService) -> None:
