@@ -32,6 +32,12 @@ VALUE: Final = "weir.value"
 `none`, there is no record. Letters of sources have no such header."""
 
 
+def class_of(error: BaseException) -> str:
+    """What `ERROR` is: with its module, unless it is one of Python's own."""
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
 def told_headers(told: Mapping[str, Any]) -> list[tuple[str, bytes | None]]:
     """Headers that tell of a record; what is `None` is empty text."""
     return [

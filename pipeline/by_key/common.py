@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
-from checkpoint.errors import Explained
 from checkpoint.options import Seconds, seconds
 from checkpoint.shown import shown
+from pipeline.by_event_time import NoTimestamp
 from pipeline.errors import PipelineError
 from pipeline.operators import OperatorContext
-
-LATE: Final = "late"
-"""The side output with what came too late."""
-
-
-class NoTimestamp(Explained, ValueError):
-    """A record without the time that a step goes by."""
 
 
 def timestamp_of(method: str, value: Any, ctx: OperatorContext) -> int:

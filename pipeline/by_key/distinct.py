@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Final
 from checkpoint.options import Seconds
 from checkpoint.state import TTL, MapState, ValueState
 from checkpoint.state.ttl import ClockName
-from pipeline.by_key.common import LATE, milliseconds, timestamp_of
+from pipeline.by_event_time import LATE
+from pipeline.by_key.common import milliseconds, timestamp_of
 from pipeline.errors import PipelineError
 from pipeline.operators import KeyedOperator, OperatorContext
 

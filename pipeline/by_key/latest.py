@@ -9,7 +9,8 @@ from checkpoint.errors import Explained
 from checkpoint.options import Seconds
 from checkpoint.shown import shown
 from checkpoint.state import TTL, ValueState
-from pipeline.by_key.common import LATE, milliseconds, timestamp_of
+from pipeline.by_event_time import LATE
+from pipeline.by_key.common import milliseconds, timestamp_of
 from pipeline.errors import PipelineError
 from pipeline.operators import KeyedOperator, OperatorContext
 from pipeline.user_code import is_async, is_generator

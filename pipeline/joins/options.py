@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from checkpoint.codec import copied
-from checkpoint.errors import Explained
 from checkpoint.event_time.bounds import MAX_WATERMARK
 from checkpoint.options import one_of
 from checkpoint.shown import shown
+from pipeline.by_event_time import LATE, NoTimestamp
 from pipeline.errors import PipelineError
 from pipeline.operators import OperatorContext
 from pipeline.user_code import is_async, is_generator, takes
@@ -21,17 +21,11 @@ Select: TypeAlias = Callable[[Any, Any], Any]
 Output: TypeAlias = Callable[[Any, Any, Any], Any]
 """Makes a result of a key, a left and a right record."""
 
-LATE: Final = "late"
-"""The side output with records that come too late."""
 LEFT: Final = "left"
 RIGHT: Final = "right"
 MOST_AT_ONCE: Final = 1000
 """Records of a key that one timer is done with. A barrier waits for no more than that, unless event time has ended."""
 _LOWEST: Final = -(2**63)
-
-
-class NoTimestamp(Explained, ValueError):
-    """A record without a timestamp came into a join by event time."""
 
 
 def clamped(at: int) -> int:

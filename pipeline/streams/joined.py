@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from checkpoint.options import Seconds, named_options
 from checkpoint.state_backends import StateBackend
+from pipeline.by_event_time import LATE
 from pipeline.errors import PipelineError
 from pipeline.joins import AsOfJoin, How, IntervalJoin, WindowJoin
-from pipeline.joins.options import LATE
 from pipeline.on_error import OnError
 from pipeline.operators import KeyedOperator
 from pipeline.streams.connected import ConnectedStreams

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.by_key.common import LATE
+from pipeline.by_event_time import LATE
 from pipeline.streams.stream import Stream, T
 
 

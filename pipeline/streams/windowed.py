@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from checkpoint.options import Seconds, named_options
 from checkpoint.state_backends import StateBackend
 from pipeline.aggregates import Aggregate, Aggregation, checked_aggregates
+from pipeline.by_event_time import LATE
 from pipeline.errors import PipelineError
 from pipeline.on_error import OnError
 from pipeline.streams.checks import check_reducing, expected
 from pipeline.streams.stream import Stream, T
 from pipeline.windows import Window
 from pipeline.windows.durations import milliseconds
-from pipeline.windows.operator import LATE, Options, TimeWindows
+from pipeline.windows.operator import Options, TimeWindows
 from pipeline.windows.operators import operator_of
 from pipeline.windows.reduced import Reduced
 

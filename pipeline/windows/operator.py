@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, NoReturn
+from typing import Any, ClassVar, NoReturn
 
-from checkpoint.errors import Explained
 from checkpoint.shown import shown
 from checkpoint.state import ValueState
 from pipeline.aggregates import Aggregation
+from pipeline.by_event_time import NoTimestamp
 from pipeline.errors import PipelineError
 from pipeline.operators import KeyedOperator, OperatorContext
 from pipeline.windows.durations import in_time
-
-LATE: Final = "late"
-"""The side output for records that are too late for all their windows."""
-
-
-class NoTimestamp(Explained, ValueError):
-    """A record without a timestamp has come to a window."""
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ from typing import Any
 
 from checkpoint.event_time.bounds import MAX_WATERMARK
 from pipeline.aggregates import Aggregation
+from pipeline.by_event_time import LATE
 from pipeline.operators import OperatorContext
 from pipeline.windows.durations import in_time
 from pipeline.windows.kinds import Tumbling
-from pipeline.windows.operator import LATE, Options, TimeWindows
+from pipeline.windows.operator import Options, TimeWindows
 
 
 class TumblingWindows(TimeWindows):

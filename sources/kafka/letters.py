@@ -8,6 +8,8 @@ from typing import Any, Final, Self
 
 from confluent_kafka import Message
 
+from formats.letters import class_of
+
 _LONGEST_REASON: Final = 1000
 """Characters."""
 
@@ -31,7 +33,6 @@ class Letter:
     @classmethod
     def of(cls, message: Message, error: Exception) -> Self:
         _, timestamp = message.timestamp()
-        kind = type(error)
         return cls(
             topic=message.topic() or "",
             partition=message.partition() or 0,
@@ -41,7 +42,7 @@ class Letter:
             value=message.value(),
             headers=tuple(message.headers() or ()),  # type: ignore[arg-type]  # pairs when it comes from Kafka
             reason=str(error)[:_LONGEST_REASON].encode(errors="backslashreplace").decode(),
-            error=kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}",
+            error=class_of(error),
         )
 
     @classmethod

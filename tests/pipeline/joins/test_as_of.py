@@ -11,8 +11,9 @@ from joined_input import JoinRun, Record, Restore, Watermark, as_of_oracle, coun
 
 from checkpoint.event_time.bounds import MAX_WATERMARK
 from pipeline import PipelineError
+from pipeline.by_event_time import NoTimestamp
 from pipeline.joins import AsOfJoin
-from pipeline.joins.options import MOST_AT_ONCE, NoTimestamp
+from pipeline.joins.options import MOST_AT_ONCE
 from pipeline.testing import OperatorHarness
 
 HOWS = ("inner", "left")

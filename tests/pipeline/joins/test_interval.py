@@ -12,8 +12,9 @@ from joined_input import JoinRun, Record, Restore, Watermark, counted, events, i
 
 from checkpoint.event_time.bounds import MAX_WATERMARK
 from pipeline import PipelineError, Tumbling
+from pipeline.by_event_time import NoTimestamp
 from pipeline.joins import IntervalJoin, WindowJoin
-from pipeline.joins.options import MOST_AT_ONCE, NoTimestamp
+from pipeline.joins.options import MOST_AT_ONCE
 from pipeline.testing import OperatorHarness
 
 HOWS = ("inner", "left", "right", "full")

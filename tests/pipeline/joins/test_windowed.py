@@ -12,8 +12,8 @@ from joined_input import JoinRun, Record, Restore, Watermark, counted, events
 
 from checkpoint.event_time.bounds import MAX_WATERMARK
 from pipeline import PipelineError, Session, Sliding, Tumbling
+from pipeline.by_event_time import NoTimestamp
 from pipeline.joins import IntervalJoin, WindowJoin
-from pipeline.joins.options import NoTimestamp
 from pipeline.testing import OperatorHarness
 
 HOWS = ("inner", "left", "right", "full")

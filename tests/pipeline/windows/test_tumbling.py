@@ -9,8 +9,9 @@ from checkpoint.codec import encode_key
 from checkpoint.key_groups import key_group
 from pipeline import PipelineError, Sliding, Tumbling
 from pipeline.aggregates import Aggregation, Count
+from pipeline.by_event_time import NoTimestamp
 from pipeline.testing import OperatorHarness
-from pipeline.windows.operator import NoTimestamp, Options
+from pipeline.windows.operator import Options
 from pipeline.windows.operators import operator_of
 
 TEN = Tumbling(0.01)

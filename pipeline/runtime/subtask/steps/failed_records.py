@@ -11,6 +11,7 @@ from checkpoint.codec import EncodingError, decode, encode
 from checkpoint.errors import Explained, NotOfTheRecord, PermanentFailure
 from checkpoint.failure_rate import AtMost, FailureRate
 from checkpoint.metrics import MetricSink
+from formats.letters import class_of
 from pipeline.on_error import DeadLetter, Skip
 from pipeline.runtime import error_text
 from pipeline.runtime.subtask.context import Context
@@ -136,11 +137,10 @@ class FailedRecords:
         self._untold, self._told_at = 0, now
 
     def _letter(self, error: Exception, noted: Noted) -> dict[str, Any]:
-        kind = type(error)
         letter = {
             "step": self._step,
             "subtask": self._context.subtask,
-            "error": kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}",
+            "error": class_of(error),
             "reason": error_text.cut(error_text.message(error), _REASON),
             "traceback": error_text.cut(error_text.trace(error), _TRACE),
             "key": noted.key,
