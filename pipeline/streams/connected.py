@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from checkpoint.options import named_options
 from checkpoint.state_backends import StateBackend
-from pipeline.graph import Step, StepKind
-from pipeline.on_error import OnError, on_error_of
+from pipeline.graph import Step
+from pipeline.on_error import OnError
 from pipeline.operators import Operator
-from pipeline.streams.checks import check_operator, state_backend_of
-from pipeline.streams.failures import guard
+from pipeline.streams.operator_steps import add_operator
 from pipeline.streams.stream import Stream, T, U
 
 if TYPE_CHECKING:
@@ -63,9 +62,7 @@ class ConnectedStreams(Generic[T, V]):
         """`method`: the one that adds the step, if it isn't `process`; a step without an id is named after it."""
         first, second, pipeline = self._first, self._second, self._first._pipeline
         self.used = True
-        shown_id: Any = method if id is None and method is not None else id
         inputs = [stream._input(number) for number, stream in enumerate((first, second))]
-        check_operator(pipeline, shown_id, operator, inputs)
         if parallelism is None:
             # Forward streams can only come to as many subtasks as they have; a broadcast one fits everywhere.
             others = [
@@ -75,12 +72,7 @@ class ConnectedStreams(Generic[T, V]):
                 parallelism = max(stream._step.parallelism for stream in others)
             else:
                 parallelism = pipeline.parallelism
-        backend = state_backend_of(shown_id, operator, state_backend)
-        policy = on_error_of(on_error, f"process({shown_id!r})")
-        step = pipeline._graph.add(StepKind.PROCESS, id, operator, parallelism, inputs, method)
-        step.state_backend = backend
-        guard(pipeline, step, policy)
-        return step
+        return add_operator(pipeline, id, operator, inputs, parallelism, state_backend, on_error, method)
 
     @property
     def step_index(self) -> int:

@@ -13,11 +13,9 @@ from pipeline.aggregates.running import running_aggregate, running_reduce
 from pipeline.aggregates.selectors import Selector
 from pipeline.by_key import distinct, latest_by_key, top_n
 from pipeline.errors import PipelineError
-from pipeline.graph import StepKind
-from pipeline.on_error import OnError, on_error_of
+from pipeline.on_error import OnError
 from pipeline.operators import KeyedOperator
-from pipeline.streams.checks import check_operator, check_reducing, state_backend_of
-from pipeline.streams.failures import guard
+from pipeline.streams.checks import check_reducing
 from pipeline.streams.joined import JoinableStream
 from pipeline.streams.late import StreamWithLate
 from pipeline.streams.stream import Stream, T
@@ -203,11 +201,4 @@ class KeyedStream(JoinableStream[T]):
         """
         if id is not None and not isinstance(id, str):
             raise PipelineError(f"{made_by}: an id is a text, not {id!r}")
-        shown_id = made_by if id is None else id
-        check_operator(self._pipeline, shown_id, operator, [self._input()])
-        backend = state_backend_of(shown_id, operator, state_backend)
-        policy = on_error_of(on_error, f"{made_by}({shown_id!r})" if id is not None else made_by)
-        stream = self._add(StepKind.PROCESS, id, operator, parallelism, made_by)
-        stream._step.state_backend = backend
-        guard(self._pipeline, stream._step, policy)
-        return stream
+        return self._operator(id, operator, parallelism, state_backend, on_error, made_by)

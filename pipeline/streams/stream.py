@@ -20,15 +20,14 @@ from pipeline.streams.asking import AsksServices
 from pipeline.streams.checks import (
     ASYNC,
     LATE_FOLLOWS,
-    check_operator,
     expected,
     name_of,
     refuse_never_run,
     refuse_no_answer,
     refuse_no_value,
-    state_backend_of,
 )
 from pipeline.streams.failures import guard
+from pipeline.streams.operator_steps import add_operator
 from pipeline.user_code import is_async
 from pipeline.watermarks import WatermarkStrategy
 from sinks.sink import Sink
@@ -239,13 +238,7 @@ class Stream(AsksServices[T], Generic[T]):
                 `Skip(at_most=…)`, or write it to a topic, `DeadLetter(topic)` (docs/errors.md). What the operator has
                 changed and emitted for it is taken back.
         """
-        check_operator(self._pipeline, id, operator, [self._input()])
-        backend = state_backend_of(id, operator, state_backend)
-        policy = on_error_of(on_error, f"process({id!r})")
-        stream = self._add(StepKind.PROCESS, id, operator, parallelism)
-        stream._step.state_backend = backend
-        guard(self._pipeline, stream._step, policy)
-        return stream
+        return self._operator(id, operator, parallelism, state_backend, on_error)
 
     def sink(self, id: str, sink: Sink[T], parallelism: int | None = None) -> Stream:
         """End the stream in a sink."""
@@ -369,14 +362,29 @@ class Stream(AsksServices[T], Generic[T]):
         guard(self._pipeline, stream._step, policy)
         return stream
 
-    def _add(
-        self, kind: StepKind, id: str | None, payload: Any, parallelism: int | None, method: str | None = None
+    def _add(self, kind: StepKind, id: str | None, payload: Any, parallelism: int | None) -> Stream:
+        width = self._width(parallelism)
+        return Stream(self._pipeline, self._pipeline._graph.add(kind, id, payload, width, [self._input()]))
+
+    def _operator(
+        self,
+        id: Any,
+        operator: Any,
+        parallelism: int | None,
+        state_backend: StateBackend | None,
+        on_error: OnError,
+        method: str | None = None,
     ) -> Stream:
-        """`method`: the one that adds the step, if its kind doesn't say."""
-        if parallelism is None:
-            parallelism = self._pipeline.parallelism if self._spreads else self._step.parallelism
-        step = self._pipeline._graph.add(kind, id, payload, parallelism, [self._input()], method)
+        """See `add_operator`."""
+        inputs, width = [self._input()], self._width(parallelism)
+        step = add_operator(self._pipeline, id, operator, inputs, width, state_backend, on_error, method)
         return Stream(self._pipeline, step)
+
+    def _width(self, parallelism: int | None) -> int:
+        """Subtasks of the next step."""
+        if parallelism is None:
+            return self._pipeline.parallelism if self._spreads else self._step.parallelism
+        return parallelism
 
     def _input(self, number: int = 0) -> Input:
         """As which a step reads it."""
