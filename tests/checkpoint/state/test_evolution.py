@@ -15,8 +15,9 @@ import pydantic
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from program_classes import own_classes, program
 
-from checkpoint.codec import EncodingError, classes, encode_key
+from checkpoint.codec import EncodingError, encode_key
 from checkpoint.codec.stored import StoredRecord
 from checkpoint.key_groups import key_group
 from checkpoint.state import (
@@ -55,20 +56,8 @@ def each_backend(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def only_classes_of_this_test() -> Iterator[None]:
-    before = dict(classes._installed), dict(classes._names), dict(classes._types)
-    yield
-    for known, old in zip((classes._installed, classes._names, classes._types), before, strict=True):
-        known.clear()
-        known.update(old)  # type: ignore[arg-type]
-    classes.forms.clear()
-
-
-def program(**found: type) -> None:
-    """From now on the program has these classes, in a module `shop`, and no others there."""
-    for name in [name for name in classes._installed if name.startswith("shop:")]:
-        del classes._installed[name]
-        classes._types.pop(name, None)
-    classes.install({f"shop:{name}": cls for name, cls in found.items()}, [])
+    with own_classes():
+        yield
 
 
 class Running:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from program_classes import own_classes, program
 
 from checkpoint.codec import EncodingError, classes, encode
 from checkpoint.state import (
@@ -33,19 +34,8 @@ KINDS = (OperatorListState, OperatorUnionState)
 
 @pytest.fixture(autouse=True)
 def only_classes_of_this_test() -> Iterator[None]:
-    before = dict(classes._installed), dict(classes._names), dict(classes._types)
-    yield
-    for known, old in zip((classes._installed, classes._names, classes._types), before, strict=True):
-        known.clear()
-        known.update(old)  # type: ignore[arg-type]
-    classes.forms.clear()
-
-
-def program(**found: Any) -> None:
-    """From now on these are the program's classes, in a module `shop`."""
-    for name in [name for name in classes._installed if name.startswith("shop:")]:
-        del classes._installed[name]
-    classes.install({f"shop:{name}": cls for name, cls in found.items()}, [])
+    with own_classes():
+        yield
 
 
 @dataclass

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from keyed_backend_contract import MAX
 from log_model import Later
+from program_classes import own_classes
 
 from checkpoint.codec import classes, encode_key
 from checkpoint.key_groups import key_group
@@ -27,12 +28,8 @@ KEYS = range(12)
 
 @pytest.fixture(autouse=True)
 def only_classes_of_this_test() -> Iterator[None]:
-    before = dict(classes._installed), dict(classes._names), dict(classes._types)
-    yield
-    for known, old in zip((classes._installed, classes._names, classes._types), before, strict=True):
-        known.clear()
-        known.update(old)  # type: ignore[arg-type]
-    classes.forms.clear()
+    with own_classes():
+        yield
 
 
 def program(order: Any) -> Any:
