@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from time_oracles import Run
@@ -130,3 +130,26 @@ def state_left(snapshot: PipelineSnapshot) -> list[Any]:
                     for batch in read_batches(snapshot.storage.read_file(listed.file)):
                         left += [(step, batch)]
     return left
+
+
+OneSchedule: TypeAlias = Callable[[int], tuple[int, int]]
+"""Runs the schedule of a seed and checks what comes out; how many records were late, and in flight in snapshots."""
+
+
+def in_schedules(what: str, seeds: Iterable[int], one_schedule: OneSchedule) -> tuple[int, int]:
+    """What all of them had. A failure names the seed."""
+    late = in_flight = 0
+    for seed in seeds:
+        try:
+            some, overtaken = one_schedule(seed)
+        except BaseException as error:
+            error.add_note(f"{what}, seed {seed}")
+            raise
+        late, in_flight = late + some, in_flight + overtaken
+    return late, in_flight
+
+
+def thousands() -> range:
+    """The seeds of a long run."""
+    first = random.randrange(10**9)
+    return range(first, first + 2000)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from join_pipelines import SOURCES, Join, Shape, with_joins
-from schedules import IN_HARNESS, MOST, Schedule, Some
+from schedules import IN_HARNESS, MOST, Schedule, Some, in_schedules, thousands
 from time_oracles import Run, Side, as_of_join, check_late, interval_join, late_of, named, same, sides
 from timed_input import timed_input
 
@@ -99,14 +99,7 @@ def checked(run: Run, shape: Shape, first: Join, second: Join, any_late: bool, a
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_joins_equal_the_oracle_in_any_schedule(shape: Shape) -> None:
-    late = in_flight = 0
-    for seed in range(5):
-        try:
-            some, overtaken = one_schedule(seed, shape)
-        except BaseException as error:
-            error.add_note(f"a join of {shape}, seed {seed}")
-            raise
-        late, in_flight = late + some, in_flight + overtaken
+    late, in_flight = in_schedules(f"a join of {shape}", range(5), lambda seed: one_schedule(seed, shape))
     assert late > 0
     assert in_flight > 0
 
@@ -115,10 +108,4 @@ def test_joins_equal_the_oracle_in_any_schedule(shape: Shape) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_joins_equal_the_oracle_in_thousands_of_schedules(shape: Shape) -> None:
-    first = random.randrange(10**9)
-    for seed in range(first, first + 2000):
-        try:
-            one_schedule(seed, shape)
-        except BaseException as error:
-            error.add_note(f"a join of {shape}, seed {seed}")
-            raise
+    in_schedules(f"a join of {shape}", thousands(), lambda seed: one_schedule(seed, shape))

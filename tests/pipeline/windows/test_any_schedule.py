@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 import pytest
-from schedules import IN_HARNESS, Schedule, Some
+from schedules import IN_HARNESS, Schedule, Some, in_schedules, thousands
 from time_oracles import Run, check_fixed_windows, check_sessions
 from timed_input import timed_input
 from window_pipelines import GAP, SIZE, SLIDE, SOURCES, Kind, Shape, with_windows
@@ -62,14 +62,7 @@ def checked(run: Run, kind: Kind, lateness: int, wild: bool) -> int:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_windows_equal_the_oracle_in_any_schedule(kind: Kind) -> None:
-    late = in_flight = 0
-    for seed in range(6):
-        try:
-            some, overtaken = one_schedule(seed, kind)
-        except BaseException as error:
-            error.add_note(f"{kind} windows, seed {seed}")
-            raise
-        late, in_flight = late + some, in_flight + overtaken
+    late, in_flight = in_schedules(f"{kind} windows", range(6), lambda seed: one_schedule(seed, kind))
     assert late > 0
     assert in_flight > 0
 
@@ -78,10 +71,4 @@ def test_windows_equal_the_oracle_in_any_schedule(kind: Kind) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", KINDS)
 def test_windows_equal_the_oracle_in_thousands_of_schedules(kind: Kind) -> None:
-    first = random.randrange(10**9)
-    for seed in range(first, first + 2000):
-        try:
-            one_schedule(seed, kind)
-        except BaseException as error:
-            error.add_note(f"{kind} windows, seed {seed}")
-            raise
+    in_schedules(f"{kind} windows", thousands(), lambda seed: one_schedule(seed, kind))
