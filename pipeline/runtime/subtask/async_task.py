@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from checkpoint.elements import ChannelName, InOrder
 from pipeline.async_calls.function import Counting
 from pipeline.runtime.subtask.operator_task import OperatorTask
-from pipeline.runtime.subtask.steps.async_calls import Control, EndOfRestored
+from pipeline.runtime.subtask.waits_in_line import WaitsInLine
 
 _SLOW_SECONDS: Final = 1.0
 """Without an answer for so long the task says that it waits for them."""
 
 
-class AsyncTask(OperatorTask):
+class AsyncTask(WaitsInLine, OperatorTask):
     """Takes records as long as there is room for their requests, and hands their results on.
 
-    Watermarks, idle statuses, restore barriers and the ends of channels and of what was restored wait in the step's
-    line, behind the records in front of them; to all else it is as if the records that wait there were not taken from
-    the input yet. Barriers and mail never wait: what is in the line is part of the snapshot.
+    Barriers and mail never wait, as controls do (`WaitsInLine`): what is in the line is part of the snapshot.
     """
 
     def __init__(self, **common: Any):
@@ -37,7 +34,7 @@ class AsyncTask(OperatorTask):
         elif self._time_due:
             self._fire()
         elif self._calls.line.ready:
-            self._hand_on()
+            self._hand_on_until(self.mailbox)
         elif self.batch:
             if self._calls.full:
                 self._wait_for_answers()
@@ -56,28 +53,6 @@ class AsyncTask(OperatorTask):
         origin = self.batch.origin
         self._calls.channel = self._channels[origin] if isinstance(origin, int) else origin
         super()._process_batch()
-
-    def _hand_on(self) -> None:
-        mailbox = self.mailbox
-        control = self._calls.hand_on(lambda: mailbox.interrupt)
-        self._leave_records()
-        if isinstance(control, EndOfRestored):
-            super()._end_restored()
-        elif control is not None:
-            super()._take_control(control.channel, control.element, control.restored)
-
-    def _end_restored(self) -> None:
-        # What comes from the channels now waits in the line behind it.
-        if self._calls.line:
-            self._calls.wait(EndOfRestored())
-        else:
-            super()._end_restored()
-
-    def _take_control(self, channel: ChannelName, element: InOrder, restored: bool = False) -> None:
-        if self._calls.line:
-            self._calls.wait(Control(channel, element, restored))
-        else:
-            super()._take_control(channel, element, restored)
 
     def _wait_for_answers(self) -> None:
         """As long as that takes the step is busy. What needs no room, such as a barrier, goes through."""

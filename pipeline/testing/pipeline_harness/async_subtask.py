@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from checkpoint.elements import ChannelName, InOrder
-from pipeline.runtime.subtask.steps.async_calls import Control, EndOfRestored, InFrontOf
+from pipeline.runtime.subtask.steps.async_calls import InFrontOf
 from pipeline.runtime.subtask.task_checkpoints import InFlightSequence
+from pipeline.runtime.subtask.waits_in_line import WaitsInLine
 from pipeline.runtime.topology_changes import edge_shapes
 from pipeline.testing.inline_loop import InlineLoop
 from pipeline.testing.pipeline_harness.subtask import HarnessSubtask
 
 
-class AsyncHarnessSubtask(HarnessSubtask):
+class AsyncHarnessSubtask(WaitsInLine, HarnessSubtask):
     """See `pipeline.runtime.subtask.async_task.AsyncTask`."""
 
     def __init__(self, *parts: Any) -> None:
@@ -47,24 +47,7 @@ class AsyncHarnessSubtask(HarnessSubtask):
         super()._process_batch()
 
     def _hand_on(self) -> None:
-        control = self._calls.hand_on(lambda: self._mailbox.interrupt)
-        self._leave_records()
-        if isinstance(control, EndOfRestored):
-            super()._end_restored()
-        elif control is not None:
-            super()._take_control(control.channel, control.element, control.restored)
-
-    def _take_control(self, channel: ChannelName, element: InOrder, restored: bool = False) -> None:
-        if self._calls.line:
-            self._calls.wait(Control(channel, element, restored))
-        else:
-            super()._take_control(channel, element, restored)
-
-    def _end_restored(self) -> None:
-        if self._calls.line:
-            self._calls.wait(EndOfRestored())
-        else:
-            super()._end_restored()
+        self._hand_on_until(self._mailbox)
 
     def _before_all(self) -> InFlightSequence:
         shapes = edge_shapes(self._world.plan)
