@@ -47,6 +47,26 @@ class TopicView:
     """From the beginning of the log to its end; what transactions mark and compaction has taken out counts, too."""
 
 
+def hand_over(producer: Producer, topic: str, record: Record) -> None:
+    """Give a record to a producer, as soon as that has room.
+
+    Raises:
+        KafkaException: it doesn't take the record.
+    """
+    options: dict[str, Any] = {"headers": list(record.headers)}
+    if record.partition is not None:
+        options["partition"] = record.partition
+    if record.timestamp is not None:
+        options["timestamp"] = record.timestamp
+    while True:
+        try:
+            producer.produce(topic, record.value, record.key, **options)
+            producer.poll(0)
+            return
+        except BufferError:
+            producer.poll(_LOOK)
+
+
 class Cluster:
     """
     Raises (from every method):
@@ -187,7 +207,10 @@ class Cluster:
             for record in records:
                 if record.partition is not None and record.partition not in there:
                     raise KafkaTrouble(f"topic {topic!r} has no partition {record.partition}, only {len(there)}")
-                self._produce(producer, topic, record)
+                try:
+                    hand_over(producer, topic, record)
+                except KafkaException as error:
+                    raise KafkaTrouble(f"a record was not taken: {error.args[0].str()}") from error
                 count += 1
                 if failures:
                     break
@@ -198,22 +221,6 @@ class Cluster:
         if left:
             raise KafkaTrouble(f"{left} records for topic {topic!r} were not acknowledged within {_FLUSH:g} s")
         return count
-
-    def _produce(self, producer: Producer, topic: str, record: Record) -> None:
-        options: dict[str, Any] = {"headers": list(record.headers)}
-        if record.partition is not None:
-            options["partition"] = record.partition
-        if record.timestamp is not None:
-            options["timestamp"] = record.timestamp
-        while True:
-            try:
-                producer.produce(topic, record.value, record.key, **options)
-                producer.poll(0)
-                return
-            except BufferError:
-                producer.poll(_LOOK)
-            except KafkaException as error:
-                raise KafkaTrouble(f"a record was not taken: {error.args[0].str()}") from error
 
     def consume(
         self,

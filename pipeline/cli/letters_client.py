@@ -10,11 +10,11 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 from formats.letters import TIMER, ReadLetter
-from pipeline.cli.kafka_client import Cluster, KafkaTrouble
+from pipeline.cli.kafka_client import Cluster, KafkaTrouble, hand_over
+from pipeline.cli.kafka_records import Record
 from pipeline.cli.replay_mark import Progress, ReplayMark
 
 _TIMEOUT: Final = 30.0
-_WAIT: Final = 0.2
 _BATCH: Final = 500
 """Letters in one transaction."""
 
@@ -35,6 +35,12 @@ class Found:
     @property
     def offset(self) -> int:
         return self.message.offset() or 0
+
+    def record(self, partition: int | None) -> Record:
+        """What it is sent again as: the record that the letter is about. `partition`: `None` = by the key."""
+        letter, message = self.letter, self.message
+        assert letter is not None
+        return Record(message.value(), message.key(), letter.headers, partition, letter.timestamp)
 
 
 @dataclass(frozen=True)
@@ -168,7 +174,7 @@ class Letters:
             try:
                 producer.begin_transaction()
                 for found, topic, target in batch:
-                    self._produce(producer, found, topic, target)
+                    hand_over(producer, topic, found.record(target))
                 consumer = self._consumer()
                 try:
                     producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), _TIMEOUT)
@@ -181,21 +187,6 @@ class Letters:
                     "this transaction will be by the next replay, if they were not"
                 ) from error
         sent.update(topic for _, topic, _ in batch)
-
-    def _produce(self, producer: Producer, found: Found, topic: str, partition: int | None) -> None:
-        assert found.letter is not None
-        options: dict[str, Any] = {"headers": list(found.letter.headers)}
-        if partition is not None:
-            options["partition"] = partition
-        if found.letter.timestamp is not None:
-            options["timestamp"] = found.letter.timestamp
-        while True:
-            try:
-                producer.produce(topic, found.message.value(), found.message.key(), **options)
-                producer.poll(0)
-                return
-            except BufferError:
-                producer.poll(_WAIT)
 
     def _consumer(self) -> Consumer:
         return Consumer({**self._settings, "log_level": 0, "group.id": self._group, "enable.auto.commit": False})
