@@ -6,18 +6,19 @@ slower meanwhile slows both.
 
 from __future__ import annotations
 
-import json
 import statistics
 import tempfile
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from pipeline.bench.errors import BenchFailed
 from pipeline.bench.input import records
 from pipeline.bench.jobs import Job
+from pipeline.bench.reading import Reading
+from pipeline.bench.report import Figure, figure
 from pipeline.broker.topics import Follower, create_topics, delete_topics, publish
 from pipeline.handle import JobHandle
 
@@ -63,12 +64,30 @@ class Delivery:
     rounds: int
     points: list[Point]
 
-    def to_json(self) -> str:
+    def settings(self) -> dict[str, Any]:
+        intervals = [point.interval_s for point in self.points]
+        return {"intervals_s": intervals, **{k: v for k, v in asdict(self).items() if k != "points"}}
+
+    def figures(self) -> list[Figure | None]:
+        return [
+            figure(f"interval {point.interval_s:g} s, {what}", value, unit, "higher")
+            for point in self.points
+            for what, value, unit in (
+                ("at least once, steady", point.at_least_once.steady, "records/s"),
+                ("exactly once, steady", point.exactly_once.steady, "records/s"),
+                ("at least once, whole", point.at_least_once.whole, "records/s"),
+                ("exactly once, whole", point.exactly_once.whole, "records/s"),
+                ("steady ratio", point.steady_ratio, ""),
+                ("whole ratio", point.whole_ratio, ""),
+            )
+        ]
+
+    def fields(self) -> dict[str, Any]:
         points = [
             {**asdict(point), "steady_ratio": point.steady_ratio, "whole_ratio": point.whole_ratio}
             for point in self.points
         ]
-        return json.dumps({**asdict(self), "points": points}, indent=2)
+        return {"points": points}
 
 
 @dataclass(frozen=True)
@@ -137,32 +156,23 @@ def _run(
 
 
 def _watch(handle: JobHandle, follower: Follower, expected: int) -> Run:
-    first: tuple[float, float] | None = None
-    read_at, read, visible_at, visible = 0.0, 0.0, 0.0, 0
+    reading = Reading()
+    visible_at, visible = 0.0, 0
     while handle.status not in ("finished", "failed", "cancelled"):
         time.sleep(_SAMPLE_S)
         now = time.monotonic()
         if (end := follower.end_offset()) > visible:
             visible_at, visible = now, end
-        if (count := _read(handle)) > read:
-            read_at, read = now, count
-            if first is None and any(row.status == "completed" for row in handle.checkpoints()):
-                first = (read_at, read)
+        reading.look(handle, now)
     if (end := follower.end_offset()) > visible:
         visible_at = time.monotonic()
     running_at = handle.running_since
     if handle.status != "finished" or handle.restarts or running_at is None:
         raise BenchFailed(f"the job {handle.status} after {handle.restarts} restarts: {handle.failure}")
-    if first is None or read <= first[1]:
+    if (steady := reading.steady) is None:
         raise BenchFailed(
             f"all {expected} records were read before the second checkpoint: raise the number of records, or leave out "
             "the long intervals"
         )
     completed = sum(row.status == "completed" for row in handle.checkpoints())
-    return Run((read - first[1]) / (read_at - first[0]), expected / (visible_at - running_at), completed)
-
-
-def _read(handle: JobHandle) -> float:
-    """Records that the sources have read, as told last (twice a second)."""
-    subtasks = handle.metrics()["subtasks"].items()
-    return float(sum(values.get("recordsIn") or 0 for name, values in subtasks if name.startswith("records")))
+    return Run(steady, expected / (visible_at - running_at), completed)

@@ -14,6 +14,7 @@ from typing import IO, Any, Final
 
 from pipeline.bench.errors import BenchFailed
 from pipeline.bench.memory import MemoryMeter
+from pipeline.bench.report import Figure, figure
 from pipeline.bench.state_phases import LONG_STOP, Compression, Loop, PhaseOptions, keys_of
 
 _SAMPLE_S: Final = 0.02
@@ -62,8 +63,30 @@ class StateReport:
     long_stop_s: float
     results: list[StateResult]
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=2)
+    def settings(self) -> dict[str, Any]:
+        sizes = [result.mib for result in self.results]
+        first = self.results[0]
+        return {"mib": sizes, "value_bytes": first.value_bytes, "compression": first.compression}
+
+    def figures(self) -> list[Figure | None]:
+        return [
+            figure(f"{result.mib} MiB, {what}", value, unit, "higher" if unit == "updates/s" else "lower")
+            for result in self.results
+            for what, value, unit in (
+                ("build", result.build_s, "s"),
+                ("snapshot, synchronous", result.freeze_s, "s"),
+                ("snapshot, asynchronous", result.write_s, "s"),
+                ("on disk", result.file_bytes, "bytes"),
+                ("longest stop beside it", result.beside.longest_held, "s"),
+                ("updates beside it", result.beside.updates / result.beside.seconds, "updates/s"),
+                ("restore", result.restore_s, "s"),
+                ("peak memory, snapshot", result.peak_snapshot, "bytes"),
+                ("peak memory, restore", result.peak_restore, "bytes"),
+            )
+        ]
+
+    def fields(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 def measure(options: StateOptions, say: Callable[[str], None]) -> StateReport:

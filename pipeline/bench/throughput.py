@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import statistics
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Any, Final
 
 from pipeline.bench.cpu import CpuMeter
 from pipeline.bench.errors import BenchFailed
@@ -21,7 +20,9 @@ from pipeline.bench.input import RECORD_BYTES, USERS, records
 from pipeline.bench.jobs import TITLES, Alignment, Job, JobKind
 from pipeline.bench.memory import shared_out
 from pipeline.bench.percentiles import percentile
-from pipeline.bench.spark_jvm import jvm_pid
+from pipeline.bench.processes import processes
+from pipeline.bench.reading import Reading
+from pipeline.bench.report import Figure, figure
 from pipeline.broker.topics import Follower, create_topics, delete_topics, publish
 from pipeline.handle import JobHandle
 from sinks.kafka.clients import Delivery
@@ -48,7 +49,13 @@ class JobRun:
     rate: float
     """From the moment that all subtasks run until the last output is visible."""
     ratio: float
-    """To the bare loop."""
+    """Of `rate` to the bare loop."""
+    steady_rate: float | None
+    """What the sources read, from the first completed checkpoint until all is read; `None` if that was too short."""
+    whole_rate: float
+    """From the start until the last output is visible. The first job starts Spark's JVM, too."""
+    whole_s: float
+    """How long that was."""
     cpu_s_per_million: float
     """CPU time of all the job's processes, driver and JVM included, from the same moment on; without the broker."""
     first_output_s: float
@@ -74,8 +81,32 @@ class Throughput:
     bare_loop: Loop
     jobs: list[JobRun]
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=2)
+    def settings(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if name not in ("bare_loop", "jobs")}
+
+    def figures(self) -> list[Figure | None]:
+        loop = self.bare_loop
+        found = [
+            figure("bare loop", loop.rate, "records/s", "higher"),
+            figure("bare loop, CPU", loop.cpu_s_per_million, "s for a million", "lower"),
+        ]
+        for job in self.jobs:
+            name = job.delivery.replace("_", " ")
+            found += [
+                figure(name, job.rate, "records/s", "higher"),
+                figure(f"{name}, ratio to the bare loop", job.ratio, "", "higher"),
+                figure(f"{name}, steady", job.steady_rate, "records/s", "higher"),
+                figure(f"{name}, whole run", job.whole_rate, "records/s", "higher"),
+                figure(f"{name}, CPU", job.cpu_s_per_million, "s for a million", "lower"),
+                figure(f"{name}, first output", job.first_output_s, "s", "lower"),
+                figure(f"{name}, memory", job.pss_peak, "bytes", "lower"),
+                figure(f"{name}, checkpoint p50", job.checkpoint_p50_s, "s", "lower"),
+                figure(f"{name}, checkpoint p95", job.checkpoint_p95_s, "s", "lower"),
+            ]
+        return found
+
+    def fields(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if name in ("bare_loop", "jobs")}
 
 
 @dataclass(frozen=True)
@@ -167,6 +198,9 @@ def _job(
             delivery=delivery,
             rate=rate,
             ratio=rate / bare_rate,
+            steady_rate=watch.reading.steady,
+            whole_rate=o.records / (watch.last_change - started),
+            whole_s=watch.last_change - started,
             cpu_s_per_million=1e6 * watch.meter.seconds / o.records,
             first_output_s=watch.first_change - started,
             pss_peak=watch.pss_peak,
@@ -184,20 +218,21 @@ class _Watch:
         self._end = 0
         self.first_change = self.last_change = 0.0
         self.meter = CpuMeter()
+        self.reading = Reading()
         self.pss_peak = 0
 
     def until_ended(self, handle: JobHandle) -> None:
-        weighed = -math.inf
+        weighed, taking_part = -math.inf, set[int]()
         while handle.status not in ("finished", "failed", "cancelled"):
             time.sleep(_SAMPLE_S)
             self._look()
+            self.reading.look(handle, time.monotonic())
             if handle.running_since is not None:
-                jvm = jvm_pid()
-                processes = {os.getpid(), *handle.processes().values(), *([] if jvm is None else [jvm])}
-                self.meter.sample(processes)
+                taking_part = taking_part or processes(handle)
+                self.meter.sample(taking_part)
                 if time.monotonic() - weighed > _WEIGH_S:
-                    weighed = time.monotonic()
-                    self.pss_peak = max(self.pss_peak, shared_out(processes))
+                    weighed, taking_part = time.monotonic(), processes(handle)
+                    self.pss_peak = max(self.pss_peak, shared_out(taking_part))
         self._look()
 
     def _look(self) -> None:

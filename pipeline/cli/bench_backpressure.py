@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipeline.cli.bench_options import FILE_WIDTH, json_option, to_write
+from pipeline.cli.bench_options import FILE_WIDTH, json_option, report, to_write
 from pipeline.cli.common import ending_cleanly, log_to_stderr
 
 if TYPE_CHECKING:
@@ -92,9 +92,11 @@ def backpressure(
     from rich.console import Console
 
     from pipeline.bench.backpressure import plot
+    from pipeline.bench.backpressure.results import Reported
     from pipeline.bench.backpressure.run import measure
     from pipeline.bench.backpressure.tables import tables, to_markdown
     from pipeline.bench.errors import BenchFailed
+    from pipeline.bench.surroundings import Looking
 
     if plot_file is not None and plot_file.suffix.lower() not in plot.SUFFIXES:
         raise click.BadParameter(f"must end in {' or '.join(plot.SUFFIXES)}, not {plot_file.name}", param_hint="--plot")
@@ -104,11 +106,10 @@ def backpressure(
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--only") from error
     log_to_stderr("WARNING")
-    progress = Console(stderr=True)
+    progress, looking = Console(stderr=True), Looking()
 
     def keep(result: Result) -> None:
-        if json_file is not None:
-            json_file.write_text(result.to_json() + "\n")
+        report(json_file, "backpressure", Reported(result), looking)
 
     with ending_cleanly():
         try:

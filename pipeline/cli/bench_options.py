@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
+
+from pipeline.cli.common import ending_cleanly, log_to_stderr
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console
+
+    from pipeline.bench.report import Measured
+    from pipeline.bench.surroundings import Looking
 
 FILE_WIDTH: Final = 160
 """Characters a line of what goes to a file, which has no width of its own."""
@@ -25,3 +37,50 @@ json_option = click.option(
     callback=to_write,
     help="Also write the result here.",
 )
+
+
+bootstrap_option = click.option("--bootstrap", metavar="SERVERS", help="Use the Kafka there instead of starting one.")
+
+
+@contextlib.contextmanager
+def kafka(bootstrap: str | None) -> Iterator[str]:
+    """The addresses of the Kafka to measure with, one of our own unless there is `bootstrap`; what goes wrong inside is
+    said in a line."""
+    from pipeline.bench.errors import BenchFailed
+    from pipeline.broker import BrokerFailed, NativeBroker
+    from pipeline.broker.jars import FetchFailed
+    from pipeline.broker.java import JavaMissing
+    from pipeline.broker.topics import TopicTrouble
+
+    log_to_stderr("WARNING")
+    with ending_cleanly(), contextlib.ExitStack() as stack:
+        try:
+            yield bootstrap or stack.enter_context(NativeBroker.start()).bootstrap_servers
+        except (BenchFailed, BrokerFailed, FetchFailed, JavaMissing, TopicTrouble) as error:
+            raise click.ClickException(str(error)) from error
+
+
+def report(
+    file: Path | None, bench: str, measured: Measured, looking: Looking, bootstrap: str | None = "elsewhere"
+) -> None:
+    """Write the report, if there is a file for it.
+
+    Args:
+        bootstrap: as given to the command; `None`: it has started a broker of its own, whose version is known.
+    """
+    from pipeline.bench.report import to_json
+    from pipeline.bench.surroundings import own_kafka
+
+    if file is not None:
+        file.write_text(to_json(bench, looking.surroundings(own_kafka(bootstrap)), measured) + "\n")
+
+
+def mib(size: float) -> str:
+    return f"{size / (1 << 20):,.0f} MiB"
+
+
+def wide_console() -> Console:
+    """Of standard output; what goes to a file isn't cut to the width of a terminal."""
+    from rich.console import Console
+
+    return Console() if sys.stdout.isatty() else Console(width=FILE_WIDTH)

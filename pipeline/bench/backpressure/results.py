@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from checkpoint.coordination.coordinator import JOB_ENDING
 from pipeline.bench.backpressure.full_speed import Return
 from pipeline.bench.backpressure.rates import rates
 from pipeline.bench.backpressure.variants import Settings, Variant
 from pipeline.bench.percentiles import percentile
+from pipeline.bench.report import Figure, figure
 from pipeline.runtime.driver.checkpoint_stats import ATTEMPT_ENDED, CheckpointStats
 
 
@@ -156,8 +156,34 @@ class Result:
     settings: Settings
     runs: tuple[Run, ...]
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=2)
+
+@dataclass(frozen=True)
+class Reported:
+    """A result, for the report that all measurements share."""
+
+    result: Result
+
+    def settings(self) -> dict[str, Any]:
+        return asdict(self.result.settings)
+
+    def figures(self) -> list[Figure | None]:
+        return [
+            figure(f"{run.name}, {what}", value, unit, "higher" if unit == "records/s" else "lower")
+            for run in self.result.runs
+            for what, value, unit in (
+                ("checkpoint p50", run.summary.duration.p50, "s"),
+                ("checkpoint p95", run.summary.duration.p95, "s"),
+                ("checkpoint max", run.summary.duration.max, "s"),
+                ("start delay p50", run.summary.start_delay.p50, "s"),
+                ("in flight p50", run.summary.in_flight_bytes.p50, "bytes"),
+                ("failed checkpoints", run.summary.failed, ""),
+                ("throughput", run.summary.records_per_s, "records/s"),
+                ("memory", run.cost.total_bytes, "bytes"),
+            )
+        ]
+
+    def fields(self) -> dict[str, Any]:
+        return {"runs": [asdict(run) for run in self.result.runs]}
 
 
 def summarise(checkpoints: Sequence[Checkpoint], samples: Sequence[Sample], warm_up: float) -> Summary:

@@ -262,6 +262,9 @@ def test_a_short_scenario_gives_tables_json_and_a_plot(tmp_path: Path) -> None:
 
 
 _MEASURED = """
+import json
+from dataclasses import asdict
+
 from pipeline.bench.backpressure.load import Change
 from pipeline.bench.backpressure.run import measure
 from pipeline.bench.backpressure.variants import Experiment, Interruption, Settings, Variant
@@ -269,7 +272,7 @@ from pipeline.bench.backpressure.variants import Experiment, Interruption, Setti
 kept = []
 result = measure(Experiment({settings!r}, ({variant!r},)), lambda said: None, kept.append)
 assert kept == [result]
-print(result.to_json())
+print(json.dumps(asdict(result)))
 """
 
 

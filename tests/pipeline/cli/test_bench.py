@@ -51,11 +51,16 @@ def test_throughput_is_measured_for_both_guarantees(job: str, kafka: KafkaBroker
     done = subprocess.run([*command, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=170)
     assert done.returncode == 0, done.stderr
     result = json.loads(target.read_text())
-    assert result["job"] == job
+    assert result["bench"] == "throughput"
+    assert result["settings"]["job"] == job
+    assert {"weir", "pyspark", "java", "kafka"} - result["versions"].keys() == {"kafka"}  # it was the test's
+    assert result["machine"]["cores"] >= 1
+    assert "exactly once, memory" in {figure["name"] for figure in result["figures"]}
     assert result["bare_loop"]["rate"] > 0
     assert [job["delivery"] for job in result["jobs"]] == ["exactly_once", "at_least_once"]
     for job in result["jobs"]:
         assert job["ratio"] == pytest.approx(job["rate"] / result["bare_loop"]["rate"])
+        assert job["whole_rate"] < job["rate"]
         assert job["checkpoints"] >= 1
         assert job["pss_peak"] > 100 * 2**20  # a JVM and four Pythons
 

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from pipeline.bench.growth_phases import GrowthOptions
 from pipeline.bench.memory import MemoryMeter
+from pipeline.bench.report import Figure, figure
 from pipeline.bench.state import run_phase
+from pipeline.bench.state_growth_phases import GrowthOptions
 from pipeline.bench.state_phases import Loop
 
-_MODULE: Final = "pipeline.bench.growth_phases"
+_MODULE: Final = "pipeline.bench.state_growth_phases"
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,32 @@ class GrowthReport:
     memory: int
     results: list[GrowthResult]
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=2)
+    def settings(self) -> dict[str, Any]:
+        points = [f"{result.backend} {result.keys}" for result in self.results]
+        return {"points": points, "value_bytes": self.value_bytes, "touched": self.touched, "memory": self.memory}
+
+    def figures(self) -> list[Figure | None]:
+        return [
+            figure(f"{result.backend}, {result.keys} keys, {what}", value, unit, "higher" if "/s" in unit else "lower")
+            for result in self.results
+            for what, value, unit in (
+                ("resident", result.resident, "bytes"),
+                ("new keys", result.new_keys_per_s, "keys/s"),
+                ("read-modify-writes, new keys", result.rmw_new, "updates/s"),
+                ("read-modify-writes, the same keys", result.rmw_repeated, "updates/s"),
+                ("first checkpoint, task held", result.first["held_s"], "s"),
+                ("first checkpoint, writing", result.first["write_s"], "s"),
+                ("second checkpoint, task held", result.second["held_s"], "s"),
+                ("second checkpoint, writing", result.second["write_s"], "s"),
+                ("second checkpoint, written", result.second["written"], "bytes"),
+                ("whole snapshot", result.whole_s, "s"),
+                ("restore", result.restore_s, "s"),
+                ("peak memory", result.peak, "bytes"),
+            )
+        ]
+
+    def fields(self) -> dict[str, Any]:
+        return {"results": [asdict(result) for result in self.results]}
 
 
 def measure(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from checkpoint.codec import encode
-from pipeline.bench.growth_phases import _value
+from pipeline.bench.state_growth_phases import _value
 
 
 @pytest.mark.timeout(180)

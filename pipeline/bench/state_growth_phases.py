@@ -1,6 +1,6 @@
 """One subtask's keyed state as it grows: what keys, changes, checkpoints and a restore cost, with any backend.
 
-`python -m pipeline.bench.growth_phases PHASE OPTIONS` does `grow` or `read_back` in this process, as a subtask's
+`python -m pipeline.bench.state_growth_phases PHASE OPTIONS` does `grow` or `read_back` in this process, as a subtask's
 process would. It prints JSON as `pipeline.bench.state_phases` does.
 """
 

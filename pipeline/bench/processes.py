@@ -1,0 +1,23 @@
+"""Which processes a job of this driver has."""
+
+from __future__ import annotations
+
+import os
+
+import psutil
+
+from pipeline.bench.spark_jvm import jvm_pid
+from pipeline.handle import JobHandle
+
+
+def processes(handle: JobHandle) -> set[int]:
+    """Process ids: this one, the JVM and whatever it has started, and the subtasks'. A broker that this process has
+    started isn't among them."""
+    found = {os.getpid(), *handle.processes().values()}
+    jvm = jvm_pid()
+    if jvm is not None:
+        try:
+            found |= {jvm, *(child.pid for child in psutil.Process(jvm).children(recursive=True))}
+        except psutil.NoSuchProcess:
+            pass  # it has ended
+    return found
