@@ -9,7 +9,8 @@ from checkpoint.options import Seconds, flag, named_options, seconds, whole_numb
 
 KIB: Final = 1024
 MIN_FRAME_BYTES: Final = 2 * KIB
-"""No frame is meant to be smaller than this unless its linger time is over; also the least budget of a channel."""
+"""No frame is meant to be smaller than this, unless its linger time is over or its receiver is slow; also the least
+budget of a channel whose receiver isn't."""
 
 
 @named_options
@@ -24,10 +25,10 @@ class BufferConfig:
     max_bytes: int = 8 * KIB * KIB
     """The most bytes that may wait at the inputs of one subtask, divided over its input channels. One frame that is
     larger than a channel's share still passes, alone. Default: 8 MiB. With debloating less waits as a rule."""
-    target: Seconds = 1.0
+    target: Seconds = 0.1
     """Debloating lets so much wait at the inputs of a subtask as it processes in this time. A shorter one makes aligned
     checkpoints shorter, and what unaligned ones hold in flight less; too short, and subtasks run out of input.
-    Default: 1 s, at least 0.01 s."""
+    Default: 0.1 s, at least 0.01 s."""
     linger: Seconds = 0.05
     """Records are sent in batches. One that doesn't fill up is sent after so long: the delay that each exchange between
     subtasks adds when there is little to do. 0 sends every record at once, which costs throughput. Default: 0.05 s."""

@@ -22,6 +22,11 @@ _INITIAL_FRAME_BYTES: Final = 4 * KIB
 """Until the rate is known, so little that even a slow operator isn't buried at the start."""
 _GROWTH: Final = 2
 """How much a budget may grow from one observation to the next."""
+_FRAME_SECONDS: Final = 0.005
+"""A frame holds at least what takes so long, where that is less than `MIN_FRAME_BYTES`: a frame costs both sides about a
+tenth of a millisecond, whatever is in it."""
+_LEAST_FRAME_BYTES: Final = 256
+"""A record or two. Nothing is gained by less: each frame would be admitted alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +93,8 @@ class Debloater:
         current = self.budget.channel_bytes
         # A burst into queues that are still empty looks like speed. Bytes let in are let in for good, so the budget
         # grows step by step, and shrinks at once.
-        wanted = self._budget(min(self._rate * self._config.target_s, _GROWTH * current * self._channels))
+        most = _GROWTH * max(current, MIN_FRAME_BYTES) * self._channels
+        wanted = self._budget(min(self._rate * self._config.target_s, most))
         if abs(wanted.channel_bytes - current) <= _ANNOUNCED_CHANGE * current:
             return None
         self.budget = wanted
@@ -101,6 +107,11 @@ class Debloater:
         return queued_bytes / self._rate if self._rate else None
 
     def _budget(self, total_bytes: float) -> Budget:
-        channel_bytes = max(MIN_FRAME_BYTES, int(min(total_bytes, self._config.max_bytes)) // self._channels)
-        frame_bytes = max(MIN_FRAME_BYTES, min(self._config.frame_bytes, channel_bytes // _FRAMES_A_CHANNEL))
+        least = MIN_FRAME_BYTES
+        if self._rate is not None and self._config.debloat:
+            least = max(_LEAST_FRAME_BYTES, min(least, int(self._rate * _FRAME_SECONDS)))
+        # Two frames, so that the next one is there when one is processed.
+        least_channel = min(2 * least, MIN_FRAME_BYTES)
+        channel_bytes = max(least_channel, int(min(total_bytes, self._config.max_bytes)) // self._channels)
+        frame_bytes = max(least, min(self._config.frame_bytes, channel_bytes // _FRAMES_A_CHANNEL))
         return Budget(channel_bytes, frame_bytes)

@@ -426,16 +426,16 @@ def test_budgets_follow_what_was_consumed_and_not_what_was_polled():
     inputs = Inputs(2)
     channels, now = inputs.inputs, 0.0
     for index in (0, 1) * 50:
-        inputs.put(index, data(10_000))
+        inputs.put(index, data(100_000))
         inputs.inputs.poll()
         for tenth in range(10):  # each frame takes two seconds
             now += 0.2
-            channels.debloat(now, now, in_progress_bytes=10_000 - 1_000 * (tenth + 1))
-            channels.debloat(now + 0.01, now + 0.01, in_progress_bytes=10_000 - 1_000 * (tenth + 1))
+            channels.debloat(now, now, in_progress_bytes=100_000 - 10_000 * (tenth + 1))
+            channels.debloat(now + 0.01, now + 0.01, in_progress_bytes=100_000 - 10_000 * (tenth + 1))
     statistics = channels.statistics()
-    assert statistics.rate == pytest.approx(5_000, rel=0.01)
+    assert statistics.rate == pytest.approx(50_000, rel=0.01)
     assert statistics.budget_bytes == pytest.approx(5_000, rel=0.3)
-    inputs.put(0, data(2_000))
+    inputs.put(0, data(20_000))
     assert channels.statistics().estimated_time_to_consume == pytest.approx(0.4, rel=0.01)
     assert channels.statistics().channels[0].records == 50
 

@@ -12,6 +12,8 @@ from pipeline.buffers import MIN_FRAME_BYTES, BufferConfig
 from pipeline.runtime.network.debloat import Debloater
 
 MIB = 1024 * 1024
+A_RECORD = 256
+"""Bytes: no frame is meant to be smaller."""
 configs = st.builds(
     lambda frame, factor, target, debloat: BufferConfig(
         max_bytes=frame * factor, frame_bytes=frame, target=target, debloat=debloat
@@ -36,18 +38,33 @@ def test_budgets_stay_between_one_frame_and_the_configured_maximum(config, chann
     for consumed, active in [(0, 0.0), *observations]:
         debloater.observe(consumed, active)
         budget = debloater.budget
-        assert budget.channel_bytes >= MIN_FRAME_BYTES
-        assert budget.channel_bytes == MIN_FRAME_BYTES or budget.channel_bytes * channels <= config.max_bytes
-        assert MIN_FRAME_BYTES <= budget.frame_bytes <= min(config.frame_bytes, budget.channel_bytes)
+        assert budget.channel_bytes <= MIN_FRAME_BYTES or budget.channel_bytes * channels <= config.max_bytes
+        assert A_RECORD <= budget.frame_bytes <= min(config.frame_bytes, budget.channel_bytes)
+        if not config.debloat:
+            assert budget.frame_bytes >= MIN_FRAME_BYTES
 
 
-@given(st.floats(50_000, 5_000_000), st.integers(1, 8), st.floats(0.1, 1.5))
+@given(st.floats(10_000, 5_000_000), st.integers(1, 8), st.floats(0.1, 1.5))
 def test_what_is_in_flight_takes_the_target_time_at_a_steady_rate(rate, channels, target):
     debloater = Debloater(BufferConfig(target=target), channels)
     total = settle(debloater, rate).channel_bytes * channels
-    wanted = max(rate * target, channels * MIN_FRAME_BYTES)
+    wanted = max(rate * target, channels * min(MIN_FRAME_BYTES, max(2 * A_RECORD, 2 * int(rate * 0.005))))
     # announced within 25 %; the rest is rounding
     assert wanted * 0.74 - channels <= total <= wanted * 1.35 + channels
+
+
+@given(st.floats(5_000, 400_000), st.integers(1, 64))
+def test_the_frames_of_a_slow_operator_take_it_some_milliseconds_at_most_unless_more_is_wanted(rate, channels):
+    budget = settle(Debloater(BufferConfig(target=0.1), channels), rate)
+    assert budget.frame_bytes <= max(A_RECORD, rate * max(0.006, 0.1 / channels / 4 * 1.35) + 1)
+    assert budget.channel_bytes >= min(2 * budget.frame_bytes, MIN_FRAME_BYTES)
+
+
+def test_an_operator_that_was_stuck_gets_a_usual_budget_at_once():
+    debloater = Debloater(BufferConfig(), 1)
+    stuck = settle(debloater, rate=2_000_000), settle(debloater, rate=0)
+    assert stuck[1].channel_bytes == 2 * A_RECORD
+    assert settle(debloater, rate=2_000_000, ticks=1).channel_bytes == 2 * MIN_FRAME_BYTES
 
 
 @given(observations)
@@ -65,8 +82,8 @@ def test_a_change_is_announced_only_beyond_a_quarter(observations):
 
 def test_a_slow_operator_gets_a_small_budget_and_small_batches():
     budget = settle(Debloater(BufferConfig(), channels=2), rate=55_000)  # 2 ms a record of 110 bytes
-    assert budget.channel_bytes * 2 <= 70_000
-    assert budget.frame_bytes <= 9_000
+    assert budget.channel_bytes * 2 <= 7_000
+    assert budget.frame_bytes <= 900
 
 
 def test_time_without_input_does_not_count():
