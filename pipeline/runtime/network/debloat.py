@@ -23,8 +23,8 @@ _INITIAL_FRAME_BYTES: Final = 4 * KIB
 _GROWTH: Final = 2
 """How much a budget may grow from one observation to the next."""
 _FRAME_SECONDS: Final = 0.005
-"""A frame holds at least what takes so long, where that is less than `MIN_FRAME_BYTES`: a frame costs both sides about a
-tenth of a millisecond, whatever is in it."""
+"""A frame holds at least what takes so long, where that is less than `MIN_FRAME_BYTES`: a frame costs both sides about
+a tenth of a millisecond, whatever is in it."""
 _LEAST_FRAME_BYTES: Final = 256
 """A record or two. Nothing is gained by less: each frame would be admitted alone."""
 
