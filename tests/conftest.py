@@ -24,7 +24,7 @@ import pytest
 import s3_server
 from hypothesis import settings
 from s3_server import Bucket, S3Server
-from sampling import left_out
+from sampling import left_out, mark_whole_jobs
 from shared_broker import SharedBroker
 
 from pipeline import class_archive
@@ -144,7 +144,9 @@ def pytest_report_header(config: pytest.Config) -> str:
     )
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    mark_whole_jobs(items)
     ranks = {folder: rank for rank, folder in enumerate(_LONGEST_FIRST)}
     items.sort(key=lambda item: min(ranks.get(part, len(ranks)) for part in item.nodeid.partition("::")[0].split("/")))
     if not any("::" in argument for argument in config.args):

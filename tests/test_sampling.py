@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from sampling import left_out
+from sampling import left_out, mark_whole_jobs
 
 SEEDS = [str(seed) for seed in range(400)]
 
@@ -18,6 +18,9 @@ class Item:
 
     def get_closest_marker(self, name: str) -> Any:
         return self.marker.mark if self.marker is not None and self.marker.mark.name == name else None
+
+    def add_marker(self, marker: Any) -> None:
+        object.__setattr__(self, "marker", marker)
 
 
 def taken(items: list[Any], seed: str, share: float = 0.1) -> set[Any]:
@@ -59,3 +62,24 @@ def test_the_rows_of_one_file_are_the_same_ones_if_only_that_file_is_run() -> No
     mine, others = (table(name, 6, pytest.mark.sample(1 / 3)) for name in ("a.py::test", "b.py::test"))
     for seed in SEEDS:
         assert taken([*others, *mine], seed) & set(mine) == taken(mine, seed)
+
+
+def test_tests_that_are_taken_together_are_all_taken_or_none_of_them() -> None:
+    mark = pytest.mark.sample(1 / 2, together="cluster")
+    tests = [*table("a.py::rows", 3, mark), Item("a.py::test", mark)]
+    runs = [taken(tests, seed) for seed in SEEDS]
+    assert {len(run) for run in runs} == {0, 4}
+    assert 0.4 < sum(map(bool, runs)) / len(runs) < 0.6
+    assert taken(tests, "1", share=1.0) == set(tests)
+
+
+def test_tests_of_whole_jobs_are_sampled_unless_they_say_something_else() -> None:
+    marks = [None, pytest.mark.sample(1), pytest.mark.matrix, pytest.mark.full, pytest.mark.stress, pytest.mark.slow]
+    job, other = (
+        [Item(f"{file}::{i}", mark) for i, mark in enumerate(marks)] for file in ("tests/pipelines/a.py", "b.py")
+    )
+    mark_whole_jobs([*job, *other])
+    assert [item.marker for item in other] == marks
+    assert [item.marker for item in job[1:5]] == marks[1:5]
+    assert [item.marker.mark.args for item in (job[0], job[5])] == [(1 / 2,)] * 2
+    assert taken([job[1]], "1") == {job[1]}

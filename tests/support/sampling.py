@@ -8,28 +8,46 @@ from collections.abc import Iterable
 
 import pytest
 
+SHARES = {"tests/cluster/": 1 / 3, "tests/kafka_e2e/": 1 / 2, "tests/pipelines/": 1 / 2}
+"""Of tests of whole jobs, that have no such mark of their own."""
+
+
+def mark_whole_jobs(items: Iterable[pytest.Item]) -> None:
+    """Mark as `sample` what is in the folders of `SHARES` and has no mark that says when it is taken."""
+    for item in items:
+        if not any(item.get_closest_marker(name) for name in ("full", "matrix", "sample", "stress")):
+            for folder, share in SHARES.items():
+                if item.nodeid.startswith(folder):
+                    item.add_marker(pytest.mark.sample(share))
+
 
 def left_out(items: Iterable[pytest.Item], seed: str, share: float) -> set[pytest.Item]:
     """What a run with this seed doesn't take of `items`: rows marked `matrix` of which it takes `share`, and tests and
     tables marked `sample(part)` of which it takes `part`, and of a table one row at least; `share` instead if that is
-    more. Decided test by test, so that the tests of a file are the same ones if only that file is run."""
+    more. Decided test by test, so that the tests of a file are the same ones if only that file is run. Those of a file
+    that are marked `sample(part, together="name")` with one name are all taken, or none of them."""
 
-    def drawn(item: pytest.Item) -> float:
-        return random.Random(f"{seed} {item.nodeid}").random()
+    def drawn(name: str) -> float:
+        return random.Random(f"{seed} {name}").random()
 
     out: set[pytest.Item] = set()
     tables: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("full"):
+        if item.get_closest_marker("full") or item.get_closest_marker("stress"):
             continue  # taken whole, or not at all
         if item.get_closest_marker("matrix"):
-            if drawn(item) >= share:
+            if drawn(item.nodeid) >= share:
                 out.add(item)
-        elif item.get_closest_marker("sample"):
-            tables[item.nodeid.partition("[")[0]].append(item)
+        elif (marker := item.get_closest_marker("sample")) is not None:
+            if together := marker.kwargs.get("together"):
+                if drawn(f"{item.nodeid.partition('::')[0]} {together}") >= max(share, marker.args[0]):
+                    out.add(item)
+            else:
+                tables[item.nodeid.partition("[")[0]].append(item)
     for rows in tables.values():
         marker = rows[0].get_closest_marker("sample")
         assert marker is not None
-        left = sorted((item for item in rows if drawn(item) >= max(share, marker.args[0])), key=drawn)
+        part = max(share, marker.args[0])
+        left = sorted((item for item in rows if drawn(item.nodeid) >= part), key=lambda item: drawn(item.nodeid))
         out.update(left[1:] if len(left) == len(rows) > 1 else left)
     return out
