@@ -30,6 +30,10 @@ class CheckpointConfig:
     interval: Seconds = 10.0
     """Time from one trigger to the next, at least 0.01 s. Sinks that commit with checkpoints show their output about so
     often, and a crash repeats about so much work. Default: 10 s."""
+    first: Literal["output", "interval"] = "output"
+    """When the first checkpoint of a start or a restart is triggered. `"output"` (the default): a tenth of a second
+    after a sink that commits with checkpoints has its first record, or one interval after all subtasks run, whichever
+    comes first. `"interval"`: one interval after all subtasks run."""
     timeout: Seconds = 600.0
     """A checkpoint that is not complete so long after its trigger is given up: it has *expired*, which counts as a
     failure (see `tolerable_failures`). Default: 600 s."""
@@ -96,6 +100,7 @@ class CheckpointConfig:
             object.__setattr__(self, name, seconds(getattr(self, name), name, least, finite=finite))
         for name, fewest in (("max_concurrent", 1), ("tolerable_failures", 0), ("retained", 1)):
             whole_number(getattr(self, name), name, fewest)
+        one_of(self.first, "first", ("output", "interval"))
         one_of(self.mode, "mode", ("exactly_once", "at_least_once"))
         object.__setattr__(self, "state_backend", checked_state_backend(self.state_backend))
         one_of(self.compression, "compression", ("lz4", "zstd", "none"))

@@ -37,6 +37,7 @@ from checkpoint.coordination.coordinator_events import (
     JobEnding,
     NotifyAborted,
     NotifyComplete,
+    OutputBegan,
     RejectRequest,
     SnapshotTaken,
     StopRequested,
@@ -164,7 +165,7 @@ class CheckpointCoordinator:
         """Why there are no more triggers, in words; empty as long as there are."""
         self._ended = False
         """`JobEnding` has come: nothing is in progress, and nothing is deleted any more."""
-        self._schedule = TriggerSchedule(config.interval_s, config.min_pause_s)
+        self._schedule = TriggerSchedule(config.interval_s, config.min_pause_s, early=config.first == "output")
         self._retention = Retention(config.retained, config.timeout_s, retained)
         self._pending: dict[int, _Pending] = {}
         """Triggered and not resolved, by ascending id."""
@@ -240,6 +241,8 @@ class CheckpointCoordinator:
                     self._schedule.start(now)
                     if self._stop is not None and self._stop.drain:
                         self._actions.append(EndInput())
+            case OutputBegan():
+                self._schedule.output_begins(now)
             case IdSeen(checkpoint_id):
                 self._next_id = max(self._next_id, checkpoint_id + 1)
             case SnapshotTaken(checkpoint_id, subtask, span, busy):

@@ -39,6 +39,11 @@ class SubtasksRunning:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputBegan:
+    """A sink has taken records that are visible once a checkpoint is complete. Of several, the first counts."""
+
+
+@dataclass(frozen=True, slots=True)
 class IdSeen:
     """A checkpoint id found somewhere (a sink's marker): ids given from now on are larger."""
 
@@ -144,6 +149,7 @@ class Tick:
 
 Event = (
     SubtasksRunning
+    | OutputBegan
     | IdSeen
     | SnapshotTaken
     | Acknowledged

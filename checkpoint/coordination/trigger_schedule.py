@@ -15,6 +15,9 @@ RETRY_PAUSE = 1.0
 """Seconds from a failure to the retry of the final checkpoint, at least, and to a checkpoint that a source asked for
 where there is no interval. A failure that comes at once would use up the tolerable failures in a moment otherwise."""
 
+FIRST_OUTPUT_PAUSE = 0.1
+"""Seconds from the first output to the checkpoint that makes it visible: what comes meanwhile is in it, too."""
+
 
 class TriggerSchedule:
     """The next ordinary checkpoint (periodic, asked for, requested or final) and the savepoints that wait.
@@ -23,7 +26,9 @@ class TriggerSchedule:
     the last trigger.
     """
 
-    def __init__(self, interval: float | None, min_pause: float) -> None:
+    def __init__(self, interval: float | None, min_pause: float, early: bool = False) -> None:
+        """`early`: the first checkpoint doesn't wait for the interval once there is output for it."""
+        self._early = early
         self._interval = interval
         self._min_pause = min_pause
         self._due = math.inf
@@ -48,7 +53,12 @@ class TriggerSchedule:
     def start(self, now: float) -> None:
         """Every subtask runs. Told once."""
         if self._interval is not None:
-            self._due = now + self._interval
+            self._due = min(self._due, now + self._interval)
+
+    def output_begins(self, now: float) -> None:
+        """There is output that waits for a checkpoint."""
+        if self._early and self._interval is not None and not self._last_barrier:
+            self._due = min(self._due, now + FIRST_OUTPUT_PAUSE)
 
     def ask(self, last_barrier: int) -> None:
         """A source asks whose last barrier is `last_barrier`."""

@@ -191,6 +191,11 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputBegan:
+    """A sink has taken its first record, which is visible once a checkpoint is complete."""
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotTaken:
     """The subtask has taken its snapshot, and goes on; it is not written yet."""
 
@@ -333,6 +338,7 @@ ToSubtask = (
 Report = (
     PhaseEntered
     | Running
+    | OutputBegan
     | SnapshotTaken
     | Acknowledged
     | Declined

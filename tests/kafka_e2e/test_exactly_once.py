@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from deadlines import eventually
 from kafka_job import EXACT, RATE, Findings, Stage, staged_ids
+from small_job import NEVER
 
 from checkpoint.storage import fencing
 from checkpoint.storage.storage import CheckpointStorage
@@ -112,7 +113,7 @@ def test_of_two_drivers_the_later_one_owns_the_job_and_the_earlier_one_stops(sta
 
 
 def test_a_driver_whose_job_was_taken_over_does_not_take_it_back_at_its_restart(stage: Stage, spark: Any) -> None:
-    handle = stage.pipeline(source=stage.source(end=None), interval=3600).start(spark=spark)
+    handle = stage.pipeline(source=stage.source(end=None), **NEVER).start(spark=spark)
     try:
         eventually(lambda: handle.metrics()["totals"].get("recordsIn", 0) > 0)
         later = fencing.take_ownership(storage_of(stage))

@@ -69,6 +69,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from deadlines import eventually
 from kafka_job import EXACT, Record, RunningSum, Stage, record
+from small_job import NEVER
 from spark_fixture import SLOTS
 
 from pipeline import JobFailed, RestartStrategy
@@ -229,7 +230,7 @@ def test_memory_is_bounded_while_the_next_checkpoint_is_an_hour_away(
     padded = ({**record(id), "padding": "x" * 4096} for id in range(n))
     stage.broker.produce(stage.source_topic, padded, key=lambda r: r["key"], partition=0)
     source = stage.source(end=None, rate_limit=None, span_window=False)  # whose gate asks for no checkpoint
-    pipeline = stage.pipeline(source=source, parallelism=1, interval=3600.0)
+    pipeline = stage.pipeline(source=source, parallelism=1, **NEVER)
     handle = pipeline.start(spark=spark)
     try:
         eventually(lambda: handle.running_since is not None)

@@ -17,7 +17,7 @@ import kafka_driver
 import pytest
 from deadlines import eventually
 from kafka_job import EXACT, Findings, Stage, await_processed, staged_ids
-from small_job import WAIT, failure_of, running
+from small_job import NEVER, WAIT, failure_of, running
 
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline import BufferConfig, JobFailed, Pipeline
@@ -133,7 +133,7 @@ def test_a_driver_killed_before_the_commit_of_the_savepoint_it_stops_with_loses_
     driver = kafka_driver.start(
         stage,
         source={"end": None, "rate_limit": None},
-        pipeline={"interval": 3600},
+        pipeline={**NEVER},
         crash="coordinator.after_metadata",
         stop=(800, str(tmp_path / "savepoint")),
     )

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from deadlines import eventually
 from kafka_job import EXACT, Record, RunningSum, Stage, expected
+from small_job import NEVER
 
 from checkpoint.errors import PermanentFailure
 from checkpoint.storage.storage import CheckpointStorage
@@ -48,7 +49,7 @@ def test_a_driver_that_dies_before_the_first_checkpoint_is_followed_by_one_with_
     stage = make_stage(100)
     stage.inputs.clear()
     options = {"start": start if start == "latest" else {"timestamp": int(time.time() * 1000) + 3_600_000}, "end": None}
-    driver = kafka_driver.start(stage, source=options, pipeline={"interval": 3600})
+    driver = kafka_driver.start(stage, source=options, pipeline={**NEVER})
     try:
         storage = CheckpointStorage(stage.folder.as_uri(), stage.name)
         eventually(lambda: stage.folder.exists() and storage.restore_record() is not None, timeout=150)
@@ -57,7 +58,7 @@ def test_a_driver_that_dies_before_the_first_checkpoint_is_followed_by_one_with_
         driver.kill()
         driver.communicate()
     stage.produce_numbered(200, 300)
-    handle = stage.pipeline(source=stage.source(**options), interval=60).start(spark=spark)
+    handle = stage.pipeline(source=stage.source(**options), **NEVER).start(spark=spark)
     try:
         eventually(lambda: handle.metrics()["totals"].get("recordsIn", 0) >= 400, timeout=60)
         handle.checkpoint(timeout=30)
@@ -77,9 +78,7 @@ def test_an_attempt_that_fails_before_the_first_checkpoint_is_followed_by_one_wi
     stage.inputs.clear()
     # The time is in the future, so that no record has it yet: then the start is the end of the log.
     start_at = "latest" if start == "latest" else {"timestamp": int(time.time() * 1000) + 3_600_000}
-    pipeline = stage.pipeline(
-        source=stage.source(start=start_at, end=None), operator=FailsOnce(tmp_path, 150), interval=60
-    )
+    pipeline = stage.pipeline(source=stage.source(start=start_at, end=None), operator=FailsOnce(tmp_path, 150), **NEVER)
     handle = pipeline.start(spark=spark)
     try:
         eventually(lambda: bool(handle.processes()))
@@ -102,7 +101,7 @@ def test_an_end_at_latest_is_the_one_of_the_first_attempt(
     handle = stage.pipeline(
         source=stage.source(end="latest", rate_limit=None),
         operator=FailsOnce(tmp_path, 150),
-        interval=60,
+        **NEVER,
         restart=RestartStrategy.fixed_delay(attempts=1, delay=1.0),
     ).start(spark=spark)
     eventually(lambda: handle.status == "restarting")

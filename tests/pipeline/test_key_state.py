@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from checkpoint_folders import JobFolder, metadata_of
 from deadlines import eventually
+from small_job import NEVER
 from threads_for_processes import WAIT, job_in_threads
 
 from checkpoint.codec import EncodingError, encode_key
@@ -136,7 +137,7 @@ def paused(*values: Any) -> TestingSource:
 
 
 def test_the_owner_of_each_key_answers_with_all_that_it_has(tmp_path: Path, started: Any) -> None:
-    job = started(tmp_path, paused(*KEYS, *KEYS), interval=1000)
+    job = started(tmp_path, paused(*KEYS, *KEYS), **NEVER)
     # The sink commits with a checkpoint, so what it has tells nothing here.
     eventually(lambda: all(job.get(key, "total").value == 2 for key in KEYS), WAIT)
     for key in KEYS:
@@ -153,7 +154,7 @@ def test_the_owner_of_each_key_answers_with_all_that_it_has(tmp_path: Path, star
 
 
 def test_a_state_an_entry_and_what_is_not_there(tmp_path: Path, started: Any) -> None:
-    job = started(tmp_path, paused("ann"), interval=1000)
+    job = started(tmp_path, paused("ann"), **NEVER)
     eventually(lambda: job.get("ann", "total").value == 1, WAIT)
     found = job.get("ann", "items")
     assert (found.states, found.value, found.timers) == ({"items": ["ann"]}, ["ann"], ())
@@ -169,7 +170,7 @@ def test_a_state_an_entry_and_what_is_not_there(tmp_path: Path, started: Any) ->
 
 
 def test_the_same_key_at_a_checkpoint_and_live(tmp_path: Path, started: Any) -> None:
-    job = started(tmp_path, paused("ann", "ann"), interval=1000)
+    job = started(tmp_path, paused("ann", "ann"), **NEVER)
     eventually(lambda: job.get("ann", "total").value == 2, WAIT)
     with pytest.raises(PipelineError, match="no complete checkpoint"):
         job.get("ann", at="checkpoint")
@@ -188,7 +189,7 @@ def test_the_same_key_at_a_checkpoint_and_live(tmp_path: Path, started: Any) -> 
 
 
 def test_a_question_changes_nothing(tmp_path: Path, started: Any) -> None:
-    job = started(tmp_path, paused("ann"), interval=1000)
+    job = started(tmp_path, paused("ann"), **NEVER)
     eventually(lambda: job.get("ann", "total").value == 1, WAIT)
     job.get("ann").states["items"].append("mine")
     for key in ("ann", "bob", 5):
@@ -204,7 +205,7 @@ def test_a_question_that_is_asked_before_the_job_runs_or_while_it_restarts_is_an
     tmp_path: Path, started: Any
 ) -> None:
     source = TestingSource(["ann", TestingSource.PAUSE(), TestingSource.ABORT(), TestingSource.PAUSE()])
-    job = Job(tmp_path, source, interval=1000)
+    job = Job(tmp_path, source, **NEVER)
     with pytest.raises(TimeoutError, match=r"no answer within 0\.1 s: waited for the job to start"):
         job.get("ann", timeout=0.1)
     answers: list[Any] = []
@@ -225,7 +226,7 @@ def test_a_question_that_is_asked_before_the_job_runs_or_while_it_restarts_is_an
 
 
 def test_a_question_to_a_subtask_that_is_held_up_says_so(tmp_path: Path, started: Any) -> None:
-    job = started(tmp_path, paused(*KEYS, "hold up"), interval=1000)
+    job = started(tmp_path, paused(*KEYS, "hold up"), **NEVER)
     try:
         eventually((tmp_path / "reached").exists, WAIT)
         with pytest.raises(TimeoutError, match=r"waited for subtask totals → out\[\d\], which answers between two rec"):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_job import WAIT, Count, assert_exact, checkpoints_of, failure_of, records, running, small_job
+from small_job import NEVER, WAIT, Count, assert_exact, checkpoints_of, failure_of, records, running, small_job
 from spark_fixture import SLOTS
 
 from pipeline import CheckpointConfig, JobFailed, Operator, Pipeline, RestartStrategy
@@ -245,7 +245,7 @@ def test_an_exception_in_any_hook_fails_the_job_with_its_traceback(
         HookedSource(hook),
         HookedSink(hook),
         then=lambda s: s.process("hooked", HookedOperator(hook)),
-        interval=3600,
+        **NEVER,
     )
     message = failure_of(p, spark)
     assert f"RuntimeError: boom in {hook}" in message

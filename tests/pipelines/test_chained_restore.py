@@ -70,7 +70,7 @@ def test_records_in_flight_between_steps_that_are_chained_now_come_before_timers
     def job(chained: bool, slow: bool) -> Pipeline:
         p = Pipeline(
             name,
-            checkpoints=CheckpointConfig((tmp_path / "checkpoints").as_uri(), interval=NEVER),
+            checkpoints=CheckpointConfig((tmp_path / "checkpoints").as_uri(), **NEVER),
             buffers=BufferConfig(debloat=False, linger=0.0),
         )
         numbered = (

@@ -60,7 +60,7 @@ def test_broadcast_state_is_there_in_every_subtask_after_a_restore(
     sink, name = TestingSink(tmp_path / "sink"), unique_name("job")
 
     def job(parallelism: int) -> Pipeline:
-        config = CheckpointConfig(tmp_path.as_uri(), interval=NEVER)
+        config = CheckpointConfig(tmp_path.as_uri(), **NEVER)
         p = Pipeline(name, parallelism, checkpoints=config, restart=RestartStrategy.none())
         of_rules = p.source("rules", rule_source, parallelism=1)
         batched = p.source("events", event_source, parallelism=1).map_batches(doubled)

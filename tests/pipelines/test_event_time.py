@@ -64,7 +64,8 @@ def part(first: int, last: int, partition: int) -> list[Any]:
 def job(
     name: str, folder: Path, source: TestingSource, sink: TestingSink, parallelism: int, **options: Any
 ) -> Pipeline:
-    config = CheckpointConfig(folder.as_uri(), interval=options.pop("interval", NEVER), timeout=60)
+    checkpoints = {"interval": options.pop("interval")} if "interval" in options else NEVER
+    config = CheckpointConfig(folder.as_uri(), **checkpoints, timeout=60)
     p = Pipeline(name, parallelism, checkpoints=config, restart=RestartStrategy.fixed_delay(attempts=3, delay=0.1))
     timed = p.source("in", source).assign_timestamps(WatermarkStrategy.bounded("at", 0), id="times")
     counts = timed.key_by("key").process("minutes", PerMinute())

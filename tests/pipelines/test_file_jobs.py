@@ -157,7 +157,7 @@ def test_a_watched_folder_is_read_on_after_a_stop_and_an_older_checkpoint_is_ref
     sink = FileSink((tmp_path / "out").as_uri(), format="jsonl")
 
     def watching(parallelism: int) -> Pipeline:
-        return job(tmp_path, name, parallelism, 0, sink, {"discovery_interval": 0.05}, interval=NEVER, retained=10)
+        return job(tmp_path, name, parallelism, 0, sink, {"discovery_interval": 0.05}, **NEVER, retained=10)
 
     first = watching(1)
     with running(first, spark) as handle:

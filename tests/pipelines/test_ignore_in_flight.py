@@ -63,7 +63,7 @@ class Stage:
             self.source,
             self.sink,
             then=lambda s: s.rebalance().process("obstacle", Obstacle(str(self.folder))),
-            **{"interval": NEVER, "alignment": "unaligned", "retained": 3, **options},
+            **{**NEVER, "alignment": "unaligned", "retained": 3, **options},
         )
 
     def channel_state(self) -> list[Path]:

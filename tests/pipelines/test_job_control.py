@@ -52,7 +52,7 @@ def test_a_bounded_job_ends_with_a_final_checkpoint_and_everything_committed(
     tmp_path: Path, unique_name: Name, spark: Any
 ) -> None:
     sink = TestingSink()
-    p = small_job(unique_name("job"), tmp_path, TestingSource(records(0, 20)), sink, parallelism=2, interval=NEVER)
+    p = small_job(unique_name("job"), tmp_path, TestingSource(records(0, 20)), sink, parallelism=2, **NEVER)
     handle = p.run(spark=spark, timeout=WAIT)
     assert (handle.status, handle.restarts, handle.failure) == ("finished", 0, None)
     assert_exact(sink, records(0, 20))
@@ -100,9 +100,7 @@ def test_who_waits_for_a_source_or_a_failpoint_is_told_that_the_job_has_failed(u
 
 def test_a_final_checkpoint_that_fails_is_taken_again(tmp_path: Path, unique_name: Name, spark: Any) -> None:
     sink = TestingSink()
-    p = small_job(
-        unique_name("job"), tmp_path, TestingSource(records(0, 5)), sink, interval=NEVER, tolerable_failures=1
-    )
+    p = small_job(unique_name("job"), tmp_path, TestingSource(records(0, 5)), sink, **NEVER, tolerable_failures=1)
     with failpoints.fail("snapshot.async_write") as point:
         handle = p.run(spark=spark, timeout=WAIT)
     assert point.fired
@@ -115,7 +113,7 @@ def test_cancelling_says_so_to_who_waits_and_commits_nothing_more(
     tmp_path: Path, unique_name: Name, spark: Any
 ) -> None:
     sink, source = TestingSink(), paused_source(tmp_path)
-    p = small_job(unique_name("job"), tmp_path, source, sink, interval=NEVER)
+    p = small_job(unique_name("job"), tmp_path, source, sink, **NEVER)
     with running(p, spark) as handle:
         source.wait_until_paused(WAIT)
         with ThreadPoolExecutor(1) as pool:
@@ -149,7 +147,7 @@ def test_a_run_that_takes_too_long_is_cancelled(tmp_path: Path, unique_name: Nam
 
 def test_retain_on_cancel_false_leaves_no_checkpoint(tmp_path: Path, unique_name: Name, spark: Any) -> None:
     sink, source = TestingSink(), paused_source(tmp_path)
-    p = small_job(unique_name("job"), tmp_path, source, sink, retained=3, retain_on_cancel=False, interval=NEVER)
+    p = small_job(unique_name("job"), tmp_path, source, sink, retained=3, retain_on_cancel=False, **NEVER)
     with running(p, spark) as handle:
         source.wait_until_paused(WAIT)
         for _ in range(2):
@@ -176,7 +174,7 @@ def test_a_requested_checkpoint_is_durable_when_its_id_comes_back(
     tmp_path: Path, unique_name: Name, spark: Any
 ) -> None:
     source = paused_source(tmp_path)
-    p = small_job(unique_name("job"), tmp_path, source, TestingSink(), interval=NEVER, retained=5)
+    p = small_job(unique_name("job"), tmp_path, source, TestingSink(), **NEVER, retained=5)
     with running(p, spark) as handle:
         first = handle.checkpoint(WAIT)  # waits for the job to run, too
         source.wait_until_paused(WAIT)
@@ -189,7 +187,7 @@ def test_a_request_is_not_answered_by_a_checkpoint_that_was_under_way_before_it(
     tmp_path: Path, unique_name: Name, spark: Any
 ) -> None:
     source = paused_source(tmp_path)
-    p = small_job(unique_name("job"), tmp_path, source, TestingSink(), interval=NEVER)
+    p = small_job(unique_name("job"), tmp_path, source, TestingSink(), **NEVER)
     point = failpoints.hold("coordinator.before_metadata")
     with running(p, spark) as handle, ThreadPoolExecutor(2) as pool:
         first = pool.submit(handle.checkpoint, WAIT)
@@ -203,9 +201,7 @@ def test_a_request_is_not_answered_by_a_checkpoint_that_was_under_way_before_it(
 def test_of_two_requested_checkpoints_under_way_at_once_each_answers_its_own_request(
     tmp_path: Path, unique_name: Name, spark: Any
 ) -> None:
-    p = small_job(
-        unique_name("job"), tmp_path, paused_source(tmp_path), TestingSink(), interval=NEVER, max_concurrent=2
-    )
+    p = small_job(unique_name("job"), tmp_path, paused_source(tmp_path), TestingSink(), **NEVER, max_concurrent=2)
     first_held = failpoints.hold("snapshot.async_write", times=2)
     second_held = failpoints.hold("coordinator.before_metadata")
     with running(p, spark) as handle, ThreadPoolExecutor(2) as pool:
@@ -223,9 +219,7 @@ def test_of_two_requested_checkpoints_under_way_at_once_each_answers_its_own_req
 def test_a_request_whose_checkpoint_is_subsumed_is_answered_by_the_newer_one(
     tmp_path: Path, unique_name: Name, spark: Any
 ) -> None:
-    p = small_job(
-        unique_name("job"), tmp_path, paused_source(tmp_path), TestingSink(), interval=NEVER, max_concurrent=2
-    )
+    p = small_job(unique_name("job"), tmp_path, paused_source(tmp_path), TestingSink(), **NEVER, max_concurrent=2)
     held = failpoints.hold("coordinator.before_metadata")
     with running(p, spark) as handle, ThreadPoolExecutor(2) as pool:
         first = pool.submit(handle.checkpoint, WAIT)
@@ -237,7 +231,7 @@ def test_a_request_whose_checkpoint_is_subsumed_is_answered_by_the_newer_one(
 
 def test_a_requested_checkpoint_that_fails_says_why(tmp_path: Path, unique_name: Name, spark: Any) -> None:
     source = paused_source(tmp_path)
-    p = small_job(unique_name("job"), tmp_path, source, TestingSink(), interval=NEVER, tolerable_failures=5)
+    p = small_job(unique_name("job"), tmp_path, source, TestingSink(), **NEVER, tolerable_failures=5)
     with failpoints.fail("coordinator.before_metadata"), running(p, spark) as handle:
         with pytest.raises(RuntimeError, match=r"checkpoint \d+ failed: .*injected at coordinator\.before_metadata"):
             handle.checkpoint(WAIT)
@@ -249,7 +243,7 @@ def test_a_request_that_the_job_does_not_live_to_serve_is_refused(
     tmp_path: Path, unique_name: Name, spark: Any
 ) -> None:
     source = paused_source(tmp_path)
-    p = small_job(unique_name("job"), tmp_path, source, TestingSink(), interval=NEVER)
+    p = small_job(unique_name("job"), tmp_path, source, TestingSink(), **NEVER)
     failpoints.hold("snapshot.async_write", times=100)
     with running(p, spark) as handle, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(handle.checkpoint, WAIT)
@@ -364,7 +358,7 @@ def test_checkpoint_ids_never_repeat_over_attempts(tmp_path: Path, unique_name: 
     )
     sink = TestingSink()
     restart = RestartStrategy.fixed_delay(attempts=1, delay=0.01)
-    p = small_job(unique_name("job"), tmp_path, source, sink, interval=NEVER, tolerable_failures=9, restart=restart)
+    p = small_job(unique_name("job"), tmp_path, source, sink, **NEVER, tolerable_failures=9, restart=restart)
     failing = failpoints.fail("snapshot.async_write", times=100)
     with running(p, spark) as handle:
         source.wait_until_paused(WAIT)

@@ -197,7 +197,7 @@ def test_a_commit_of_a_stopped_job_that_takes_longer_than_silence_may_last(
         source,
         sink,
         operator=Operator(long),
-        interval=NEVER,
+        **NEVER,
         restart=restart,
     )
     with running(job, spark) as handle:

@@ -83,7 +83,7 @@ def test_lists_are_shared_out_and_unions_come_to_everybody_at_every_restore(
     sink, name = TestingSink(tmp_path / "sink"), unique_name("job")
 
     def job(parallelism: int, operator: Operator) -> Pipeline:
-        config = CheckpointConfig((tmp_path / "checkpoints").as_uri(), interval=NEVER, alignment="aligned")
+        config = CheckpointConfig((tmp_path / "checkpoints").as_uri(), **NEVER, alignment="aligned")
         p = Pipeline(name, parallelism, checkpoints=config, restart=RestartStrategy.none())
         held = p.source("in", source, parallelism=1).rebalance().process("hold", operator)
         held.rebalance().sink("out", sink, parallelism=1)

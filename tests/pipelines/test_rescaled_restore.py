@@ -62,7 +62,7 @@ def test_the_output_is_exact_at_another_parallelism(
             parallelism=parallelism,
             operator=CountHere(),
             then=lambda s: s.rebalance(),
-            interval=NEVER,
+            **NEVER,
             incremental=incremental,
         )
 

@@ -100,7 +100,7 @@ def test_any_topology_at_any_parallelism(tour: Callable[..., Tour], seed: int) -
             dice.randint(1, 5),
             fail=dice.random() < 0.5,
             alignment=dice.choice(["unaligned", "unaligned", 0.02, 0.3]),
-            interval=dice.choice([NEVER, 0.1]),
+            **dice.choice([NEVER, {"interval": 0.1}]),
             max_concurrent=dice.choice([1, 3]),
             retained=100,
         )

@@ -53,7 +53,7 @@ def test_a_job_survives_a_killed_worker_and_a_restart_at_another_parallelism(
         handle.checkpoint(WAIT)
         eventually(lambda: len(sink.records) == 80, WAIT)
     source.release()
-    again = job(2, interval=NEVER)
+    again = job(2, **NEVER)
     with running(again, spark) as handle:
         source.wait_until_paused(WAIT)
         ids = [handle.checkpoint(WAIT) for _ in range(3)][1:]

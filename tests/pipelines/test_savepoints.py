@@ -210,7 +210,7 @@ def test_a_fork_runs_beside_the_original_and_leaves_the_originals_output_to_it(
     def fork(handle: JobHandle) -> None:
         source = TestingSource(stage.script, directory=tmp_path / "fork-source")
         name = unique_name("fork")
-        copy = small_job(name, stage.folder, source, fork_sink, interval=NEVER)
+        copy = small_job(name, stage.folder, source, fork_sink, **NEVER)
         source.release()
         source.release()
         with caplog.at_level(logging.WARNING):
@@ -237,7 +237,7 @@ def test_another_jobs_checkpoint_is_restored_as_a_fork(
     uri = f"{storage_of(stage.job()).location}/{second.path}"
     fork_sink = TestingSink(tmp_path / "fork-sink")
     stage.source.release()
-    small_job(unique_name("fork"), tmp_path / "other", stage.source, fork_sink, interval=NEVER).run(
+    small_job(unique_name("fork"), tmp_path / "other", stage.source, fork_sink, **NEVER).run(
         restore=uri, spark=spark, timeout=WAIT
     )
     assert sorted(record["id"] for record in fork_sink.records) == list(range(20, 30))
@@ -381,7 +381,7 @@ def test_a_savepoint_of_an_aligned_job_under_backpressure_turns_unaligned(
     def job() -> Pipeline:
         name = unique_name("job") if not names else names[0]
         names[:] = [name]
-        return small_job(name, tmp_path / "checkpoints", source, sink, interval=NEVER, operator=Held())
+        return small_job(name, tmp_path / "checkpoints", source, sink, **NEVER, operator=Held())
 
     names: list[str] = []
     with running(job(), spark) as handle:

@@ -33,7 +33,7 @@ def test_a_job_goes_from_the_heap_to_rocksdb_and_back_by_savepoints_at_changed_p
             source,
             sink,
             parallelism=parallelism,
-            interval=NEVER,
+            **NEVER,
             incremental=incremental,
             state_backend=state_backend,
         )

@@ -84,7 +84,7 @@ def test_on_a_full_disk_checkpoints_fail_by_name_and_complete_again_once_there_i
         disk.folder,
         source,
         sink,
-        interval=NEVER,
+        **NEVER,
         tolerable_failures=3,
         then=lambda s: s.process("remember", Remember()),
     )
@@ -111,7 +111,7 @@ def test_on_a_full_disk_checkpoints_fail_by_name_and_complete_again_once_there_i
 def test_metadata_that_finds_no_room_fails_the_checkpoint_and_its_output_goes_out_with_the_next(
     unique_name: Name, spark: Any, disk: SmallDisk, source: TestingSource, sink: TestingSink
 ) -> None:
-    p = small_job(unique_name("job"), disk.folder, source, sink, interval=NEVER, tolerable_failures=1)
+    p = small_job(unique_name("job"), disk.folder, source, sink, **NEVER, tolerable_failures=1)
     with running(p, spark) as handle, ThreadPoolExecutor(1) as pool:
         source.wait_until_paused(WAIT)
         held = failpoints.hold("coordinator.before_metadata")
@@ -132,7 +132,7 @@ def test_metadata_that_finds_no_room_fails_the_checkpoint_and_its_output_goes_ou
 def test_more_failures_than_are_tolerated_end_the_job_with_file_and_reason(
     unique_name: Name, spark: Any, disk: SmallDisk, source: TestingSource, sink: TestingSink
 ) -> None:
-    p = small_job(unique_name("job"), disk.folder, source, sink, interval=NEVER, tolerable_failures=1)
+    p = small_job(unique_name("job"), disk.folder, source, sink, **NEVER, tolerable_failures=1)
     with running(p, spark) as handle:
         source.wait_until_paused(WAIT)
         with disk.full():
@@ -153,7 +153,7 @@ def test_a_restart_waits_for_room_as_the_strategy_says(
 ) -> None:
     """The owner file of the next attempt finds no room either; that counts as a failure like others."""
     restart = RestartStrategy.fixed_delay(attempts=1000, delay=0.05)
-    p = small_job(unique_name("job"), disk.folder, source, sink, interval=NEVER, restart=restart)
+    p = small_job(unique_name("job"), disk.folder, source, sink, **NEVER, restart=restart)
     with running(p, spark) as handle:
         source.wait_until_paused(WAIT)
         handle.checkpoint(WAIT)
@@ -172,7 +172,7 @@ def test_a_savepoint_that_finds_no_room_fails_by_name_and_neither_counts_nor_is_
     tmp_path: Path, unique_name: Name, spark: Any, disk: SmallDisk, source: TestingSource, sink: TestingSink
 ) -> None:
     remember = {"then": lambda s: s.process("remember", Remember())}
-    p = small_job(unique_name("job"), tmp_path / "chk", source, sink, interval=NEVER, **remember)
+    p = small_job(unique_name("job"), tmp_path / "chk", source, sink, **NEVER, **remember)
     target = disk.folder / "savepoint"
     with running(p, spark) as handle:
         source.wait_until_paused(WAIT)
@@ -194,7 +194,7 @@ def test_a_savepoint_that_finds_no_room_fails_by_name_and_neither_counts_nor_is_
 def test_a_folder_that_becomes_read_only_fails_checkpoints_until_it_can_be_written_to(
     unique_name: Name, spark: Any, disk: SmallDisk, source: TestingSource, sink: TestingSink
 ) -> None:
-    p = small_job(unique_name("job"), disk.folder, source, sink, interval=NEVER, tolerable_failures=1)
+    p = small_job(unique_name("job"), disk.folder, source, sink, **NEVER, tolerable_failures=1)
     with running(p, spark) as handle:
         source.wait_until_paused(WAIT)
         disk.set_writable(False)
@@ -219,7 +219,7 @@ def test_a_job_whose_folder_is_deleted_stops_and_commits_nothing_more(
     tmp_path: Path, unique_name: Name, spark: Any, source: TestingSource, sink: TestingSink
 ) -> None:
     restart = RestartStrategy.fixed_delay(attempts=5, delay=0.05)
-    p = small_job(unique_name("job"), tmp_path / "chk", source, sink, interval=NEVER, restart=restart)
+    p = small_job(unique_name("job"), tmp_path / "chk", source, sink, **NEVER, restart=restart)
     with running(p, spark) as handle:
         source.wait_until_paused(WAIT)
         shutil.rmtree(tmp_path / "chk")
@@ -254,7 +254,7 @@ def test_a_storage_that_fails_at_one_step_fails_that_checkpoint_only(
     tmp_path: Path, unique_name: Name, spark: Any, source: TestingSource, sink: TestingSink, step: str
 ) -> None:
     """After `_metadata` is durable, too: then it is deleted again."""
-    p = small_job(unique_name("job"), tmp_path, source, sink, interval=NEVER, tolerable_failures=1)
+    p = small_job(unique_name("job"), tmp_path, source, sink, **NEVER, tolerable_failures=1)
     if step in IN_SUBTASKS:
         failpoints.fail(step, error="injected here")
     with running(p, spark) as handle:
@@ -276,7 +276,7 @@ def test_a_storage_that_fails_at_one_step_fails_that_checkpoint_only(
 def test_a_checkpoint_that_cannot_be_deleted_stays_until_the_next_owner_deletes_it(
     tmp_path: Path, unique_name: Name, spark: Any, source: TestingSource, sink: TestingSink
 ) -> None:
-    p = small_job(unique_name("job"), tmp_path, source, sink, interval=NEVER)
+    p = small_job(unique_name("job"), tmp_path, source, sink, **NEVER)
     with running(p, spark) as handle:
         source.wait_until_paused(WAIT)
         first = handle.checkpoint(WAIT)
@@ -302,7 +302,7 @@ def test_a_checkpoint_that_cannot_be_deleted_stays_until_the_next_owner_deletes_
 def test_a_checkpoint_whose_storage_is_slower_than_its_timeout_expires_and_says_so(
     tmp_path: Path, unique_name: Name, spark: Any, source: TestingSource, sink: TestingSink
 ) -> None:
-    p = small_job(unique_name("job"), tmp_path, source, sink, interval=NEVER, timeout=4, tolerable_failures=1)
+    p = small_job(unique_name("job"), tmp_path, source, sink, **NEVER, timeout=4, tolerable_failures=1)
     slow = failpoints.hold("storage.close")
     with running(p, spark) as handle:
         source.wait_until_paused(WAIT)
@@ -321,7 +321,7 @@ def test_a_checkpoint_whose_storage_is_slower_than_its_timeout_expires_and_says_
 def test_metadata_that_takes_longer_than_the_timeout_expires_and_is_deleted_when_it_comes(
     tmp_path: Path, unique_name: Name, spark: Any, source: TestingSource, sink: TestingSink
 ) -> None:
-    p = small_job(unique_name("job"), tmp_path, source, sink, interval=NEVER, timeout=3, tolerable_failures=1)
+    p = small_job(unique_name("job"), tmp_path, source, sink, **NEVER, timeout=3, tolerable_failures=1)
     with running(p, spark) as handle:
         source.wait_until_paused(WAIT)
         slow = failpoints.hold("storage.put")
@@ -359,7 +359,7 @@ def test_a_storage_that_hangs_in_a_sinks_writer_is_named_and_does_not_keep_the_j
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     sink = StagingSink(tmp_path / "sink")
-    p = small_job(unique_name("job"), tmp_path, source, sink, interval=NEVER, timeout=2, tolerable_failures=5)
+    p = small_job(unique_name("job"), tmp_path, source, sink, **NEVER, timeout=2, tolerable_failures=5)
     hung = failpoints.hold("storage.close")
     with running(p, spark) as handle, caplog.at_level(logging.WARNING):
         source.wait_until_paused(WAIT)

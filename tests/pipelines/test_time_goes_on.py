@@ -122,7 +122,7 @@ def test_a_record_from_the_future_makes_no_other_one_late(tmp_path: Path, unique
         )
 
     sink = TestingSink(tmp_path / "sink")
-    with running(job(unique_name("job"), tmp_path, build, sink, interval=NEVER), spark) as handle:
+    with running(job(unique_name("job"), tmp_path, build, sink, **NEVER), spark) as handle:
         eventually(lambda: handle.metrics()["totals"]["recordsAhead"] == 1, WAIT)
         eventually(lambda: _watermark(handle, "sessions") == now + 999 - 1, WAIT)
         assert handle.metrics()["totals"]["recordsLate"] == 0

@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 from deadlines import eventually
+from small_job import NEVER
 
 from checkpoint.committables import Committable
 from checkpoint.storage.metadata import CheckpointMetadata
@@ -193,7 +194,7 @@ class Stage:
 
     def endless(self, **options: Any) -> Pipeline:
         """The job without an end of its input, which takes only the checkpoints that it is asked for."""
-        return self.pipeline(**{"source": self.source(end=None, rate_limit=None), "interval": 3600.0, **options})
+        return self.pipeline(**{"source": self.source(end=None, rate_limit=None), **NEVER, **options})
 
     def outputs(self) -> list[Record]:
         """What a reader of the output sees, by partition and offset."""

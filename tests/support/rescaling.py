@@ -35,7 +35,7 @@ from pipeline import (
 
 def build(name: str, topology: Topology, phase: Phase, max_parallelism: int = 128, **checkpoints: Any) -> Pipeline:
     config = CheckpointConfig(
-        (phase.folder / "checkpoints").as_uri(), **{"interval": NEVER, "alignment": "unaligned", **checkpoints}
+        (phase.folder / "checkpoints").as_uri(), **{**NEVER, "alignment": "unaligned", **checkpoints}
     )
     p = Pipeline(
         name,

@@ -32,8 +32,8 @@ from sources import Source
 
 WAIT = 90.0
 """Seconds; a generous bound, since nothing that is waited for may take long on a quiet machine."""
-NEVER = 3600.0
-"""A checkpoint interval for tests that ask for each checkpoint."""
+NEVER: dict[str, Any] = {"interval": 3600.0, "first": "interval"}
+"""Options of checkpoints for tests that ask for each one."""
 
 
 class Count(KeyedOperator):

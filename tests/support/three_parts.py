@@ -28,7 +28,7 @@ class Stage:
         self.sink = TestingSink(tmp_path / "sink")
 
     def job(self, **options: Any) -> Pipeline:
-        options = {"interval": NEVER, "retained": 3, **options}
+        options = {**NEVER, "retained": 3, **options}
         return small_job(self.name, self.folder, self.source, self.sink, **options)
 
     def run_two_parts(self, spark: Any, commit_second: bool = True, **options: Any) -> list[CheckpointRef]:

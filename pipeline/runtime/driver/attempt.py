@@ -100,6 +100,7 @@ class Attempt:
                 if step.kind is StepKind.SINK
             }
         )
+        self._output_began = False
         self._final_id: int | None = None
         self._quiescing = self._finishing = False
         self._cause = FirstCause()
@@ -324,6 +325,9 @@ class Attempt:
                 self._liveness.entered(peer.connection, phase, self._system.monotonic())
             case protocol.Running():
                 self._on_running(peer, message)
+            case protocol.OutputBegan():
+                self._output_began = True
+                self._tell_of_output()
             case protocol.SnapshotTaken(checkpoint_id, span, busy):
                 self._checkpoints.tell(events.SnapshotTaken(checkpoint_id, peer.subtask, span, busy))
             case protocol.Acknowledged(checkpoint_id, snapshot, statistics):
@@ -341,6 +345,7 @@ class Attempt:
             case protocol.RestoreBarrierArrived():
                 if self._replay.arrived(peer.subtask):
                     self._peers.send_to_sources(protocol.ReplayEnded())
+                    self._tell_of_output()
             case protocol.Quiet():
                 peer.quiet = True
                 if all(p.quiet for p in self._peers):
@@ -367,6 +372,12 @@ class Attempt:
                 self._c.waits.forget([name])
             case _:
                 assert_never(message)
+
+    def _tell_of_output(self) -> None:
+        """The first checkpoint is taken as soon as there is output; one before the end of the replay would have whoever
+        restores it replay again."""
+        if self._output_began and not self._replay.replaying:
+            self._checkpoints.tell(events.OutputBegan())
 
     def _on_failed(self, peer: Peer | None, message: protocol.Failed) -> None:
         name = message.where

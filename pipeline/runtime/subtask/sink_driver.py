@@ -38,6 +38,7 @@ class SinkDriver:
         on_committed: Callable[[str, int, int, bool], None],
         on_epoch_out: Callable[[str, int], None],
         system: System = SYSTEM,
+        hides_output: bool = False,
     ):
         """
         Args:
@@ -46,9 +47,11 @@ class SinkDriver:
             on_committed: (step, checkpoint id, epochs still waiting, whether anything went out) after each commit, in
                 the committing thread.
             on_epoch_out: (step, epoch) once nothing restored of a released epoch is left here.
+            hides_output: what it takes is visible only once a checkpoint is complete.
         """
         self.step = step
         self.writer = writer
+        self.hides_output = hides_output
         self.records = 0
         """Records that the writer has taken."""
         self._own = own

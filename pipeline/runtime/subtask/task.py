@@ -134,6 +134,8 @@ class Task(ABC):
         """Restored input, or event time that belongs to it, is left."""
         self._input_ending = False
         self._input_ended = False
+        self._awaits_output = any(sink.hides_output for sink in sinks.values())
+        """The first checkpoint is taken as soon as there is output for it."""
 
     def run(self) -> None:
         """Open, process until told to finish, close.
@@ -337,6 +339,9 @@ class Task(ABC):
         self.chain.flush()
         for sink in self.sinks.values():
             sink.write_slice()
+        if self._awaits_output and any(sink.records for sink in self.sinks.values() if sink.hides_output):
+            self._awaits_output = False
+            self.driver.report(protocol.OutputBegan())
 
     # -- records and event time ---------------------------------------------------------------------------------
 

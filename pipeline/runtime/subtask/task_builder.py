@@ -409,4 +409,5 @@ class TaskBuilder:
             lambda step, id, waiting, records: self._link.report(protocol.Committed(step, id, records)),
             lambda step, epoch: self._link.report(protocol.RestoredEpochCommitted(step, epoch)),
             self._system,
+            hides_output=sink.needs_checkpoints,
         )

@@ -29,6 +29,7 @@ from checkpoint.coordination.coordinator_events import (
     JobEnding,
     NotifyAborted,
     NotifyComplete,
+    OutputBegan,
     RejectRequest,
     StopRequested,
     SubtasksRunning,
@@ -36,7 +37,7 @@ from checkpoint.coordination.coordinator_events import (
     TriggerCheckpoint,
     WaitsOutside,
 )
-from checkpoint.coordination.trigger_schedule import RETRY_PAUSE
+from checkpoint.coordination.trigger_schedule import FIRST_OUTPUT_PAUSE, RETRY_PAUSE
 
 CHECKPOINT, SAVEPOINT, FINAL = CheckpointKind.CHECKPOINT, CheckpointKind.SAVEPOINT, CheckpointKind.FINAL
 LENIENT = 1000
@@ -113,6 +114,64 @@ def test_nothing_is_triggered_before_every_subtask_runs():
     assert c.next_deadline(52.0) is None
     assert "not every subtask runs" in str(c.heartbeat(52.0).held_back)
     assert c.handle(SubtasksRunning(), 60.0) == [trigger(1, SAVEPOINT, "s"), trigger(2)]
+
+
+def test_the_first_checkpoint_is_taken_as_soon_as_there_is_output_and_then_the_interval_counts():
+    c = coordinator()
+    assert c.handle(OutputBegan(), 2.0) == []
+    first = 2.0 + FIRST_OUTPUT_PAUSE
+    assert c.next_deadline(2.0) == first
+    assert tick(c, first) == [trigger(1)]
+    complete(c, 1, first + 0.1)
+    assert c.handle(OutputBegan(), first + 0.2) == [], "another sink has its first record"
+    assert c.next_deadline(first + 0.2) == first + 10.0
+    assert tick(c, first + 9.9) == []
+    assert tick(c, first + 10.0) == [trigger(2)]
+
+
+def test_output_before_every_subtask_runs_has_the_first_checkpoint_taken_once_they_do():
+    c = coordinator(running=False)
+    c.handle(OutputBegan(), 2.0)
+    assert c.next_deadline(2.0) is None
+    assert c.handle(SubtasksRunning(), 9.0) == [trigger(1)]
+    complete(c, 1, 9.5)
+    assert c.next_deadline(9.5) == 19.0
+
+
+def test_output_that_begins_behind_the_first_barrier_waits_for_the_interval():
+    c = coordinator()
+    tick(c, 10.0)
+    complete(c, 1, 10.1)
+    c.handle(OutputBegan(), 11.0)
+    assert c.next_deadline(11.0) == 20.0
+
+
+def test_output_never_puts_the_first_checkpoint_off():
+    c = coordinator(interval=0.05)
+    c.handle(OutputBegan(), 0.0)
+    assert tick(c, 0.05) == [trigger(1)]
+
+
+def test_the_first_checkpoint_waits_for_the_interval_where_the_options_say_so():
+    c = coordinator(first="interval")
+    c.handle(OutputBegan(), 1.0)
+    assert c.next_deadline(1.0) == 10.0
+
+
+def test_without_an_interval_output_triggers_nothing():
+    c = coordinator(interval=None)
+    c.handle(OutputBegan(), 1.0)
+    assert c.next_deadline(1.0) is None
+
+
+def test_a_first_checkpoint_that_fails_is_followed_by_one_an_interval_later():
+    c = coordinator(min_pause=3.0, tolerable_failures=LENIENT)
+    c.handle(OutputBegan(), 1.0)
+    first = 1.0 + FIRST_OUTPUT_PAUSE
+    assert tick(c, first) == [trigger(1)]
+    decline(c, 1, first + 0.5)
+    c.handle(OutputBegan(), first + 0.6)
+    assert c.next_deadline(first + 0.6) == first + 10.0
 
 
 def test_the_first_checkpoint_comes_one_interval_after_every_subtask_runs():

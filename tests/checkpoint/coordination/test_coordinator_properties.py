@@ -31,12 +31,14 @@ from checkpoint.coordination.coordinator_events import (
     JobEnding,
     NotifyAborted,
     NotifyComplete,
+    OutputBegan,
     RejectRequest,
     StopRequested,
     SubtasksRunning,
     Tick,
     TriggerCheckpoint,
 )
+from checkpoint.coordination.trigger_schedule import FIRST_OUTPUT_PAUSE
 
 SUBTASKS = 2
 
@@ -64,6 +66,7 @@ class World:
         """Tokens of requests to drain the job and stop it."""
         self.seen: dict[int, Seen] = {}
         self.last_end = -math.inf
+        self.triggered_ordinary = False
         self.failures = 0
         self.requested: list[str] = []
         self.answered: list[str] = []
@@ -96,6 +99,7 @@ class World:
             self.write_metadata: 20,
             self.end_deletion: 12,
             self.ask: 5,
+            self.begin_output: 1,
             self.request: 5,
             self.see_id: 1,
             self.end_input: 0.3,
@@ -150,6 +154,17 @@ class World:
 
     def ask(self) -> None:
         self.send(CheckpointAsked(self.some_id()))
+
+    def begin_output(self) -> None:
+        self.send(OutputBegan())
+        waits = self.running and not (self.ordinary() or self.deleting or self.input_ended or self.ended)
+        if waits and self.options.interval_s is not None and not self.triggered_ordinary and not self.stopping():
+            deadline = self.coordinator.next_deadline(self.now)
+            assert deadline is not None
+            assert deadline <= max(self.now + FIRST_OUTPUT_PAUSE, self.last_end + self.options.min_pause_s)
+
+    def stopping(self) -> bool:
+        return len(self.requested) > len(self.answered)
 
     def request(self) -> None:
         token = str(len(self.requested))
@@ -253,6 +268,7 @@ class World:
             assert self.now >= self.last_end + self.options.min_pause_s
         self.answered += action.tokens
         assert set(action.tokens) <= set(self.requested)
+        self.triggered_ordinary |= action.kind is not CheckpointKind.SAVEPOINT
         self.seen[action.checkpoint_id] = Seen(action.kind, self.now, stop=action.stop)
 
     def completed(self, checkpoint_id: int, kind: CheckpointKind, event: Event) -> None:

@@ -60,7 +60,7 @@ def test_a_job_is_watched_checkpointed_and_stopped_with_a_savepoint_from_outside
     elements = [*records(0, 5), TestingSource.ABORT(), *records(5, 10), TestingSource.PAUSE(), *records(10, 20)]
     source = TestingSource(elements, directory=tmp_path / "source")
     restart = RestartStrategy.fixed_delay(1, 0.05)
-    p = small_job(name, tmp_path / "checkpoints", source, sink, interval=NEVER, restart=restart)
+    p = small_job(name, tmp_path / "checkpoints", source, sink, **NEVER, restart=restart)
     with running(p, spark) as handle:
         eventually(lambda: handle.restarts == 1 and handle.status == "running")
         id = said("checkpoint", name, "--timeout", "60")
@@ -114,7 +114,7 @@ def test_a_job_is_cancelled_from_outside_and_who_asked_learns_of_it(
 ) -> None:
     name = unique_name("job")
     source = TestingSource([*records(0, 5), TestingSource.PAUSE()], directory=tmp_path / "source")
-    p = small_job(name, tmp_path / "checkpoints", source, TestingSink(), interval=NEVER)
+    p = small_job(name, tmp_path / "checkpoints", source, TestingSink(), **NEVER)
     with running(p, spark) as handle:
         result = weir("cancel", name)
         assert (result.exit_code, result.stderr) == (0, f"job {name!r}: cancelled\n")
@@ -129,7 +129,7 @@ def test_of_several_jobs_with_one_name_one_is_chosen_by_its_address(
 
     def job(which: str) -> Any:
         source = TestingSource([TestingSource.PAUSE()], directory=tmp_path / which)
-        return small_job(name, tmp_path / f"checkpoints-{which}", source, TestingSink(), interval=NEVER)
+        return small_job(name, tmp_path / f"checkpoints-{which}", source, TestingSink(), **NEVER)
 
     with running(job("a"), spark) as a, running(job("b"), spark) as b:
         message = error_of("cancel", name)
@@ -232,7 +232,7 @@ def test_a_file_without_a_secret_is_refused(tmp_path: Path, content: str, messag
 def test_a_jobs_own_file_can_be_given_as_secret(tmp_path: Path, unique_name: Name, spark: Any, folder: Path) -> None:
     name = unique_name("job")
     source = TestingSource([TestingSource.PAUSE()], directory=tmp_path / "source")
-    p = small_job(name, tmp_path / "checkpoints", source, TestingSink(), interval=NEVER)
+    p = small_job(name, tmp_path / "checkpoints", source, TestingSink(), **NEVER)
     with running(p, spark) as handle:
         (file,) = folder.iterdir()
         moved = file.rename(tmp_path / "moved.json")

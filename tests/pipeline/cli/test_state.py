@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 from deadlines import eventually
+from small_job import NEVER
 from state_tables import make_savepoint, raw_rows, timers_at, values_of
 from threads_for_processes import WAIT, job_in_threads
 
@@ -100,7 +101,7 @@ class Count(KeyedOperator):
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobMaster]:
     """Called `orders`; has seen `ann` twice, in a checkpoint once."""
     monkeypatch.setenv("WEIR_STATE_DIR", str(tmp_path / "jobs"))
-    p = Pipeline("orders", parallelism=2, checkpoints=CheckpointConfig(str(tmp_path / "checkpoints"), interval=1000))
+    p = Pipeline("orders", parallelism=2, checkpoints=CheckpointConfig(str(tmp_path / "checkpoints"), **NEVER))
     source = TestingSource(["ann", TestingSource.PAUSE(), "ann", TestingSource.PAUSE()])
     p.source("in", source).key_by(lambda value: value).process("totals", Count()).sink("out", TestingSink())
     master = job_in_threads(p)

@@ -69,6 +69,31 @@ def test_a_checkpoint_passes_a_step_that_lets_a_record_pass_every_few_seconds(tm
     assert waits == [], "what has stopped waits for no rate"
 
 
+@pytest.mark.parametrize("interval", [60.0, None])
+def test_the_first_output_is_visible_long_before_the_interval_is_over(tmp_path: Path, interval: float | None) -> None:
+    source, sink = TestingSource(range(50)), TestingSink()
+    p = Pipeline("job", parallelism=1)
+    p.source("in", source).rebalance().limit_rate(0.3, "slow").sink("out", sink)
+    job, progress = attempt(tmp_path, p, interval=interval)
+    seen: list[list[int]] = []
+
+    def stop() -> None:
+        eventually(lambda: (progress.metrics.get("slow → out[0]", {}).get("recordsToSinks") or 0) > 0, WAIT)
+        if interval is None:
+            time.sleep(1.0)
+        else:
+            eventually(lambda: progress.first_commit_at is not None, WAIT)
+        seen.append(list(sink.records))
+        job.cancel()
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    with pytest.raises(AttemptFailed):
+        job.run()
+    stopping.join()
+    assert seen == [[0]] if interval is not None else seen == [[]]
+
+
 def test_a_step_keeps_its_state_in_rocksdb_whose_files_go_with_the_job(tmp_path: Path) -> None:
     source, sink = TestingSource(partitions=[records(0, 100), records(100, 200)]), TestingSink()
     local = tmp_path / "local"

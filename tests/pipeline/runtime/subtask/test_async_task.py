@@ -18,7 +18,7 @@ from pipeline import AsyncFunction, CheckpointConfig, JobHandle, Operator, Pipel
 from pipeline.runtime.driver.signals import Watched
 from pipeline.testing import FakeService, TestingSink, TestingSource
 
-NEVER = 3600.0
+NEVER = {"interval": 3600.0}
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def service() -> Iterator[FakeService]:
 
 
 def pipeline(tmp_path: Path, parallelism: int = 1, **checkpoints: Any) -> Pipeline:
-    config = CheckpointConfig(str(tmp_path), **{"interval": NEVER, **checkpoints})
+    config = CheckpointConfig(str(tmp_path), **{**NEVER, **checkpoints})
     return Pipeline("job", parallelism=parallelism, checkpoints=config, restart=RestartStrategy.none())
 
 
