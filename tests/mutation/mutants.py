@@ -79,7 +79,8 @@ OPERATORS: dict[str, Operator] = {
 
 class _Ignored:
     """Places where a change changes nothing that runs, or only a tuned value: annotations, what is only seen by type
-    checkers, whether a dataclass is frozen, constants of a module, and the log."""
+    checkers, whether a dataclass is frozen, constants of a module, the log, what a debugger shows of an object, and
+    where tests may intervene."""
 
     def __init__(self, source: str) -> None:
         self._tree = ast.parse(source)
@@ -97,13 +98,15 @@ class _Ignored:
                     found.append(annotation)
                 case ast.arg(annotation=ast.expr() as annotation):
                     found.append(annotation)
+                case ast.FunctionDef(name="__repr__"):
+                    found.append(node)
                 case ast.FunctionDef(returns=ast.expr() as returns):
                     found.append(returns)
                 case ast.If(test=ast.Name(id="TYPE_CHECKING")):
                     found.append(node)
                 case ast.Call(func=ast.Name(id="cast" | "TypeVar" | "dataclass")):
                     found.append(node)
-                case ast.Call(func=ast.Attribute(value=ast.Name(id="_LOG"))):
+                case ast.Call(func=ast.Attribute(value=ast.Name(id="_LOG" | "_log" | "log" | "logger" | "failpoints"))):
                     found.append(node)
         found += [statement for statement in self._tree.body if isinstance(statement, ast.Assign | ast.AnnAssign)]
         return [_span(node) for node in found]
@@ -124,8 +127,10 @@ def mutants_of(root: Path, module: str) -> Iterator[Mutant]:
     for kind, operator in OPERATORS.items():
         occurrence = 0
         for node in nodes:
+            # The library takes the mark in front of keyword-only parameters for a multiplication.
+            multiplies = node.parent is None or node.parent.type != "parameters"
             for span in operator.mutation_positions(node):
-                if span not in ignored:
+                if span not in ignored and multiplies:
                     yield Mutant(module, kind, occurrence, span[0][0])
                 occurrence += 1
 

@@ -39,9 +39,9 @@ def main(size: int, seed: int | None, skip: int, places: tuple[str, ...], worker
     drawn = sample(_ROOT, list(places or _PLACES), size, seed)[skip:]
     with KafkaBroker.start(kind="native") as broker, _benches(workers, broker.bootstrap_servers, seed) as benches:
         outcomes = list(_try_all(drawn, benches))
-    survivors = [outcome.mutant for outcome in outcomes if outcome.caught_by is None]
-    for mutant in sorted(survivors, key=str):
-        print(f"\nSURVIVES {mutant}\n{mutant.diff(_ROOT)}")
+    survivors = [outcome for outcome in outcomes if not outcome.caught_by]
+    for outcome in sorted(survivors, key=str):
+        print(f"\nSURVIVES {outcome.mutant}\n{outcome.diff}")
     print()
     for place, (caught, tried) in _by_place(outcomes).items():
         print(f"{place}: {caught} of {tried} caught")
@@ -85,7 +85,7 @@ def _try_all(mutants: list[Mutant], benches: list[Bench]) -> Iterator[Outcome]:
         outcome = done.get()
         if isinstance(outcome, BaseException):
             raise outcome
-        verdict = f"caught by {outcome.caught_by}" if outcome.caught_by else "SURVIVES"
+        verdict = f"caught by {outcome.caught_by}" if outcome.caught_by else f"SURVIVES\n{outcome.diff}"
         print(f"{number}/{len(mutants)} {outcome.seconds:.0f} s {outcome.mutant}: {verdict}", flush=True)
         yield outcome
 

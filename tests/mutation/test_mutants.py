@@ -13,10 +13,13 @@ LIMIT: int | None = 3
 
 @dataclass(frozen=True)
 class Plain:
-    pass
+    def __repr__(self) -> str:
+        return f"Plain {1 + 1}"
 
-def f(numbers: list[int], most: int | None = None) -> bool:
+def f(numbers: list[int], *, most: int | None = None) -> bool:
     """Docs."""
+    failpoints.hit("before")
+    log.info("has %d", len(numbers) + 1)
     state.seen = len(numbers) + 1
     for number in numbers:
         if number < 3 and all(numbers):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -53,6 +55,7 @@ class Outcome:
     caught_by: str | None
     """The test that failed, or the tests that didn't end; `None`: the mutant survives."""
     seconds: float
+    diff: str
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,10 @@ class Bench:
         """What the tests print that run, or ran last."""
         self._healthy: set[str] = set()
         """Names of failures that there are not without a change."""
-        self._process: subprocess.Popen[bytes] | None = None
+        self._forks: subprocess.Popen[str] | None = None
+        """Runs pytest, as `forks.py` says."""
+        self._running: int | None = None
+        """The process group of the tests that run."""
 
     def try_out(self, mutant: Mutant) -> Outcome:
         """
@@ -94,19 +100,22 @@ class Bench:
                 continue
             try:
                 _write(path, changed)
-                failure = self._failure(tests)
+                failure = self._failure(tests, _PATIENCE)
             finally:
                 _write(path, original)
             if failure is not None:
                 self._expect_healthy(failure)
                 caught_by = failure.name
                 break
-        return Outcome(mutant, caught_by, time.monotonic() - started)
+        return Outcome(mutant, caught_by, time.monotonic() - started, mutant.diff(self._root))
 
     def close(self) -> None:
         """End the tests that run."""
-        if self._process is not None:
-            _end_group(self._process)
+        if self._running is not None:
+            _end_group(self._running)
+        if self._forks is not None:
+            self._forks.kill()
+            self._forks.wait()
 
     @cached_property
     def _simulated(self) -> set[Path]:
@@ -128,24 +137,11 @@ class Bench:
                 return
         raise RuntimeError(f"fails without any change, so it says nothing: {found and found.name}")
 
-    def _failure(self, tests: tuple[str, ...], patience: float = _PATIENCE) -> _Failure | None:
+    def _failure(self, tests: tuple[str, ...], patience: float) -> _Failure | None:
         """The first test that fails, or that they don't end in so many seconds; `None`: all pass."""
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]
-        with self._said.open("wb") as said:
-            process = self._process = subprocess.Popen(
-                command,
-                cwd=self._root,
-                env=self._environment,
-                stdout=said,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        try:
-            code = process.wait(patience)
-        except subprocess.TimeoutExpired:
+        code = self._run_pytest("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests, patience=patience)
+        if code is None:
             return _Failure(f"{' '.join(tests)}, not over after {patience:.0f} s", tests)
-        finally:
-            _end_group(process)
         if code in (0, 5):  # 5: no test is left by the markers
             return None
         for line in self._said.read_text(errors="replace").splitlines():
@@ -153,6 +149,36 @@ class Bench:
                 name = line.split(" - ")[0].partition(" ")[2]
                 return _Failure(name, (name.partition("::")[0],))
         return _Failure(f"{' '.join(tests)}, which ended with {code}", tests)
+
+    def _run_pytest(self, *arguments: str, patience: float) -> int | None:
+        """Its exit code; `None`: it has been ended after so many seconds."""
+        if self._forks is None:
+            self._forks = subprocess.Popen(
+                [sys.executable, str(Path(__file__).with_name("forks.py"))],
+                cwd=self._root,
+                env=self._environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        requests, answers = self._forks.stdin, self._forks.stdout
+        assert requests is not None
+        assert answers is not None
+        print(json.dumps([str(self._said), *arguments]), file=requests, flush=True)
+        group = self._running = int(answers.readline())
+        too_late = threading.Event()
+
+        def end() -> None:
+            too_late.set()
+            _end_group(group)
+
+        timer = threading.Timer(patience, end)
+        timer.start()
+        code = int(answers.readline())
+        timer.cancel()
+        _end_group(group)  # what the tests have left
+        self._running = None
+        return None if too_late.is_set() else code
 
 
 def nearest_tests(root: Path, module: str) -> Iterator[tuple[str, ...]]:
@@ -205,9 +231,8 @@ def _write(path: Path, text: str) -> None:
     Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
 
 
-def _end_group(process: subprocess.Popen[bytes]) -> None:
+def _end_group(group: int) -> None:
     try:
-        os.killpg(process.pid, signal.SIGKILL)
+        os.killpg(group, signal.SIGKILL)
     except ProcessLookupError:
         pass  # all have ended
-    process.wait()
