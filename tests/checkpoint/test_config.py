@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from checkpoint.failure_rate import AtMost
+from checkpoint.state_backends import RocksDb
 from pipeline import BufferConfig, CheckpointConfig, Pipeline, PipelineError, RestartStrategy
 
 
@@ -21,6 +24,39 @@ def test_durations_are_seconds_or_timedeltas_everywhere() -> None:
     assert RestartStrategy.fixed_delay(delay=half).delay == 0.5
     strategy = RestartStrategy.exponential(initial=half, maximum=timedelta(minutes=1), reset_after=timedelta(hours=1))
     assert (strategy.delay, strategy.max_delay, strategy.reset_after) == (0.5, 60.0, 3600.0)
+
+
+def test_options_that_are_not_given_have_the_values_that_help_tells() -> None:
+    assert asdict(CheckpointConfig("/var/lib/weir")) == {
+        "uri": "/var/lib/weir",
+        "interval": 10.0,
+        "timeout": 600.0,
+        "min_pause": 0.0,
+        "max_concurrent": 1,
+        "slow_storage_span": 60.0,
+        "tolerable_failures": 0,
+        "alignment": "unaligned",
+        "mode": "exactly_once",
+        "retained": 1,
+        "retain_on_cancel": True,
+        "state_backend": "heap",
+        "incremental": False,
+        "compression": "lz4",
+        "local_recovery": False,
+        "on_damaged": "fail",
+    }
+    assert asdict(RocksDb()) == {"memory": 256 * 1024 * 1024, "options": "default", "folder": None}
+    assert asdict(AtMost(0.5)) == {"share": 0.5, "within": 60, "minimum": 10}
+
+
+def test_a_savepoint_of_a_job_that_aligns_overtakes_after_a_second() -> None:
+    def savepoint(**options: Any) -> float | None:
+        return CheckpointConfig("/var/lib/weir", **options).savepoint_alignment_timeout_s
+
+    assert savepoint() == 0.0
+    assert savepoint(alignment="aligned") == 1.0
+    assert savepoint(alignment=5) == 5.0
+    assert savepoint(mode="at_least_once") is None
 
 
 @pytest.mark.parametrize("uri", ["file:///var/lib/weir", "s3://bucket/weir?region=x", "/var/lib/weir"])

@@ -167,6 +167,19 @@ def test_operators_that_slow_down_shrink_it_however_steeply() -> None:
     assert window.records == 0.8 * 100 * 10
 
 
+def test_what_a_larger_span_came_to_is_forgotten_once_operators_are_slower() -> None:
+    window = Window(options(max_concurrent=1), 0.0)
+    passed(window, 1, 1_000, 0.0, 20.0)
+    passed(window, 2, 1_000, 20.0, 20.0)
+    passed(window, 3, 400, 40.0, 20.0)  # 20 a second after 50: the rate goes with the span
+    assert window.records == 800
+    passed(window, 4, 400, 60.0, 20.0)
+    passed(window, 5, 800, 80.0, 80.0)  # 10 a second
+    assert window.records == 400
+    passed(window, 6, 400, 160.0, 40.0)  # its span began before the window changed
+    assert window.records == 80, "no span is needed any more"
+
+
 def test_while_a_barrier_is_under_way_there_is_no_pace() -> None:
     window = Window(options(), 0.0)
     passed(window, 1, 1_000, 1.0, 0.1)

@@ -291,6 +291,21 @@ def test_only_the_old_subtasks_that_are_named_matter(
         assert shown((e for _, e in got), new.carries_keys) == shown((e for _, e in expected), new.carries_keys)
 
 
+@pytest.mark.parametrize("before", range(1, MOST + 1))
+@pytest.mark.parametrize("after", range(1, MOST + 1))
+def test_a_subtask_reads_no_files_that_can_have_nothing_for_it(before: int, after: int) -> None:
+    keyed = moved(shape("keyed", 2, before), shape("keyed", 2, after, "", keys=True))
+    forward = moved(shape("forward", before, before), shape("forward", after, after))
+    for subtask in range(after):
+        groups = set(range_of(subtask, after, GROUPS))
+        theirs = [set(range_of(old, before, GROUPS)) for old in range(before)]
+        expected = [old for old in range(before) if groups & theirs[old]]
+        assert list(keyed.holders(subtask)) == ([subtask] if before == after else expected)
+        assert list(keyed.upstreams(subtask)) == [0, 1]
+        whole = [old for old in range(before) if old % after == subtask]
+        assert list(forward.holders(subtask)) == list(forward.upstreams(subtask)) == whole
+
+
 # -- order ----------------------------------------------------------------------------------------------------
 
 

@@ -79,9 +79,27 @@ def test_timers_and_one_state(tmp_path: Path) -> None:
         ("m", None, "removed"),
         ("n", None, "changed"),
     }
-    assert [row["state"] for row in differences(first, second, state="n")] == ["n"]
+    one_state = differences(first, second, state="n")
+    assert [(row["state"], row["before_json"], row["after_json"]) for row in one_state] == [("n", "1", "2")]
     with pytest.raises(NoSuchTable, match="neither has step 'c'; they have 'a'"):
         differences(first, second, step="c")
+
+
+def test_it_is_in_the_order_of_steps_states_keys_and_times(tmp_path: Path) -> None:
+    timers = {step: timers_at(("x", 7), ("x", -2), ("y", 1)) for step in ("a", "b")}
+    first = make_savepoint(tmp_path / "a", {("a", "n"): {}, ("b", "n"): {}})
+    second = make_savepoint(tmp_path / "b", {("b", "n"): {"x": 1, "w": 1}, ("a", "z"): {"x": 1}}, timers)
+    assert [(row["step"], row["state"], row["key_json"], row["at"]) for row in differences(first, second)] == [
+        ("a", "event timers", '"x"', -2),
+        ("a", "event timers", '"x"', 7),
+        ("a", "event timers", '"y"', 1),
+        ("a", "z", '"x"', None),
+        ("b", "event timers", '"x"', -2),
+        ("b", "event timers", '"x"', 7),
+        ("b", "event timers", '"y"', 1),
+        ("b", "n", '"w"', None),
+        ("b", "n", '"x"', None),
+    ]
 
 
 def test_state_that_belongs_to_no_key(tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ from sources import END, FileSource, SourceBatch, SourceContext, SourceReader
 from sources.files.errors import BadRecord, FileChanged, FileGone, FolderUnavailable
 from sources.files.folder import FoundFile
 from sources.files.ledger import Ledger
+from sources.files.reader import ReaderOptions
+from sources.files.split_content import FormatOptions
 from sources.positions import positions
 from sources.source import Position
 
@@ -697,6 +699,27 @@ def test_a_closed_gate_reads_nothing(tmp_path: Path) -> None:
     assert reading.poll(10, 0.0) is None
     reading.resume()
     assert [batch.values for batch in batches(reading)] == [[1]]
+
+
+def test_options_that_are_not_given_have_the_values_that_help_tells() -> None:
+    source = FileSource("/data")
+    assert source.options == ReaderOptions(
+        uri="/data",
+        pattern=None,
+        format=FormatOptions("parquet", None, None, "fail", 16 * 1024 * 1024, False, None),
+        order="name",
+        discovery_interval=None,
+        split_bytes=128 * 1024 * 1024,
+        rate_limit=None,
+        on_data_loss="fail",
+    )
+    assert (source.active_backpressure, source.span_window, source.bounded) == (True, True, True)
+    assert (source.max_span_records, source.max_span_bytes) == (None, None)
+
+
+def test_records_of_json_lines_are_nobody_elses_and_rows_of_parquet_may_be() -> None:
+    assert FileSource("/data", format="jsonl").fresh_records
+    assert not FileSource("/data").fresh_records
 
 
 @pytest.mark.parametrize(
