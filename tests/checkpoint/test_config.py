@@ -30,6 +30,7 @@ def test_options_that_are_not_given_have_the_values_that_help_tells() -> None:
     assert asdict(CheckpointConfig("/var/lib/weir")) == {
         "uri": "/var/lib/weir",
         "interval": 10.0,
+        "first": "output",
         "timeout": 600.0,
         "min_pause": 0.0,
         "max_concurrent": 1,
