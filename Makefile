@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 ARGS ?=
 # Processes that share the files of tests among them; 0 = none, the tests run one after the other.
-WORKERS ?= 2
+WORKERS ?= 4
 
 .DEFAULT_GOAL := help
 .PHONY: help venv java demo test check format full stress mutate bench clean
@@ -40,7 +40,7 @@ java:
 demo: java venv ## Real flights through an embedded Kafka and Weir, with a crash on the way
 	$(BIN)/weir demo $(ARGS)
 
-test: java venv ## All tests, with a sample of the rows of long tables (--seed N: those of an earlier run)
+test: java venv ## All tests, of costly ones and long tables a sample (--seed N: that of an earlier run)
 	$(BIN)/python tests/support/class_archives.py
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
@@ -53,7 +53,7 @@ format: venv ## Format and mend what ruff can mend
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-full: java venv ## All rows of the long tables, of which make test takes a sample
+full: java venv ## All costly tests and rows of long tables, of which make test takes a sample
 	$(BIN)/python tests/support/class_archives.py
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "(matrix or full or sample) and not stress" --sample 1 $(ARGS)
 

@@ -1,9 +1,9 @@
 """One broker for all tests, topics of their own for each, a sample of the longest tables, and a look at the end for
 processes left behind.
 
-Rows of tables that are marked `matrix`, and costly tests and tables that are marked `sample`, are sampled: which of
-them a run takes is decided by its seed, which it prints (`pytest --seed N` takes the same again, and draws the same in
-tests that draw something). `--sample 1` takes all.
+Rows of tables that are marked `matrix`, and costly tests and tables that are marked `sample` (as tests of whole jobs are
+if they say nothing else), are sampled: which of them a run takes is decided by its seed, which it prints
+(`pytest --seed N` takes the same again, and draws the same in tests that draw something). `--sample 1` takes all.
 """
 
 from __future__ import annotations
@@ -115,7 +115,6 @@ def _docker_trouble() -> str | None:
 
 _LONGEST_FIRST = (
     "test_outages.py",
-    "test_hanging.py",
     "test_marker_expiry.py",
     "kafka_e2e",
     "cluster",

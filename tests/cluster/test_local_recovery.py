@@ -24,7 +24,6 @@ def _workers(cluster: SparkCluster, placement: dict[str, tuple[int, int]]) -> di
     }
 
 
-@pytest.mark.sample(1 / 2)
 def test_subtasks_come_back_to_the_workers_that_hold_their_state(cluster: SparkCluster, tmp_path: Path) -> None:
     # Aligned, so that only the subtasks with state have files, and there is room for both at any worker.
     options = {"local_recovery": True, "alignment": "aligned"}

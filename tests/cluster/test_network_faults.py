@@ -74,7 +74,6 @@ def assert_exact(job: dict[str, Any]) -> None:
     assert (job["status"], job["findings"]) == ("finished", EXACT), job
 
 
-@pytest.mark.sample(1 / 2)
 @pytest.mark.parametrize(
     "alignment", ["unaligned", *(pytest.param(each, marks=pytest.mark.full) for each in ("aligned", 0.05))]
 )
@@ -90,7 +89,6 @@ def test_workers_that_do_not_reach_each_other_for_a_moment_go_on_without_a_resta
     assert job["restarts"] == 0, job["failure"]
 
 
-@pytest.mark.sample(1 / 2)
 def test_a_worker_that_nobody_reaches_for_a_moment_goes_on_without_a_restart(site: Site, tmp_path: Path) -> None:
     with running(site, tmp_path, 30) as driver:
         site.hosts.cut_off("a")

@@ -58,7 +58,6 @@ def said(folder: Path, *command: str) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.sample(1 / 2)
 def test_a_submitted_script_runs_at_the_master_that_it_was_submitted_to(cluster: SparkCluster, tmp_path: Path) -> None:
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     output = said(tmp_path, str(submit), "--master", cluster.url, str(tmp_path / "job.py"))

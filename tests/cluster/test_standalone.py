@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 EXACT = {"lost": 0, "duplicated": 0, "corrupted": 0, "misnumbered": 0, "out_of_order": 0}
 SLOTS = 8
 LEAST_RECORDS = 100
+REFUSED = pytest.mark.sample(1 / 3, together="refused")
 
 
 def _assert_exact(job: dict[str, Any]) -> None:
@@ -44,7 +45,6 @@ def _assert_spark_retried_nothing(job: dict[str, Any], log: str) -> None:
     assert [each["status"] for each in attempts] == ["FAILED"] * job["restarts"] + ["SUCCEEDED"]
 
 
-@pytest.mark.sample(1 / 2)
 def test_a_session_of_the_users_runs_job_after_job_over_both_workers_and_keeps_nothing_of_them(
     cluster: SparkCluster, tmp_path: Path
 ) -> None:
@@ -114,7 +114,6 @@ def test_a_killed_executor_leaves_the_output_exact(
     assert recovery["first_commit_at"] >= recovery["deployed_at"]
 
 
-@pytest.mark.sample(1 / 2)
 def test_a_worker_that_dies_and_comes_back_leaves_the_output_exact(cluster: SparkCluster, tmp_path: Path) -> None:
     with Driver(cluster, tmp_path, Session(parallelism=2, checkpoints=12, conf=dict(DAEMON))) as driver:
         _, executor = driver.placement()["count[0]"]
@@ -179,6 +178,7 @@ def _other_python() -> str | None:
     return None
 
 
+@REFUSED
 def test_too_few_slots_are_refused_with_both_numbers(refused: dict[str, dict[str, Any]]) -> None:
     job = refused["too many subtasks"]
     assert "NotEnoughSlots: the job needs 12 slots" in job["failure"]
@@ -188,17 +188,20 @@ def test_too_few_slots_are_refused_with_both_numbers(refused: dict[str, dict[str
     assert "has 4 (spark.cores.max);" in job["failure"]
 
 
+@REFUSED
 def test_settings_that_no_job_can_run_with_are_refused_with_the_reason(refused: dict[str, dict[str, Any]]) -> None:
     assert "spark.dynamicAllocation.enabled is on" in refused["dynamic allocation"]["failure"]
     assert "spark.speculation is on" in refused["speculation"]["failure"]
 
 
+@REFUSED
 def test_a_worker_with_another_weir_is_refused_by_name_and_version(refused: dict[str, dict[str, Any]]) -> None:
     failure = refused["another Weir"]["failure"]
     assert "has Weir 9.9.9" in failure
     assert "install the same Weir on all hosts" in failure
 
 
+@REFUSED
 def test_a_worker_without_weir_says_what_to_install(refused: dict[str, dict[str, Any]]) -> None:
     failure = refused["no Weir"]["failure"]
     assert re.search("Weir can't be imported by .*/bare/bin/python", failure)
@@ -211,12 +214,14 @@ def test_a_worker_without_weir_says_what_to_install(refused: dict[str, dict[str,
     assert "PYSPARK_PYTHON" in failure
 
 
+@REFUSED
 def test_a_worker_with_another_python_is_refused_by_version(refused: dict[str, dict[str, Any]]) -> None:
     if "another Python" not in refused:
         pytest.skip("this machine has no Python of another minor version")
     assert f"that in driver: {sys.version_info.major}.{sys.version_info.minor}" in refused["another Python"]["failure"]
 
 
+@pytest.mark.sample(1)
 def test_spark_connect_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_REMOTE", "sc://localhost")
     pipeline = Pipeline("connect")
@@ -225,7 +230,6 @@ def test_spark_connect_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         pipeline.run()
 
 
-@pytest.mark.sample(1 / 2)
 def test_a_checkpoint_folder_that_a_worker_does_not_see_is_refused(
     cluster: SparkCluster, tmp_path: Path, folder: Path
 ) -> None:

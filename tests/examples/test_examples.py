@@ -48,6 +48,7 @@ def test_spending_limits() -> None:
     assert not any("cid" in alert for alert in alerts)
 
 
+@pytest.mark.sample(1 / 2)
 def test_first_orders() -> None:
     output = weir_run("first_orders.py")
     greetings = {line for line in output.splitlines() if line.startswith("{'user'")}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 from postgres_server import PostgresServer
 
 from checkpoint.codec import decode
@@ -22,6 +23,7 @@ from kafka_sink_helpers import FolderStaging, NoMetrics, batch
 from postgres_sink import PostgresSink
 
 
+@pytest.mark.sample(1 / 2)
 def test_it_keeps_the_sink_contract(postgres: PostgresServer) -> None:
     conninfo = postgres.create_database()
 

@@ -61,6 +61,7 @@ def test_a_crash_under_backpressure_leaves_the_output_exact(stage: Stage, spark:
     assert stage.findings() == EXACT
 
 
+@pytest.mark.sample(1)
 def test_crashes_in_a_row_leave_the_output_exact(stage: Stage, spark: Any) -> None:
     """Each attempt meets what the one before it left behind."""
     with failpoints.crash("committer.after_send_offsets", subtask=0, nth=2, times=3) as point:

@@ -16,6 +16,7 @@ from pipeline.state_tables import NewPipeline, write_savepoint
 
 __all__ = ["spark"]
 
+TABLES = pytest.mark.sample(1 / 2, together="tables")
 MOMENT = datetime(2024, 2, 29, 1, 2, 3, 4, tzinfo=UTC)
 STATE = {
     ("totals", "total"): {f"user-{i}": i for i in range(40)},
@@ -44,6 +45,7 @@ def frame(session: Any, path: str, **options: str) -> Any:
     return session.read.format("weir").options(path=path, **options).load()
 
 
+@TABLES
 def test_a_typed_state_with_a_partition_for_each_file(session: Any, saved: str) -> None:
     found = frame(session, saved, table="state", step="totals", state="total")
     assert dict(found.dtypes)["value"] == "bigint"
@@ -58,6 +60,7 @@ def test_a_typed_state_with_a_partition_for_each_file(session: Any, saved: str) 
     }
 
 
+@TABLES
 @pytest.mark.parametrize("condition", ["key = 'user-7'", "key_bytes = X'A6757365722D37'"])
 def test_one_key_is_read_from_one_file(session: Any, saved: str, condition: str) -> None:
     found = frame(session, saved, table="state", step="totals", state="total").where(condition)
@@ -68,6 +71,7 @@ def test_one_key_is_read_from_one_file(session: Any, saved: str, condition: str)
     assert frame(session, saved, table="state", step="totals", key='"user-7"').rdd.getNumPartitions() == 1
 
 
+@TABLES
 def test_a_schema_of_the_users(session: Any, saved: str) -> None:
     reader = session.read.format("weir").options(path=saved, table="state", step="totals")
     some = reader.option("state", "total").schema("key string, value bigint").load()
@@ -78,6 +82,7 @@ def test_a_schema_of_the_users(session: Any, saved: str) -> None:
         reader.schema("amount bigint").load().collect()
 
 
+@TABLES
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
@@ -93,6 +98,7 @@ def test_options_that_mean_nothing_are_refused(session: Any, saved: str, options
         frame(session, saved, **options)
 
 
+@TABLES
 def test_the_other_tables(session: Any, saved: str) -> None:
     assert [(row.key, row.at) for row in frame(session, saved, table="timers").collect()] == [("user-1", 1000)]
     for name in ("operator_state", "in_flight", "sources", "uncommitted"):
@@ -101,6 +107,7 @@ def test_the_other_tables(session: Any, saved: str) -> None:
     assert (one.kind, one.pipeline) == ("savepoint", "orders")
 
 
+@TABLES
 def test_a_savepoint_is_made_from_data_frames(session: Any, saved: str, tmp_path: Path) -> None:
     tables = [frame(session, saved, table="state", untyped="true"), frame(session, saved, table="timers")]
     typed = frame(session, saved, table="state", step="seen").drop("key_bytes", "value_bytes")
@@ -113,6 +120,7 @@ def test_a_savepoint_is_made_from_data_frames(session: Any, saved: str, tmp_path
     assert raw_rows(edited) == raw_rows(saved)
 
 
+@TABLES
 def test_a_damaged_file_is_named(session: Any, tmp_path: Path) -> None:
     saved = make_savepoint(tmp_path / "saved", STATE)
     file = next((tmp_path / "saved").rglob("totals-1-*.arrow"))

@@ -228,6 +228,7 @@ def test_a_start_that_is_refused_says_what_it_did_unless_it_is_to_be_quiet(
     assert (" INFO    job refused: starting at 127.0.0.1:" in output) is told
 
 
+@pytest.mark.sample(1 / 2)
 @pytest.mark.slow
 def test_a_plain_script_tells_what_its_job_does(script: Path) -> None:
     script.write_text(ONE + 'if __name__ == "__main__":\n    p.run()\n')

@@ -16,6 +16,8 @@ from pipeline.broker.cluster import NativeCluster
 from pipeline.testing import KafkaCluster
 from pipeline.testing.kafka_cluster import _java_hash
 
+CLUSTER = pytest.mark.sample(1 / 2, together="cluster")
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[KafkaCluster]:
@@ -28,6 +30,7 @@ def others(cluster: KafkaCluster, node: int) -> list[int]:
     return [each for each in cluster.nodes if each != node]
 
 
+@CLUSTER
 def test_a_topic_has_a_replica_on_every_broker(cluster: KafkaCluster, unique_name: Callable[[str], str]) -> None:
     topic = unique_name("topic")
     cluster.create_topic(topic, partitions=3)
@@ -35,6 +38,7 @@ def test_a_topic_has_a_replica_on_every_broker(cluster: KafkaCluster, unique_nam
         eventually(lambda: cluster.in_sync(topic, partition) == [1, 2, 3])  # noqa: B023
 
 
+@CLUSTER
 def test_another_broker_leads_and_holds_the_records_when_one_is_killed(
     cluster: KafkaCluster, unique_name: Callable[[str], str]
 ) -> None:
@@ -50,6 +54,7 @@ def test_another_broker_leads_and_holds_the_records_when_one_is_killed(
     assert [record.value for record in cluster.consume(topic)] == [b"before", b"while it is down"]
 
 
+@CLUSTER
 def test_a_leader_is_moved_to_where_it_should_be(cluster: KafkaCluster, unique_name: Callable[[str], str]) -> None:
     topic = unique_name("topic")
     cluster.create_topic(topic, partitions=2)
@@ -60,6 +65,7 @@ def test_a_leader_is_moved_to_where_it_should_be(cluster: KafkaCluster, unique_n
         cluster.move_leader(topic, 1, 9)
 
 
+@CLUSTER
 def test_the_coordinator_of_an_id_is_known_and_can_be_moved(
     cluster: KafkaCluster, unique_name: Callable[[str], str]
 ) -> None:
@@ -75,6 +81,7 @@ def test_the_coordinator_of_an_id_is_known_and_can_be_moved(
     producer.abort_transaction(30)
 
 
+@CLUSTER
 def test_the_coordinator_of_a_group_is_what_kafka_says(
     cluster: KafkaCluster, unique_name: Callable[[str], str]
 ) -> None:
@@ -123,6 +130,7 @@ def test_all_brokers_come_back_with_their_data_and_addresses(
     assert [record.value for record in cluster.consume(topic)] == [b"before"]
 
 
+@CLUSTER
 def test_exactly_one_name_has_a_coordinator(cluster: KafkaCluster) -> None:
     with pytest.raises(ValueError, match="either transactional_id or group"):
         cluster.coordinator(transactional_id="a", group="a")
