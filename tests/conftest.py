@@ -1,8 +1,8 @@
 """One broker for all tests, topics of their own for each, a sample of the longest tables, and a look at the end for
 processes left behind.
 
-Rows of tables that are marked `matrix`, and costly tests and tables that are marked `sample` (as tests of whole jobs are
-if they say nothing else), are sampled: which of them a run takes is decided by its seed, which it prints
+Rows of tables that are marked `matrix`, and costly tests and tables that are marked `sample` (as tests of whole jobs
+are if they say nothing else), are sampled: which of them a run takes is decided by its seed, which it prints
 (`pytest --seed N` takes the same again, and draws the same in tests that draw something). `--sample 1` takes all.
 """
 
