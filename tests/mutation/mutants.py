@@ -79,8 +79,8 @@ OPERATORS: dict[str, Operator] = {
 
 class _Ignored:
     """Places where a change changes nothing that runs, or only a tuned value: annotations, what is only seen by type
-    checkers, whether a dataclass is frozen, constants of a module, the log, what a debugger shows of an object, and
-    where tests may intervene."""
+    checkers, whether a dataclass is frozen, how a field is shown, constants of a module, the values of an enumeration,
+    the log, what a debugger shows of an object, and where tests may intervene."""
 
     def __init__(self, source: str) -> None:
         self._tree = ast.parse(source)
@@ -104,12 +104,21 @@ class _Ignored:
                     found.append(returns)
                 case ast.If(test=ast.Name(id="TYPE_CHECKING")):
                     found.append(node)
+                case ast.ClassDef(bases=bases) if _names(bases) & {"Protocol", "Enum", "IntEnum", "StrEnum"}:
+                    found += [each for each in node.body if "Protocol" in _names(bases) or isinstance(each, ast.Assign)]
+                case ast.Call(func=ast.Name(id="field"), keywords=keywords):
+                    found += [each.value for each in keywords if each.arg in ("repr", "init")]
                 case ast.Call(func=ast.Name(id="cast" | "TypeVar" | "dataclass")):
                     found.append(node)
                 case ast.Call(func=ast.Attribute(value=ast.Name(id="_LOG" | "_log" | "log" | "logger" | "failpoints"))):
                     found.append(node)
         found += [statement for statement in self._tree.body if isinstance(statement, ast.Assign | ast.AnnAssign)]
         return [_span(node) for node in found]
+
+
+def _names(expressions: list[ast.expr]) -> set[str]:
+    """All names in them: `Generic[T]` has two."""
+    return {node.id for each in expressions for node in ast.walk(each) if isinstance(node, ast.Name)}
 
 
 def _span(node: ast.AST) -> _Span:

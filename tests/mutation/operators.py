@@ -55,7 +55,9 @@ class SwapName(Operator):
     """`all` for `any`, `max` for `min`, and others that are easily taken for each other."""
 
     def mutation_positions(self, node: Any) -> Iterator[Position]:
-        if isinstance(node, Name) and node.value in _OPPOSITES and node.get_next_leaf().value == "(":
+        if not isinstance(node, Name) or node.parent.type == "funcdef":
+            return  # a method with another name is missed at once
+        if node.value in _OPPOSITES and node.get_next_leaf().value == "(":
             yield (node.start_pos, node.end_pos)
 
     def mutate(self, node: Any, index: int) -> Any:

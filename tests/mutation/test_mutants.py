@@ -11,8 +11,19 @@ from trial import nearest_tests
 _MODULE = '''
 LIMIT: int | None = 3
 
+class Kind(IntEnum):
+    DATA = 1
+
+class Clock(Protocol):
+    def start(self, soon: bool = False) -> bool: ...
+
 @dataclass(frozen=True)
 class Plain:
+    plan: bytes = field(repr=False, init=True)
+
+    def all(self, *, whole: bytes) -> None:
+        pass
+
     def __repr__(self) -> str:
         return f"Plain {1 + 1}"
 

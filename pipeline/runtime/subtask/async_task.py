@@ -56,7 +56,6 @@ class AsyncTask(WaitsInLine, OperatorTask):
 
     def _wait_for_answers(self) -> None:
         """As long as that takes the step is busy. What needs no room, such as a barrier, goes through."""
-        self._calls.flush()
         before_all = not self.batch or not isinstance(self.batch.origin, int)
         """No barrier in front of which the rest of the batch belongs can come."""
         polled = self._inputs.poll(data=False) if before_all else None
