@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any, Final, TypeAlias
@@ -65,6 +65,20 @@ def encode(value: Any) -> bytes:
         return _packed_quickly(value, _pack_other)
     except TypeError:
         return _encode_step_by_step(value)
+
+
+def encode_all(values: Sequence[Any]) -> list[bytes]:
+    """Each of many values as `encode` has it, in a fraction of the time where all are of types that msgpack has.
+
+    Raises:
+        EncodingError: as `encode`.
+    """
+    if _all_native(map(type, values)):
+        try:
+            return list(map(packb, values))
+        except TypeError:
+            pass  # an integer or a string at the edges
+    return list(map(encode, values))
 
 
 def encode_around(value: Any) -> bytes:

@@ -21,9 +21,11 @@ def private_copy(value: Any) -> Any:
     if kind is list:
         return value.copy() if IMMUTABLE.issuperset(map(type, value)) else [private_copy(item) for item in value]
     if kind is dict:
-        if IMMUTABLE.issuperset(map(type, value.values())):
-            return value.copy()
-        return {key: private_copy(item) for key, item in value.items()}
+        copy = value.copy()
+        for key, item in value.items():
+            if type(item) not in IMMUTABLE:
+                copy[key] = private_copy(item)
+        return copy
     if kind is tuple:
         return value if IMMUTABLE.issuperset(map(type, value)) else tuple(private_copy(item) for item in value)
     if kind is set or kind is bytearray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
@@ -11,9 +10,10 @@ from typing import Any, Final, Protocol, TypeAlias
 import pyarrow as pa
 import xxhash
 
-from checkpoint.codec import EncodingError, decode_key, encode, encode_around
+from checkpoint.codec import EncodingError, decode_key, encode, encode_all, encode_around
 from checkpoint.shown import shown
 from checkpoint.state.contents import ContentNotes
+from checkpoint.state.pace import Pace
 from checkpoint.state.snapshot_format import (
     CHANGES_VERSION,
     MAGIC,
@@ -49,12 +49,12 @@ class TtlRows(Protocol):
 
 _BATCH_ROWS: Final = 4096
 _BATCH_BYTES: Final = 1 << 20
-_CHUNK: Final = 16
+_FEWEST: Final = 16
 """Rows that are encoded in one go, without a look at the clock."""
-_SLICE: Final = 1e-3
-"""Seconds of encoding after which the task thread gets its turn."""
-_PAUSE: Final = 1e-4
-"""Seconds; enough for a waiting thread to wake up and take the interpreter lock."""
+_MOST: Final = 128
+"""The same, of small values."""
+_SMALL: Final = 256
+"""Bytes of a row."""
 
 
 class SnapshotAbandoned(Exception):
@@ -122,10 +122,11 @@ def write_snapshot(
     """
     names: set[str] = set()
     noted = notes or ContentNotes()
+    pace = Pace()
 
     def batches() -> Iterator[tuple[int, Iterator[Any]]]:
         for group, states in groups:
-            of_group = batches_of(group, states, operator, encoded, changes, ttl, names, noted)
+            of_group = batches_of(group, states, operator, encoded, changes, ttl, names, noted, pace)
             del states  # the caller frees it when the next one is asked for
             yield group, of_group
             del of_group
@@ -205,22 +206,24 @@ def batches_of(
     ttl: Mapping[str, TtlRows],
     names: set[str],
     notes: ContentNotes,
+    pace: Pace,
 ) -> Iterator[Any]:
     """The Arrow batches of one key group. Takes its time, and lets the task thread run in between.
 
     Args:
         names: gets those of the states that have rows.
         notes: gets what their values are.
+        pace: of all that is written together.
         encoded, changes, ttl: as in `write_snapshot`.
     """
     new = ChangedRows if changes else RowsWithStamps if ttl else Rows
     rows = new()
-    turn_ends = time.perf_counter() + _SLICE
     for name, data in states:
+        most = _FEWEST
         timers, of_ttl = name in TIMER_STATES, ttl.get(name)
         entries, kept = iter(data), iter(data.values())
-        while chunk := list(islice(entries, _CHUNK)):
-            values = list(islice(kept, _CHUNK))
+        while chunk := list(islice(entries, most)):
+            values = list(islice(kept, most))
             written: list[bytes | None] | None = None
             if of_ttl is not None:
                 chunk, written, values = _living(of_ttl, chunk, values, changes)
@@ -236,8 +239,9 @@ def batches_of(
             if not timers:
                 notes.note(name, values, as_they_were)
             keys, namespaces = zip(*map(split_entry, chunk), strict=True) if timers else (chunk, None)
-            large = sum(map(len, filter(None, values))) > _BATCH_BYTES
-            step = 1 if large else max(1, len(chunk))
+            size = sum(map(len, filter(None, values)))
+            step = 1 if size > _BATCH_BYTES else max(1, len(chunk))
+            most = min(2 * most, _MOST) if size <= _SMALL * most else _FEWEST
             for i in range(0, len(chunk), step):
                 part = slice(i, i + step)
                 names.add(name)
@@ -251,9 +255,7 @@ def batches_of(
                 if len(rows) >= _BATCH_ROWS or rows.size >= _BATCH_BYTES:
                     yield rows.batch(group)
                     rows = new()
-            if time.perf_counter() >= turn_ends:
-                time.sleep(_PAUSE)
-                turn_ends = time.perf_counter() + _SLICE
+            pace.give_way()
     if len(rows):
         yield rows.batch(group)
 
@@ -280,7 +282,7 @@ def _encoded_changes(values: list[Any], entries: list[bytes], name: str, operato
 
 def _encoded(values: list[Any], entries: list[bytes], name: str, operator: str) -> list[bytes]:
     try:
-        return list(map(encode, values))
+        return encode_all(values)
     except EncodingError:
         encoded = []
         for entry, value in zip(entries, values, strict=True):

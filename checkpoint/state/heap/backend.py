@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from checkpoint.state import garbage
 from checkpoint.state.heap.logged_maps import ChangedKeys, HeapChanges, LoggedMap
-from checkpoint.state.heap.maps import KeyGroupMap, OpenSnapshots
+from checkpoint.state.heap.maps import KeyGroupMap, Reading
 from checkpoint.state.heap.snapshot import HeapSnapshot
 from checkpoint.state.heap.stores import HeapDicts, HeapLists, HeapValueHandle, HeapValues
 from checkpoint.state.heap.sweep import Sweep
@@ -34,7 +34,6 @@ class HeapBackend(KeyedBackend):
     def __init__(self, key_groups: range, max_parallelism: int, logs_changes: bool = False) -> None:
         """`logs_changes`: it knows what has changed since the last barrier (see `freeze_changes`)."""
         self._logs_changes = logs_changes
-        self._open = OpenSnapshots()
         self._maps: dict[str, list[KeyGroupMap]] = {}
         """By state, timers included: what each of the subtask's key groups has."""
         self._ttl: dict[str, HeapTtlStore] = {}
@@ -45,7 +44,7 @@ class HeapBackend(KeyedBackend):
     def _groups(self, name: str) -> list[KeyGroupMap]:
         if name not in self._maps:
             kind = LoggedMap if self._logs_changes else KeyGroupMap
-            self._maps[name] = [kind(self._open) for _ in self._key_groups]
+            self._maps[name] = [kind() for _ in self._key_groups]
         return self._maps[name]
 
     def _value_store(self, name: str, what: str, life: Lifetime | None) -> ValueStore:
@@ -76,33 +75,31 @@ class HeapBackend(KeyedBackend):
         return HeapTimers(self._groups(name), self._first)
 
     def freeze(self) -> HeapSnapshot:
-        frozen: list[FrozenGroup] = []
+        frozen: list[tuple[FrozenGroup, Reading]] = []
         names = sorted(self._maps, key=TIMER_STATES.__contains__)  # timers come last
         for i, group in enumerate(self._key_groups):
             states: list[tuple[str, Mapping[bytes, Any]]] = []
+            reading = Reading()
             for name in names:
-                data = self._maps[name][i].freeze()
+                data = self._maps[name][i].freeze(reading)
                 if data is not None:
                     states.append((name, data))
             if states:
-                frozen.append((group, states))
+                frozen.append(((group, states), reading))
         ttl = {name: store.frozen() for name, store in self._ttl.items()}
-        snapshot = HeapSnapshot(self._operator, self._max_parallelism, frozen, ttl, self._written())
-        self._open.add(snapshot)
-        return snapshot
+        return HeapSnapshot(self._operator, self._max_parallelism, frozen, ttl, self._written())
 
     def freeze_changes(self) -> HeapChanges:
         frozen: dict[int, list[tuple[str, ChangedKeys]]] = {}
+        reading = Reading()
         for name, maps in self._maps.items():
             for group, each in zip(self._key_groups, self._logged(maps), strict=True):
-                changed = each.freeze_changes()
+                changed = each.freeze_changes(reading)
                 if changed is not None:
                     frozen.setdefault(group, []).append((name, changed))
         ttl = {name: store.frozen() for name, store in self._ttl.items()}
         over = {name: store.life.bound for name, store in self._ttl.items() if store.life.now is not None}
-        changes = HeapChanges(self._operator, frozen, ttl, over, self._written())
-        self._open.add(changes)
-        return changes
+        return HeapChanges(self._operator, frozen, ttl, over, self._written(), reading)
 
     def settle(self, changed: bool) -> None:
         for maps in self._maps.values():

@@ -9,7 +9,8 @@ from typing import Any
 from checkpoint.state import garbage
 from checkpoint.state.changelog.merge import Group
 from checkpoint.state.contents import ContentNotes, Declared
-from checkpoint.state.heap.maps import KeyGroupMap, OpenSnapshots
+from checkpoint.state.heap.maps import KeyGroupMap, Reading
+from checkpoint.state.pace import Pace
 from checkpoint.state.private_copy import private_copy
 from checkpoint.state.snapshot_writer import TtlRows, batches_of
 from checkpoint.state.stores import MISSING
@@ -52,28 +53,30 @@ class LoggedMap(KeyGroupMap):
 
     private: dict[bytes, bool]
 
-    def __init__(self, open_snapshots: OpenSnapshots) -> None:
-        super().__init__(open_snapshots)
+    def __init__(self) -> None:
+        super().__init__()
         self.private = {}
         self._earlier: dict[bytes, bool] = {}
         """Those that had changed when a snapshot of everything was taken, which is no part of the log."""
         self._unread: ChangedKeys | None = None
         """Still needs the dict as it is."""
 
-    def freeze(self) -> dict[bytes, Any] | None:
+    def freeze(self, reading: Reading) -> dict[bytes, Any] | None:
         if not self.data:
             return None
+        self._open.add(reading)
         self._frozen = True
         self._earlier = self._all_changed()
         self.private = {}
         return self.data
 
-    def freeze_changes(self) -> ChangedKeys | None:
-        """What has changed since the last call; `None` if nothing has."""
+    def freeze_changes(self, reading: Reading) -> ChangedKeys | None:
+        """What has changed since the last call, to be read until then; `None` if nothing has."""
         changed = self._all_changed()
         self.private, self._earlier = {}, {}
         if not changed:
             return None
+        self._open.add(reading)
         self._unread = ChangedKeys(changed, self.data)
         return self._unread
 
@@ -135,23 +138,25 @@ class HeapChanges:
         ttl: Mapping[str, TtlRows],
         over: Mapping[str, int],
         declared: Mapping[str, Declared],
+        reading: Reading,
     ) -> None:
         """
         Args:
             groups: by key group, what has changed of each state.
             over: see `keyed_snapshot.FrozenChanges`.
+            reading: ends when the backend may change what these rows have.
         """
         self.over = over
         self._operator = operator
         self._groups = groups
         self._ttl = ttl
         self.notes = ContentNotes(declared)
-        self.released = False
-        """Whether the backend may change what these rows have. Only ever turns true."""
+        self._reading = reading
 
     def groups(self, older: Sequence[HeapChanges]) -> Iterator[Group]:
         parts = [each._groups for each in (*older, self)]
         clocks = {name: rows.clock_name for name, rows in self._ttl.items()}
+        pace = Pace()
         for group in sorted({group for part in parts for group in part}):
             states: dict[str, dict[bytes, Any]] = {}
             for part in parts:
@@ -159,9 +164,9 @@ class HeapChanges:
                     rows = keys.rows()
                     states[name] = {**states[name], **rows} if name in states else dict(rows)
             rows_of: list[tuple[str, Mapping[bytes, Any]]] = [(name, states[name]) for name in sorted(states)]
-            batches = batches_of(group, rows_of, self._operator, False, True, self._ttl, set(), self.notes)
+            batches = batches_of(group, rows_of, self._operator, False, True, self._ttl, set(), self.notes, pace)
             yield group, list(batches), clocks
 
     def release(self) -> None:
-        self.released = True
+        self._reading.over = True
         self._groups = {}

@@ -2,55 +2,65 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from checkpoint.state import garbage
 from checkpoint.state.private_copy import private_copy
 
 
-class Released(Protocol):
-    @property
-    def released(self) -> bool: ...
+class Reading:
+    """A snapshot reads dicts of one key group, or what has changed in them."""
 
-
-class OpenSnapshots:
-    """The snapshots that may still read dicts and values of the backend."""
+    __slots__ = ("over",)
 
     def __init__(self) -> None:
-        self._snapshots: list[Released] = []
+        self.over = False
+        """Only ever turns true; by any thread."""
 
-    def add(self, snapshot: Released) -> None:
-        self.any()  # forgets the released ones, which an idle job would gather
-        self._snapshots.append(snapshot)
+
+class OpenReadings:
+    """Those that may still read one dict and its values."""
+
+    __slots__ = ("_readings",)
+
+    def __init__(self) -> None:
+        self._readings: list[Reading] = []
+
+    def add(self, reading: Reading) -> None:
+        self._readings = [one for one in self._readings if not one.over]  # an idle job would gather them
+        self._readings.append(reading)
 
     def any(self) -> bool:
-        """Snapshots are released by other threads; nobody tells, so this looks."""
-        self._snapshots = [snapshot for snapshot in self._snapshots if not snapshot.released]
-        return bool(self._snapshots)
+        """They end in other threads; nobody tells, so this looks."""
+        readings = self._readings
+        while readings and readings[-1].over:
+            readings.pop()
+        return bool(readings)
 
 
 class KeyGroupMap:
     """One state's values in one key group, by encoded key.
 
-    Invariants while a snapshot is open: a dict that was frozen is never changed again, the first write replaces it by a
-    shallow copy; a value that a snapshot can see is never handed out if it is mutable, the first access replaces it
-    by a copy of its own. Both happen at most once a barrier.
+    Invariants while a snapshot reads it: a dict that was frozen is never changed again, the first write replaces it
+    by a shallow copy; a value that a snapshot can see is never handed out if it is mutable, the first access replaces
+    it by a copy of its own. Both happen at most once a barrier.
     """
 
     __slots__ = ("_frozen", "_open", "data", "private")
 
-    def __init__(self, open_snapshots: OpenSnapshots) -> None:
+    def __init__(self) -> None:
         self.data: dict[bytes, Any] = {}
         """For reading; write through `put`, `remove` and `own`."""
         self.private: dict[bytes, bool] | None = None
         """Keys whose values no snapshot can see; `None` = all of them."""
         self._frozen = False
-        self._open = open_snapshots
+        self._open = OpenReadings()
 
-    def freeze(self) -> dict[bytes, Any] | None:
-        """The dict as it is now, for a snapshot; `None` if it is empty."""
+    def freeze(self, reading: Reading) -> dict[bytes, Any] | None:
+        """The dict as it is now, to be read until then; `None` if it is empty."""
         if not self.data:
             return None
+        self._open.add(reading)
         self._frozen = True
         self.private = {}
         return self.data

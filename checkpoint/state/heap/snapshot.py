@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from checkpoint.state.contents import Declared
+from checkpoint.state.heap.maps import Reading
 from checkpoint.state.keyed_snapshot import WholeSnapshot
 from checkpoint.state.snapshot_writer import FrozenGroup, TtlRows
 
@@ -20,26 +21,35 @@ class HeapSnapshot(WholeSnapshot):
         self,
         operator: str,
         max_parallelism: int,
-        groups: list[FrozenGroup],
+        groups: list[tuple[FrozenGroup, Reading]],
         ttl: Mapping[str, TtlRows],
         declared: Mapping[str, Declared],
     ) -> None:
+        """
+        Args:
+            groups: what is read of each key group, and until when.
+        """
         super().__init__(operator, max_parallelism, ttl, declared)
-        self._frozen = groups
+        self._frozen = [group for group, _ in groups]
+        self._readings = [reading for _, reading in groups]
 
     def _groups(self) -> Iterator[FrozenGroup]:
-        """The groups; each is freed when the next one is asked for, unless the caller still holds it. Nobody else may
-        know values that were changed since the barrier, and to free them at once would hold the interpreter for as long
-        as that takes, so that is done piece by piece."""
-        groups = self._frozen
+        """The groups. When the next one is asked for, the backend may change what the one before has, which is freed
+        unless the caller still holds it. Nobody else may know values that were changed since the barrier, and to free
+        them at once would hold the interpreter for as long as that takes, so that is done piece by piece."""
+        groups, readings = self._frozen, self._readings
         groups.reverse()
+        readings.reverse()
         while groups:
             kept = [list(data.values()) for _, data in groups[-1][1]]
             yield groups.pop()
+            readings.pop().over = True
             for values in kept:
                 while values:
                     del values[-_FREED_AT_ONCE:]
 
     def _free(self) -> None:
+        for reading in self._readings:  # of the group, too, at which it was given up
+            reading.over = True
         for _ in self._groups():
             pass

@@ -15,6 +15,7 @@ from typing import Any, Final
 from checkpoint.codec import EncodingError
 from checkpoint.state.changelog.merge import Group
 from checkpoint.state.contents import ContentNotes, Declared
+from checkpoint.state.pace import Pace
 from checkpoint.state.rocksdb.database import Database
 from checkpoint.state.rocksdb.snapshot import BEHIND_ALL_GROUPS, NIL, State
 from checkpoint.state.snapshot_writer import TtlRows, batches_of
@@ -106,6 +107,7 @@ class RocksChanges:
         if self._error is not None:
             raise self._error
         clocks = {name: rows.clock_name for name, rows in self._ttl.items()}
+        pace = Pace()
         find = self._find
         if find is None:
             return
@@ -115,7 +117,7 @@ class RocksChanges:
             number = int.from_bytes(group, "big")
             yield (
                 number,
-                list(batches_of(number, states, self._operator, True, True, self._ttl, set(), self.notes)),
+                list(batches_of(number, states, self._operator, True, True, self._ttl, set(), self.notes, pace)),
                 clocks,
             )
 

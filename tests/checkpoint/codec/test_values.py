@@ -27,6 +27,7 @@ from checkpoint.codec import (
     decode,
     decode_key,
     encode,
+    encode_all,
     encode_around,
     encode_key,
     extensions,
@@ -133,6 +134,11 @@ def test_each_way_of_encoding_gives_the_same_bytes_and_refuses_the_same(value: A
             encode(value)
     else:
         assert encode(value) == expected
+
+
+@given(st.lists(VALUES | st.integers() | st.text() | st.floats() | st.binary() | st.none(), max_size=6))
+def test_many_values_are_encoded_like_each_of_them(values: list[Any]) -> None:
+    assert encode_all(values) == [encode(value) for value in values]
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from checkpoint.state import (
     read_batches,
     read_snapshot,
 )
+from checkpoint.state.snapshot_format import MAGIC
 
 MAX = 16
 
@@ -486,6 +487,42 @@ def test_a_released_snapshot_isnt_written_and_a_write_stops_when_it_is_released(
         snapshot.write(sink)
     assert len(pieces) == 1
     assert snapshot.released
+
+
+def test_what_changes_between_any_two_pieces_of_a_snapshot_is_not_in_it() -> None:
+    for cls_logs in (False, True):
+        job = Running()
+        job.backend = make_backend(range(MAX), MAX, cls_logs)
+        bind(job.op, job.backend)
+        for i in range(200):
+            job.at(i).bag.value = [i]
+        pieces: list[bytes] = []
+
+        def sink(piece: Any, job: Running = job, pieces: list[bytes] = pieces) -> None:
+            pieces.append(bytes(piece))
+            for i in range(200):
+                job.at(i).bag.value.append("later")
+
+        job.backend.freeze().write(sink)
+        assert len(pieces) > 10
+        found = {decode_key(row[2]): row[4] for row in read_snapshot(b"".join(pieces))}
+        assert found == {i: [i] for i in range(200)}
+        assert job.at(7).bag.value == [7, *["later"] * len(pieces)]
+
+
+def test_a_value_is_not_copied_once_its_key_group_is_written() -> None:
+    job = Running()
+    values = [[i] for i in range(200)]
+    for i, value in enumerate(values):
+        job.at(i).bag.value = value
+    kept: list[bool] = []
+
+    def sink(piece: Any) -> None:
+        if bytes(piece).endswith(MAGIC):  # behind all groups
+            kept.extend(job.at(i).bag.value is value for i, value in enumerate(values))
+
+    job.backend.freeze().write(sink)
+    assert kept == [True] * 200
 
 
 def test_a_sink_that_fails_fails_the_write_and_releases_the_snapshot() -> None:
