@@ -43,13 +43,20 @@ class WatermarkCombiner:
     real channels, which begin as unknown.
     """
 
-    def __init__(self, channels: Iterable[Hashable], counts: Callable[[Hashable], bool] = lambda channel: True) -> None:
+    def __init__(
+        self,
+        channels: Iterable[Hashable],
+        counts: Callable[[Hashable], bool] = lambda channel: True,
+        group: Callable[[Hashable], Hashable] = lambda channel: channel,
+    ) -> None:
         """
         Args:
             counts: whether a channel, real or virtual, is one that watermarks come from. Others are left out, unless
                 there are no others; but time doesn't end before they have ended, too.
+            group: channels of one group end together, one soon after the other.
         """
         self._counts = counts
+        self._group = group
         self._real = {channel: _Channel() for channel in channels}
         self._virtual: dict[Hashable, _Channel] = {}
         self._replaying = False
@@ -118,8 +125,12 @@ class WatermarkCombiner:
 
     @property
     def idle(self) -> bool:
-        """Every channel that counts is idle or has ended, and not all have ended."""
-        return all(one.idle for one in self._open()) and not self._all_ended()
+        """Every channel that counts is idle or has ended, and not all have ended.
+
+        Where some of a group have ended it is not idle: the others will end, too, and what waits here until then comes
+        out with the end of time. Who reads that must not go on without it.
+        """
+        return all(one.idle for one in self._open()) and not self._all_ended() and not self._ending()
 
     @property
     def follows_clock(self) -> bool:
@@ -206,6 +217,12 @@ class WatermarkCombiner:
 
     def _open(self) -> list[_Channel]:
         return [one for one in self._counting() if one.value != MAX_WATERMARK]
+
+    def _ending(self) -> bool:
+        """Whether some channels of a group have ended, and others haven't."""
+        channels = self._virtual if self._replaying else self._real
+        ended = {self._group(id) for id, one in channels.items() if one.value == MAX_WATERMARK}
+        return any(one.value != MAX_WATERMARK and self._group(id) in ended for id, one in channels.items())
 
     def _all_ended(self) -> bool:
         channels = self._virtual if self._replaying else self._real

@@ -87,6 +87,30 @@ def test_the_end_of_one_channel_is_no_end_of_event_time_while_another_is_only_id
     assert one.combined == 20
 
 
+def test_it_is_not_idle_while_some_of_a_group_have_ended_and_the_others_will() -> None:
+    one = WatermarkCombiner(["a1", "a2", "b1", "b2"], group=lambda channel: str(channel)[0])
+    for channel, watermark in (("a1", 10), ("b1", 20)):
+        one.on_watermark(channel, watermark)
+        one.on_idle(channel[0] + "2", True)
+    one.on_end("a1")
+    one.on_end("b1")
+    assert (one.combined, one.idle, one.follows_clock) == (20, False, False)
+    one.on_end("a2")
+    assert not one.idle
+    one.on_end("b2")
+    assert (one.combined, one.idle) == (MAX_WATERMARK, False)
+
+
+def test_it_is_idle_where_a_group_has_ended_and_all_of_the_other_are() -> None:
+    one = WatermarkCombiner(["a1", "a2", "b1", "b2"], group=lambda channel: str(channel)[0])
+    for channel in ("b1", "b2"):
+        one.on_idle(channel, True)
+    one.on_end("a1")
+    assert not one.idle
+    one.on_end("a2")
+    assert one.idle
+
+
 @pytest.mark.parametrize("order", list(permutations("abc")))
 def test_where_the_others_are_idle_the_watermark_comes_to_the_end_of_the_data_in_any_order(order: str) -> None:
     one = combiner(a=10, b=20, c=None)

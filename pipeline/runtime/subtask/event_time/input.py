@@ -40,7 +40,9 @@ class InputTime:
         self.groups = None if groups is None else GroupWatermarks(groups)
         self._channels: list[Any] = [READER] if channels is None else list(channels)
         counts = (lambda channel: True) if channels is None else (lambda channel: channel.edge not in left_out)
-        self.combiner = WatermarkCombiner(self._channels, counts)
+        # The subtasks of a vertex end together: a source is bounded or drained, and its end goes on through all others.
+        group = (lambda channel: channel) if channels is None else (lambda channel: channel.edge)
+        self.combiner = WatermarkCombiner(self._channels, counts, group)
 
     def end(self) -> None:
         """All input has ended, or the source has."""
