@@ -75,11 +75,12 @@ class ReadLetter:
 
     @property
     def origin(self) -> tuple[str, int, int] | None:
-        """Topic, partition and offset of the record that the message is, byte by byte; `None`: it is none."""
-        topic = self.told.get(TOPIC)
+        """Topic, partition and offset of the record that the message is, byte by byte; `None`: it is none, or its
+        headers, which somebody else has written, don't say."""
+        topic, partition, offset = (self.told.get(name, "") for name in (TOPIC, PARTITION, OFFSET))
         if not topic or self.told.get(VALUE, "source") != "source":
             return None
-        return topic, int(self.told[PARTITION]), int(self.told[OFFSET])
+        return (topic, int(partition), int(offset)) if partition.isdecimal() and offset.isdecimal() else None
 
     @property
     def timestamp(self) -> int | None:

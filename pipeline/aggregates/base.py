@@ -23,6 +23,7 @@ from pipeline.aggregates.selectors import (
     shown_selector,
 )
 from pipeline.errors import PipelineError
+from pipeline.unrun import UNRUN, check_has_run
 from pipeline.user_code import is_async, is_generator
 
 Step: TypeAlias = Callable[[Any, Any, int | None], Any]
@@ -140,8 +141,12 @@ class Aggregate:
         read, where = self.reader(label), self.where
 
         def step(acc: Any, record: Any, timestamp: int | None) -> Any:
-            if where is not None and not where(record):
-                return acc
+            if where is not None:
+                answer = where(record)
+                if type(answer) in UNRUN:
+                    check_has_run(f"{label}: where", answer)
+                if not answer:
+                    return acc
             value = read(record, timestamp)
             if value is SKIPPED:
                 return acc

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from checkpoint.options import Seconds, seconds
 from checkpoint.shown import shown
 from pipeline.by_event_time import NoTimestamp
-from pipeline.errors import PipelineError
 from pipeline.operators import OperatorContext
 
 
@@ -23,14 +21,3 @@ def timestamp_of(method: str, value: Any, ctx: OperatorContext) -> int:
             "assign_timestamps(…) directly behind the source"
         )
     return timestamp
-
-
-def milliseconds(given: Seconds, name: str, least: float) -> int:
-    """
-    Raises:
-        PipelineError: it is no such duration; the message names the option.
-    """
-    try:
-        return round(seconds(given, name, least, finite=True) * 1000)
-    except ValueError as error:
-        raise PipelineError(str(error)) from error

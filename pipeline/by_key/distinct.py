@@ -9,9 +9,10 @@ from checkpoint.options import Seconds
 from checkpoint.state import TTL, MapState, ValueState
 from checkpoint.state.ttl import ClockName
 from pipeline.by_event_time import LATE
-from pipeline.by_key.common import milliseconds, timestamp_of
+from pipeline.by_key.common import timestamp_of
 from pipeline.errors import PipelineError
 from pipeline.operators import KeyedOperator, OperatorContext
+from pipeline.windows.durations import milliseconds
 
 _NOTHING: Final = ()
 
@@ -66,7 +67,7 @@ def distinct(within: Seconds | None, time: ClockName, lateness: Seconds) -> Keye
     """
     if time not in ("event", "processing"):
         raise PipelineError(f'distinct: time must be "event" or "processing", not {time!r}')
-    late = milliseconds(lateness, "distinct: lateness", 0.0)
+    late = milliseconds(lateness, "distinct: lateness", 0)
     if late and (within is None or time != "event"):
         raise PipelineError(
             "distinct: lateness says how late by event time a record may be, so it goes with within=… and "
@@ -74,7 +75,7 @@ def distinct(within: Seconds | None, time: ClockName, lateness: Seconds) -> Keye
         )
     if within is None:
         return Distinct()
-    span = milliseconds(within, "distinct: within", 0.001)
+    span = milliseconds(within, "distinct: within")
 
     if time == "processing":
 

@@ -10,10 +10,12 @@ from checkpoint.options import Seconds
 from checkpoint.shown import shown
 from checkpoint.state import TTL, ValueState
 from pipeline.by_event_time import LATE
-from pipeline.by_key.common import milliseconds, timestamp_of
+from pipeline.by_key.common import timestamp_of
 from pipeline.errors import PipelineError
 from pipeline.operators import KeyedOperator, OperatorContext
+from pipeline.unrun import check_has_run
 from pipeline.user_code import is_async, is_generator
+from pipeline.windows.durations import milliseconds
 
 Order: TypeAlias = Literal["event", "arrival"] | Callable[[Any], Any]
 _NOTHING: Final = ()
@@ -33,7 +35,11 @@ class LatestByArrival(KeyedOperator):
         self._deleted = deleted
 
     def _deletes(self, value: Any) -> bool:
-        return value is None or (self._deleted is not None and bool(self._deleted(value)))
+        if value is None or self._deleted is None:
+            return value is None
+        answer = self._deleted(value)
+        check_has_run("latest_by_key: deleted", answer)
+        return bool(answer)
 
     def process(self, value: Any, ctx: OperatorContext) -> Iterable[Any]:
         return self._put(value) if not self._deletes(value) else self._remove(value)
@@ -150,7 +156,7 @@ def latest_by_key(order: Order, deleted: Callable[[Any], Any] | None, lateness: 
         return LatestByVersion(order, deleted)
     if lateness is None:
         return LatestByTime(None, deleted)
-    late = milliseconds(lateness, "latest_by_key: lateness", 0.001)
+    late = milliseconds(lateness, "latest_by_key: lateness")
 
     class LatestForgetting(LatestByTime):
         needs_event_time = "frees what it knows of deleted rows by event time"

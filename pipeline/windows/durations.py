@@ -1,4 +1,4 @@
-"""Durations and times of windows, in milliseconds."""
+"""Durations and times of what goes by event time, in milliseconds: one rule for windows, joins and `distinct`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def milliseconds(value: Any, what: str, least: int | None = 1) -> int:
     if least is not None and ms < least:
         raise PipelineError(f"{what} must be at least {least / 1000:g} s, not {value!r}")
     if abs(ms) > _MOST:
-        raise PipelineError(f"{what} is {value!r}, which is longer than a window or its lateness can be")
+        raise PipelineError(f"{what} is {value!r}, which is longer than anything of event time can be")
     return ms
 
 

@@ -15,6 +15,8 @@ from pipeline.windows.durations import milliseconds
 from pipeline.windows.grid import Grid, Panes
 
 _DAY: Final = 86_400_000
+_MOST_PANES: Final = 1_000_000
+"""Of a window: each result may be made of as many."""
 
 
 class Window:
@@ -112,7 +114,15 @@ class Sliding(Window):
                 f"Sliding: slide ({self.slide!r}) is above size ({self.size!r}), so the records in between would be in "
                 "no window; filter them out before, if that is meant"
             )
-        return Panes(size, slide, offset)
+        panes = Panes(size, slide, offset)
+        number = size // panes.width
+        if number > _MOST_PANES:
+            raise PipelineError(
+                f"Sliding: a window of {self.size!r} each {self.slide!r} is made of {number:,} panes of "
+                f"{panes.width / 1000:g} s, and {_MOST_PANES:,} are the most; take a slide that is longer, and divides "
+                "size"
+            )
+        return panes
 
 
 @named_options

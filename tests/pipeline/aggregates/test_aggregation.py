@@ -5,6 +5,7 @@ import pytest
 from pipeline import Aggregate, ApproxCountDistinct, Count, PipelineError, Quantiles, Sum, Top, Variance
 from pipeline.aggregates import Aggregation, Unfit, checked_aggregates
 from pipeline.aggregates.selectors import FieldMissing
+from pipeline.unrun import YetToRun
 
 
 def results(aggregation, records):
@@ -91,6 +92,12 @@ def test_what_a_function_returns_none_for_is_missing():
 def test_a_value_that_does_not_fit_is_told_with_the_result_that_it_is_for():
     with pytest.raises(Unfit, match=r"^total=Sum\('amount'\): expected an int, float or Decimal, not str: '5'"):
         results(Aggregation({"n": Count(), "total": Sum("amount")}), [{"amount": "5"}])
+
+
+def test_what_has_yet_to_run_leaves_no_record_in():
+    aggregation = Aggregation({"open": Count(where=lambda order: (paid for paid in [order["paid"]]))})
+    with pytest.raises(YetToRun, match=r"open=.*: where returned a generator, which has yet to run"):
+        aggregation.add(aggregation.create(), {"paid": False}, None)
 
 
 def test_where_leaves_records_out_before_their_fields_are_looked_at():

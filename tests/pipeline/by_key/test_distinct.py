@@ -224,6 +224,8 @@ def test_by_time_it_needs_watermarks() -> None:
     [
         ({"within": 0}, "distinct: within must be at least 0.001 s"),
         ({"within": "1h"}, "distinct: within must be seconds or a timedelta, not '1h'"),
+        ({"within": 0.0015}, "distinct: within is 0.0015, which has a fraction of a millisecond"),
+        ({"within": 5, "lateness": 0.0005}, "distinct: lateness is 0.0005, which has a fraction of a millisecond"),
         ({"within": 5, "time": "clock"}, 'time must be "event" or "processing", not \'clock\''),
         ({"within": 5, "lateness": -1}, "distinct: lateness must be at least 0 s"),
         ({"lateness": 1}, "goes with within="),

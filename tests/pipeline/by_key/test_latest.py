@@ -18,6 +18,7 @@ from pipeline.operators import KeyedOperator
 from pipeline.runtime.packing import pack_plan, unpack_plan
 from pipeline.streams import KeyedStream
 from pipeline.testing import OperatorHarness, TestingSource
+from pipeline.unrun import YetToRun
 
 
 def is_deletion(record: dict[str, Any]) -> bool:
@@ -226,12 +227,19 @@ def test_steps_are_named_by_their_kind_and_can_be_packed() -> None:
         ({"order": "version"}, 'order must be "event", "arrival" or a function'),
         ({"deleted": "op"}, "deleted must be a function of a record, not 'op'"),
         ({"lateness": 0}, "lateness must be at least 0.001 s"),
+        ({"lateness": 0.0015}, "latest_by_key: lateness is 0.0015, which has a fraction of a millisecond"),
         ({"lateness": 5, "order": "arrival"}, 'goes with order="event" only'),
     ],
 )
 def test_options_that_say_nothing_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(PipelineError, match=message):
         keyed().latest_by_key(**options)
+
+
+def test_what_has_yet_to_run_deletes_nothing() -> None:
+    operator = latest_by_key("arrival", lambda record: (gone for gone in [record["gone"]]), None)
+    with pytest.raises(YetToRun, match="latest_by_key: deleted returned a generator, which has yet to run"):
+        OperatorHarness(operator).process({"gone": False}, key="k")
 
 
 def test_a_record_without_a_version_may_be_left_out() -> None:

@@ -23,6 +23,7 @@ from pipeline import PipelineError, Session, Sliding, Tumbling
         (lambda: Tumbling(86_400 * 20_000, time_zone="Europe/Paris"), "10,000 days"),
         (lambda: Sliding(60, 61), "in no window"),
         (lambda: Sliding(60, 0), "slide must be at least"),
+        (lambda: Sliding(86_400, 0.001), "is made of 86,400,000 panes of 0.001 s, and 1,000,000 are the most"),
         (lambda: Session(-1), "gap must be at least"),
     ],
 )

@@ -9,7 +9,7 @@ from checkpoint.codec import copied
 from pipeline.runtime.subtask.steps.compiled import CompiledStep, Site
 from pipeline.runtime.subtask.steps.guarded import guarded_filter, guarded_flat_map, guarded_map
 from pipeline.runtime.subtask.steps.outputs import NO_OUTPUTS, NotRecords, check_outputs
-from pipeline.runtime.subtask.steps.unrun import check_has_run
+from pipeline.unrun import check_has_run
 
 
 def compile_map(site: Site) -> CompiledStep:

@@ -16,7 +16,7 @@ from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.steps.compiled import Push
 from pipeline.runtime.subtask.steps.failed_records import NEVER, FailedRecords
 from pipeline.runtime.subtask.steps.outputs import NO_OUTPUTS, NotRecords, check_outputs
-from pipeline.runtime.subtask.steps.unrun import check_has_run
+from pipeline.unrun import check_has_run
 
 
 def guarded_map(function: Callable[[Any], Any], downstream: Push, failed: FailedRecords) -> Push:

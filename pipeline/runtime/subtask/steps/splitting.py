@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.graph import DEFAULT_BRANCH
 from pipeline.runtime.subtask.steps.compiled import CompiledStep, Push, Site
-from pipeline.runtime.subtask.steps.unrun import check_has_run
+from pipeline.unrun import check_has_run
 
 
 def compile_split(site: Site) -> CompiledStep:

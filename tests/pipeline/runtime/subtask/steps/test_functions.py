@@ -9,7 +9,7 @@ from chains import run, run_chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.runtime.subtask.steps.unrun import YetToRun
+from pipeline.unrun import YetToRun
 
 
 @given(st.lists(st.integers()))
