@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from checkpoint.codec.classes import register_pickle
 from checkpoint.codec.errors import DecodingError, EncodingError, UnfitClass, UnknownTimeZone
-from checkpoint.codec.keys import decode_key, encode_key
+from checkpoint.codec.keys import decode_key, encode_key, owner_of, page_key
 from checkpoint.codec.values import (
     MAX_DEPTH,
     SCALARS,
@@ -56,6 +56,8 @@ __all__ = [
     "encode_around",
     "encode_key",
     "is_plain",
+    "owner_of",
+    "page_key",
     "register_pickle",
     "revived",
 ]

@@ -48,6 +48,21 @@ def decode_key(data: bytes | memoryview) -> Any:
     return _as_tuple(decode(data))
 
 
+_PAGE: Final = b"\xdc\x00\x02"
+"""An array of two, longer than it must be: no key is encoded so, and each decoder reads it."""
+
+
+def page_key(key: bytes, number: int) -> bytes:
+    """What a page of an encoded key is kept under (see `checkpoint.state.stores.PagedStore`). It is no key's encoding,
+    and `decode_key` gives the key and the number."""
+    return _PAGE + key + encode_key(number)
+
+
+def owner_of(key: bytes) -> bytes:
+    """The encoded key that a page belongs to; any other encoded key as it is."""
+    return encode_key(decode_key(key)[0]) if key.startswith(_PAGE) else key
+
+
 def _as_tuple(key: Any) -> Any:
     return tuple(map(_as_tuple, key)) if type(key) is list else key
 

@@ -109,6 +109,30 @@ class ValueStore(StateStore):
         """Set the current key's value."""
 
 
+class PagedStore(ValueStore):
+    """One value a key, beside which parts of it may lie as *pages*: rows of their own, so that what is large is read,
+    copied and written page by page. They are numbered by whoever puts them, and who deletes the value must have removed
+    them before."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def page(self, number: int) -> Any:
+        """A page of the current key, or `MISSING`. It may be changed in place, and must be put again then."""
+
+    @abstractmethod
+    def peek_page(self, number: int) -> Any:
+        """As `page`, but it is only looked at, not changed."""
+
+    @abstractmethod
+    def put_page(self, number: int, page: Any) -> None:
+        """Set a page, which a checkpoint can hold."""
+
+    @abstractmethod
+    def remove_page(self, number: int) -> None:
+        """Remove a page that is there."""
+
+
 class ListStore(StateStore):
     """A list a key. A list without items is no list."""
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from checkpoint.checkpoint_kind import CheckpointKind
+from checkpoint.codec import owner_of
 from checkpoint.committables import SinkState
 from checkpoint.elements import EdgeName
 from checkpoint.in_flight import channel_state
@@ -332,7 +333,7 @@ class _Writing:
         for deletion in changes.deleted:
             for state, rows in states.items():
                 if deletion.hits(step, state):
-                    gone = [place for place in rows if place.key in deletion.keys]
+                    gone = [place for place in rows if owner_of(place.key) in deletion.keys]
                     for place in gone:
                         del rows[place]
                     if gone:
@@ -347,7 +348,7 @@ class _Writing:
                 yield name, {place: value for place, value in rows.items() if self._group(place) in mine}
 
     def _group(self, place: Place) -> int:
-        return key_group(place.key, self._old.max_parallelism)
+        return key_group(owner_of(place.key), self._old.max_parallelism)
 
     def _by_group(self, states: Mapping[str, Rows], stamped: Mapping[str, _Stamped]) -> list[FrozenGroup]:
         groups: dict[int, dict[str, dict[bytes, Any]]] = {}

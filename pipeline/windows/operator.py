@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
@@ -12,7 +12,9 @@ from pipeline.aggregates import Aggregation
 from pipeline.by_event_time import NoTimestamp
 from pipeline.errors import PipelineError
 from pipeline.operators import KeyedOperator, OperatorContext
+from pipeline.windows import pages
 from pipeline.windows.durations import in_time
+from pipeline.windows.pages import Pages, in_pages
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class TimeWindows(KeyedOperator):
 
     All is judged by `ctx.key_watermark`, which doesn't go back when a job is rescaled: a window that has closed never
     opens again. What is kept for a key is one value, a plain dict or list that is changed in place, so that a record
-    costs one look into the state.
+    costs one look into the state; many windows of a dict are kept in pages.
     """
 
     needs_event_time: ClassVar[str] = "closes windows by event time"
@@ -71,6 +73,21 @@ class TimeWindows(KeyedOperator):
         raise NotImplementedError
 
     # -- what it uses -------------------------------------------------------------------------------------------
+
+    def opened(self) -> MutableMapping[int, Any] | None:
+        """The open windows of the current key, where they are a dict."""
+        windows = self.windows.value
+        return Pages(self.windows) if windows is not None and in_pages(windows) else windows
+
+    def where_to_open(self, windows: dict[int, Any]) -> MutableMapping[int, Any]:
+        """Where another one of the current key's windows goes.
+
+        Args:
+            windows: the value of state.
+        """
+        if in_pages(windows):
+            return Pages(self.windows)
+        return windows if len(windows) < pages.MOST else Pages.cut(self.windows)
 
     def closes(self, end: int) -> int:
         """When the window closes that ends there."""

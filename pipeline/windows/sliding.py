@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Any
 
 from checkpoint.event_time.bounds import MAX_WATERMARK
@@ -36,12 +36,16 @@ class SlidingWindows(TimeWindows):
         panes = self.windows.value
         before = None if panes is None else panes.get(pane)
         if before is None:
-            if not self._opens(pane, ctx):
-                ctx.side_output(LATE, value)
-                return None
-            before = self._nothing
-            if panes is None:
-                panes = self.windows.value = {}
+            if panes is not None:
+                panes = self.where_to_open(panes)
+                before = panes.get(pane)
+            if before is None:
+                if not self._opens(pane, ctx):
+                    ctx.side_output(LATE, value)
+                    return None
+                before = self._nothing
+                if panes is None:
+                    panes = self.windows.value = {}
         panes[pane] = self._add(before, value, at)
         if pane < self._folding.until:
             self._folding.forget(self.windows.store.key)
@@ -65,7 +69,7 @@ class SlidingWindows(TimeWindows):
         """The ends of a pane's windows that have fired and are open."""
         return self._panes.ends(pane, reached - self._lateness + 2, reached + 1)
 
-    def _changed(self, pane: int, panes: dict[int, Any], ctx: OperatorContext) -> Iterator[Any]:
+    def _changed(self, pane: int, panes: MutableMapping[int, Any], ctx: OperatorContext) -> Iterator[Any]:
         reached = ctx.key_watermark
         if reached is not None:
             yield from self._results(self._fired(pane, reached), panes, None, ctx)
@@ -77,7 +81,8 @@ class SlidingWindows(TimeWindows):
         super().leave(ctx)
 
     def results_of(self, updates: Iterable[Any], ctx: OperatorContext) -> Iterable[Any]:
-        panes, reached = self.windows.value, ctx.key_watermark
+        panes, reached = self.opened(), ctx.key_watermark
+        assert panes is not None
         ends: set[int] = set()
         for pane in updates:
             least = self._panes.first_end(pane) if reached is None else reached + 2
@@ -85,8 +90,9 @@ class SlidingWindows(TimeWindows):
         yield from self._results(sorted(ends), panes, None, ctx)
 
     def fire(self, at: int, ctx: OperatorContext) -> Iterable[Any]:
-        panes, reached = self.windows.value, ctx.key_watermark
+        panes, reached = self.opened(), ctx.key_watermark
         assert reached is not None
+        assert panes is not None
         if ctx.watermark == MAX_WATERMARK:
             yield from self._end(at, panes, ctx)
             return
@@ -97,7 +103,7 @@ class SlidingWindows(TimeWindows):
         if not panes:
             self.leave(ctx)
 
-    def _fire(self, end: int, panes: dict[int, Any], ctx: OperatorContext) -> Iterator[Any]:
+    def _fire(self, end: int, panes: MutableMapping[int, Any], ctx: OperatorContext) -> Iterator[Any]:
         slide, width = self._panes.slide, self._panes.width
         staying = range(end - self._panes.size + slide, end, width)
         # A key of which little is known is asked for its panes, and not for each that it may have.
@@ -114,23 +120,24 @@ class SlidingWindows(TimeWindows):
         if reached < self.closes(end):
             yield from self._results((end,), panes, False, ctx)
 
-    def _close(self, end: int, panes: dict[int, Any], ctx: OperatorContext) -> Iterator[Any]:
+    def _close(self, end: int, panes: MutableMapping[int, Any], ctx: OperatorContext) -> Iterator[Any]:
         yield from self._results((end,), panes, True, ctx)
         for pane in self._panes.ending_with(end):
             if panes.pop(pane, None) is not None:
                 self.forget(pane)
 
-    def _end(self, at: int, panes: dict[int, Any], ctx: OperatorContext) -> Iterator[Any]:
+    def _end(self, at: int, panes: MutableMapping[int, Any], ctx: OperatorContext) -> Iterator[Any]:
         """At the end of event time all that is open closes: timers that windows set for others would be too many."""
         least = at + 1 - self._lateness
         ends = {end for pane in panes for end in self._panes.ends(pane, least, self._panes.last_end(pane))}
         yield from self._results(sorted(ends), panes, True, ctx)
         for pane in panes:
             self.forget(pane)
+        panes.clear()
         self.leave(ctx)
 
     def _results(
-        self, ends: Iterable[int], panes: dict[int, Any], final: bool | None, ctx: OperatorContext
+        self, ends: Iterable[int], panes: MutableMapping[int, Any], final: bool | None, ctx: OperatorContext
     ) -> Iterator[Any]:
         """`final`: `None` = it isn't, and the window's panes go on changing."""
         key = None if final is None else self.windows.store.key

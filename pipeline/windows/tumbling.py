@@ -35,12 +35,16 @@ class TumblingWindows(TimeWindows):
         windows = self.windows.value
         before = None if windows is None else windows.get(start)
         if before is None:
-            if not self._opens(end, ctx):
-                ctx.side_output(LATE, value)
-                return None
-            before = self._nothing
-            if windows is None:
-                windows = self.windows.value = {}
+            if windows is not None:
+                windows = self.where_to_open(windows)
+                before = windows.get(start)
+            if before is None:
+                if not self._opens(end, ctx):
+                    ctx.side_output(LATE, value)
+                    return None
+                before = self._nothing
+                if windows is None:
+                    windows = self.windows.value = {}
         windows[start] = after = self._add(before, value, at)
         if self._only_final:
             return None
@@ -58,8 +62,9 @@ class TumblingWindows(TimeWindows):
         return True
 
     def fire(self, at: int, ctx: OperatorContext) -> Iterable[Any]:
-        windows, reached = self.windows.value, ctx.key_watermark
+        windows, reached = self.opened(), ctx.key_watermark
         assert reached is not None
+        assert windows is not None
         for start, end in self._due(at, windows):
             if reached >= self.closes(end):
                 yield self.result(start, end, windows.pop(start), True, ctx)
@@ -84,7 +89,8 @@ class TumblingWindows(TimeWindows):
         return due
 
     def results_of(self, updates: Iterable[Any], ctx: OperatorContext) -> Iterable[Any]:
-        windows, reached = self.windows.value, ctx.key_watermark
+        windows, reached = self.opened(), ctx.key_watermark
+        assert windows is not None
         for start in updates:
             _, end = self._bounds(start)
             if start in windows and (reached is None or reached < end - 1):

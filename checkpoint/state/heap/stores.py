@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
-from checkpoint.codec import SCALARS, is_plain
+from checkpoint.codec import SCALARS, is_plain, page_key
 from checkpoint.state.errors import TooManyEntries
 from checkpoint.state.handles import ValueHandle
 from checkpoint.state.heap.maps import KeyGroupMap
@@ -18,8 +18,8 @@ from checkpoint.state.stores import (
     CurrentKey,
     ListStore,
     MapStore,
+    PagedStore,
     StateStore,
-    ValueStore,
     refuse_without_key,
 )
 
@@ -66,7 +66,7 @@ class HeapStore(StateStore):
         return value
 
 
-class HeapValues(HeapStore, ValueStore):
+class HeapValues(HeapStore, PagedStore):
     __slots__ = ()
 
     has_members = False
@@ -98,6 +98,19 @@ class HeapValues(HeapStore, ValueStore):
             group.data[current.key] = value
         else:
             group.put(current.key, value)
+
+    def page(self, number: int) -> Any:
+        group, key = self._group(), page_key(self._current.key, number)
+        return group.own(key) if key in group.data else MISSING
+
+    def peek_page(self, number: int) -> Any:
+        return self._group().data.get(page_key(self._current.key, number), MISSING)
+
+    def put_page(self, number: int, page: Any) -> None:
+        self._group().put(page_key(self._current.key, number), page)
+
+    def remove_page(self, number: int) -> None:
+        self._group().remove(page_key(self._current.key, number))
 
 
 class HeapValueHandle(ValueHandle[Any]):

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeVar, cast
 
+from checkpoint.codec import page_key
 from checkpoint.state.heap.maps import KeyGroupMap
 from checkpoint.state.heap.stores import HeapDicts, HeapLists, HeapStore, HeapValues
 from checkpoint.state.heap.ttl_stores import HeapTtlDicts, HeapTtlLists, HeapTtlStore, HeapTtlValues
 from checkpoint.state.private_copy import private_copy
-from checkpoint.state.stores import MISSING, ListStore, MapStore, StateStore, ValueStore
+from checkpoint.state.stores import MISSING, ListStore, MapStore, PagedStore, StateStore, ValueStore
 from checkpoint.state.undo import Undoable, UndoLog
 
 _NOTHING: Final = object()
@@ -29,7 +30,9 @@ def undoable(store: S, undo: UndoLog) -> S:
     Raises:
         TypeError: the store is none of the heap's.
     """
-    if isinstance(store, HeapValues | HeapTtlValues):
+    if isinstance(store, HeapValues):
+        return cast(S, UndoPaged(store, undo))
+    if isinstance(store, HeapTtlValues):
         return cast(S, UndoValues(store, undo))
     if isinstance(store, HeapLists | HeapTtlLists):
         return cast(S, UndoLists(store, undo))
@@ -105,6 +108,68 @@ class UndoValues(_UndoStore, ValueStore):
     def put(self, value: Any) -> None:
         self._note()
         self._store.put(value)
+
+
+class UndoPaged(UndoValues, PagedStore):
+    __slots__ = ("_pages",)
+
+    def __init__(self, store: HeapValues, undo: UndoLog) -> None:
+        super().__init__(store, undo)
+        self._pages = _UndoPages(store, undo)
+
+    def page(self, number: int) -> Any:
+        return self._pages.page(number)
+
+    def peek_page(self, number: int) -> Any:
+        return self._pages.store.peek_page(number)
+
+    def put_page(self, number: int, page: Any) -> None:
+        self._pages.note(number)
+        self._pages.store.put_page(number, page)
+
+    def remove_page(self, number: int) -> None:
+        self._pages.note(number)
+        self._pages.store.remove_page(number)
+
+
+class _UndoPages(Undoable):
+    """The pages of one state, of which a record touches those of one key."""
+
+    __slots__ = ("_before", "_group", "_key", "_undo", "store")
+
+    def __init__(self, store: HeapValues, undo: UndoLog) -> None:
+        self.store = store
+        self._undo = undo
+        self._before: dict[int, Any] = {}
+        self._group: KeyGroupMap
+        self._key = b""
+
+    def note(self, number: int) -> None:
+        if not self._before:
+            self._group = self.store._group()
+            self._key = self.store.key
+            self._undo.touched(self)
+        if number not in self._before:
+            self._before[number] = self.store.peek_page(number)
+
+    def page(self, number: int) -> Any:
+        if number not in self._before:
+            self.note(number)
+            before = self._before[number]
+            if before is not MISSING:
+                self.store.put_page(number, private_copy(before))
+        return self.store.page(number)
+
+    def forget(self) -> None:
+        self._before = {}
+
+    def take_back(self) -> None:
+        for number, before in self._before.items():
+            key = page_key(self._key, number)
+            if before is MISSING:
+                self._group.remove(key)
+            else:
+                self._group.put(key, private_copy(before))
 
 
 class UndoLists(_UndoStore, ListStore):
