@@ -35,6 +35,7 @@ from checkpoint.in_flight.runs import Content, FormatOf, Run, origin_of, runs_of
 from checkpoint.row_format import row_format
 from checkpoint.storage.errors import DamagedFile
 from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.inline_files import InlineFile
 from checkpoint.storage.storage import CheckpointStorage
 
 _SCHEMA: Final = pa.schema(
@@ -98,17 +99,25 @@ def save(
     captured: CapturedState,
     format_of: FormatOf,
     compression: Literal["lz4", "zstd", "none"],
+    inline_limit: int = 0,
 ) -> FileHandle:
-    """Write what a subtask captured; durable on return. Not for the task thread.
+    """Write what a subtask captured; durable on return, unless it is inline. Not for the task thread.
 
     Args:
         path: from `checkpoint.storage.naming`.
         format_of: gives the format of an edge.
+        inline_limit: bytes up to which it is inline (see `checkpoint.storage.inline_files`).
 
     Raises:
         StorageError: nothing is left behind.
     """
-    return storage.write_file(path, encode(captured, format_of, compression))
+    file = InlineFile(storage, path, inline_limit)
+    try:
+        file.write(encode(captured, format_of, compression))
+        return file.close()
+    except BaseException:
+        file.abort()
+        raise
 
 
 def load(storage: CheckpointStorage, handle: FileHandle, subtask: int) -> list[Run]:

@@ -134,7 +134,7 @@ class StorageFolder:
             DamagedFile: it is missing, or its size or checksum differs.
             StorageError: it can't be read.
         """
-        data = self._read(handle.path)
+        data = self._read(handle.path) if handle.content is None else handle.content
         checksum = xxhash.xxh3_128(data).hexdigest()
         if len(data) != handle.size or checksum != handle.checksum:
             raise DamagedFile(
@@ -151,6 +151,9 @@ class StorageFolder:
             DamagedFile: it is missing, or its size differs.
             StorageError: it can't be opened.
         """
+        if handle.content is not None:
+            yield OpenedFile(self, handle.path, pa.BufferReader(self.read_file(handle)))
+            return
         with self.explained("read", handle.path):
             try:
                 failpoints.hit("storage.read")
@@ -168,7 +171,7 @@ class StorageFolder:
         Raises:
             DamagedFile: names the first that isn't.
         """
-        unique = list(dict.fromkeys(handles))
+        unique = [handle for handle in dict.fromkeys(handles) if not handle.inline]
         sizes = self.sizes([handle.path for handle in unique])
         for handle, size in zip(unique, sizes, strict=True):
             if size is None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+import base64
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,18 +17,31 @@ class FileHandle:
     """Bytes."""
     checksum: str
     """xxh3_128 of the content, hexadecimal."""
+    content: bytes | None = field(default=None, repr=False)
+    """What would be in the file, if it is so small that it is kept here, and so in `_metadata`: nothing lies at `path`
+    then (see `checkpoint.storage.inline_files`)."""
 
     @property
     def shared(self) -> bool:
         """Whether several checkpoints may refer to it."""
         return self.path.startswith("shared/")
 
+    @property
+    def inline(self) -> bool:
+        """Whether there is no file, and the content is here."""
+        return self.content is not None
+
     def to_wire(self) -> list[Any]:
-        return [self.path, self.size, self.checksum]
+        return [self.path, self.size, self.checksum, *([] if self.content is None else [self.content])]
 
     @classmethod
     def from_wire(cls, wire: list[Any]) -> FileHandle:
-        return cls(*wire)
+        path, size, checksum, *content = wire
+        return cls(path, size, checksum, *map(_bytes, content))
+
+
+_LONGEST_HANDLE: Final = 4
+"""Members of a handle on the wire, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +73,12 @@ class StateFile:
 
     @classmethod
     def from_wire(cls, wire: list[Any]) -> StateFile:
-        if len(wire) == 3:
+        if len(wire) <= _LONGEST_HANDLE:
             return cls(FileHandle.from_wire(wire))
-        path, size, checksum, first, stop, rows, missing, over = wire
-        return cls(FileHandle(path, size, checksum), range(first, stop), rows, missing, tuple(over.items()))
+        *file, first, stop, rows, missing, over = wire
+        return cls(FileHandle.from_wire(file), range(first, stop), rows, missing, tuple(over.items()))
+
+
+def _bytes(content: bytes | str) -> bytes:
+    """Of JSON, which has no bytes, too."""
+    return base64.b64decode(content, validate=True) if isinstance(content, str) else content

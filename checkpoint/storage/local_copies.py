@@ -287,14 +287,17 @@ class StorageWithCopies(CheckpointStorage):
         return self._primary.spill(snapshot, path)
 
     def read_file(self, handle: FileHandle) -> bytes:
+        if handle.inline:
+            return super().read_file(handle)
         data = self._copies.read(handle)
         self._note(handle, data is not None)
         return super().read_file(handle) if data is None else data
 
     @contextmanager
     def open_file(self, handle: FileHandle) -> Iterator[OpenedFile]:
-        file = self._copies.open_copy(handle)
-        self._note(handle, file is not None)
+        file = None if handle.inline else self._copies.open_copy(handle)
+        if not handle.inline:
+            self._note(handle, file is not None)
         if file is None:
             with super().open_file(handle) as opened:
                 yield opened

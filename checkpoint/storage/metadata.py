@@ -20,9 +20,11 @@ from checkpoint.storage.handles import FileHandle, StateFile
 from checkpoint.storage.naming import CheckpointRef
 
 FORMAT: Final = 3
+"""Version of the format of `_metadata`."""
 _FORMAT_WITH_CHANGES: Final = 4
 """Of metadata that list files of changes, which versions of Weir that know format 3 only can't read."""
-"""Version of the format of `_metadata`."""
+_FORMAT_WITH_INLINE: Final = 5
+"""Of metadata that hold the content of small files, which versions of Weir that know formats 3 and 4 can't read."""
 
 
 class MetadataError(ValueError):
@@ -229,10 +231,16 @@ class CheckpointMetadata:
         )
 
     def all_files(self) -> Iterator[FileHandle]:
-        """Every file that the checkpoint refers to; a file may come more than once."""
+        """Every file that the checkpoint refers to, those whose content is inline included; a file may come more than
+        once."""
         for vertex in self.vertices.values():
             for subtask in vertex.subtasks:
                 yield from subtask.all_files()
+
+    def _format(self) -> int:
+        if any(handle.inline for handle in self.all_files()):
+            return _FORMAT_WITH_INLINE
+        return FORMAT if self._lists_whole_files() else _FORMAT_WITH_CHANGES
 
     def _lists_whole_files(self) -> bool:
         operators = (o for v in self.vertices.values() for s in v.subtasks for o in s.operators.values())
@@ -245,7 +253,7 @@ class CheckpointMetadata:
             TypeError: `options` has a value that JSON can't carry.
         """
         wire = {
-            "format": FORMAT if self._lists_whole_files() else _FORMAT_WITH_CHANGES,
+            "format": self._format(),
             "id": self.id,
             "epoch": self.attempt,
             "kind": self.kind.value,
@@ -283,10 +291,10 @@ class CheckpointMetadata:
             wire = checksummed_json.loads(data)
         except checksummed_json.ChecksumMismatch as error:
             raise MetadataError(str(error)) from error
-        if wire.get("format") not in (FORMAT, _FORMAT_WITH_CHANGES):
+        if wire.get("format") not in (FORMAT, _FORMAT_WITH_CHANGES, _FORMAT_WITH_INLINE):
             raise UnsupportedFormat(
-                f"has format {wire.get('format')!r}; this version of Weir reads formats {FORMAT} and "
-                f"{_FORMAT_WITH_CHANGES}"
+                f"has format {wire.get('format')!r}; this version of Weir reads formats {FORMAT} to "
+                f"{_FORMAT_WITH_INLINE}"
             )
         try:
             parent = wire["lineage_parent"]

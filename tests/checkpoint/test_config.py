@@ -43,6 +43,7 @@ def test_options_that_are_not_given_have_the_values_that_help_tells() -> None:
         "state_backend": "heap",
         "incremental": False,
         "compression": "lz4",
+        "inline_bytes": 65_536,
         "local_recovery": False,
         "on_damaged": "fail",
     }
@@ -103,6 +104,7 @@ def test_a_checkpoint_folder_may_be_a_path() -> None:
         ({"state_backend": "rocks"}, "state_backend must be one of heap, rocksdb, RocksDb(…), not 'rocks'"),
         ({"state_backend": {"memory": 1}}, "memory of RocksDb must be a whole number of bytes, at least 16777216"),
         ({"compression": "gzip"}, "compression must be one of lz4, zstd, none, not 'gzip'"),
+        ({"inline_bytes": -1}, "inline_bytes must be a whole number of bytes, at least 0, not -1"),
         ({"local_recovery": 1}, "local_recovery must be True or False, not 1"),
         ({"incremental": "yes"}, "incremental must be True or False, not 'yes'"),
         ({"incremental": True, "local_recovery": True}, "local_recovery must be False where incremental is True"),

@@ -249,12 +249,15 @@ STEPS = {
 IN_SUBTASKS = ("storage.create", "storage.write", "storage.close")
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    ("step", "inline"), [*((step, 0) for step in STEPS), ("storage.close", 10_000), ("storage.put", 10_000)]
+)
 def test_a_storage_that_fails_at_one_step_fails_that_checkpoint_only(
-    tmp_path: Path, unique_name: Name, spark: Any, source: TestingSource, sink: TestingSink, step: str
+    tmp_path: Path, unique_name: Name, spark: Any, source: TestingSource, sink: TestingSink, step: str, inline: int
 ) -> None:
-    """After `_metadata` is durable, too: then it is deleted again."""
-    p = small_job(unique_name("job"), tmp_path, source, sink, **NEVER, tolerable_failures=1)
+    """After `_metadata` is durable, too: then it is deleted again. And where state is inline in it."""
+    name = unique_name("job")
+    p = small_job(name, tmp_path, source, sink, **NEVER, tolerable_failures=1, inline_bytes=inline)
     if step in IN_SUBTASKS:
         failpoints.fail(step, error="injected here")
     with running(p, spark) as handle:

@@ -82,7 +82,8 @@ def small_job(
     max_parallelism: int = 128,
     **checkpoints: Any,
 ) -> Pipeline:
-    options = {"uri": folder.as_uri(), "interval": 0.1, "alignment": "aligned", **checkpoints}
+    # Tests of storage look for files.
+    options = {"uri": folder.as_uri(), "interval": 0.1, "alignment": "aligned", "inline_bytes": 0, **checkpoints}
     config = CheckpointConfig(**options)
     restart = restart or RestartStrategy.none()
     p = Pipeline(name, parallelism, max_parallelism=max_parallelism, checkpoints=config, restart=restart)

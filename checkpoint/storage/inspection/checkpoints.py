@@ -161,7 +161,7 @@ def summary(
         metadata_size: bytes of `_metadata`.
         others: all other checkpoints in the job's folder.
     """
-    files = {handle.path: handle.size for handle in metadata.all_files()}
+    files = {handle.path: handle.size for handle in metadata.all_files() if not handle.inline}
     elsewhere = {handle.path for other in others for handle in other.all_files()}
     subtasks = [subtask for vertex in metadata.vertices.values() for subtask in vertex.subtasks]
     spilled = any(operator.state_file for subtask in subtasks for operator in subtask.operators.values())

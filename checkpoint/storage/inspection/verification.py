@@ -121,7 +121,8 @@ class _Check:
         handles = list(dict.fromkeys(metadata.all_files()))
         problems = tuple(problem for handle in handles if (problem := self._problem(handle)) is not None)
         (metadata_size,) = self._storage.sizes([path])
-        return len(handles) + 1, (metadata_size or 0) + sum(handle.size for handle in handles), problems
+        files = [handle for handle in handles if not handle.inline]
+        return len(files) + 1, (metadata_size or 0) + sum(handle.size for handle in files), problems
 
     def _problem(self, handle: FileHandle) -> str | None:
         if handle not in self._found:

@@ -46,6 +46,10 @@ class SubtaskStats:
     in_flight_bytes: int
     unaligned: bool
     """Its barrier has overtaken data, or would have."""
+    keyed_state: float = 0.0
+    """Seconds of `async_` that writing keyed state took, ..."""
+    channel_state: float = 0.0
+    """... and what was in flight. Before that the barrier has left its output queues, and come on all inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +68,12 @@ class CheckpointStats:
     alignment: float = 0.0
     sync: float = 0.0
     async_: float = 0.0
+    keyed_state: float = 0.0
+    channel_state: float = 0.0
+    finalise: float = 0.0
+    """From the last acknowledgement to durable `_metadata`, or to its end otherwise; 0 until then."""
     size: int = 0
-    """Bytes of all its files, without inline state."""
+    """Bytes of all its files, those included whose content `_metadata` holds, without other inline state."""
     written: int = 0
     """Bytes of the files that are new with it."""
     in_flight_bytes: int = 0
@@ -85,7 +93,7 @@ def in_words(row: CheckpointStats) -> str:
     """What the log says of a completed checkpoint: its duration and content, and the times of its last subtask."""
     new = f", {row.written:,} of them new" if row.written < row.size else ""
     text = (
-        f"{CheckpointKind(row.kind).noun} {row.id} completed in {row.duration or 0:.2f} s"
+        f"{CheckpointKind(row.kind).noun} {row.id} completed in {row.duration or 0:.3f} s"
         f"{', unaligned' if row.unaligned else ''}: "
         f"{row.size:,} bytes{new}, {row.in_flight_records:,} records in flight, "
         f"span {row.span_records:,} records"
@@ -93,9 +101,9 @@ def in_words(row: CheckpointStats) -> str:
     if row.subtasks:
         last = max(row.subtasks, key=lambda one: one.acknowledged_after)
         text += (
-            f"; the last was {last.name} after {last.acknowledged_after:.2f} s (its snapshot after "
-            f"{last.start_delay:.2f} s, alignment {last.alignment:.2f} s, held {last.sync:.2f} s, writing "
-            f"{last.async_:.2f} s)"
+            f"; the last was {last.name} after {last.acknowledged_after:.3f} s (its snapshot after "
+            f"{last.start_delay:.3f} s, alignment {last.alignment:.3f} s, held {last.sync:.3f} s, writing "
+            f"{last.async_:.3f} s), _metadata {row.finalise:.3f} s"
         )
     return text
 
@@ -157,6 +165,8 @@ class CheckpointHistory:
             statistics.get("in_flight_records", 0),
             statistics.get("in_flight_bytes", 0),
             statistics.get("unaligned", False),
+            statistics.get("keyed_state", 0.0),
+            statistics.get("channel_state", 0.0),
         )
         self._rows[id] = replace(
             row,
@@ -164,6 +174,8 @@ class CheckpointHistory:
             alignment=max(row.alignment, one.alignment),
             sync=max(row.sync, one.sync),
             async_=max(row.async_, one.async_),
+            keyed_state=max(row.keyed_state, one.keyed_state),
+            channel_state=max(row.channel_state, one.channel_state),
             size=row.size + one.size,
             written=row.written + one.written,
             in_flight_records=row.in_flight_records + one.in_flight_records,
@@ -199,7 +211,11 @@ class CheckpointHistory:
         row = self._rows.get(id)
         if row is None or row.status != "in_progress":
             return
-        self._rows[id] = replace(row, status=status, failure=failure, duration=now - self._triggered.pop(id))
+        duration = now - self._triggered.pop(id)
+        acknowledged = max((one.acknowledged_after for one in row.subtasks), default=duration)
+        self._rows[id] = replace(
+            row, status=status, failure=failure, duration=duration, finalise=duration - acknowledged
+        )
         self._detailed[id] = len(row.subtasks) + len(failure or "") // _FAILURE
         self.completed_count += status == "completed"
         self.failed_count += status == "failed"

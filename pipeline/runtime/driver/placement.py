@@ -28,7 +28,7 @@ def wish(restored: Restored) -> dict[Copy, int]:
     wanted: Counter[Copy] = Counter()
     keyed = (listed.file for files in restored.keyed_state.values() for listed in files)
     for handle in (*keyed, *(handle for _, handle in restored.in_flight.files)):
-        if copy := copy_of(handle.path):
+        if not handle.inline and (copy := copy_of(handle.path)):
             wanted[copy] += handle.size
     return dict(wanted)
 

@@ -78,6 +78,7 @@ class ControlServer:
 
     def _serve(self, sock: socket.socket) -> None:
         try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # a trigger may follow a heartbeat at once
             fail_when_peer_is_gone(sock, self._limits.vanished)
             name = authenticate_server(sock, self._secret, _HANDSHAKE)
         except (AuthenticationError, OSError) as error:

@@ -65,9 +65,11 @@ class PendingSnapshot:
                 self.captured.inputs[channel] = elements
         self._look()
 
-    def state_written(self, operators: Mapping[str, OperatorSnapshot]) -> None:
+    def state_written(self, operators: Mapping[str, OperatorSnapshot], complete: Callable[[], None]) -> None:
+        """`complete`: called instead of what was given at first, if this is the last part."""
         self.operators = operators
-        self._look()
+        if self._is_last():
+            complete()
 
     def drop(self) -> None:
         """The checkpoint is given up: it will never complete here."""
@@ -80,8 +82,13 @@ class PendingSnapshot:
             return sorted(self._outputs), sorted(self._inputs)
 
     def _look(self) -> None:
+        if self._is_last():
+            self._complete(self)
+
+    def _is_last(self) -> bool:
+        """Whether everything is there, and nobody has seen that before."""
         with self._lock:
             if self._over or self._outputs or self._inputs or self.operators is None:
-                return
+                return False
             self._over = True
-        self._complete(self)
+        return True

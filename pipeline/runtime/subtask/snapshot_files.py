@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 from checkpoint.barriers.events import Barrier
@@ -13,6 +14,7 @@ from checkpoint.in_flight.runs import FormatOf
 from checkpoint.state import KeyedSnapshot
 from checkpoint.storage import savepoints
 from checkpoint.storage.handles import FileHandle, StateFile
+from checkpoint.storage.inline_files import InlineFile
 from checkpoint.storage.local_copies import LocalCopies
 from checkpoint.storage.metadata import OperatorSnapshot
 from checkpoint.storage.naming import CheckpointRef, private_path, subtask_name
@@ -31,6 +33,7 @@ class SnapshotFiles:
         format_of: FormatOf,
         compression: Literal["lz4", "zstd", "none"],
         copies: LocalCopies | None,
+        inline_limit: int = 0,
     ) -> None:
         """
         Args:
@@ -39,6 +42,7 @@ class SnapshotFiles:
             subtask: index within the vertex.
             format_of: gives the format of an edge.
             copies: what `storage` writes local copies to, if it does.
+            inline_limit: bytes of a file of a checkpoint that is inline (see `checkpoint.storage.inline_files`).
         """
         self._storage = storage
         self._attempt = attempt
@@ -47,6 +51,7 @@ class SnapshotFiles:
         self._format_of = format_of
         self._compression = compression
         self._copies = copies
+        self._inline_limit = inline_limit
 
     def gather(self, barrier: Barrier, step: str, snapshot: OperatorSnapshot) -> OperatorSnapshot:
         if barrier.target is None or not snapshot.files:
@@ -64,12 +69,11 @@ class SnapshotFiles:
         return self._folder(barrier).spill(snapshot, self._path(barrier, step, "own", "msgpack"))
 
     def write_keyed_state(self, barrier: Barrier, step: str, snapshot: KeyedSnapshot) -> list[StateFile]:
-        folder = self._folder(barrier)
-        return snapshot.files(lambda name: folder.create(self._path(barrier, step, name)), self._compression)
+        return snapshot.files(partial(self._new_file, barrier, step), self._compression)
 
     def write_channel_state(self, barrier: Barrier, captured: CapturedState) -> FileHandle:
-        path = self._path(barrier, self._head, "in-flight")
-        return save(self._folder(barrier), path, captured, self._format_of, self._compression)
+        folder, path = self._folder(barrier), self._path(barrier, self._head, "in-flight")
+        return save(folder, path, captured, self._format_of, self._compression, self._limit(barrier))
 
     def completed(self, checkpoint_id: int) -> None:
         if self._copies is not None:
@@ -78,6 +82,12 @@ class SnapshotFiles:
     def aborted(self, checkpoint_id: int) -> None:
         if self._copies is not None:
             self._copies.aborted(CheckpointRef(checkpoint_id, self._attempt))
+
+    def _new_file(self, barrier: Barrier, step: str, name: str) -> InlineFile:
+        return InlineFile(self._folder(barrier), self._path(barrier, step, name), self._limit(barrier))
+
+    def _limit(self, barrier: Barrier) -> int:
+        return self._inline_limit if barrier.target is None else 0
 
     def _folder(self, barrier: Barrier) -> CheckpointStorage:
         return self._storage if barrier.target is None else CheckpointStorage(barrier.target, None)

@@ -20,6 +20,7 @@ from checkpoint.key_groups import range_of
 from checkpoint.state import KeyedBackend, make_backend
 from checkpoint.state.changelog.snapshot import LoggedState
 from checkpoint.storage import fencing, savepoints
+from checkpoint.storage.inline_files import inline_limit
 from checkpoint.storage.local_copies import LocalCopies, StorageWithCopies
 from checkpoint.storage.naming import shared_path, subtask_name
 from checkpoint.storage.ownership import Ownership
@@ -155,6 +156,7 @@ class TaskBuilder:
                 self._format_of,
                 spec.checkpoints.compression,
                 self._copies,
+                inline_limit(spec.checkpoints.inline_bytes, self._plan.subtasks),
             )
             checkpoints = TaskCheckpoints(
                 chain,

@@ -15,6 +15,7 @@ import pytest
 
 from checkpoint.storage.errors import DamagedFile, StorageError
 from checkpoint.storage.handles import FileHandle
+from checkpoint.storage.inline_files import InlineFile
 from checkpoint.storage.local_copies import LocalCopies, StorageWithCopies, copy_of, local_root
 from checkpoint.storage.metadata import OperatorSnapshot
 from checkpoint.storage.naming import CheckpointRef, private_path, shared_path, subtask_name
@@ -312,3 +313,13 @@ def test_else_copies_go_to_a_folder_of_the_users_in_the_temporary_one(
 def test_the_folder_of_copies_is_read_without_being_made(setting: Setting) -> None:
     assert setting.copies.held() == []
     assert not os.path.exists(setting.copies.folder)
+
+
+def test_an_inline_file_has_no_copy_and_needs_none(setting: Setting) -> None:
+    file = InlineFile(setting.storage, private_path(CheckpointRef(5, 2), "totals-1", "state"), len(CONTENT))
+    file.write(CONTENT)
+    handle = file.close()
+    assert setting.storage.read_file(handle) == CONTENT
+    with setting.storage.open_file(handle) as opened:
+        assert opened.read_at(6, 0) == b"state "
+    assert (setting.files(), setting.local) == ([], [])

@@ -170,6 +170,20 @@ def test_a_list_of_changes_comes_back_with_its_key_groups_and_has_a_format_of_it
     assert CheckpointMetadata.from_bytes(written).operator("s")[0].keyed_state == files
 
 
+def test_files_whose_content_is_inline_come_back_and_have_a_format_of_their_own() -> None:
+    small = FileHandle("chk-5-2/totals-0-state.arrow", 3, "0" * 32, b"\x00\xffa")
+    operator = OperatorSnapshot(keyed_state=(StateFile(small),))
+    vertices = {"v": VertexSnapshot((SubtaskSnapshot({"s": operator}, channel_state=(small, handle("chk-5-2/a"))),))}
+    written = metadata(vertices=vertices).to_bytes()
+    assert orjson.loads(written)["format"] == 5
+    assert CheckpointMetadata.from_bytes(written).vertices == vertices
+    document = checksummed_json.loads(written)
+    document["vertices"]["v"]["subtasks"][0]["channel_state"][0][3] = "no base64"
+    del document["checksum"]
+    with pytest.raises(MetadataError, match="malformed"):
+        CheckpointMetadata.from_bytes(checksummed_json.dumps(document))
+
+
 _GOOD = metadata().to_bytes()
 
 
@@ -190,7 +204,7 @@ def test_any_altered_byte_is_noticed(place: int, difference: int) -> None:
 def test_another_format_is_not_called_damaged() -> None:
     document = checksummed_json.loads(_GOOD)
     del document["checksum"]
-    with pytest.raises(UnsupportedFormat, match="format 1; this version of Weir reads formats 3 and 4"):
+    with pytest.raises(UnsupportedFormat, match="format 1; this version of Weir reads formats 3 to 5"):
         CheckpointMetadata.from_bytes(checksummed_json.dumps(document | {"format": 1}))
 
 

@@ -17,7 +17,8 @@ from checkpoint.in_flight.captured import CapturedState
 from checkpoint.row_format import row_format
 from checkpoint.storage import savepoints
 from checkpoint.storage.errors import DamagedFile
-from checkpoint.storage.handles import StateFile
+from checkpoint.storage.handles import FileHandle, StateFile
+from checkpoint.storage.inline_files import InlineFile
 from checkpoint.storage.inspection.checkpoints import InFlight, Pending, StateSize, Summary, Unreadable
 from checkpoint.storage.inspection.folders import describe, describe_job, look_at, summarise
 from checkpoint.storage.inspection.verification import verify_job, verify_single
@@ -321,3 +322,28 @@ def test_one_checkpoint_or_savepoint_is_verified_alone(job: JobFolder, folder: P
     alter(tmp_path / "kept" / "_metadata")
     (problem,) = verify_single(saved).problems
     assert "_metadata is damaged" in problem
+
+
+def test_state_that_is_inline_is_verified_and_counts_as_part_of_metadata(job: JobFolder, folder: Path) -> None:
+    ref = CheckpointRef(3, job.ownership.attempt)
+    file = InlineFile(job.storage, private_path(ref, "totals-0", "state"), 100)
+    file.write(b"state")
+    small = file.close()
+    operators = {"totals": OperatorSnapshot(keyed_state=(StateFile(small),))}
+    job.storage.write_metadata(ref.id, ref.attempt, metadata_of(ref, operators))
+    size = (folder / ref.path / "_metadata").stat().st_size
+    (verified,) = verify_job(job.storage).checkpoints
+    assert (verified.files, verified.size, verified.problems) == (1, size, ())
+    found = describe(uri(job, ref))
+    assert (found.summary.files, found.summary.size, found.summary.own_size) == (1, size, size)
+    assert found.steps[0].subtasks[0].keyed == 5
+
+
+def test_inline_state_that_is_not_what_its_checksum_says_is_a_problem(job: JobFolder) -> None:
+    ref = CheckpointRef(3, job.ownership.attempt)
+    wrong = FileHandle(private_path(ref, "totals-0", "state"), 5, "0" * 32, b"state")
+    job.storage.write_metadata(
+        ref.id, ref.attempt, metadata_of(ref, {"totals": OperatorSnapshot(keyed_state=(StateFile(wrong),))})
+    )
+    (verified,) = verify_job(job.storage).checkpoints
+    assert "totals-0-state.arrow is damaged" in verified.problems[0]

@@ -40,10 +40,26 @@ def test_one_line_tells_of_a_checkpoint_and_of_the_subtask_that_held_it_up() -> 
     row = history.row(7)
     assert row is not None
     assert in_words(row) == (
-        "checkpoint 7 completed in 1.50 s: 1,000 bytes, 3 records in flight, span 40 records; the last was op[0] after "
-        "1.00 s (its snapshot after 0.30 s, alignment 0.40 s, held 0.10 s, writing 0.60 s)"
+        "checkpoint 7 completed in 1.500 s: 1,000 bytes, 3 records in flight, span 40 records; the last was op[0] "
+        "after 1.000 s (its snapshot after 0.300 s, alignment 0.400 s, held 0.100 s, writing 0.600 s), "
+        "_metadata 0.500 s"
     )
     assert history.row(8) is None
+
+
+def test_the_parts_of_writing_are_those_of_the_slowest_subtask_and_metadata_is_the_rest() -> None:
+    history = CheckpointHistory()
+    history.triggered(7, CheckpointKind.CHECKPOINT, 100.0, 1.7e9)
+    acknowledged(history, 7, "in[0]", 100.5, keyed_state=0.2, channel_state=0.1)
+    acknowledged(history, 7, "op[0]", 101.0, keyed_state=0.1, channel_state=0.4)
+    row = history.row(7)
+    assert row is not None
+    assert row.finalise == 0.0
+    history.completed(7, 101.25)
+    row = history.row(7)
+    assert row is not None
+    assert (row.keyed_state, row.channel_state, row.finalise) == (0.2, 0.4, 0.25)
+    assert [(one.keyed_state, one.channel_state) for one in row.subtasks] == [(0.2, 0.1), (0.1, 0.4)]
 
 
 def test_what_a_checkpoint_refers_to_and_has_not_written_is_told_apart() -> None:

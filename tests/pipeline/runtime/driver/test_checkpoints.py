@@ -202,7 +202,7 @@ def test_a_checkpoint_is_triggered_at_sources_written_and_told_to_all(
     for subtask in range(2):
         assert driver.said(Completed, subtask) == [Completed(1, CheckpointKind.CHECKPOINT, commits=True)]
     assert (driver.answers, driver.statuses(), driver.final) == ([1], ["completed"], [])
-    assert "job job: checkpoint 1 completed in 2.00 s" in caplog.text
+    assert "job job: checkpoint 1 completed in 2.000 s" in caplog.text
 
 
 def test_metadata_tells_of_replay_and_of_the_end_of_input_as_at_the_trigger(driver: Driver) -> None:
