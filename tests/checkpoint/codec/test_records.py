@@ -9,9 +9,10 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+import pydantic
 import pytest
 from hypothesis import HealthCheck, given, settings
 
@@ -200,6 +201,76 @@ def test_a_field_that_has_come_gets_its_default(monkeypatch: pytest.MonkeyPatch)
     replaced(monkeypatch, "Item", Item)
     item = decode(data)
     assert (item.sku, item.amount, item.more) == ("a", 7, [1])
+
+
+@pytest.mark.parametrize("kind", ["Struct", "Model", "Pair"])
+def test_a_default_is_made_anew_for_each_value_whatever_kind_its_class_is(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    class Struct(msgspec.Struct):
+        a: Any
+        b: Any = 5
+        more: list[int] = msgspec.field(default_factory=lambda: [1])
+        amount: int = 7
+
+    class Model(pydantic.BaseModel):
+        a: Any
+        b: str = "y"
+        more: list[int] = pydantic.Field(default_factory=lambda: [1])
+        amount: int = 7
+
+    class Pair(NamedTuple):
+        a: Any
+        b: Any = 5
+        more: Any = (1,)
+        amount: int = 7
+
+    old = getattr(records, kind)
+    data = encode([old(a="a", b="b"), old(a="c", b="b")])
+    replaced(monkeypatch, kind, {"Struct": Struct, "Model": Model, "Pair": Pair}[kind])
+    one, other = decode(data)
+    assert (one.a, one.b, list(one.more), one.amount) == ("a", "b", [1], 7)
+    assert kind == "Pair" or one.more is not other.more
+
+
+@pytest.mark.parametrize("kind", ["Model", "Pair"])
+def test_a_field_that_has_come_without_a_default_is_told_whatever_kind_its_class_is(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    class Model(pydantic.BaseModel):
+        a: Any
+        b: Any
+        c: int
+
+    class Pair(NamedTuple):
+        a: Any
+        b: Any
+        c: int
+
+    data = encode(getattr(records, kind)(a=1, b="x"))
+    replaced(monkeypatch, kind, {"Model": Model, "Pair": Pair}[kind])
+    with pytest.raises(UnfitClass, match=rf"records:{kind} has changed .*: 'c' was not and has no default"):
+        decode(data)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "was"),
+    [
+        (records.Level.HIGH, "Item", "was an enum when it was written, and has fields now"),
+        (records.Item(1), "Level", "is an enum, and was a class with fields"),
+        (records.Right(0), "Item", "was an enum of flags when it was written, and has fields now"),
+    ],
+)
+def test_a_class_that_is_of_another_kind_now_is_told(
+    monkeypatch: pytest.MonkeyPatch, old: Any, new: str, was: str
+) -> None:
+    class Level(enum.IntEnum):
+        LOW = 3
+
+    data = encode(old)
+    replaced(monkeypatch, type(old).__name__, {"Item": dataclasses.make_dataclass("Item", ["a"]), "Level": Level}[new])
+    with pytest.raises(UnfitClass, match=was):
+        decode(data)
 
 
 def test_a_field_that_has_gone_or_has_no_default_is_told_with_the_class(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sources import DeadLetter, KafkaSource
-from sources.kafka.options import OWNED
+from sources.kafka.options import OWNED, KafkaOptions
 from sources.kafka.splits import Split, owner, to_state
 
 MIB = 1024 * 1024
@@ -121,6 +121,151 @@ def test_reads_committed_records_by_default_within_one_budget() -> None:
 
     assert config["isolation.level"] == "read_committed"
     assert queued + config["fetch.max.bytes"] + options.batch_bytes <= 32 * MIB
+
+
+def test_options_that_are_not_given_have_the_values_that_help_tells() -> None:
+    source = KafkaSource("b:1", topics=["t"])
+    options = source.options
+
+    assert options == KafkaOptions("b:1", ("t",))
+    assert (options.start, options.end, options.value_format, options.key_format) == ("earliest", None, "json", "bytes")
+    assert (options.discovery_interval, options.look_every, options.rate_limit) == ("auto", 30.0, None)
+    assert (options.on_data_loss, options.on_bad_record, options.config) == ("fail", "fail", {})
+    assert (options.fetch_budget, options.prefetch_bytes, options.batch_bytes) == (16 * MIB, 8 * MIB, MIB)
+    assert (options.group_id, options.value_type, options.outage_timeout) == (None, None, None)
+    assert (source.active_backpressure, source.span_window, source.bounded) == (True, True, False)
+    assert (source.max_span_records, source.max_span_bytes) == (None, None)
+
+
+def test_new_partitions_are_looked_for_unless_that_is_off_or_there_is_an_end() -> None:
+    def look_every(**options: Any) -> float | None:
+        return KafkaSource("b:1", topics=["t"], **options).options.look_every
+
+    assert look_every(discovery_interval=0.1) == 0.1
+    assert look_every(discovery_interval=None) is None
+    assert look_every(discovery_interval=5, end="latest") is None
+
+
+def test_what_the_consumer_of_a_subtask_is_told() -> None:
+    options = KafkaSource("b:1", topics=["t"]).options
+
+    assert options.consumer_config("client", "group") == {
+        "client.id": "client",
+        "isolation.level": "read_committed",
+        "queued.max.messages.kbytes": 8 * 1024,
+        "queued.min.messages": 20_000,
+        "fetch.queue.backoff.ms": 10,
+        "fetch.max.bytes": 2 * MIB,
+        "message.max.bytes": 1_000_000,
+        "statistics.interval.ms": 5000,
+        "max.partition.fetch.bytes": MIB,
+        "bootstrap.servers": "b:1",
+        "group.id": "group",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "enable.partition.eof": True,
+    }
+    assert KafkaSource("b:1", topics=["t"], group_id="mine").options.consumer_config("c", "g")["group.id"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("budget", "batch", "fetch", "of_a_partition"),
+    [
+        (4 * MIB, MIB // 4, MIB // 2, MIB // 2),
+        (16 * MIB, MIB, 2 * MIB, MIB),
+        (800 * MIB, MIB, 50 * MIB, MIB),
+    ],
+)
+def test_the_budget_bounds_batches_and_fetches(budget: int, batch: int, fetch: int, of_a_partition: int) -> None:
+    options = KafkaSource("b:1", topics=["t"], fetch_budget=budget).options
+    config = options.consumer_config("client", "group")
+
+    assert options.batch_bytes == batch
+    assert (config["fetch.max.bytes"], config["max.partition.fetch.bytes"]) == (fetch, of_a_partition)
+
+
+def test_what_the_producer_of_dead_letters_is_told() -> None:
+    letters = DeadLetter("bad", config={"linger.ms": 50, "sasl.username": "b"})
+    config = {
+        "fetch.max.bytes": 10_000,
+        "ssl.ca.location": "ca",
+        "sasl.username": "a",
+        "isolation.level": "read_committed",
+    }
+    options = KafkaSource("b:1", topics=["t"], on_bad_record=letters, config=config).options
+
+    assert options.dead_letter_config("client") == {
+        "client.id": "client",
+        "partitioner": "murmur2_random",
+        "enable.idempotence": True,
+        "linger.ms": 50,
+        "batch.size": 65_536,
+        "message.timeout.ms": 0,
+        "ssl.ca.location": "ca",
+        "sasl.username": "b",
+        "bootstrap.servers": "b:1",
+        "acks": "all",
+        "message.max.bytes": 1_000_000_000,
+    }
+    assert options.admin_config() == {
+        "bootstrap.servers": "b:1",
+        "log_level": 0,
+        "ssl.ca.location": "ca",
+        "sasl.username": "a",
+    }
+
+
+@pytest.mark.parametrize(("timeout", "patience"), [(0.5, 1000), (1.0, 1000), (90, 90_000)])
+def test_a_dead_letter_waits_as_long_as_an_outage_may_last(timeout: float, patience: int) -> None:
+    options = KafkaSource("b:1", topics=["t"], on_bad_record="bad", outage_timeout=timeout).options
+
+    assert options.dead_letter_config("client")["message.timeout.ms"] == patience
+
+
+def test_a_patience_of_the_users_own_is_the_only_one() -> None:
+    letters = DeadLetter("bad", config={"delivery.timeout.ms": 5})
+    config = KafkaSource("b:1", topics=["t"], on_bad_record=letters).options.dead_letter_config("client")
+
+    assert config["delivery.timeout.ms"] == 5
+    assert "message.timeout.ms" not in config
+
+
+def test_a_pattern_is_of_whole_names_and_never_of_kafkas_own_topics() -> None:
+    reads = KafkaSource("b:1", pattern=".*ders").options.reads
+
+    assert [reads(topic) for topic in ("orders", "orders-2", "__orders", "_orders")] == [True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"fetch_budget": 4 * MIB - 1}, f"fetch_budget must be at least {4 * MIB} bytes, not {4 * MIB - 1}"),
+        ({"fetch_budget": True}, "fetch_budget must be a whole number of bytes, not True"),
+        ({"discovery_interval": 0.09}, "discovery_interval must be at least 0.1 s"),
+        ({"outage_timeout": 0.09}, "outage_timeout must be at least 0.1 s"),
+        ({"start": {("t", "0"): 1}}, r"\('t', '0'\) is neither a topic nor"),
+        ({"start": {("t", 0, 1): 1}}, "is neither a topic nor"),
+        ({"start": {("other", 0): 1}}, "start names the topic 'other'"),
+        ({"end": {"t": True}}, "True is no offset"),
+        ({"end": {"timestamp": -1}}, "-1 is no offset"),
+        ({"on_bad_record": DeadLetter("bad", servers="b:2")}, "servers is for steps"),
+        ({"on_bad_record": DeadLetter("bad", at_most=(0.1, 60))}, "at_most is for steps"),
+        ({"config": {"oauth_cb": "x" * 3, "logger": 1}}, "config may not set 'logger'"),
+        ({"config": {"some_cb": print}}, "must be a string, number or bool, not builtin_function_or_method"),
+    ],
+)
+def test_what_is_just_beyond_what_may_be_is_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        KafkaSource(**{"servers": "localhost:9092", "topics": ["t"], **options})
+
+
+def test_what_may_just_be_is_taken() -> None:
+    source = KafkaSource("b:1", topics=["t", "u", "t"], start={"t": 0, ("u", 3): 1}, end={"timestamp": 0})
+
+    assert source.options.topics == ("t", "u")
+    assert KafkaSource("b:1", topics=["t"], config={"oauth_cb": print}).options.config == {"oauth_cb": print}
+    assert KafkaSource("b:1", topics=["t"], outage_timeout=0.1).options.outage_timeout == 0.1
 
 
 @pytest.mark.parametrize("options", [{"fetch_budget": 4 * MIB}, {"config": {"fetch.max.bytes": 10_000}}])

@@ -15,17 +15,18 @@ from checkpoint.elements import ChannelName, EdgeName
 from checkpoint.in_flight import channel_state
 from checkpoint.in_flight.captured import CapturedState
 from checkpoint.row_format import row_format
-from checkpoint.storage import savepoints
+from checkpoint.storage import fencing, savepoints
 from checkpoint.storage.errors import DamagedFile
 from checkpoint.storage.handles import FileHandle, StateFile
 from checkpoint.storage.inline_files import InlineFile
 from checkpoint.storage.inspection.checkpoints import InFlight, Pending, StateSize, Summary, Unreadable
-from checkpoint.storage.inspection.folders import describe, describe_job, look_at, summarise
+from checkpoint.storage.inspection.folders import describe, describe_job, look_at, summarise, the_one
 from checkpoint.storage.inspection.verification import verify_job, verify_single
-from checkpoint.storage.metadata import OperatorSnapshot
-from checkpoint.storage.naming import CheckpointRef, private_path
+from checkpoint.storage.metadata import OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
+from checkpoint.storage.naming import CheckpointRef, private_path, trace_path
 from checkpoint.storage.orphans import OrphanKind, Spared
 from checkpoint.storage.restore import NotACheckpoint
+from checkpoint.storage.source_starts import SourceStart
 from checkpoint.storage.storage import INLINE_STATE_LIMIT, CheckpointStorage
 
 EDGE = EdgeName("in", "totals", "0.0")
@@ -144,6 +145,53 @@ def test_void_and_unreadable_checkpoints_are_listed_as_what_they_are(job: JobFol
     assert "_metadata is damaged" in three.problem
 
 
+def test_sources_without_state_in_the_newest_good_checkpoint_are_told_with_their_start(
+    job: JobFolder, folder: Path
+) -> None:
+    assert describe_job(job.storage).starts == {}
+
+    def starts(at: float) -> dict[str, SourceStart]:
+        return {id: SourceStart("A", {}, "00", at) for id in ("in", "other")}
+
+    job.ownership = fencing.take_ownership(job.storage)
+    fencing.record_restored(job.storage, job.ownership, None, starts=starts(5.0))
+    assert describe_job(job.storage).starts == {"in": 5.0, "other": 5.0}
+    ref = job.complete(1, source={"any": "position"})
+    assert describe_job(job.storage).starts == {"other": 5.0}
+    job.complete(2, source={"any": "position"})
+    job.ownership = fencing.take_ownership(job.storage)
+    fencing.record_restored(job.storage, job.ownership, ref, starts=starts(9.0))
+    assert describe_job(job.storage).starts == {"other": 9.0}, "the second one is void"
+    alter(folder / ref.path / "_metadata")
+    assert describe_job(job.storage).starts == {"in": 9.0, "other": 9.0}
+
+
+def test_what_is_known_of_a_savepoint_follows_its_trace_and_its_folder(
+    job: JobFolder, folder: Path, tmp_path: Path
+) -> None:
+    for id in (1, 2, 3, 4):
+        write_savepoint(job, tmp_path / f"kept-{id}", id)
+    alter(tmp_path / "kept-2" / "_metadata")
+    (tmp_path / "kept-3").rename(tmp_path / "moved")
+    write_savepoint(job, tmp_path / "kept-3", 5)
+    (folder / trace_path(CheckpointRef(4, 1))).write_bytes(b"no trace")
+    there = {trace.ref.id: (trace.uri is not None, trace.there) for trace in describe_job(job.storage).savepoints}
+    assert there == {1: (True, True), 2: (True, False), 3: (True, False), 4: (False, None), 5: (True, True)}
+
+
+def test_the_one_that_is_meant_is_the_newest_of_a_job_or_must_be_chosen(job: JobFolder, tmp_path: Path) -> None:
+    with pytest.raises(NotACheckpoint, match="my%20orders has no complete checkpoint"):
+        the_one(tmp_path.as_uri())
+    first, second = job.complete(1), job.complete(2)
+    assert the_one(tmp_path.as_uri()) == the_one(job.storage.uri_of()) == uri(job, second)
+    assert the_one(uri(job, first) + "/") == uri(job, first)
+    saved = write_savepoint(job, tmp_path / "kept", 3)
+    assert the_one(saved) == saved
+    with pytest.raises(NotACheckpoint, match="holds several jobs or savepoints; choose one:") as caught:
+        the_one(tmp_path.as_uri())
+    assert str(caught.value).split("\n  ")[1:] == [job.storage.uri_of(), saved]
+
+
 # -- one checkpoint -------------------------------------------------------------------------------------------
 
 
@@ -215,6 +263,53 @@ def test_what_a_damaged_file_hides_is_told(job: JobFolder, folder: Path) -> None
     assert found.in_flight == (InFlight(EDGE, 3, None),)
     (problem,) = found.problems
     assert f"{handle.path} is damaged" in problem
+
+
+def test_a_damaged_file_hides_only_what_is_in_it(job: JobFolder, folder: Path) -> None:
+    ref, rows = CheckpointRef(1, 1), data([1, 2])
+    spilled = job.storage.spill(
+        OperatorSnapshot({"source": "x" * (2 * INLINE_STATE_LIMIT)}), private_path(ref, "in-0", "own", "msgpack")
+    )
+    in_flight = [
+        channel_state.save(
+            job.storage,
+            private_path(ref, f"in-{subtask}", "in-flight"),
+            CapturedState(inputs={ChannelName(EDGE, 0, subtask): [rows]}),
+            lambda edge: row_format(carries_keys=False),
+            "none",
+        )
+        for subtask in range(2)
+    ]
+    first, second = (
+        SubtaskSnapshot({"in": state}, channel_state=(file,), in_flight_rows={EDGE: 2})
+        for state, file in zip((spilled, OperatorSnapshot({"source": 7})), in_flight, strict=True)
+    )
+    sink = OperatorSnapshot({"sink": {"pending": [[0, [[[1, 0], {"rows": 4}, []]]]], "committers": []}})
+    vertices = {"in": VertexSnapshot((first, second)), "totals": VertexSnapshot((SubtaskSnapshot({"out": sink}),))}
+    job.storage.write_metadata(1, 1, metadata_of(ref, {}, vertices=vertices))
+    whole = describe(uri(job, ref))
+    assert whole.in_flight == (InFlight(EDGE, 4, 2 * rows.size),)
+    assert [(source.step, source.subtask) for source in whole.sources] == [("in", 0), ("in", 1)]
+    assert [sorted(state.subtasks) for state in whole.steps] == [[0, 1], [0]]
+    assert whole.problems == ()
+    assert spilled.state_file is not None
+    for damaged in (spilled.state_file, in_flight[0]):
+        alter(folder / damaged.path)
+    found = describe(uri(job, ref))
+    assert found.in_flight == (InFlight(EDGE, 4, None),)
+    assert [(source.step, source.subtask, source.state) for source in found.sources] == [("in", 1, 7)]
+    assert [(pending.sink, pending.rows, pending.size) for pending in found.pending] == [("out", 4, None)]
+    assert len(found.problems) == 2
+
+
+def test_bytes_that_a_payload_does_not_say_are_those_of_its_files_each_once(job: JobFolder) -> None:
+    ref, file, other = CheckpointRef(1, 1), job.segment(b"1" * 30), job.segment(b"2" * 12)
+    wires = [file.to_wire(), other.to_wire()]
+    pending = [[0, [[[1, 0], {"rows": 4, "bytes": 9}, wires], [[1, 1], {"rows": 5}, wires[:1]]]]]
+    sink = OperatorSnapshot({"sink": {"pending": pending, "committers": []}}, files=(file, other))
+    job.storage.write_metadata(1, 1, metadata_of(ref, {"out": sink}))
+    (found,) = describe(uri(job, ref)).pending
+    assert (found.rows, found.size) == (9, 42)
 
 
 def test_a_savepoint_is_described_from_its_own_folder_wherever_it_was_moved(job: JobFolder, tmp_path: Path) -> None:
