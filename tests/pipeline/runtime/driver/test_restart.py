@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline import RestartStrategy
+from pipeline.runtime.driver.restart import STRATEGIES
 
 
 def test_none_gives_up_at_once() -> None:
@@ -82,3 +84,75 @@ def test_a_policy_that_gave_up_stays_given_up(strategy: RestartStrategy) -> None
     while policy.on_failure(0.0) is not None:
         pass
     assert policy.on_failure(1e9) is None
+
+
+# -- options ----------------------------------------------------------------------------------------------------------
+
+
+def test_defaults_are_those_that_the_docs_name() -> None:
+    assert RestartStrategy.none().options == {}
+    assert RestartStrategy.fixed_delay().options == {"attempts": 3, "delay": 1.0}
+    assert RestartStrategy.exponential().options == {
+        "initial": 0.5,
+        "maximum": 60.0,
+        "multiplier": 2.0,
+        "jitter": 0.1,
+        "reset_after": 300.0,
+        "attempts": None,
+    }
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        RestartStrategy.none(),
+        RestartStrategy.fixed_delay(attempts=7, delay=4),
+        RestartStrategy.exponential(2, 30, 1.5, 0.2, 77, 5),
+    ],
+)
+def test_a_strategys_options_make_the_same_strategy(strategy: RestartStrategy) -> None:
+    assert STRATEGIES[strategy.kind](**strategy.options) == strategy
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"initial": 0.0009},
+        {"maximum": 0.0009},
+        {"initial": 2, "maximum": 1.9},
+        {"multiplier": 0.99},
+        {"multiplier": float("inf")},
+        {"multiplier": "2"},
+        {"jitter": -0.01},
+        {"jitter": 1},
+        {"jitter": 1.5},
+        {"jitter": "0.1"},
+        {"attempts": 0},
+        {"attempts": 1.5},
+        {"reset_after": -1},
+    ],
+)
+def test_options_that_make_no_sense_are_refused_by_name(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        RestartStrategy.exponential(**options)
+
+
+@pytest.mark.parametrize("options", [{"attempts": 0}, {"delay": -1}])
+def test_so_are_those_of_a_fixed_delay(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        RestartStrategy.fixed_delay(**options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"initial": 0.001},
+        {"initial": 5, "maximum": 5},
+        {"multiplier": 1},
+        {"jitter": 0},
+        {"jitter": 0.99},
+        {"attempts": 1},
+    ],
+)
+def test_the_bounds_themselves_are_fine(options: dict[str, Any]) -> None:
+    assert options.items() <= RestartStrategy.exponential(**options).options.items()
