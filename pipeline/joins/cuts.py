@@ -22,6 +22,8 @@ class Due(NamedTuple):
     """At this watermark no record can come into it any more. Its results have that as their timestamp."""
     frees: int
     """Records before this are in no later window."""
+    end: int
+    """The first time behind it, as results tell it: of a session a gap behind its last record."""
 
 
 class Cut(Protocol):
@@ -64,7 +66,7 @@ class _Tumbling:
     def due(self, times: Sequence[Sequence[int]], after: int) -> Due:
         # What has closed has no records any more.
         start, end = self._grid.bounds(_earliest(times))
-        return Due(start, end - 1, clamped(end - 1), end)
+        return Due(start, end - 1, clamped(end - 1), end, end)
 
 
 class _Sliding:
@@ -83,7 +85,8 @@ class _Sliding:
     def due(self, times: Sequence[Sequence[int]], after: int) -> Due:
         panes = self._panes
         end = max(panes.first_end(panes.pane(_earliest(times))), panes.end_from(after + 2))
-        return Due(end - panes.size, end - 1, clamped(end - 1), end - panes.size + panes.slide)
+        start = end - panes.size
+        return Due(start, end - 1, clamped(end - 1), start + panes.slide, end)
 
 
 class _Sessions:
@@ -107,7 +110,7 @@ class _Sessions:
                     last = max(last, one[at[i]])
                     at[i] += 1
                     moved = True
-        return Due(first, last, clamped(last + self._gap), last + 1)
+        return Due(first, last, clamped(last + self._gap), last + 1, last + self._gap)
 
 
 def _earliest(times: Sequence[Sequence[int]]) -> int:

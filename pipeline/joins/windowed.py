@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any, ClassVar, cast
 
 from checkpoint.event_time.bounds import MAX_WATERMARK
@@ -12,7 +13,7 @@ from checkpoint.state.stores import MISSING, ValueStore
 from pipeline.errors import PipelineError
 from pipeline.joins.cuts import Due, cut_of
 from pipeline.joins.kept import RECORDS, TIMES, Kept, count_until, insert, kept, span, split_off
-from pipeline.joins.options import LEFT, RIGHT, How, Select, checked_how, output_of, timestamp_of, too_late
+from pipeline.joins.options import LEFT, RIGHT, How, Select, checked_how, output_of, pair, timestamp_of, too_late
 from pipeline.operators import KeyedOperator, OperatorContext
 from pipeline.windows import Window
 
@@ -70,7 +71,7 @@ class WindowJoin(KeyedOperator):
             self._let_go(due.frees)
             after = max(timestamp, due.last)
             ctx.emit_at(due.closes)
-            yield from self._results(lefts, rights, ctx)
+            yield from self._results(lefts, rights, due, ctx)
 
     def snapshot(self, checkpoint_id: int) -> Any:
         return {"window": self._window}
@@ -109,8 +110,9 @@ class WindowJoin(KeyedOperator):
             elif count:
                 split_off(cast(Kept, handle.value), count)
 
-    def _results(self, lefts: list[Any], rights: list[Any], ctx: OperatorContext) -> Iterator[Any]:
-        key, output = ctx.key, self._output
+    def _results(self, lefts: list[Any], rights: list[Any], due: Due, ctx: OperatorContext) -> Iterator[Any]:
+        key = ctx.key
+        output = partial(_of_window, due) if self._output is pair else self._output
         for left in lefts:
             for right in rights:
                 yield output(key, left, right)
@@ -120,6 +122,11 @@ class WindowJoin(KeyedOperator):
         if not lefts and self._how in ("right", "full"):
             for right in rights:
                 yield output(key, None, right)
+
+
+def _of_window(due: Due, key: Any, left: Any, right: Any) -> dict[str, Any]:
+    """A result without `select`."""
+    return {"key": key, "start": due.first, "end": due.end, LEFT: left, RIGHT: right}
 
 
 def _records(of: Any, due: Due) -> list[Any]:

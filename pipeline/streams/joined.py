@@ -85,7 +85,8 @@ class JoinableStream(Stream[T]):
 
         With `within`, a pair has the timestamp of the later one. A record without a partner is a result once the
         watermark tells that none can come any more; it has that time as its timestamp, or its own where that is later.
-        With `window`, all results of a window come when it closes, and have that time as their timestamp. A record
+        With `window`, all results of a window come when it closes, and have that time as their timestamp, and its
+        `start` and `end` beside `key`. A record
         that is late when it comes is joined with nothing: see `late` of what this returns.
 
         Args:

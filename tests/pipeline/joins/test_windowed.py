@@ -140,8 +140,8 @@ def right(one: OperatorHarness, at: int | None, value: Any = "r") -> list[Any]:
     return one.process_connected(value, key="k", timestamp=at)
 
 
-def pair(left: Any, right: Any) -> dict[str, Any]:
-    return {"key": "k", "left": left, "right": right}
+def pair(left: Any, right: Any, start: int, end: int) -> dict[str, Any]:
+    return {"key": "k", "start": start, "end": end, "left": left, "right": right}
 
 
 def test_a_window_gives_its_pairs_when_it_closes() -> None:
@@ -151,11 +151,19 @@ def test_a_window_gives_its_pairs_when_it_closes() -> None:
     left(one, 10, "m")
     assert one.watermark(8) == []
     assert right(one, 0, "s") == []  # late, but its window is open
-    assert one.watermark(9) == [pair("l", "s"), pair("l", "r")]
+    assert one.watermark(9) == [pair("l", "s", 0, 10), pair("l", "r", 0, 10)]
     assert left(one, 9, "n") == []
-    assert one.watermark(19) == [pair("m", None)]
+    assert one.watermark(19) == [pair("m", None, 10, 20)]
     assert one.timestamps == [9, 9, 19]
     assert one.side_outputs["late"] == [{"key": "k", "side": "left", "record": "n"}]
+
+
+def test_results_of_sliding_windows_tell_which_window_they_are_of() -> None:
+    one = OperatorHarness(WindowJoin(Sliding(0.010, 0.005), "left"))
+    left(one, 7)
+    right(one, 4)
+    assert one.watermark(9) == [pair("l", "r", 0, 10)]
+    assert one.watermark(14) == [pair("l", None, 5, 15)]
 
 
 def test_a_session_is_one_of_both_streams() -> None:
@@ -165,7 +173,7 @@ def test_a_session_is_one_of_both_streams() -> None:
     assert one.watermark(9) == []
     right(one, 10)  # joins both, since it touches them
     assert one.watermark(29) == []
-    assert one.watermark(30) == [pair("l", "r"), pair("m", "r")]
+    assert one.watermark(30) == [pair("l", "r", 0, 30), pair("m", "r", 0, 30)]
     assert one.timestamps == [30, 30]
 
 
