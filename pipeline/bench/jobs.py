@@ -51,7 +51,7 @@ def as_user(result: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Job:
-    """A job that reads one topic to its end and writes another."""
+    """A job that reads one topic and writes another."""
 
     kind: JobKind
     parallelism: int
@@ -59,11 +59,14 @@ class Job:
     """Seconds between checkpoints."""
     delivery: Delivery
     alignment: Alignment = "unaligned"
+    ends: bool = True
+    """With what is in its topic at the start; else it goes on."""
 
     def pipeline(self, name: str, servers: str, source: str, target: str, folder: str) -> Pipeline:
         checkpoints = CheckpointConfig(folder, interval=self.interval, alignment=self.alignment)
         p = Pipeline(name, parallelism=self.parallelism, checkpoints=checkpoints)
-        records = p.source("records", KafkaSource(servers, topics=[source], end="latest", value_format="json"))
+        end: Literal["latest"] | None = "latest" if self.ends else None
+        records = p.source("records", KafkaSource(servers, topics=[source], end=end, value_format="json"))
         self._steps(records).sink("out", KafkaSink(servers, topic=target, key="user", delivery=self.delivery))
         return p
 

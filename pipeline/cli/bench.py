@@ -6,6 +6,9 @@ import click
 
 from pipeline.cli.bench_backpressure import backpressure
 from pipeline.cli.bench_compare import compare
+from pipeline.cli.bench_growth import growth
+from pipeline.cli.bench_latency import latency
+from pipeline.cli.bench_start import start
 from pipeline.cli.bench_state import state, state_growth
 from pipeline.cli.bench_throughput import delivery, throughput
 
@@ -16,5 +19,5 @@ def bench() -> None:
     puts two such files side by side."""
 
 
-for command in (throughput, delivery, backpressure, state, state_growth, compare):
+for command in (throughput, delivery, latency, start, growth, backpressure, state, state_growth, compare):
     bench.add_command(command)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,3 +87,56 @@ def test_the_cost_of_exactly_once_is_measured_by_interval(kafka: KafkaBroker, tm
         assert point[guarantee]["steady"] > 0
         assert point[guarantee]["checkpoints"] >= 2
     assert point["steady_ratio"] == pytest.approx(point["exactly_once"]["steady"] / point["at_least_once"]["steady"])
+
+
+@pytest.mark.sample(1 / 2)
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_latency_is_measured_from_when_records_were_due(kafka: KafkaBroker, tmp_path: Path) -> None:
+    result = _bench(
+        tmp_path, "latency", kafka, "--rate", "500", "--seconds", "2", "--warm-up", "1", "--delivery", "at_least_once"
+    )
+    (stage,) = result["stages"]
+    assert stage["delays"]["records"] == 1000
+    assert 0 < stage["delays"]["p50"] <= stage["delays"]["p99"] <= stage["delays"]["max"] < 30
+    assert 0 <= stage["sent"]["late_p50"] <= stage["sent"]["late_max"]
+
+
+@pytest.mark.sample(1 / 2)
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_a_start_and_one_after_a_kill_are_measured_by_phase(kafka: KafkaBroker, tmp_path: Path) -> None:
+    arguments = ("--runs", "1", "--interval", "0.5", "--kind", "fresh", "--kind", "after a kill")
+    result = _bench(tmp_path, "start", kafka, *arguments)
+    assert [start["kind"] for start in result["starts"]] == ["fresh", "after a kill"]
+    for start in result["starts"]:
+        assert {"Python", "deploy", "first output"} <= start["phases"].keys()
+        assert 0 < max(start["phases"].values()) < start["first_output_s"] < 120
+
+
+@pytest.mark.sample(1 / 2)
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_growth_is_measured_and_fitted(kafka: KafkaBroker, tmp_path: Path) -> None:
+    arguments = ("--axis", "steps", "--point", "1", "--point", "3", "--records", "5000")
+    (grown,) = _bench(tmp_path, "growth", kafka, *arguments)["growth"]
+    assert [point["size"] for point in grown["points"]] == [1, 3]
+    assert {"start", "memory", "time a record"} <= grown["fits"].keys()
+    assert all(point["memory"] > 100 * 2**20 for point in grown["points"])
+
+
+def _bench(folder: Path, name: str, kafka: KafkaBroker, *arguments: str) -> dict[str, Any]:
+    """What a measurement has written."""
+    target = folder / "result.json"
+    command = [sys.executable, "-c", "from pipeline.cli import main; main(prog_name='weir')", "bench", name]
+    done = subprocess.run(
+        [*command, *arguments, "--bootstrap", kafka.bootstrap_servers, "--json", str(target)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=170,
+    )
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(target.read_text())
+    assert result["bench"] == name
+    return result
