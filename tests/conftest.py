@@ -220,6 +220,9 @@ def _started_here() -> list[psutil.Process]:
 def _spark_gateway_pid() -> int | None:
     from pyspark import SparkContext
 
+    from pipeline.runtime.driver.daemon_process import release_daemons
+
+    release_daemons()
     if SparkContext._active_spark_context is not None:
         SparkContext._active_spark_context.stop()
     gateway = SparkContext._gateway

@@ -3,10 +3,18 @@
 It has imported what every subtask needs, so that a worker is up in milliseconds; else each would first compile
 `pyspark.worker`, which Spark puts on the path as a zip archive. Nothing is created here: clients and threads don't
 survive a fork.
+
+Given the descriptor of a listening socket, and that one's path, it waits there for `pyspark_weir.daemon`, which Spark
+starts once it needs workers, and takes its place.
 """
 
+import json
 import os
+import select
+import socket
 import sys
+from pathlib import Path
+from typing import Any
 from zipimport import zipimporter
 
 import confluent_kafka
@@ -21,6 +29,7 @@ from pyspark.daemon import manager
 import pipeline.runtime.subtask.process
 import sinks
 import sources
+from pyspark_weir.daemon import TAKEN
 
 _IMPORTED = (
     confluent_kafka,
@@ -37,13 +46,65 @@ _IMPORTED = (
 # With the first array that it makes from a list pyarrow imports pandas, where that is installed: 0.3 s of CPU.
 pyarrow.array([0])
 
-# Where the script of `weir run` lies: last on the path, as on the driver.
-sys.path += filter(None, [os.environ.get("WEIR_SCRIPT_FOLDER")])
-
 # Spark has every worker call `importlib.invalidate_caches`, which reads an archive's whole directory again for each of
 # these: 0.2 s of CPU. They are made anew when needed.
 for _path in [path for path, importer in sys.path_importer_cache.items() if isinstance(importer, zipimporter)]:
     del sys.path_importer_cache[_path]
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Be Spark's daemon."""
+    # Where the script of `weir run` lies: last on the path, as on the driver.
+    sys.path += filter(None, [os.environ.get("WEIR_SCRIPT_FOLDER")])
     manager()
+
+
+def serve(listening: socket.socket, path: Path) -> None:
+    """Wait until Spark needs a daemon, and be it; or until the driver, at the end of the standard input, is gone."""
+    ready, _, _ = select.select([listening.fileno(), 0], [], [])
+    taken = _take_over(listening) if listening.fileno() in ready else None
+    listening.close()
+    path.unlink()
+    path.parent.rmdir()
+    if taken is None:
+        sys.exit(0)
+    main()
+
+
+def _take_over(listening: socket.socket) -> socket.socket | None:
+    """Take the place of the process that connects.
+
+    Returns:
+        The connection, which it waits at for this process's end; `None`: it runs another Python.
+    """
+    there, _ = listening.accept()
+    head, descriptors, _, _ = socket.recv_fds(there, 4, 3)
+    told: dict[str, Any] = json.loads(_read(there, int.from_bytes(head, "big")))
+    if told["python"] != [sys.executable, sys.version]:
+        return None
+    for standard, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, standard)
+        os.close(descriptor)
+    os.environ.clear()
+    os.environ.update(told["environment"])
+    os.chdir(told["cwd"])
+    sys.argv[:], sys.path[:] = told["argv"], told["path"]
+    there.sendall(TAKEN)
+    return there
+
+
+def _read(there: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        chunk = there.recv(size - len(data))
+        if not chunk:
+            raise EOFError("the process that Spark has started is gone")
+        data += chunk
+    return data
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        serve(socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2]))
+    else:
+        main()

@@ -16,6 +16,7 @@ import psutil
 
 from pipeline.broker.java import java_path
 from pipeline.class_archive import EXIT_SECONDS, ClassArchive, class_archive
+from pipeline.runtime.driver.daemon_process import daemons, release_daemons
 
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _NOISE: Final = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
@@ -126,7 +127,8 @@ def _write(data: bytes) -> None:
 
 def _end(process: subprocess.Popen[bytes], relay: threading.Thread) -> None:
     """Let the JVM end, and what workers printed come out."""
-    workers = _descendants(process.pid)
+    workers = [*_descendants(process.pid), *daemons()]
+    release_daemons()
     if process.stdin is not None:
         process.stdin.close()  # what PySpark's JVM takes as the sign to end
     try:
@@ -144,7 +146,7 @@ def _end(process: subprocess.Popen[bytes], relay: threading.Thread) -> None:
 
 def kill(wait: bool = True) -> None:
     """End the JVM and its workers at once: this process is about to end, and nobody waits for what they still do."""
-    if family := _jvm():
+    if family := [*_jvm(), *daemons()]:
         _kill(family)
         _archive.discard()
         if wait:

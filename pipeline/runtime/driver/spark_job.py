@@ -9,12 +9,14 @@ import re
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from pyspark import cloudpickle as _cloudpickle
 
 from pipeline.errors import PipelineError
+from pipeline.runtime.driver import daemon_process
 from pipeline.runtime.driver.gateway import gateway, java_options
 from pipeline.runtime.versions import versions
 
@@ -26,7 +28,7 @@ _WORKER_SAID, _ITS_PATH = "Error from python worker:", "PYTHONPATH was:"
 _BOOKED_MS = 1000
 _TASKS = 100_000
 _NO_WEIR = "Weir can't be imported by"
-_NO_DAEMON = "No module named 'pipeline'"
+_NO_DAEMON = ("No module named 'pipeline'", "No module named 'pyspark_weir'")
 """Where Weir's own daemon is to start the Python workers, but Weir isn't installed."""
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """The variable by which `spark-submit` tells a script where its JVM is."""
@@ -36,7 +38,7 @@ _OWN_WORKERS = {
     "spark.python.worker.reuse": "false",
     "spark.stage.maxConsecutiveAttempts": "1",
 }
-_HOPELESS = (_NO_WEIR, _NO_DAEMON, "PYTHON_VERSION_MISMATCH")
+_HOPELESS = (_NO_WEIR, *_NO_DAEMON, "PYTHON_VERSION_MISMATCH")
 """In a line of a worker's error that says enough: no restart helps."""
 
 
@@ -153,14 +155,27 @@ def local_context(slots: int, name: str, master: str | None = None) -> Any:
     conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
     # Else every user of this machine could read what Spark's block manager holds. Spark makes the secret.
     conf.set("spark.authenticate", "true").set("spark.network.crypto.enabled", "true")
-    conf.set("spark.python.daemon.module", "pipeline.runtime.spark_daemon")
+    conf.set("spark.python.daemon.module", daemon_process.MODULE)
     for key, value in _OWN_WORKERS.items():
         conf.set(key, value)
-    context = SparkContext(conf=conf, gateway=gateway(conf))
+    daemon = daemon_process.start_daemon()
+    try:
+        context = SparkContext(conf=conf, gateway=gateway(conf))
+    except BaseException:
+        if daemon is not None:
+            daemon.end()
+        raise
+    if daemon is not None:
+        daemon.serve(context)
+        _daemons[context] = daemon
     context.setLogLevel(log_level)
     # When the JVM is gone, this has nothing to tell that a job doesn't tell better.
     context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     return context
+
+
+_daemons: weakref.WeakKeyDictionary[Any, daemon_process.DaemonProcess] = weakref.WeakKeyDictionary()
+"""By session."""
 
 
 def stop_context(context: Any) -> None:
@@ -175,6 +190,8 @@ def stop_context(context: Any) -> None:
         if SparkContext._active_spark_context is context:
             # A later job in this process needs a JVM of its own.
             SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+    if (daemon := _daemons.pop(context, None)) is not None:
+        daemon.end()
 
 
 _warned: set[str] = set()
@@ -314,7 +331,7 @@ def _failure(cause: str) -> SparkJobFailed:
     if not hopeless:
         return SparkJobFailed(cause)
     reason = hopeless[-1].strip()
-    if _NO_WEIR not in reason and _NO_DAEMON in reason:
+    if _NO_WEIR not in reason and any(sign in reason for sign in _NO_DAEMON):
         reason += (
             f"; install weir-streams {versions()['Weir']} on all hosts, or point PYSPARK_PYTHON to a Python that has it"
         )

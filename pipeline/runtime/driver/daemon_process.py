@@ -1,0 +1,106 @@
+"""The process that Spark's Python workers are forked from, started beside the JVM.
+
+Spark would start it for the first task only, when everything else waits for it: it imports for more than a second.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import weakref
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from pyspark_weir.daemon import VARIABLE
+
+MODULE: Final = "pyspark_weir.daemon"
+"""What Spark starts as its daemon, see there."""
+_DAEMON: Final = "pipeline.runtime.spark_daemon"
+_END_SECONDS: Final = 5.0
+_SPARKS_ENVIRONMENT: Final = {
+    # As Spark sets them for its daemon; Python and numpy look when they start.
+    "PYTHONUNBUFFERED": "YES",
+    "PYTHONSAFEPATH": "1",
+    "PYTHONHASHSEED": "0",
+    "OMP_NUM_THREADS": "1",
+}
+_all: weakref.WeakSet[DaemonProcess] = weakref.WeakSet()
+
+
+class DaemonProcess:
+    """One, of one session."""
+
+    def __init__(self) -> None:
+        """
+        Raises:
+            OSError: it can't be started.
+        """
+        folder = Path(tempfile.mkdtemp(prefix="weir-daemon-"))
+        self.path = folder / "socket"
+        """In a folder that is nobody else's: who connects is this user."""
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(self.path))
+            listening.listen()
+            listens = listening.fileno()
+            # It ends with this process, whose end of the pipe it waits at, or with the JVM, once that has it.
+            self._process = subprocess.Popen(
+                [os.environ["PYSPARK_PYTHON"], "-m", _DAEMON, str(listens), str(self.path)],
+                stdin=subprocess.PIPE,
+                pass_fds=[listens],
+                process_group=0,  # signals of a terminal are this process's, as for the JVM
+                env={**_SPARKS_ENVIRONMENT, **os.environ, "PYTHONSAFEPATH": "1"},
+            )
+        _all.add(self)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def serve(self, context: Any) -> None:
+        """Workers of this `SparkContext` are forked from it."""
+        context.environment[VARIABLE] = str(self.path)
+
+    def release(self) -> None:
+        """It ends unless Spark has it."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+    def end(self) -> None:
+        """Its session has ended, or never began."""
+        self.release()
+        try:
+            self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self.path.parent, ignore_errors=True)  # left where it was killed
+
+
+def start_daemon() -> DaemonProcess | None:
+    """For a session of this process's own; `None` where its workers may have other code or another Spark."""
+    same = os.environ.get("PYSPARK_PYTHON") == sys.executable
+    return DaemonProcess() if same and "SPARK_HOME" not in os.environ else None
+
+
+def release_daemons() -> None:
+    """This process is about to exit: those that Spark hasn't asked for end, too."""
+    for one in list(_all):
+        one.release()
+
+
+def daemons() -> list[psutil.Process]:
+    """Those that live, and the workers that were forked from them."""
+    found: list[psutil.Process] = []
+    for one in list(_all):
+        try:
+            process = psutil.Process(one.pid)
+            found += [process, *process.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            pass
+    return found
