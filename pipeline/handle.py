@@ -90,7 +90,9 @@ class JobHandle:
     def start_phases(self) -> dict[str, float]:
         """Seconds that each phase of the current attempt's start took, or has been taking: `checks` (what can be
         refused is), `Spark` (it runs, with slots for all subtasks), `deploy` (a process is up for each subtask),
-        `restore` (each has its state and has opened its sources and sinks). Phases that haven't begun are left out."""
+        `restore` (each has its state and has opened its sources and sinks). Then, once they are over, and only with
+        sinks that commit with checkpoints: `first record` (a sink has it), `checkpoint` (one with it is complete),
+        `commit` (it is visible). Phases that haven't begun are left out."""
         return self._master.progress.start.seconds()
 
     def wait(self, timeout: float | timedelta | None = None) -> None:

@@ -327,6 +327,7 @@ class Attempt:
                 self._on_running(peer, message)
             case protocol.OutputBegan():
                 self._output_began = True
+                self._reach("first record")
                 self._tell_of_output()
             case protocol.SnapshotTaken(checkpoint_id, span, busy):
                 self._checkpoints.tell(events.SnapshotTaken(checkpoint_id, peer.subtask, span, busy))
@@ -372,6 +373,9 @@ class Attempt:
                 self._c.waits.forget([name])
             case _:
                 assert_never(message)
+
+    def _reach(self, phase: str) -> bool:
+        return self._progress.start.reach(phase, self._system.monotonic())
 
     def _tell_of_output(self) -> None:
         """The first checkpoint is taken as soon as there is output; one before the end of the replay would have whoever
@@ -470,6 +474,9 @@ class Attempt:
         self._note_commit(peer, message)
         if self._progress.first_commit_at is None and message.records:
             self._progress.first_commit_at = self._system.monotonic()
+        if message.records and self._reach("commit"):
+            words = self._progress.start.in_words()
+            _LOG.info("job %s: its first output is committed after %s", self._c.spec.pipeline, words)
         self._finish_if_done()
 
     def _on_final(self, checkpoint_id: int) -> None:

@@ -263,6 +263,7 @@ class DriverCheckpoints:
     def _complete(self, done: events.NotifyComplete, now: float) -> None:
         id = done.checkpoint_id
         self._c.history.completed(id, now)
+        self._progress.start.reach("checkpoint", now)
         row = self._c.history.row(id)
         if row is not None:
             _LOG.info("job %s: %s", self._c.spec.pipeline, in_words(row))

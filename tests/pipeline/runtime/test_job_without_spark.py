@@ -92,6 +92,7 @@ def test_the_first_output_is_visible_long_before_the_interval_is_over(tmp_path: 
         job.run()
     stopping.join()
     assert seen == [[0]] if interval is not None else seen == [[]]
+    assert ("commit" in progress.start.seconds()) == (interval is not None)
 
 
 def test_a_step_keeps_its_state_in_rocksdb_whose_files_go_with_the_job(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pipeline import JobFailed, Pipeline, PipelineError
 from pipeline.broker.ports import free_ports
 from pipeline.logs import level
-from pipeline.runtime.driver.start_phases import PHASES, StartPhases
+from pipeline.runtime.driver.start_phases import OUTPUT_PHASES, PHASES, StartPhases
 from sinks import KafkaSink
 from sources import KafkaSource
 
@@ -34,6 +34,21 @@ def test_each_phase_lasts_until_the_next_begins(lengths: list[float], begun: int
     assert phases.current is None
     assert phases.seconds(now + 50) == pytest.approx(phases.seconds(now))
     assert all(f"{phase} " in phases.in_words() for phase in PHASES[:begun])
+
+
+@given(st.lists(st.floats(0, 100), min_size=3, max_size=3))
+def test_the_phases_of_the_output_follow_in_their_order_and_once(lengths: list[float]) -> None:
+    phases, now = StartPhases(), 1000.0
+    phases.begin("checks", now)
+    assert not phases.reach("first record", now), "the job doesn't run"
+    phases.run(now := now + 1)
+    assert not phases.reach("commit", now), "of what was restored"
+    for phase, length in zip(OUTPUT_PHASES, lengths, strict=True):
+        now += length
+        assert phases.reach(phase, now)
+        assert not phases.reach(phase, now + 1)
+    assert phases.current is None
+    assert phases.seconds(now + 50) == pytest.approx({"checks": 1, **dict(zip(OUTPUT_PHASES, lengths, strict=True))})
 
 
 def test_brokers_that_refuse_are_told_together_without_waiting_and_before_spark_starts(
