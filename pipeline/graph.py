@@ -69,6 +69,8 @@ class Step:
     """What becomes of records that it fails on; `None` = the attempt fails."""
     comes_with: int | None = None
     """Index of the step whose dead letters it takes, if that is what it is for."""
+    method: str = ""
+    """By which the user has added it: `map`, `join`."""
 
     def __str__(self) -> str:
         return f"step {self.id!r}"
@@ -144,7 +146,7 @@ class Graph:
                     f"step {id!r} would read sink {upstream.id!r}, and nothing comes out of a sink: call {method} "
                     "on the stream that the sink is called on"
                 )
-        step = Step(len(self.steps), kind, id, named, payload, parallelism, inputs)
+        step = Step(len(self.steps), kind, id, named, payload, parallelism, inputs, method=method)
         self.steps.append(step)
         return step
 
@@ -170,7 +172,7 @@ class Graph:
         for other in self.steps:
             if other.id == id:
                 raise PipelineError(
-                    f"two steps have the id {id!r} (a {other.kind.value} step has it already); ids name state in "
+                    f"two steps have the id {id!r} (a {other.method} step has it already); ids name state in "
                     "checkpoints, so each must be unique in its pipeline"
                 )
 

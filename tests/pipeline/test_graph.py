@@ -436,7 +436,12 @@ def refused(build: Any) -> str:
     ("build", "what", "to_do"),
     [
         (lambda p, s: p.source("in", TestingSource()), "two steps have the id 'in'", "must be unique"),
-        (lambda p, s: s.map(str, id="in"), "two steps have the id 'in'", "must be unique"),
+        (lambda p, s: s.map(str, id="in"), "two steps have the id 'in'", "a source step has it already"),
+        (
+            lambda p, s: [s.key_by(str).reduce(max, id="x"), s.map(str, id="x")],
+            "two steps have the id 'x'",
+            "a reduce step has it already",
+        ),
         (lambda p, s: s.map(str).with_id("in"), "two steps have the id 'in'", "must be unique"),
         (lambda p, s: s.sink("", TestingSink()), "id of a sink step", "non-empty string"),
         (lambda p, s: s.map(str, id="\ud800"), "id of a map step is '\\ud800'", "can't be written into a checkpoint"),
