@@ -221,12 +221,13 @@ def _spark_gateway_pid() -> int | None:
     from pyspark import SparkContext
 
     from pipeline.runtime.driver.daemon_process import release_daemons
+    from pipeline.runtime.driver.gateway import jvm_pid
 
     release_daemons()
     if SparkContext._active_spark_context is not None:
         SparkContext._active_spark_context.stop()
     gateway = SparkContext._gateway
-    return None if gateway is None else gateway.proc.pid
+    return jvm_pid() if gateway is None else gateway.proc.pid
 
 
 def _environ(process: psutil.Process) -> dict[str, str]:

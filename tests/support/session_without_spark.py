@@ -20,6 +20,9 @@ class FakeSession(Session):
         self.error: Exception | None = None
         """What the next checks find."""
 
+    def begin(self) -> None:
+        pass
+
     def open(self) -> None:
         pass
 

@@ -22,6 +22,8 @@ _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _NOISE: Final = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
 """The first thing that the JVM says, since Spark's launcher adds the module; no option of the JVM turns it off."""
 _EXIT_SECONDS: Final = 5.0
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_LOG = logging.getLogger(f"weir.{__name__}")
 
 
 _archive = ClassArchive()
@@ -29,6 +31,12 @@ _archive = ClassArchive()
 _launching = False
 """The JVM is on its way, and nobody has its process yet."""
 _launched: subprocess.Popen[bytes] | None = None
+_lock = threading.Lock()
+"""Held while it is launched."""
+_newest: Any = None
+"""The connection to it, or to one before that has ended."""
+_asked_for = False
+"""Somebody wants a session in it."""
 
 
 def java_options(log_level: str) -> str:
@@ -48,9 +56,32 @@ def _archived_classes(conf: Any) -> ClassArchive:
     import pyspark
 
     archive = class_archive("spark", java_path(), Path(pyspark.__file__).parent / "jars")
-    options = (conf.get("spark.driver.extraJavaOptions", ""), *(shlex.quote(option) for option in archive.options))
-    conf.set("spark.driver.extraJavaOptions", " ".join(options))
+    options = (conf.get(JAVA_OPTIONS, ""), *(shlex.quote(option) for option in archive.options))
+    conf.set(JAVA_OPTIONS, " ".join(options))
     return archive
+
+
+def launch_early(log_level: str) -> None:
+    """Begin to launch the JVM, in a thread, for a session that is about to be asked for."""
+    from pyspark import SparkConf
+
+    conf = SparkConf(loadDefaults=False).set(JAVA_OPTIONS, java_options(log_level))
+
+    def launch() -> None:
+        try:
+            _connection(conf)
+        except Exception as error:
+            # Whoever asks for the session launches it once more, and fails with what is wrong.
+            _LOG.info("Spark's JVM could not be launched ahead of time: %s", error)
+
+    threading.Thread(target=launch, name="weir-spark-jvm", daemon=True).start()
+
+
+@atexit.register
+def _abandon() -> None:
+    """A JVM that isn't up yet has nothing to end."""
+    if _launching:
+        kill(wait=False)
 
 
 def gateway(conf: Any) -> Any:
@@ -58,12 +89,27 @@ def gateway(conf: Any) -> Any:
 
     The JVM's standard error is passed on, without its first warning. At the exit of this process the JVM is waited for.
     """
+    global _asked_for
+    _asked_for = True
+    return _connection(conf)
+
+
+def _connection(conf: Any) -> Any:
+    global _newest
     from pyspark import SparkContext
+
+    with _lock:
+        if SparkContext._gateway is not None:
+            return SparkContext._gateway
+        if _newest is None or (_newest.proc is not None and _newest.proc.poll() is not None):
+            _newest = _launch(conf)
+        return _newest
+
+
+def _launch(conf: Any) -> Any:
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
 
-    if SparkContext._gateway is not None:
-        return SparkContext._gateway
     # In a process group of its own, so that what a terminal or `timeout` sends to all of this one's comes here only:
     # Spark must live until the job has taken its last checkpoint. It ends with this process, whose pipe it reads.
     source, sink = os.pipe()
@@ -127,8 +173,10 @@ def _write(data: bytes) -> None:
 
 def _end(process: subprocess.Popen[bytes], relay: threading.Thread) -> None:
     """Let the JVM end, and what workers printed come out."""
-    workers = [*_descendants(process.pid), *daemons()]
+    if not _asked_for:  # its archive would hold next to nothing
+        process.kill()
     release_daemons()
+    workers = [*_descendants(process.pid), *daemons()]
     if process.stdin is not None:
         process.stdin.close()  # what PySpark's JVM takes as the sign to end
     try:
@@ -151,6 +199,11 @@ def kill(wait: bool = True) -> None:
         _archive.discard()
         if wait:
             psutil.wait_procs(family, _EXIT_SECONDS)
+
+
+def jvm_pid() -> int | None:
+    """Of this process's JVM, though no session may have been made in it; `None`: it has launched none."""
+    return None if _launched is None else _launched.pid
 
 
 def _jvm() -> list[psutil.Process]:

@@ -176,6 +176,7 @@ class JobMaster:
     def _run(self) -> None:
         try:
             self.progress.start.begin("checks", self._system.monotonic())
+            self._session.begin()
             _LOG.info("job %s: checking the pipeline, its sources, sinks and checkpoints", self._o.name)
             storage, config = self._prepare()
             starts = StartPoints(self._o, storage, config, self.address)

@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.runtime.driver.gateway import lost_jvm
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.slots import await_slots, require_slots
-from pipeline.runtime.driver.spark_job import check_session, spark_context, stop_context
+from pipeline.runtime.driver.spark_job import begin_local_context, check_session, spark_context, stop_context
 
 _LOG = logging.getLogger(f"weir.{__name__}")
 
@@ -22,6 +22,10 @@ class Session:
         self.context: Any = None
         """The `SparkContext`, once it is open."""
         self._own = False
+
+    def begin(self) -> None:
+        """Start what takes long of `open`, while the job is checked; returns at once."""
+        begin_local_context(self._o.spark)
 
     def open(self) -> None:
         """Find or start it, with a slot for each subtask.

@@ -17,7 +17,7 @@ from pyspark import cloudpickle as _cloudpickle
 
 from pipeline.errors import PipelineError
 from pipeline.runtime.driver import daemon_process
-from pipeline.runtime.driver.gateway import gateway, java_options
+from pipeline.runtime.driver.gateway import JAVA_OPTIONS, gateway, java_options, launch_early
 from pipeline.runtime.versions import versions
 
 cloudpickle: Any = _cloudpickle  # untyped
@@ -125,9 +125,9 @@ def _cluster_context(_: int, name: str, master: str) -> Any:
     from pyspark import SparkConf, SparkContext
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    log_level = os.environ.get("WEIR_SPARK_LOG_LEVEL", "OFF")
+    log_level = _log_level()
     conf = SparkConf().setMaster(master).setAppName(name)
-    conf.set("spark.driver.extraJavaOptions", java_options(log_level)).set("spark.ui.showConsoleProgress", "false")
+    conf.set(JAVA_OPTIONS, java_options(log_level)).set("spark.ui.showConsoleProgress", "false")
     for key, value in _OWN_WORKERS.items():
         conf.set(key, value)
     try:
@@ -139,17 +139,43 @@ def _cluster_context(_: int, name: str, master: str) -> Any:
     return context
 
 
+def begin_local_context(given: Any) -> None:
+    """Start what takes long of the session that `spark_context` will start, if it will be a local one of Weir's own."""
+    from pyspark import SparkContext
+
+    local = given is None or (isinstance(given, str) and given.startswith("local") and _MASTER.fullmatch(given))
+    taken = SparkContext._active_spark_context is not None or _SUBMITTED in os.environ
+    if not local or taken or os.environ.get("SPARK_REMOTE") or os.environ.get("SPARK_CONNECT_MODE_ENABLED"):
+        return
+    _set_local_environment()
+    launch_early(_log_level())
+    if not _early_daemons and (daemon := daemon_process.start_daemon()) is not None:
+        _early_daemons.append(daemon)
+
+
+_early_daemons: list[daemon_process.DaemonProcess] = []
+"""The one for a session that is about to be started, if any."""
+
+
+def _set_local_environment() -> None:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # Else Spark looks the host's name up, and warns when that is a loopback address.
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+def _log_level() -> str:
+    return os.environ.get("WEIR_SPARK_LOG_LEVEL", "OFF")
+
+
 def local_context(slots: int, name: str, master: str | None = None) -> Any:
     """A new `SparkContext` in this process, set up as Weir likes it."""
     from pyspark import SparkConf, SparkContext
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # Else Spark looks the host's name up, and warns when that is a loopback address.
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    log_level = os.environ.get("WEIR_SPARK_LOG_LEVEL", "OFF")
+    _set_local_environment()
+    log_level = _log_level()
     conf = SparkConf()
     conf.setMaster(master or f"local[{slots}]").setAppName(name)
-    conf.set("spark.driver.extraJavaOptions", java_options(log_level))
+    conf.set(JAVA_OPTIONS, java_options(log_level))
     conf.set("spark.ui.enabled", os.environ.get("WEIR_SPARK_UI", "false"))
     conf.set("spark.ui.showConsoleProgress", "false")
     conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
@@ -158,7 +184,7 @@ def local_context(slots: int, name: str, master: str | None = None) -> Any:
     conf.set("spark.python.daemon.module", daemon_process.MODULE)
     for key, value in _OWN_WORKERS.items():
         conf.set(key, value)
-    daemon = daemon_process.start_daemon()
+    daemon = _early_daemons.pop() if _early_daemons else daemon_process.start_daemon()
     try:
         context = SparkContext(conf=conf, gateway=gateway(conf))
     except BaseException:

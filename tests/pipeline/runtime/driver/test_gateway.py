@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
+import uuid
 
+import psutil
 import pytest
+from deadlines import eventually
 
 SCRIPT = """
 from pipeline.runtime.driver.spark_job import local_context
@@ -45,3 +50,46 @@ os._exit(0)
 def test_a_jvm_can_be_killed_while_it_starts() -> None:
     done = subprocess.run([sys.executable, "-c", KILLED], stdin=subprocess.DEVNULL, capture_output=True, timeout=100)
     assert (done.returncode, done.stdout) == (0, b"[]\n")
+
+
+EARLY = """
+import psutil, time
+from pipeline.runtime.driver.spark_job import begin_local_context, local_context, stop_context
+
+def jvms():
+    return [one.pid for one in psutil.Process().children(recursive=True) if one.name() == "java"]
+
+begin_local_context(None)
+context = local_context(1, "quiet")
+print(len(jvms()))
+print(context.parallelize([1], 1).map(lambda one: one + 1).collect())
+stop_context(context)
+"""
+
+
+@pytest.mark.slow
+def test_a_session_runs_in_the_jvm_that_was_launched_for_it_before() -> None:
+    done = subprocess.run([sys.executable, "-c", EARLY], stdin=subprocess.DEVNULL, capture_output=True, timeout=100)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"1\n[2]\n", b"")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0.05, 8.0])
+def test_a_process_that_needs_no_session_after_all_leaves_nothing(seconds: float) -> None:
+    mark = uuid.uuid4().hex
+    script = f"from pipeline.runtime.driver.spark_job import begin_local_context as begin; begin(None); {LATER}"
+    env = {**os.environ, "WEIR_TEST_SCRIPT": mark}
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", script.format(seconds)], env=env, check=True, timeout=100)
+    assert time.monotonic() - began < seconds + 20
+    eventually(lambda: not any(environment(one).get("WEIR_TEST_SCRIPT") == mark for one in psutil.process_iter()), 20)
+
+
+LATER = "import time; time.sleep({})"
+
+
+def environment(process: psutil.Process) -> dict[str, str]:
+    try:
+        return dict(process.environ())
+    except psutil.Error:
+        return {}
