@@ -80,7 +80,7 @@ def test_a_job_is_watched_checkpointed_and_stopped_with_a_savepoint_from_outside
         assert set(status["vertices"]) == {"in", "count → out"}
 
         assert {"recordsInPerSecond", "recordsLag", "busyMsPerSecond"} <= status["vertices"]["in"].keys()
-        assert list(status["start"]) == ["checks", "deploy", "restore"]  # of the restart
+        assert list(status["start"])[:3] == ["checks", "deploy", "restore"]  # of the restart
         metrics = json.loads(said("metrics", name, "--json"))
         assert metrics["subtasks"].keys() == handle.metrics()["subtasks"].keys()
         assert {"idleMsPerSecond", "recordsOutPerSecond"} <= metrics["subtasks"]["count → out[0]"].keys()

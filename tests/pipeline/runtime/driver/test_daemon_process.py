@@ -47,6 +47,13 @@ class Spark:
         self.process.wait(WAIT)
 
 
+def lives(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
 @pytest.fixture
 def daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonProcess]:
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
@@ -64,7 +71,7 @@ def test_workers_are_forked_from_it_in_sparks_folder_and_end_with_spark(daemon: 
     assert not daemon.path.parent.exists()
     assert spark.process.poll() is None, "as long as the daemon lives, so does what Spark takes for it"
     spark.close()
-    eventually(lambda: not [one for one in daemons() if one.status() != psutil.STATUS_ZOMBIE], WAIT)
+    eventually(lambda: not any(map(lives, (worker, psutil.Process(daemon.pid)))), WAIT)
 
 
 def test_without_it_what_spark_starts_is_the_daemon(daemon: DaemonProcess, tmp_path: Path) -> None:
