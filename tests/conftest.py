@@ -213,11 +213,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def _started_here() -> list[psutil.Process]:
     """Every other process with this session's variable in its environment, but Spark's JVM, which is this process's
     own and ends with it."""
-    own = {os.getpid(), _spark_gateway_pid()}
+    own = {os.getpid(), *_jvms()}
     return [p for p in psutil.process_iter() if p.pid not in own and _environ(p).get(_SESSION) == os.environ[_SESSION]]
 
 
-def _spark_gateway_pid() -> int | None:
+def _jvms() -> set[int | None]:
+    """That of the session, and one that was launched for a session that nobody needed after all."""
     from pyspark import SparkContext
 
     from pipeline.runtime.driver.daemon_process import release_daemons
@@ -227,7 +228,7 @@ def _spark_gateway_pid() -> int | None:
     if SparkContext._active_spark_context is not None:
         SparkContext._active_spark_context.stop()
     gateway = SparkContext._gateway
-    return jvm_pid() if gateway is None else gateway.proc.pid
+    return {jvm_pid(), None if gateway is None else gateway.proc.pid}
 
 
 def _environ(process: psutil.Process) -> dict[str, str]:
