@@ -13,6 +13,9 @@ _SHORT: Final = 1e-4
 """Seconds; enough for a thread that waits to wake up and take the interpreter lock."""
 _LONG: Final = 4e-3
 """Seconds that a thread gets that uses them. With what it takes to get the interpreter back, it has five sixths."""
+_AT_ONCE: Final = 0.01
+"""Seconds of work with short pauses, whoever uses the interpreter. That is all that small state takes: long pauses
+would delay its checkpoint by more than they leave to the task."""
 _SHARE: Final = 6
 """After a pause the work goes on for a share of one in so many of it, if that is longer: where there is no CPU to be
 had, pauses take much longer than asked for."""
@@ -22,7 +25,7 @@ _KEPT: Final = 3e-4
 
 class Pace:
     """Of one piece of work. Pauses are long while another thread of the process uses the interpreter, else short, so
-    that work beside a task that waits takes no longer than it must."""
+    that work beside a task that waits takes no longer than it must; and short while the work may soon be done."""
 
     def __init__(
         self, clock: Callable[[], float] = time.perf_counter, sleep: Callable[[float], None] = time.sleep
@@ -30,7 +33,11 @@ class Pace:
         self._clock = clock
         self._sleep = sleep
         self._pause = _SHORT
-        self._ends = clock() + _SLICE
+        self._began = clock()
+        """When the work went on."""
+        self._worked = 0.0
+        """Seconds of work before that."""
+        self._ends = self._began + _SLICE
 
     def give_way(self) -> None:
         """Called again and again between pieces of the work; pauses where it is time to."""
@@ -38,6 +45,8 @@ class Pace:
         if now < self._ends:
             return
         self._sleep(self._pause)
-        woken = self._clock()
-        self._pause = _LONG if woken - now - self._pause > _KEPT else _SHORT
+        self._worked += now - self._began
+        self._began = woken = self._clock()
+        used = woken - now - self._pause > _KEPT
+        self._pause = _LONG if used and self._worked >= _AT_ONCE else _SHORT
         self._ends = woken + max(_SLICE, (woken - now) / _SHARE)
