@@ -243,3 +243,16 @@ def test_records_of_some_keys_can_be_left_out() -> None:
     same, none, nothing = without_keys(whole, lambda edge: frozenset({encode_key("l")} if edge != KEYED else ()))
     assert (dict(none), nothing) == ({}, 0)
     assert [run.origin for run in decode(same, 1)] == [run.origin for run in decode(whole, 1)]
+
+
+@pytest.mark.parametrize("place", [1, 2, -1])
+def test_a_row_of_a_channel_that_the_file_does_not_name_is_damage(place: int) -> None:
+    written = encode(CapturedState(inputs={channel(0, 0): [data([1, 2])]}), format_of, "none")
+    file = pa.ipc.open_file(written)
+    (batch,) = (file.get_batch(number) for number in range(file.num_record_batches))
+    moved = [pa.array([place] * len(batch), pa.int32()), *batch.columns[1:]]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, file.schema) as altered:
+        altered.write_batch(pa.RecordBatch.from_arrays(moved, schema=file.schema))
+    with pytest.raises(ChannelStateError, match=f"a row of channel {place}; there are 1"):
+        list(decode(sink.getvalue(), 0))
