@@ -192,7 +192,7 @@ def commit_in_process(
         "crash": crash,
     }
     done = subprocess.run(
-        [sys.executable, __file__, json.dumps(told)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, __file__, json.dumps(told)], capture_output=True, text=True, timeout=120, check=False
     )
     if crash is None and done.returncode != 0:
         raise AssertionError(done.stderr)

@@ -17,6 +17,7 @@ from kafka_sink_helpers import FolderStaging, Job, commit_in_process, records
 
 from checkpoint.committables import Committable
 from pipeline.testing.kafka import KafkaBroker
+from sinks.kafka import marker_group
 from sinks.kafka.errors import MarkerLost
 from sinks.kafka.hanging import held_up_partitions
 from sinks.kafka.marker import Marker
@@ -25,6 +26,9 @@ from sinks.kafka.staged_rows import read_rows
 from sinks.kafka.transactions import TransactionalProducer
 
 pytestmark = pytest.mark.timeout(300)
+
+PATIENCE = 1.0
+"""Seconds after which a marker hangs that was not committed."""
 
 
 @dataclass
@@ -44,6 +48,11 @@ def careless() -> Iterator[ForgetfulBrokers]:
 
 
 MakeForgotten = Callable[..., Forgotten]
+
+
+@pytest.fixture(autouse=True)
+def _little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marker_group, "_LOOK_TIMEOUT", PATIENCE)
 
 
 @pytest.fixture
@@ -92,7 +101,7 @@ def commit_in_vain(brokers: ForgetfulBrokers, job: Job, marker: Marker, epoch: l
 def hangs(job: Job) -> bool:
     with closing(MarkerGroup(job.servers, {}, job.group, job.topic)) as group:
         try:
-            group.read()
+            group.read(PATIENCE)
         except HangingTransaction:
             return True
         return False
