@@ -17,7 +17,7 @@ from sinks.kafka.topics import LOOKUP_TIMEOUT
 
 _log = logging.getLogger(f"weir.{__name__}")
 
-_LISTENS: Final = 1.0
+_LISTENS: Final = 0.6
 """Seconds within which a broker that is just coming up should listen."""
 _LOOK: Final = 0.2
 """Seconds between two looks whether the client was refused, which no broker changes its mind about."""

@@ -34,7 +34,7 @@ class Topic:
     partitions: int
 
 
-_FIRST_TRY_S: Final = 1.0
+_FIRST_TRY_S: Final = 0.8
 _TRY_AGAIN_S: Final = 0.1
 _COORDINATOR_COMES: Final = frozenset(
     {
