@@ -20,6 +20,7 @@ from pipeline.bench.errors import BenchFailed
 from pipeline.bench.helpers import Helper
 from pipeline.bench.report import Figure, figure
 from pipeline.broker.topics import Follower, create_topics, delete_topics
+from pipeline.runtime.driver.start_phases import OUTPUT_PHASES
 
 Kind = Literal["fresh", "in a running session", "after a kill"]
 KINDS: Final[tuple[Kind, ...]] = ("fresh", "in a running session", "after a kill")
@@ -39,8 +40,8 @@ class Start:
 
     first_output: float
     phases: dict[str, float]
-    """In their order: Python until `Pipeline.start`, those of `JobHandle.start_phases`, and from the
-    moment that the job ran to its first output."""
+    """In their order: Python until `Pipeline.start`, those of `JobHandle.start_phases`, and what was left until a
+    consumer had it. If restored output came first, that is all from the moment that the job ran."""
 
 
 @dataclass(frozen=True)
@@ -173,8 +174,7 @@ class _Job:
             if time.monotonic() > until:
                 raise BenchFailed(f"the job has no output {interval + _LONGEST_S:g} s after its start")
         now = time.monotonic()
-        phases = {"Python": told["began"] - began, **told["phases"], "first output": now - told["running"]}
-        return Start(now - began, phases)
+        return Start(now - began, _phases(began, told["began"], told["running"], now, self.helper.line()["phases"]))
 
     def __enter__(self) -> _Job:
         return self
@@ -192,6 +192,20 @@ class _Job:
             except psutil.NoSuchProcess:
                 pass  # it has ended with the job
         psutil.wait_procs(others, 10)
+
+
+def _phases(began: float, started: float, running: float, came: float, told: dict[str, float]) -> dict[str, float]:
+    """
+    Args:
+        began, started, running, came: when the process began, the job was started, it ran, its output came.
+        told: `JobHandle.start_phases`.
+    """
+    before = {name: took for name, took in told.items() if name not in OUTPUT_PHASES}
+    after = {name: took for name, took in told.items() if name in OUTPUT_PHASES}
+    left = came - running - sum(after.values())
+    if left < 0:  # what was restored has come before the first new record was committed
+        after, left = {}, came - running
+    return {"Python": started - began, **before, **after, "read": left}
 
 
 def _follow(follower: Follower, seconds: float) -> None:

@@ -1,8 +1,8 @@
 """A job that tells how its start goes, in a process of its own.
 
 `python -m pipeline.bench.start_job SERVERS SOURCE TARGET FOLDER INTERVAL PARALLELISM NAME SESSION` prints a line of
-JSON once the job runs, with its phases, and goes on until it is killed. With SESSION `running` it makes a Spark session
-first, prints a line, and waits for one.
+JSON once the job runs, and one with its phases once there is output, and goes on until it is killed. With SESSION
+`running` it makes a Spark session first, prints a line, and waits for one.
 """
 
 from __future__ import annotations
@@ -10,8 +10,13 @@ from __future__ import annotations
 import json
 import sys
 import time
+from typing import Final
 
 from pipeline.bench.jobs import Job
+from pipeline.runtime.driver.start_phases import OUTPUT_PHASES
+
+_LONGEST_S: Final = 60.0
+"""That its output is waited for, beyond the interval."""
 
 
 def main(arguments: list[str]) -> None:
@@ -29,7 +34,11 @@ def main(arguments: list[str]) -> None:
         if handle.status == "failed":
             raise SystemExit(handle.failure)
         time.sleep(0.01)
-    print(json.dumps({"began": began, "running": running, "phases": handle.start_phases}), flush=True)
+    print(json.dumps({"began": began, "running": running}), flush=True)
+    until = running + float(interval) + _LONGEST_S
+    while OUTPUT_PHASES[-1] not in handle.start_phases and time.monotonic() < until:
+        time.sleep(0.01)
+    print(json.dumps({"phases": handle.start_phases}), flush=True)
     handle.wait()
 
 

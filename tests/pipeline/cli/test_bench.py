@@ -110,7 +110,7 @@ def test_a_start_and_one_after_a_kill_are_measured_by_phase(kafka: KafkaBroker, 
     result = _bench(tmp_path, "start", kafka, *arguments)
     assert [start["kind"] for start in result["starts"]] == ["fresh", "after a kill"]
     for start in result["starts"]:
-        assert {"Python", "deploy", "first output"} <= start["phases"].keys()
+        assert {"Python", "deploy", "read"} <= start["phases"].keys()
         assert 0 < max(start["phases"].values()) < start["first_output_s"] < 120
 
 
