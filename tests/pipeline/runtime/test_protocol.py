@@ -185,3 +185,11 @@ def test_every_class_of_the_module_travels() -> None:
         if cls.__module__ == protocol.__name__ and not issubclass(cls, Exception | StrEnum)
     }
     assert defined - parts == {cls for cls, _ in CLASSES.values()}
+
+
+def test_what_a_message_does_not_say_does_not_hold() -> None:
+    """Most subtasks have no sinks, most barriers are ordinary, and most attempts are followed by another one."""
+    assert protocol.Running() == protocol.Running(highest_checkpoint=0, restored_epochs={})
+    assert protocol.BarrierOptions() == protocol.BarrierOptions(target=None, stop=False)
+    assert not protocol.Cancel().job_over
+    assert protocol.SnapshotTaken(1) == protocol.SnapshotTaken(1, span=None, busy=False)

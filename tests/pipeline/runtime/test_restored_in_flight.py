@@ -188,11 +188,13 @@ def test_a_custom_partitioner_that_is_not_repeatable_loses_and_doubles_nothing(t
     assert len(asked) == 10
 
 
-def test_a_custom_partitioner_that_chooses_nobody_is_refused(tmp_path: Path) -> None:
-    build: Build = lambda s: s.partition_custom(lambda value, n: 7).process("step", Same())  # noqa: E731
+@pytest.mark.parametrize("chosen", [-1, 3, 7, True, "1"])
+def test_a_custom_partitioner_that_chooses_nobody_is_refused(tmp_path: Path, chosen: Any) -> None:
+    build: Build = lambda s: s.partition_custom(lambda value, n: chosen).process("step", Same())  # noqa: E731
     c = Checkpointed(tmp_path, job(build, 1, 2))
     c.at(channel(0, 0, c.edge("in", "step")), [data(["a"])])
-    with pytest.raises(ValueError, match="the partitioner before 'step' chose subtask 7"):
+    told = f"the partitioner before 'step' chose subtask {chosen!r}; it must choose a whole number from 0 to 2$"
+    with pytest.raises(ValueError, match=told):
         c.load(job(build, 1, 3), "step")
 
 

@@ -365,6 +365,18 @@ def test_without_retain_on_cancel_they_go_unless_they_hold_uncommitted_output(
     assert ("kept in spite of retain_on_cancel=False" in caplog.text) is kept
 
 
+def test_a_driver_whose_job_was_taken_over_deletes_nothing_of_it(tmp_path: Path) -> None:
+    def work(attempt: Attempt) -> None:
+        attempt.checkpoint()
+        attempt.progress.committed = 1
+        fencing.take_ownership(CheckpointStorage(str(tmp_path), "job"))
+        attempt.job.master.cancel()
+        until_cancelled(attempt)
+
+    Job(tmp_path, work, config={"retain_on_cancel": False}).run()
+    assert len(CheckpointStorage(str(tmp_path), "job").list_checkpoints()) == 1
+
+
 def test_a_job_that_is_cancelled_before_it_starts_has_no_attempt(tmp_path: Path) -> None:
     Job(tmp_path, checkpoint_and_fail, finish).run()
     job = Job(tmp_path, finish, config={"retain_on_cancel": False})
