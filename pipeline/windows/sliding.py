@@ -25,14 +25,18 @@ class SlidingWindows(TimeWindows):
     def __init__(self, window: Sliding, aggregation: Aggregation, options: Options) -> None:
         super().__init__(window.shown, aggregation, options)
         self._panes = window.panes()
-        self._pane = self._panes.pane
+        self._last = [0, 0]
+        """Bounds of the pane that the last record was in: the next one is mostly in the same."""
         self._folding = Folding(self._panes, aggregation.merge)
 
     def process(self, value: Any, ctx: OperatorContext) -> Iterable[Any] | None:
         at = ctx.timestamp
         if at is None:
             self.refuse(value, ctx)
-        pane = self._pane(at)
+        pane, end = self._last
+        if not pane <= at < end:
+            pane = self._panes.pane(at)
+            self._last[:] = pane, pane + self._panes.width
         panes = self.windows.value
         before = None if panes is None else panes.get(pane)
         if before is None:
