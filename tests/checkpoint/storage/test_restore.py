@@ -147,7 +147,7 @@ def test_another_format_never_goes_back_silently(storage: CheckpointStorage, fol
     document = checksummed_json.loads(file.read_bytes())
     del document["checksum"]
     file.write_bytes(checksummed_json.dumps(document | {"format": 99}))
-    with pytest.raises(StorageError, match="has format 99; this version of Weir reads formats 3 and 4") as caught:
+    with pytest.raises(StorageError, match="has format 99; this version of Weir reads formats 3 to 5") as caught:
         newest(storage, "previous")
     assert not isinstance(caught.value, DamagedFile)
 
