@@ -106,3 +106,79 @@ print("went on", flush=True)
 """
     done = subprocess.run([sys.executable, "-c", PRELUDE + code], capture_output=True, text=True, timeout=WAIT)
     assert (done.returncode, done.stdout) == (143, "stop\ncancel\n")
+
+
+def test_a_stop_that_is_refused_is_tried_again() -> None:
+    code = """
+class Refusing(Master):
+    asked = 0
+    def request_checkpoint(self, request, answer):
+        self.asked += 1
+        print("stop", request.stop, flush=True)
+        if self.asked == 1:
+            answer(RuntimeError("disk full"))
+        else:
+            answer(3)
+            self.ended.set()
+
+"""
+    assert said(code + KILL + "wait(Refusing())\n") == "stop True\nstop True\n"
+
+
+def test_a_signal_while_nobody_waits_is_pythons_own() -> None:
+    code = """
+signal.signal(2, signal.default_int_handler)  # a shell's background job has it ignored
+job = Watched("job", Master(), 30)
+signals.watch(job)
+try:
+    os.kill(os.getpid(), 2)
+    time.sleep(5)
+except KeyboardInterrupt:
+    print("interrupted")
+try:
+    os.kill(os.getpid(), 15)
+    time.sleep(5)
+except SystemExit as end:
+    print("exit", end.code)
+job._master.ended.set()
+"""
+    assert said(code) == "interrupted\nexit 143\n"
+
+
+def test_jobs_that_run_at_the_end_of_the_script_are_stopped_and_awaited() -> None:
+    code = """
+class Slow(Master):
+    def request_checkpoint(self, request, answer):
+        print("stop", flush=True)
+        answer(1)
+        threading.Timer(0.3, lambda: (print("ended", flush=True), self.ended.set())).start()
+
+for job in (Slow(), Slow()):
+    signals.watch(Watched("job", job, 30))
+done = Master()
+done.ended.set()
+signals.watch(Watched("done", done, 30))
+print("script over", flush=True)
+"""
+    lines = said(code).splitlines()
+    assert lines[0] == "script over"
+    assert sorted(lines[1:]) == ["ended", "ended", "stop", "stop"]
+
+
+def test_a_job_that_does_not_end_in_its_time_is_cancelled() -> None:
+    code = """
+import types
+
+class Deaf(Master):
+    history = types.SimpleNamespace(rows=list)
+    def request_checkpoint(self, request, answer): print("stop", flush=True)
+
+m = Deaf()
+job = Watched("job", m, 0.5)
+signals.watch(job)
+with signals.waiting():
+    os.kill(os.getpid(), 15)
+    while not m.ended.wait(0.05): pass
+signals.forget(job)
+"""
+    assert said(code) == "stop\ncancel\n"
