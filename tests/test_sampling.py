@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from sampling import left_out, mark_whole_jobs
+from sampling import SHARE, left_out, mark_whole_jobs
 
 SEEDS = [str(seed) for seed in range(400)]
 
@@ -81,5 +81,5 @@ def test_tests_of_whole_jobs_are_sampled_unless_they_say_something_else() -> Non
     mark_whole_jobs([*job, *other])
     assert [item.marker for item in other] == marks
     assert [item.marker for item in job[1:5]] == marks[1:5]
-    assert [item.marker.mark.args for item in (job[0], job[5])] == [(1 / 2,)] * 2
+    assert [item.marker.mark.args for item in (job[0], job[5])] == [(SHARE,)] * 2
     assert taken([job[1]], "1") == {job[1]}

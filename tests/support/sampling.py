@@ -8,17 +8,17 @@ from collections.abc import Iterable
 
 import pytest
 
-SHARES = {"tests/cluster/": 1 / 3, "tests/kafka_e2e/": 1 / 2, "tests/pipelines/": 1 / 2}
-"""Of tests of whole jobs, that have no such mark of their own."""
+WHOLE_JOBS = ("tests/cluster/", "tests/kafka_e2e/", "tests/pipelines/")
+SHARE = 1 / 3
+"""What a run takes of the tests of whole jobs that say nothing else."""
 
 
 def mark_whole_jobs(items: Iterable[pytest.Item]) -> None:
-    """Mark as `sample` what is in the folders of `SHARES` and has no mark that says when it is taken."""
+    """Mark as `sample` what is in these folders and has no mark that says when it is taken."""
     for item in items:
-        if not any(item.get_closest_marker(name) for name in ("full", "matrix", "sample", "stress")):
-            for folder, share in SHARES.items():
-                if item.nodeid.startswith(folder):
-                    item.add_marker(pytest.mark.sample(share))
+        marks = ("full", "matrix", "sample", "stress")
+        if item.nodeid.startswith(WHOLE_JOBS) and not any(item.get_closest_marker(name) for name in marks):
+            item.add_marker(pytest.mark.sample(SHARE))
 
 
 def left_out(items: Iterable[pytest.Item], seed: str, share: float) -> set[pytest.Item]:
