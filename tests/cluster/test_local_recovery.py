@@ -26,7 +26,7 @@ def _workers(cluster: SparkCluster, placement: dict[str, tuple[int, int]]) -> di
 
 def test_subtasks_come_back_to_the_workers_that_hold_their_state(cluster: SparkCluster, tmp_path: Path) -> None:
     # Aligned, so that only the subtasks with state have files, and there is room for both at any worker.
-    options = {"local_recovery": True, "alignment": "aligned"}
+    options = {"local_recovery": True, "inline_bytes": 0, "alignment": "aligned"}
     session = Session(parallelism=2, checkpoints=40, conf=dict(DAEMON), checkpoint_options=options)
     with Driver(cluster, tmp_path, session) as driver:
         placement = driver.placement()

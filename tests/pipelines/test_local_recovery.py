@@ -208,6 +208,7 @@ def test_what_was_in_flight_comes_back_from_local_copies_too(tmp_path: Path, uni
         parallelism=2,
         alignment="unaligned",
         local_recovery=True,
+        inline_bytes=0,
     )
     with running(job, spark) as handle:
         handle.wait(WAIT)
