@@ -114,10 +114,6 @@ class CheckpointConfig:
         flag(self.retain_on_cancel, "retain_on_cancel")
         flag(self.local_recovery, "local_recovery")
         flag(self.incremental, "incremental")
-        if self.incremental and self.local_recovery:
-            raise ValueError(
-                "local_recovery must be False where incremental is True: only whole snapshots have local copies"
-            )
 
     def _check_alignment(self) -> None:
         if isinstance(self.alignment, str):

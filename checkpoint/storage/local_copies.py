@@ -1,11 +1,16 @@
 """Task-local recovery: second copies of a subtask's files in a folder of its executor's own.
 
-    <root>/weir-local/<job>/chk-<n>-<attempt>/…      named as in the job's folder (see `checkpoint.storage.naming`)
+    <root>/weir-local/<job>/chk-<n>-<attempt>/…           named as in the job's folder (see `checkpoint.storage.naming`)
+    <root>/weir-local/<job>/shared/…                      files of a log of changes that no complete checkpoint lists
+    <root>/weir-local/<job>/chk-<n>-<attempt>/shared/…    hard links to those that a checkpoint lists
 
 A copy saves a restore the way to the checkpoint storage; no checkpoint depends on one. It gets its name only once the
 file itself is durable, it is used only if it has the size and checksum of the file, and an error in writing it is
 logged and costs nothing but the copy. It is not synced to disk: what a crash of the host leaves of it fails the
 checksum.
+
+A file of a log of changes belongs to any number of checkpoints, of several subtasks after rescaling. Each has a link to
+its copy, so the copy goes with the last one, and nobody counts.
 
 All subtasks of a job on one host usually have one folder.
 """
@@ -17,8 +22,9 @@ import os
 import shutil
 import stat
 import tempfile
+import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -29,7 +35,7 @@ from checkpoint.storage.file_io import OpenedFile, StagedFile
 from checkpoint.storage.filesystem import Data
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import OperatorSnapshot
-from checkpoint.storage.naming import TEMPORARY, CheckpointRef, encode
+from checkpoint.storage.naming import SHARED, TEMPORARY, CheckpointRef, encode, shared_attempt
 from checkpoint.storage.storage import CheckpointStorage
 
 _LOG = logging.getLogger(f"weir.{__name__}")
@@ -37,16 +43,20 @@ _FOLDER: Final = "weir-local"
 _PIECE: Final = 1 << 20
 
 Copy = tuple[int, int, str]
-"""Checkpoint id, owner attempt, and the subtask (`naming.subtask_name`) whose files are copied."""
+"""Checkpoint id, owner attempt, and the subtask (`naming.subtask_name`) whose files are copied. Of a file of a log of
+changes 0, the attempt that wrote it, and its name."""
 
 
 def copy_of(path: str) -> Copy | None:
-    """Where the copy of a file belongs, by the file's path in the job's folder; `None`: it has none."""
+    """Where the copy of a file belongs, by the file's path in the job's folder, if it has one; `None`: it has none."""
     folder, _, name = path.partition("/")
-    ref = CheckpointRef.parse(folder)
-    if ref is None or name.startswith(TEMPORARY):
+    if name.startswith(TEMPORARY) or "/" in name:
         return None
-    return ref.id, ref.attempt, name.rpartition("-")[0]
+    if folder == SHARED:
+        attempt = shared_attempt(path)
+        return None if attempt is None else (0, attempt, name)
+    ref = CheckpointRef.parse(folder)
+    return None if ref is None else (ref.id, ref.attempt, name.rpartition("-")[0])
 
 
 def local_root(environ: Mapping[str, str]) -> str:
@@ -74,6 +84,9 @@ class LocalCopies:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self._complained = False
+        self._lock = threading.Lock()
+        self._listed: dict[str, int] = {}
+        """Names of files of logs, and the last checkpoint that this process knows to list them."""
 
     @classmethod
     def open(cls, environ: Mapping[str, str], job: CheckpointStorage) -> LocalCopies | None:
@@ -93,6 +106,29 @@ class LocalCopies:
     def create(self, path: str) -> _CopyInTheMaking:
         """A copy to be written beside the file at `path` in the job's folder."""
         return _CopyInTheMaking(self, os.path.join(self.folder, path))
+
+    def list_log(self, ref: CheckpointRef, names: Iterable[str]) -> None:
+        """A checkpoint that is not complete yet lists these files of a log of changes, by their names below `shared/`.
+        Not for the task thread."""
+        folder = os.path.join(self.folder, ref.path, SHARED)
+        for name in names:
+            with self._lock:
+                self._listed[name] = max(ref.id, self._listed.get(name, 0))
+            try:
+                os.makedirs(folder, mode=0o700, exist_ok=True)
+                self._link(name, os.path.join(folder, name))
+            except OSError as error:
+                self.complain("link", error)
+
+    def _link(self, name: str, target: str) -> None:
+        for place in self._places(f"{SHARED}/{name}"):
+            try:
+                os.link(place, target)
+            except FileNotFoundError:
+                continue  # it was written elsewhere, or just goes with an older checkpoint
+            except FileExistsError:
+                pass  # by another subtask
+            return
 
     def complain(self, doing: str, error: OSError) -> None:
         """Log an error; the first only, since a full disk stays full."""
@@ -119,7 +155,20 @@ class LocalCopies:
         """A file's copy, opened, with its checksum verified; `None` if there is none that is whole."""
         if copy_of(handle.path) is None:
             return None
-        path = os.path.join(self.folder, handle.path)
+        for path in self._places(handle.path):
+            file = self._open(path, handle)
+            if file is not None:
+                return file
+        return None
+
+    def _places(self, path: str) -> list[str]:
+        """Where the copy of a file may lie."""
+        places = [os.path.join(self.folder, path)]
+        if path.startswith(f"{SHARED}/"):
+            places += [os.path.join(self.folder, ref.path, path) for ref in sorted(self._refs(), reverse=True)]
+        return places
+
+    def _open(self, path: str, handle: FileHandle) -> pa.OSFile | None:
         try:
             file = pa.OSFile(path)
             try:
@@ -148,11 +197,13 @@ class LocalCopies:
 
     def held(self) -> list[Copy]:
         """What there are copies of."""
-        found: set[Copy] = set()
+        paths = [f"{SHARED}/{name}" for name in self._list(os.path.join(self.folder, SHARED))]
         for ref in self._refs():
             names = self._list(os.path.join(self.folder, ref.path))
-            found.update(copy for name in names if (copy := copy_of(f"{ref.path}/{name}")))
-        return sorted(found)
+            paths += [f"{ref.path}/{name}" for name in names if name != SHARED]
+            if SHARED in names:
+                paths += [f"{SHARED}/{name}" for name in self._list(os.path.join(self.folder, ref.path, SHARED))]
+        return sorted({copy for path in paths if (copy := copy_of(path))})
 
     # -- deleting ---------------------------------------------------------------------------------------------
 
@@ -165,6 +216,19 @@ class LocalCopies:
         for other in self._refs():
             if (other.attempt, other.id) < (ref.attempt, ref.id):
                 self._delete(os.path.join(self.folder, other.path))
+        linked = set(self._list(os.path.join(self.folder, ref.path, SHARED)))
+        for name in self._list(os.path.join(self.folder, SHARED)):
+            if name in linked or self._is_left(name, ref):
+                self._unlink(os.path.join(self.folder, SHARED, name))
+        with self._lock:
+            self._listed = {name: id for name, id in self._listed.items() if id >= ref.id}
+
+    def _is_left(self, name: str, ref: CheckpointRef) -> bool:
+        """Whether no checkpoint from `ref` on lists a file that lies below `shared/`."""
+        with self._lock:
+            last = self._listed.get(name)
+        attempt = shared_attempt(name)
+        return last < ref.id if last is not None else attempt is not None and attempt < ref.attempt
 
     def aborted(self, ref: CheckpointRef) -> None:
         """A checkpoint will never be complete. Not for the task thread."""
@@ -185,6 +249,14 @@ class LocalCopies:
         except OSError as error:
             self.complain("list", error)
             return []
+
+    def _unlink(self, path: str) -> None:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass  # another subtask was quicker
+        except OSError as error:
+            self.complain("delete", error)
 
     def _delete(self, folder: str) -> None:
         def note(_: Callable[..., Any], __: str, info: Any) -> None:
@@ -265,22 +337,27 @@ class _CopiedFile(StagedFile):
 class StorageWithCopies(CheckpointStorage):
     """A job's folder whose files are copied when they are written, and read from copies where there are good ones."""
 
-    def __init__(self, storage: CheckpointStorage, copies: LocalCopies, on_local: Callable[[int], None]) -> None:
+    def __init__(
+        self, storage: CheckpointStorage, copies: LocalCopies, on_local: Callable[[int], None], of_log: bool = False
+    ) -> None:
         """
         Args:
             storage: the job's folder.
             on_local: a file of so many bytes was read from a copy.
+            of_log: what is written under `shared/` are files of a log of changes, which have copies.
         """
         super().__init__(storage.uri, storage.pipeline)
         self._primary = storage
         self._copies = copies
         self._on_local = on_local
+        self._of_log = of_log
 
     def __reduce__(self) -> Any:
         return self._primary.__reduce__()
 
     def create(self, path: str) -> StagedFile:
-        return _CopiedFile(self, path, self._copies) if copy_of(path) else super().create(path)
+        copied = copy_of(path) is not None and (self._of_log or not path.startswith(f"{SHARED}/"))
+        return _CopiedFile(self, path, self._copies) if copied else super().create(path)
 
     def spill(self, snapshot: OperatorSnapshot, path: str) -> OperatorSnapshot:
         """Without a copy: the driver reads it, and hands it to every subtask."""

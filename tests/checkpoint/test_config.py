@@ -107,7 +107,6 @@ def test_a_checkpoint_folder_may_be_a_path() -> None:
         ({"inline_bytes": -1}, "inline_bytes must be a whole number of bytes, at least 0, not -1"),
         ({"local_recovery": 1}, "local_recovery must be True or False, not 1"),
         ({"incremental": "yes"}, "incremental must be True or False, not 'yes'"),
-        ({"incremental": True, "local_recovery": True}, "local_recovery must be False where incremental is True"),
         ({"first": "now"}, "first must be one of output, interval, not 'now'"),
         ({"on_damaged": "skip"}, "on_damaged must be one of fail, previous, not 'skip'"),
     ],

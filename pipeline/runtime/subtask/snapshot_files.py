@@ -17,7 +17,7 @@ from checkpoint.storage.handles import FileHandle, StateFile
 from checkpoint.storage.inline_files import InlineFile
 from checkpoint.storage.local_copies import LocalCopies
 from checkpoint.storage.metadata import OperatorSnapshot
-from checkpoint.storage.naming import CheckpointRef, private_path, subtask_name
+from checkpoint.storage.naming import SHARED, CheckpointRef, private_path, subtask_name
 from checkpoint.storage.storage import CheckpointStorage
 
 
@@ -69,7 +69,11 @@ class SnapshotFiles:
         return self._folder(barrier).spill(snapshot, self._path(barrier, step, "own", "msgpack"))
 
     def write_keyed_state(self, barrier: Barrier, step: str, snapshot: KeyedSnapshot) -> list[StateFile]:
-        return snapshot.files(partial(self._new_file, barrier, step), self._compression)
+        files = snapshot.files(partial(self._new_file, barrier, step), self._compression)
+        if self._copies is not None and barrier.target is None:
+            names = [listed.file.path.removeprefix(f"{SHARED}/") for listed in files if listed.file.shared]
+            self._copies.list_log(CheckpointRef(barrier.checkpoint_id, self._attempt), names)
+        return files
 
     def write_channel_state(self, barrier: Barrier, captured: CapturedState) -> FileHandle:
         folder, path = self._folder(barrier), self._path(barrier, self._head, "in-flight")

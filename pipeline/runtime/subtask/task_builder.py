@@ -79,6 +79,10 @@ def _with_values(held: SinkState) -> SinkState:
     return SinkState.from_wire(revived(held.to_wire()))
 
 
+def _not_counted(size: int) -> None:
+    """What merges read is not restored."""
+
+
 class TaskBuilder:
     """Builds the task from its deployment and runs it."""
 
@@ -225,7 +229,7 @@ class TaskBuilder:
             backend,
             self._deployment.restore.keyed_state.get(head, []),
             self._restored_storage is self._snapshot_storage,
-            self._storage,
+            self._log_storage(),
             self._ownership.attempt,
             subtask_name(head, self._index),
             self._spec.checkpoints.compression,
@@ -235,6 +239,11 @@ class TaskBuilder:
         )
         ends.callback(log.close)
         return log
+
+    def _log_storage(self) -> CheckpointStorage:
+        if self._copies is None:
+            return self._storage
+        return StorageWithCopies(self._storage, self._copies, _not_counted, of_log=True)
 
     def _writers(self, record: RecordInProgress) -> list[RecordWriter]:
         writers = []

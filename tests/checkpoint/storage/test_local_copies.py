@@ -236,7 +236,8 @@ def test_what_there_are_copies_of_is_known(setting: Setting) -> None:
     setting.storage.create("chk-5-2/totals-7-state.arrow").write(b"unfinished")
     assert setting.copies.held() == [(4, 1, "totals-0"), (5, 2, "totals-1")]
     assert copy_of("chk-5-2/totals-1-state.arrow") == (5, 2, "totals-1")
-    assert copy_of(shared_path(1, "staged")) is None
+    assert copy_of("shared/1-totals-0-state-17.arrow") == (0, 1, "1-totals-0-state-17.arrow")
+    assert copy_of("shared/notes.txt") is None
 
 
 def test_a_complete_checkpoint_ends_older_ones_and_what_earlier_owners_left(setting: Setting) -> None:
@@ -323,3 +324,100 @@ def test_an_inline_file_has_no_copy_and_needs_none(setting: Setting) -> None:
     with setting.storage.open_file(handle) as opened:
         assert opened.read_at(6, 0) == b"state "
     assert (setting.files(), setting.local) == ([], [])
+
+
+# -- files of a log of changes --------------------------------------------------------------------------------------
+
+
+def log_file(setting: Setting, attempt: int = 2, content: bytes = CONTENT) -> FileHandle:
+    storage = StorageWithCopies(setting.primary, setting.copies, lambda size: None, of_log=True)
+    return storage.write_file(shared_path(attempt, "totals-1-state"), content)
+
+
+def name_of(handle: FileHandle) -> str:
+    return handle.path.removeprefix("shared/")
+
+
+def test_a_file_of_a_log_is_read_from_its_copy_before_a_checkpoint_lists_it_and_as_long_as_one_does(
+    setting: Setting,
+) -> None:
+    handle = log_file(setting)
+    setting.primary_file(handle).unlink()
+    assert setting.storage.read_file(handle) == CONTENT
+    for id in (5, 6, 7):
+        setting.copies.list_log(CheckpointRef(id, 2), [name_of(handle)])
+        setting.copies.completed(CheckpointRef(id, 2))
+        assert setting.storage.read_file(handle) == CONTENT
+        assert setting.files() == [name_of(handle)], "one copy"
+    setting.copies.list_log(CheckpointRef(8, 2), [])
+    setting.copies.completed(CheckpointRef(8, 2))
+    assert setting.files() == []
+
+
+def test_a_file_that_only_an_aborted_checkpoint_listed_is_there_for_the_next_one(setting: Setting) -> None:
+    handle = log_file(setting)
+    setting.copies.list_log(CheckpointRef(5, 2), [name_of(handle)])
+    setting.copies.aborted(CheckpointRef(5, 2))
+    setting.copies.list_log(CheckpointRef(6, 2), [name_of(handle)])
+    setting.copies.completed(CheckpointRef(6, 2))
+    setting.primary_file(handle).unlink()
+    assert setting.storage.read_file(handle) == CONTENT
+
+
+def test_a_file_goes_that_aborted_checkpoints_listed_and_that_was_merged_before_one_was_complete(
+    setting: Setting,
+) -> None:
+    merged, new = log_file(setting), log_file(setting)
+    setting.copies.list_log(CheckpointRef(5, 2), [name_of(merged)])
+    setting.copies.aborted(CheckpointRef(5, 2))
+    setting.copies.list_log(CheckpointRef(6, 2), [name_of(new)])
+    setting.copies.completed(CheckpointRef(6, 2))
+    assert setting.files() == [name_of(new)]
+
+
+def test_what_no_checkpoint_has_listed_yet_stays_and_what_an_earlier_attempt_left_goes(setting: Setting) -> None:
+    left, made = log_file(setting, attempt=1), log_file(setting)
+    setting.copies.completed(CheckpointRef(5, 2))
+    assert setting.files() == [name_of(made)]
+    assert left.path != made.path
+
+
+def test_one_copy_serves_the_checkpoints_of_several_subtasks_and_attempts(setting: Setting) -> None:
+    handle = log_file(setting, attempt=1)
+    setting.copies.list_log(CheckpointRef(5, 1), [name_of(handle)])
+    setting.copies.completed(CheckpointRef(5, 1))
+    others = [LocalCopies(setting.copies.folder) for _ in range(2)]  # of the next attempt
+    for copies in others:
+        copies.list_log(CheckpointRef(6, 2), [name_of(handle)])
+    for copies in others:
+        copies.completed(CheckpointRef(6, 2))
+    setting.primary_file(handle).unlink()
+    assert setting.storage.read_file(handle) == CONTENT
+    assert setting.files() == [name_of(handle)]
+
+
+def test_copies_of_a_log_are_found_by_whoever_looks_for_a_place_for_its_subtask(setting: Setting) -> None:
+    listed, new = log_file(setting), log_file(setting)
+    private = setting.write(id=6)
+    setting.copies.list_log(CheckpointRef(6, 2), [name_of(listed)])
+    setting.copies.completed(CheckpointRef(6, 2))
+    assert setting.copies.held() == sorted([(0, 2, name_of(listed)), (0, 2, name_of(new)), (6, 2, "totals-1")])
+    assert all(copy_of(handle.path) in setting.copies.held() for handle in (listed, new, private))
+
+
+def test_where_there_are_no_hard_links_a_checkpoint_costs_a_warning_once(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    handles = [log_file(setting) for _ in range(2)]
+    for id in (5, 6):
+        setting.copies.list_log(CheckpointRef(id, 2), map(name_of, handles))
+        setting.copies.completed(CheckpointRef(id, 2))
+    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(warnings) == 1
+    assert "cannot link local copies" in warnings[0].message
+    setting.primary_file(handles[0]).unlink()
+    assert setting.storage.read_file(handles[0]) == CONTENT, "as long as this attempt runs"

@@ -6,7 +6,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from attempt_parts import attempt_context
@@ -163,3 +163,33 @@ def test_a_job_that_fails_is_restarted_from_its_newest_checkpoint(tmp_path: Path
     assert sorted(sink.records) == list(range(20))
     (recovery,) = master.recoveries
     assert None not in recovery.phases.values()
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+def test_a_restart_reads_the_files_of_an_incremental_checkpoint_from_their_local_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: Literal["heap", "rocksdb"]
+) -> None:
+    monkeypatch.setenv("WEIR_LOCAL_DIR", str(tmp_path / "local"))
+    parts = [*records(0, 100), TestingSource.PAUSE(), TestingSource.ABORT(), *records(100, 200)]
+    source, sink = TestingSource(parts), TestingSink()
+    checkpoints = CheckpointConfig(
+        str(tmp_path / "storage"), interval=0.05, incremental=True, local_recovery=True, state_backend=backend
+    )
+    p = Pipeline("job", checkpoints=checkpoints, restart=RestartStrategy.fixed_delay(delay=0))
+    p.source("in", source).key_by("key").process("count", Count()).sink("out", sink)
+    master = job_in_threads(p)
+    master.start()
+    source.wait_until_paused(WAIT)
+    eventually(lambda: len(sink.records) == 100, WAIT)
+    files = list((tmp_path / "storage").rglob("shared/*-state-*"))
+    assert files
+    for file in files:  # the driver reads what they say about themselves, at their ends
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 0xFF
+        file.write_bytes(data)
+    source.release()
+    assert master.ended.wait(WAIT)
+    assert (master.status, master.failure, master.restarts) == ("finished", None, 1)
+    assert sorted(record["id"] for record in sink.records) == list(range(200))
+    assert max(record["number"] for record in sink.records) == 67
+    assert [path for path in (tmp_path / "local").rglob("*") if path.is_file()] == []

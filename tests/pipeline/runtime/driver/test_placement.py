@@ -76,17 +76,18 @@ def test_a_subtask_wishes_for_the_files_that_it_reads() -> None:
             "totals": [
                 StateFile(handle("chk-7-2/totals-0-state.arrow", 10), range(3)),
                 StateFile(handle("chk-7-2/totals-1-state.arrow", 20)),
+                StateFile(handle("shared/1-totals-0-state-17.arrow", 5)),
             ],
         },
         in_flight=RestoredInFlight(
             files=[
                 (0, handle("chk-7-2/totals-0-in%2Dflight.arrow", 3)),
                 (1, handle("chk-7-2/in-1-in%2Dflight.arrow", 4)),
-                (1, handle("shared/1-staged.arrow", 5)),
             ]
         ),
     )
-    assert wish(restored) == {copy(0): 13, copy(1): 20, (7, 2, "in-1"): 4}
+    log = (0, 1, "1-totals-0-state-17.arrow")
+    assert wish(restored) == {copy(0): 13, copy(1): 20, (7, 2, "in-1"): 4, log: 5}
     assert wish(Restored()) == {}
 
 
