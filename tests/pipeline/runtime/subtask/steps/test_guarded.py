@@ -640,7 +640,7 @@ def test_without_the_option_nothing_is_in_the_way() -> None:
     pushes = [harness._chain.push.__qualname__ for harness in (strict, lenient)]
     assert pushes == ["_method.<locals>.push", "guarded_method.<locals>.push"]
     kinds = [type(harness.operator.n.store).__name__ for harness in (strict, lenient)]  # type: ignore[attr-defined]
-    assert kinds == ["HeapValues", "UndoValues"]
+    assert kinds == ["HeapValues", "UndoPaged"]
     for kind, name in ((StepKind.MAP, "map"), (StepKind.FILTER, "filter"), (StepKind.FLAT_MAP, "flat_map")):
         chains = [chain_of((kind, half, option), emit=[])[0] for option in (False, True)]
         assert [chain.push.__qualname__ for chain in chains] == [
