@@ -262,10 +262,12 @@ def test_records_that_are_left_out_are_told_of(tmp_path: Path, caplog: pytest.Lo
 
 def test_a_start_of_a_job_that_runs_is_refused_unless_it_takes_it_over(tmp_path: Path) -> None:
     outcomes: list[str] = []
+    checked: list[bool] = []
 
     def start_again(attempt: Attempt) -> None:
         jobs = [Job(tmp_path, finish, take_over=take_over).run() for take_over in (False, True)]
         outcomes.extend(str(job.master.failure) for job in jobs)
+        checked.extend(jobs[0].session.checked)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         job = Job(tmp_path, start_again)
@@ -273,6 +275,7 @@ def test_a_start_of_a_job_that_runs_is_refused_unless_it_takes_it_over(tmp_path:
         job.run()
     assert "runs already" in outcomes[0]
     assert outcomes[1] == "None"
+    assert checked == [], "it is refused before Spark starts, which takes seconds"
 
 
 def test_what_others_have_left_is_known_to_the_attempt(tmp_path: Path) -> None:
