@@ -94,6 +94,12 @@ def release_daemons() -> None:
         one.release()
 
 
+def remove_folders() -> None:
+    """Of daemons that were killed, which leave them."""
+    for one in list(_all):
+        shutil.rmtree(one.path.parent, ignore_errors=True)
+
+
 def daemons() -> list[psutil.Process]:
     """Those that live, and the workers that were forked from them."""
     found: list[psutil.Process] = []

@@ -16,7 +16,7 @@ import psutil
 
 from pipeline.broker.java import java_path
 from pipeline.class_archive import EXIT_SECONDS, ClassArchive, class_archive
-from pipeline.runtime.driver.daemon_process import daemons, release_daemons
+from pipeline.runtime.driver.daemon_process import daemons, release_daemons, remove_folders
 
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _NOISE: Final = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
@@ -196,6 +196,7 @@ def kill(wait: bool = True) -> None:
     """End the JVM and its workers at once: this process is about to end, and nobody waits for what they still do."""
     if family := [*_jvm(), *daemons()]:
         _kill(family)
+        remove_folders()
         _archive.discard()
         if wait:
             psutil.wait_procs(family, _EXIT_SECONDS)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import uuid
+from pathlib import Path
 
 import psutil
 import pytest
@@ -29,7 +30,7 @@ def test_nothing_is_printed_but_what_workers_print() -> None:
 
 
 KILLED = """
-import os, threading, time
+import glob, os, sys, tempfile, threading, time
 import psutil
 from pipeline.runtime.driver import gateway
 from pipeline.runtime.driver.spark_job import local_context
@@ -37,19 +38,21 @@ from pipeline.runtime.driver.spark_job import local_context
 def alive():
     return [one for one in psutil.Process().children(recursive=True) if one.status() != psutil.STATUS_ZOMBIE]
 
+tempfile.tempdir = sys.argv[1]
 threading.Thread(target=local_context, args=(1, "quiet"), daemon=True).start()
 while not any("java" in one.name() for one in alive()):
     time.sleep(0.01)
 gateway.kill()
-print(alive(), flush=True)
+print(alive(), glob.glob(sys.argv[1] + "/weir-daemon-*"), flush=True)
 os._exit(0)
 """
 
 
 @pytest.mark.slow
-def test_a_jvm_can_be_killed_while_it_starts() -> None:
-    done = subprocess.run([sys.executable, "-c", KILLED], stdin=subprocess.DEVNULL, capture_output=True, timeout=100)
-    assert (done.returncode, done.stdout) == (0, b"[]\n")
+def test_a_jvm_can_be_killed_while_it_starts(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=100)
+    assert (done.returncode, done.stdout) == (0, b"[] []\n")
 
 
 EARLY = """
