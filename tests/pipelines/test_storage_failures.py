@@ -68,7 +68,7 @@ def assert_nothing_half_written(p: Pipeline) -> None:
     files = list(storage.load(newest).all_files())
     storage.verify_sizes(files)
     there = {f"{newest.path}/{entry.name}" for entry in storage.entries(newest.path)}
-    assert there == {file.path for file in files if not file.shared} | {f"{newest.path}/_metadata"}
+    assert there == {file.path for file in files if not (file.shared or file.inline)} | {f"{newest.path}/_metadata"}
     entries = [*storage.entries(), *(entry for ref in storage.folders() for entry in storage.entries(ref.path))]
     assert [entry.name for entry in entries if entry.name.startswith(".tmp-")] == []
 
