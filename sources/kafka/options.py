@@ -93,6 +93,9 @@ _CONSUMER_ONLY: Final = re.compile(
 )
 
 
+_BUDGET_PER_RECORD: Final = 3200
+"""Bytes of the budget for each record that a partition has fetched ahead, so that small records are bounded by count:
+each costs the client 300 bytes beside its content."""
 DISCOVERY_S: Final = 30.0
 """Between two looks at the topics: one request for metadata and one for descriptions."""
 
@@ -247,15 +250,15 @@ class KafkaOptions:
             "client.id": client_id,
             "isolation.level": "read_committed",
             "queued.max.messages.kbytes": self.prefetch_bytes // 1024,
-            # Every queued record costs some hundred bytes beside its content, so small records are bounded by count.
-            "queued.min.messages": 20_000,
+            # For each partition. The next fetch comes while these are processed.
+            "queued.min.messages": self.fetch_budget // _BUDGET_PER_RECORD,
             # The default of 1 s would leave the queue empty for most of the time, as it is short.
             "fetch.queue.backoff.ms": 10,
             "fetch.max.bytes": fetch,
             # Says nothing to a consumer, but that the client refuses to fetch less.
             "message.max.bytes": min(1_000_000, int(self.config.get("fetch.max.bytes", fetch))),
             "statistics.interval.ms": 5000,
-            "max.partition.fetch.bytes": min(_MIB, fetch),
+            "max.partition.fetch.bytes": min(_MIB, fetch // 4),
             **self.config,
             "bootstrap.servers": self.servers,
             "group.id": self.group_id or group,

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import psutil
 
+from pipeline.runtime.driver.allocators import SETTINGS
 from pyspark_weir.daemon import VARIABLE
 
 MODULE: Final = "pyspark_weir.daemon"
@@ -54,7 +55,7 @@ class DaemonProcess:
                 stdin=subprocess.PIPE,
                 pass_fds=[listens],
                 process_group=0,  # signals of a terminal are this process's, as for the JVM
-                env={**_SPARKS_ENVIRONMENT, **os.environ, "PYTHONSAFEPATH": "1"},
+                env={**_SPARKS_ENVIRONMENT, **SETTINGS, **os.environ, "PYTHONSAFEPATH": "1"},
             )
         _all.add(self)
 

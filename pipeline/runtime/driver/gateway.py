@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import shlex
 import signal
 import subprocess
 import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +18,7 @@ import psutil
 
 from pipeline.broker.java import java_path
 from pipeline.class_archive import EXIT_SECONDS, ClassArchive, class_archive
+from pipeline.runtime.driver.allocators import SETTINGS
 from pipeline.runtime.driver.daemon_process import daemons, release_daemons, remove_folders
 
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
@@ -47,6 +50,8 @@ def java_options(log_level: str) -> str:
             f"-Dweir.spark.log.level={log_level.lower()}",
             "-XX:TieredStopAtLevel=1",
             "-XX:+UseSerialGC",
+            # What a start leaves behind is 70 MB, which nobody would collect before a third of the heap is full.
+            "-Xmn16m",
         )
     )
 
@@ -115,15 +120,12 @@ def _launch(conf: Any) -> Any:
     source, sink = os.pipe()
     relay = threading.Thread(target=_relay, args=(source,), name="weir-spark-stderr", daemon=True)
     relay.start()
-    safe_path = os.environ.get("PYTHONSAFEPATH")
-    # Workers inherit it. Else they would look for modules in the current folder first, where a script of the user's may
-    # be called pipeline.py.
-    os.environ["PYTHONSAFEPATH"] = "1"
     global _archive, _launched, _launching
     _archive = _archived_classes(conf)
     try:
         _launching = True
-        started: Any = launch_gateway(conf, {"stderr": sink, "process_group": 0})  # type: ignore[no-untyped-call]
+        with _environment({**SETTINGS, **os.environ, "PYTHONSAFEPATH": "1"}):
+            started: Any = launch_gateway(conf, {"stderr": sink, "process_group": 0})  # type: ignore[no-untyped-call]
         _launched = started.proc
     except PySparkRuntimeError as error:
         raise RuntimeError(
@@ -133,14 +135,29 @@ def _launch(conf: Any) -> Any:
     finally:
         _launching = False
         os.close(sink)
-        if safe_path is None:
-            del os.environ["PYTHONSAFEPATH"]
-        else:
-            os.environ["PYTHONSAFEPATH"] = safe_path
     logging.getLogger().addFilter(_no_lost_connection)
     if started.proc is not None:
         atexit.register(_end, started.proc, relay)
     return started
+
+
+@contextlib.contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Has these variables meanwhile: what is started inherits them.
+
+    With `PYTHONSAFEPATH` Python workers don't look for modules in the current folder first, where a script of the
+    user's may be called pipeline.py.
+    """
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _no_lost_connection(record: logging.LogRecord) -> bool:

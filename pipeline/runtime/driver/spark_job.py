@@ -17,6 +17,7 @@ from pyspark import cloudpickle as _cloudpickle
 
 from pipeline.errors import PipelineError
 from pipeline.runtime.driver import daemon_process
+from pipeline.runtime.driver.allocators import SETTINGS
 from pipeline.runtime.driver.gateway import JAVA_OPTIONS, gateway, java_options, launch_early
 from pipeline.runtime.versions import versions
 
@@ -130,6 +131,8 @@ def _cluster_context(_: int, name: str, master: str) -> Any:
     conf.set(JAVA_OPTIONS, java_options(log_level)).set("spark.ui.showConsoleProgress", "false")
     for key, value in _OWN_WORKERS.items():
         conf.set(key, value)
+    for name, value in SETTINGS.items():
+        conf.setIfMissing(f"spark.executorEnv.{name}", value)
     try:
         context = SparkContext(conf=conf, gateway=gateway(conf))
     except Exception as error:

@@ -30,3 +30,17 @@ def test_a_forked_worker_finds_everything_imported_and_no_archive_to_read_again(
     imported_late, archives_to_read = look.stdout.split("\n")[:2]
     assert imported_late == ""
     assert archives_to_read == ""
+
+
+_FROZEN = """
+import gc
+import pipeline.runtime.spark_daemon
+gc.collect()
+print(gc.get_freeze_count(), len(gc.get_objects()))
+"""
+
+
+def test_a_collection_in_a_worker_does_not_touch_what_it_shares_with_the_others() -> None:
+    look = subprocess.run([sys.executable, "-c", _FROZEN], capture_output=True, text=True, check=True)
+    set_aside, looked_at = map(int, look.stdout.split())
+    assert set_aside > 100 * looked_at

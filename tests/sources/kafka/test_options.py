@@ -153,12 +153,12 @@ def test_what_the_consumer_of_a_subtask_is_told() -> None:
         "client.id": "client",
         "isolation.level": "read_committed",
         "queued.max.messages.kbytes": 8 * 1024,
-        "queued.min.messages": 20_000,
+        "queued.min.messages": 5242,
         "fetch.queue.backoff.ms": 10,
         "fetch.max.bytes": 2 * MIB,
         "message.max.bytes": 1_000_000,
         "statistics.interval.ms": 5000,
-        "max.partition.fetch.bytes": MIB,
+        "max.partition.fetch.bytes": MIB // 2,
         "bootstrap.servers": "b:1",
         "group.id": "group",
         "enable.auto.commit": False,
@@ -172,8 +172,8 @@ def test_what_the_consumer_of_a_subtask_is_told() -> None:
 @pytest.mark.parametrize(
     ("budget", "batch", "fetch", "of_a_partition"),
     [
-        (4 * MIB, MIB // 4, MIB // 2, MIB // 2),
-        (16 * MIB, MIB, 2 * MIB, MIB),
+        (4 * MIB, MIB // 4, MIB // 2, MIB // 8),
+        (16 * MIB, MIB, 2 * MIB, MIB // 2),
         (800 * MIB, MIB, 50 * MIB, MIB),
     ],
 )
@@ -266,6 +266,16 @@ def test_what_may_just_be_is_taken() -> None:
     assert source.options.topics == ("t", "u")
     assert KafkaSource("b:1", topics=["t"], config={"oauth_cb": print}).options.config == {"oauth_cb": print}
     assert KafkaSource("b:1", topics=["t"], outage_timeout=0.1).options.outage_timeout == 0.1
+
+
+def test_a_larger_budget_fetches_more_of_a_partition_at_once_and_further_ahead() -> None:
+    small, large = (
+        KafkaSource("b:1", topics=["t"], fetch_budget=budget).options.consumer_config("client", "group")
+        for budget in (16 * MIB, 32 * MIB)
+    )
+
+    for name in ("queued.min.messages", "max.partition.fetch.bytes"):
+        assert 1.9 < large[name] / small[name] <= 2.1, name
 
 
 @pytest.mark.parametrize("options", [{"fetch_budget": 4 * MIB}, {"config": {"fetch.max.bytes": 10_000}}])

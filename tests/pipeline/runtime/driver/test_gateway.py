@@ -29,6 +29,27 @@ def test_nothing_is_printed_but_what_workers_print() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "from a worker\n")
 
 
+VARIABLES = """
+import os
+from pipeline.runtime.driver.allocators import SETTINGS
+from pipeline.runtime.driver.spark_job import local_context
+os.environ["MALLOC_ARENA_MAX"] = "4"
+context = local_context(1, "quiet")
+def look(_):
+    import pyarrow
+    return [os.environ.get(name) for name in SETTINGS], pyarrow.default_memory_pool().backend_name
+print(context.parallelize([1], 1).map(look).collect(), [name in os.environ for name in SETTINGS], flush=True)
+context.stop()
+"""
+
+
+@pytest.mark.slow
+def test_workers_give_freed_memory_back_and_what_the_user_has_set_stays() -> None:
+    done = subprocess.run([sys.executable, "-c", VARIABLES], stdin=subprocess.DEVNULL, capture_output=True, timeout=100)
+    expected = b"[(['4', '131072', '131072', 'system'], 'system')] [True, False, False, False]\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, expected, b"")
+
+
 KILLED = """
 import glob, os, sys, tempfile, threading, time
 import psutil
