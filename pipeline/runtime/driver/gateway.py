@@ -124,7 +124,8 @@ def _launch(conf: Any) -> Any:
     _archive = _archived_classes(conf)
     try:
         _launching = True
-        with _environment({**SETTINGS, **os.environ, "PYTHONSAFEPATH": "1"}):
+        given = {name: value for name, value in SETTINGS.items() if name not in os.environ}
+        with _environment({**given, "PYTHONSAFEPATH": "1"}):  # no others: this is a thread beside the main one
             started: Any = launch_gateway(conf, {"stderr": sink, "process_group": 0})  # type: ignore[no-untyped-call]
         _launched = started.proc
     except PySparkRuntimeError as error:
