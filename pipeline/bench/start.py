@@ -200,12 +200,13 @@ def _phases(began: float, started: float, running: float, came: float, told: dic
         began, started, running, came: when the process began, the job was started, it ran, its output came.
         told: `JobHandle.start_phases`.
     """
-    before = {name: took for name, took in told.items() if name not in OUTPUT_PHASES}
-    after = {name: took for name, took in told.items() if name in OUTPUT_PHASES}
-    left = came - running - sum(after.values())
-    if left < 0:  # what was restored has come before the first new record was committed
-        after, left = {}, came - running
-    return {"Python": started - began, **before, **after, "read": left}
+    phases = {name: took for name, took in told.items() if name not in OUTPUT_PHASES}
+    left = came - running
+    for name in OUTPUT_PHASES:
+        # What was restored may come before the first new record, and a commit is seen before the driver hears of it.
+        phases[name] = min(left, told.get(name, 0.0))
+        left -= phases[name]
+    return {"Python": started - began, **phases, "read": left}
 
 
 def _follow(follower: Follower, seconds: float) -> None:

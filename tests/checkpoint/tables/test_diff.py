@@ -81,6 +81,9 @@ def test_timers_and_one_state(tmp_path: Path) -> None:
     }
     one_state = differences(first, second, state="n")
     assert [(row["state"], row["before_json"], row["after_json"]) for row in one_state] == [("n", "1", "2")]
+    # Wherever in the files it lies, before others or behind them.
+    for state, changes in {"m": ["removed"], "n": ["changed"], "event timers": ["removed", "added"]}.items():
+        assert [row["change"] for row in differences(first, second, state=state)] == changes
     with pytest.raises(NoSuchTable, match="neither has step 'c'; they have 'a'"):
         differences(first, second, step="c")
 

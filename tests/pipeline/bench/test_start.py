@@ -20,6 +20,14 @@ def test_what_follows_the_moment_that_the_job_runs_adds_up_to_its_output(told: d
     assert min(after) >= 0
 
 
-def test_restored_output_that_comes_before_the_first_new_record_is_committed_hides_nothing() -> None:
+def test_a_phase_ends_with_the_output_at_the_latest() -> None:
     told = {"deploy": 3.0, "first record": 0.5, "checkpoint": 2.0, "commit": 0.1}
-    assert _phases(0.0, 1.0, 4.0, 4.25, told) == {"Python": 1.0, "deploy": 3.0, "read": 0.25}
+
+    def after(wait: float) -> dict[str, float]:
+        phases = _phases(0.0, 1.0, 4.0, 4.0 + wait, told)
+        assert (phases.pop("Python"), phases.pop("deploy")) == (1.0, 3.0)
+        return phases
+
+    assert after(0.25) == {"first record": 0.25, "checkpoint": 0.0, "commit": 0.0, "read": 0.0}
+    assert after(1.5) == {"first record": 0.5, "checkpoint": 1.0, "commit": 0.0, "read": 0.0}
+    assert after(4.0) == pytest.approx({"first record": 0.5, "checkpoint": 2.0, "commit": 0.1, "read": 1.4})
