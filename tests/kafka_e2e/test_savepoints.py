@@ -176,7 +176,7 @@ def test_an_older_checkpoint_that_output_is_ahead_of_is_not_restored_in_place_of
     make_stage: StageMaker, spark: Any, damage: str
 ) -> None:
     stage = make_stage(1600)
-    stage.pipeline(retained=3).run(spark=spark, timeout=WAIT)
+    stage.pipeline(retained=3, inline_bytes=0).run(spark=spark, timeout=WAIT)
     storage = CheckpointStorage(stage.folder.as_uri(), stage.name)
     older, newest = storage.list_checkpoints()[-2:]
     folder = stage.folder / stage.name
