@@ -12,6 +12,7 @@ import pytest
 from deadlines import eventually
 from kafka_job import EXACT, Stage, records
 
+from pipeline.buffers import BufferConfig
 from pipeline.handle import JobHandle
 from pipeline.testing import failpoints
 from sources import SequenceSource, Source
@@ -168,8 +169,9 @@ def test_a_slow_storage_closes_the_gate_for_its_time_only(make_input: Make, star
 
 def test_an_expired_checkpoint_says_who_held_it_up(make_input: Make, start: Callable[..., JobHandle]) -> None:
     stage, source = make_input(1000)
-    sink = stage.slow_sink(0.001)
-    handle = start(stage, source=source, sink=sink, interval=0.2, timeout=1.0, tolerable_failures=1000)
+    options = {"interval": 0.2, "timeout": 1.0, "tolerable_failures": 1000}
+    buffers = BufferConfig(debloat=False)  # else the source waits for room in its channels, with an open gate
+    handle = start(stage, source=source, sink=(sink := stage.slow_sink(0.001)), buffers=buffers, **options)
     eventually(lambda: completed(handle) >= 2)
     sink.hold()
     parts = (

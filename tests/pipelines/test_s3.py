@@ -27,19 +27,19 @@ def test_a_job_survives_a_killed_worker_and_a_restart_at_another_parallelism(
     source = TestingSource(script, directory=tmp_path / "source", batch_size=5)
     sink = TestingSink(tmp_path / "sink")
 
-    def job(parallelism: int, interval: float) -> Pipeline:
+    def job(parallelism: int, **options: Any) -> Pipeline:
         return small_job(
             name,
             tmp_path,
             source,
             sink,
             uri=bucket.uri,
-            interval=interval,
             parallelism=parallelism,
             then=lambda s: s.process("remember", Remember()),
             restart=RestartStrategy.fixed_delay(attempts=5, delay=0.05),
             tolerable_failures=5,
             retained=2,
+            **options,
         )
 
     with running(job(1, interval=0.3), spark) as handle:

@@ -67,9 +67,9 @@ def job(
     build: Callable[[Pipeline], Stream],
     sink: TestingSink,
     parallelism: int = 2,
-    interval: float = 0.3,
+    **options: Any,
 ) -> Pipeline:
-    config = CheckpointConfig(folder.as_uri(), interval=interval, timeout=60)
+    config = CheckpointConfig(folder.as_uri(), **{"interval": 0.3, **options}, timeout=60)
     p = Pipeline(name, parallelism, checkpoints=config, restart=RestartStrategy.fixed_delay(attempts=20, delay=0.1))
     rules = p.source("rules", held_open([1, 2]), parallelism=1).broadcast()
     build(p).key_by("key").connect(rules).process("sessions", Sessions()).sink("out", sink)
