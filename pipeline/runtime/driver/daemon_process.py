@@ -31,7 +31,19 @@ _SPARKS_ENVIRONMENT: Final = {
     "PYTHONHASHSEED": "0",
     "OMP_NUM_THREADS": "1",
 }
+_SOCKET: Final = "socket"
+_LONGEST_PATH: Final = 103
+"""Bytes of a socket's path; Linux takes 107."""
 _all: weakref.WeakSet[DaemonProcess] = weakref.WeakSet()
+
+
+def _new_folder() -> Path:
+    """In the system's folder for such where that of `TMPDIR` has too long a path for a socket."""
+    folder = tempfile.mkdtemp(prefix="weir-daemon-")
+    if len(os.fsencode(os.path.join(folder, _SOCKET))) > _LONGEST_PATH:
+        os.rmdir(folder)
+        folder = tempfile.mkdtemp(prefix="weir-daemon-", dir="/tmp")
+    return Path(folder)
 
 
 class DaemonProcess:
@@ -42,8 +54,7 @@ class DaemonProcess:
         Raises:
             OSError: it can't be started.
         """
-        folder = Path(tempfile.mkdtemp(prefix="weir-daemon-"))
-        self.path = folder / "socket"
+        self.path = _new_folder() / _SOCKET
         """In a folder that is nobody else's: who connects is this user."""
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(str(self.path))

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from deadlines import eventually
 from pyspark.serializers import read_int
 
-from pipeline.runtime.driver.daemon_process import MODULE, DaemonProcess, daemons, start_daemon
+from pipeline.runtime.driver.daemon_process import MODULE, DaemonProcess, _new_folder, daemons, start_daemon
 from pyspark_weir.daemon import VARIABLE
 
 WAIT = 60.0
@@ -95,3 +96,20 @@ def test_there_is_none_where_workers_may_run_other_code(monkeypatch: pytest.Monk
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setenv(variable, "/elsewhere")
     assert start_daemon() is None
+
+
+@pytest.mark.parametrize("length", [1, 60, 150])
+def test_a_long_path_of_temporary_files_keeps_no_job_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    temporary = tmp_path / ("x" * length)
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    folder = _new_folder()
+    try:
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(folder / "socket"))
+        (folder / "socket").unlink()
+        assert list(temporary.iterdir()) == ([folder] if folder.parent == temporary else [])
+    finally:
+        folder.rmdir()
