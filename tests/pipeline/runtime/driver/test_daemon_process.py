@@ -71,8 +71,9 @@ def test_workers_are_forked_from_it_in_sparks_folder_and_end_with_spark(daemon: 
     assert worker.pid in [one.pid for one in daemons()]
     assert not daemon.path.parent.exists()
     assert spark.process.poll() is None, "as long as the daemon lives, so does what Spark takes for it"
+    both = (worker, psutil.Process(daemon.pid))
     spark.close()
-    eventually(lambda: not any(map(lives, (worker, psutil.Process(daemon.pid)))), WAIT)
+    eventually(lambda: not any(map(lives, both)), WAIT)
 
 
 def test_without_it_what_spark_starts_is_the_daemon(daemon: DaemonProcess, tmp_path: Path) -> None:
