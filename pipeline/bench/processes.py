@@ -8,12 +8,13 @@ import psutil
 
 from pipeline.bench.spark_jvm import jvm_pid
 from pipeline.handle import JobHandle
+from pipeline.runtime.driver.daemon_process import daemons
 
 
 def processes(handle: JobHandle) -> set[int]:
-    """Process ids: this one, the JVM and whatever it has started, and the subtasks'. A broker that this process has
-    started isn't among them."""
-    found = {os.getpid(), *handle.processes().values()}
+    """Process ids: this one, the JVM and whatever it has started, the process that workers are forked from, and the
+    subtasks'. A broker that this process has started isn't among them."""
+    found = {os.getpid(), *handle.processes().values(), *(one.pid for one in daemons())}
     jvm = jvm_pid()
     if jvm is not None:
         try:
