@@ -161,12 +161,11 @@ class LocalCopies:
                 return file
         return None
 
-    def _places(self, path: str) -> list[str]:
-        """Where the copy of a file may lie."""
-        places = [os.path.join(self.folder, path)]
+    def _places(self, path: str) -> Iterator[str]:
+        """Where the copy of a file may lie; checkpoints are listed only if it isn't in the first place."""
+        yield os.path.join(self.folder, path)
         if path.startswith(f"{SHARED}/"):
-            places += [os.path.join(self.folder, ref.path, path) for ref in sorted(self._refs(), reverse=True)]
-        return places
+            yield from (os.path.join(self.folder, ref.path, path) for ref in sorted(self._refs(), reverse=True))
 
     def _open(self, path: str, handle: FileHandle) -> pa.OSFile | None:
         try:
