@@ -27,7 +27,6 @@ _END_SECONDS: Final = 5.0
 _SPARKS_ENVIRONMENT: Final = {
     # As Spark sets them for its daemon; Python and numpy look when they start.
     "PYTHONUNBUFFERED": "YES",
-    "PYTHONSAFEPATH": "1",
     "PYTHONHASHSEED": "0",
     "OMP_NUM_THREADS": "1",
 }
