@@ -36,6 +36,7 @@ from sources import SourceReader
 PLAIN = row_format(carries_keys=False)
 CHANNELS = [channel(upstream, 0) for upstream in (0, 1)]
 CHAINED = channel(0, 0)._replace(edge=CHANNELS[0].edge._replace(downstream="behind"))
+"""Where a step in the middle of the chain was a vertex of its own."""
 
 
 class Waits(Mailbox):

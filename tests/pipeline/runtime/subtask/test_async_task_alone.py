@@ -6,15 +6,15 @@ from collections import deque
 from typing import Any
 
 import pytest
-from captures import channel, data, shown
+from captures import data, shown
 from chains import chain_of
+from lone_tasks import CHAINED, CHANNELS, PLAIN, Times
 from manual_system import ManualSystem
 
 from checkpoint.barriers.events import Barrier
 from checkpoint.barriers.handler import BarrierHandler
 from checkpoint.elements import BarrierElement, EndOfInput, IdleStatus, Watermark
 from checkpoint.in_flight.restored_input import RestoredInput
-from checkpoint.row_format import row_format
 from pipeline.async_calls.requests import Answer, Requests
 from pipeline.buffers import BufferConfig
 from pipeline.runtime import protocol
@@ -28,11 +28,6 @@ from pipeline.runtime.subtask.point_queries import PointQueries
 from pipeline.runtime.subtask.steps.async_calls import InFrontOf
 from pipeline.runtime.subtask.task import Entry
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
-
-PLAIN = row_format(carries_keys=False)
-CHANNELS = [channel(upstream, 0) for upstream in (0, 1)]
-CHAINED = channel(0, 0)._replace(edge=CHANNELS[0].edge._replace(downstream="behind"))
-"""Where the step behind the requests was a vertex of its own."""
 
 
 async def never_called(value: Any) -> Any:
@@ -65,40 +60,6 @@ class Service:
     def answer(self, *values: Any) -> None:
         self._came += [Answer(self.asked[value], value, None, 1) for value in values]
         self._rig.task._calls.wake()
-
-
-class Times:
-    """Event time that notes what it is told; due if a test says so."""
-
-    def __init__(self, log: list[Any]) -> None:
-        self.due = False
-        self._log = log
-
-    def fire(self) -> None:
-        self.due = False
-        self._log.append("fired")
-
-    def on_watermark(self, name: Any, timestamp: int, restored: bool) -> None:
-        self._log.append(("watermark", name.upstream, timestamp, restored))
-
-    def on_idle(self, name: Any, idle: bool, restored: bool) -> None:
-        self._log.append(("idle", name.upstream, idle, restored))
-
-    def on_end(self, name: Any) -> None:
-        self._log.append(("end", name.upstream))
-
-    def end_restored(self) -> None:
-        self._log.append("all restored")
-
-    def end_of_input(self) -> None:
-        self._log.append("input ended")
-
-    def on_clock(self, now: float, held_up: bool) -> None: ...
-
-    def report(self, metrics: Any, waits: bool) -> None: ...
-
-    def seconds_to_next(self, now: float) -> float:
-        return 5.0
 
 
 class Driver:
