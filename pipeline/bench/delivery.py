@@ -19,7 +19,9 @@ from pipeline.bench.input import records
 from pipeline.bench.jobs import Job
 from pipeline.bench.reading import Reading
 from pipeline.bench.report import Figure, figure
-from pipeline.broker.topics import Follower, create_topics, delete_topics, publish
+from pipeline.bench.topics import topics
+from pipeline.bench.watch import is_over, ran_from
+from pipeline.broker.topics import Follower, publish
 from pipeline.handle import JobHandle
 
 Guarantee = Literal["at_least_once", "exactly_once"]
@@ -108,8 +110,7 @@ def measure(servers: str, options: DeliveryOptions, say: Callable[[str], None]) 
     """
     o, name = options, f"weir-bench-{uuid.uuid4().hex[:8]}"
     source = f"{name}-in"
-    create_topics(servers, {source: _PARTITIONS})
-    try:
+    with topics(servers, {source: _PARTITIONS}):
         say(f"publishing {o.records:,} records")
         publish(servers, source, records(o.records))
         points = []
@@ -121,8 +122,6 @@ def measure(servers: str, options: DeliveryOptions, say: Callable[[str], None]) 
                     runs[guarantee].append(run)
                     say(f"interval {interval:g} s, {guarantee}: {run.steady:,.0f} records/s ({run.whole:,.0f})")
             points.append(Point(interval, _median(runs["at_least_once"]), _median(runs["exactly_once"])))
-    finally:
-        delete_topics(servers, [source])
     return Delivery(o.records, o.parallelism, o.rounds, points)
 
 
@@ -137,8 +136,7 @@ def _median(runs: list[Run]) -> Run:
 def _run(
     servers: str, source: str, target: str, guarantee: Guarantee, interval: float, options: DeliveryOptions
 ) -> Run:
-    create_topics(servers, {target: _PARTITIONS})
-    try:
+    with topics(servers, {target: _PARTITIONS}):
         with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder, Follower(servers, target) as follower:
             job = Job("sum", options.parallelism, interval, guarantee)
             handle = job.pipeline(target, servers, source, target, folder).start(restore="none")
@@ -151,14 +149,12 @@ def _run(
         if seen != options.records:
             raise BenchFailed(f"{seen} records came out of {options.records}")
         return run
-    finally:
-        delete_topics(servers, [target])
 
 
 def _watch(handle: JobHandle, follower: Follower, expected: int) -> Run:
     reading = Reading()
     visible_at, visible = 0.0, 0
-    while handle.status not in ("finished", "failed", "cancelled"):
+    while not is_over(handle):
         time.sleep(_SAMPLE_S)
         now = time.monotonic()
         if (end := follower.end_offset()) > visible:
@@ -166,9 +162,7 @@ def _watch(handle: JobHandle, follower: Follower, expected: int) -> Run:
         reading.look(handle, now)
     if (end := follower.end_offset()) > visible:
         visible_at = time.monotonic()
-    running_at = handle.running_since
-    if handle.status != "finished" or handle.restarts or running_at is None:
-        raise BenchFailed(f"the job {handle.status} after {handle.restarts} restarts: {handle.failure}")
+    running_at = ran_from(handle)
     if (steady := reading.steady) is None:
         raise BenchFailed(
             f"all {expected} records were read before the second checkpoint: raise the number of records, or leave out "

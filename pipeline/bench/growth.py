@@ -14,7 +14,8 @@ from pipeline.bench.growth_axes import AXES, COSTS, Axis, Point, Shape
 from pipeline.bench.helpers import Helper
 from pipeline.bench.input import records
 from pipeline.bench.report import Figure, figure
-from pipeline.broker.topics import create_topics, delete_topics, publish
+from pipeline.bench.topics import topics
+from pipeline.broker.topics import publish
 
 _UNITS = {"start": "s", "checkpoint": "s", "memory": "bytes", "time a record": "s", "CPU a record": "s"}
 
@@ -118,12 +119,11 @@ def shown(cost: str, value: float | None) -> str:
 def _point(servers: str, shape: Shape, size: int, interval: float) -> Point:
     name = f"weir-bench-{uuid.uuid4().hex[:8]}"
     source, target = f"{name}-in", f"{name}-out"
-    create_topics(servers, {source: shape.partitions, target: 4})
-    try:
+    with (
+        topics(servers, {source: shape.partitions, target: 4}),
+        tempfile.TemporaryDirectory(prefix="weir-bench-") as folder,
+    ):
         publish(servers, source, records(shape.records, shape.keys, size=shape.record_bytes))
-        with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder:
-            arguments = (servers, source, target, folder, interval, json.dumps(asdict(shape)))
-            with Helper("pipeline.bench.growth_point", *arguments) as helper:
-                return Point(shape, size, **helper.line())
-    finally:
-        delete_topics(servers, [source, target])
+        arguments = (servers, source, target, folder, interval, json.dumps(asdict(shape)))
+        with Helper("pipeline.bench.growth_point", *arguments) as helper:
+            return Point(shape, size, **helper.line())

@@ -13,18 +13,15 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from checkpoint.config import CheckpointConfig
-from pipeline.bench.cpu import CpuMeter
+from pipeline.bench.errors import BenchFailed
 from pipeline.bench.growth_axes import Shape
 from pipeline.bench.jobs import RunningSum
-from pipeline.bench.memory import shared_out
 from pipeline.bench.percentiles import percentile
-from pipeline.bench.processes import processes
-from pipeline.broker.topics import Follower
+from pipeline.bench.watch import Watch, ran_from
 from pipeline.job import Pipeline
 from sinks import KafkaSink
 from sources import KafkaSource
 
-_LOOK_S: Final = 0.1
 _WEIGH_S: Final = 1.0
 
 
@@ -52,35 +49,21 @@ def _pipeline(servers: str, source: str, target: str, folder: str, interval: flo
 def main(arguments: list[str]) -> None:
     servers, source, target, folder, interval, shape_json = arguments
     shape = Shape(**json.loads(shape_json))
-    meter, memory, weighed = CpuMeter(), 0, 0.0
-    end, last_change = 0, 0.0
-    with Follower(servers, target) as follower:
+    with Watch(servers, target, _WEIGH_S) as watch:
         began = time.monotonic()
         handle = _pipeline(servers, source, target, folder, float(interval), shape).start(restore="none")
-        taking_part = set[int]()
-        while handle.status not in ("finished", "failed", "cancelled"):
-            time.sleep(_LOOK_S)
-            if handle.running_since is None:
-                continue
-            now = time.monotonic()
-            if now - weighed > _WEIGH_S:
-                weighed, taking_part = now, processes(handle)
-                memory = max(memory, shared_out(taking_part))
-            meter.sample(taking_part)
-            if (found := follower.end_offset()) > end:
-                end, last_change = found, now
-        if (found := follower.end_offset()) > end:
-            last_change = time.monotonic()
-    running = handle.running_since
-    if handle.status != "finished" or handle.restarts or running is None:
-        raise SystemExit(f"the job {handle.status} after {handle.restarts} restarts: {handle.failure}")
+        watch.until_ended(handle)
+    try:
+        running = ran_from(handle)
+    except BenchFailed as error:
+        raise SystemExit(str(error)) from error
     took = [row.duration for row in handle.checkpoints() if row.status == "completed" and row.duration is not None]
     result = {
         "start_s": running - began,
         "checkpoint_s": percentile(took, 0.5),
-        "memory": memory,
-        "second_a_record": (last_change - running) / shape.records,
-        "cpu_a_record": meter.seconds / shape.records,
+        "memory": watch.pss_peak,
+        "second_a_record": (watch.last_change - running) / shape.records,
+        "cpu_a_record": watch.meter.seconds / shape.records,
     }
     print(json.dumps(result), flush=True)
 

@@ -16,7 +16,8 @@ from pipeline.bench.input import RECORD_BYTES
 from pipeline.bench.jobs import Job, JobKind
 from pipeline.bench.open_loop import Sent
 from pipeline.bench.report import Figure, figure
-from pipeline.broker.topics import create_topics, delete_topics
+from pipeline.bench.topics import topics
+from pipeline.bench.watch import is_over
 from pipeline.handle import JobHandle
 from sinks.kafka.clients import Delivery
 
@@ -94,26 +95,25 @@ def measure(servers: str, options: LatencyOptions, say: Callable[[str], None]) -
     for delivery in options.deliveries:
         name = f"weir-bench-{uuid.uuid4().hex[:8]}"
         source, target = f"{name}-in", f"{name}-out"
-        create_topics(servers, dict.fromkeys((source, target), _PARTITIONS))
-        try:
-            with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder:
-                job = Job(options.job, options.parallelism, options.interval, delivery, ends=False)
-                say(f"{delivery.replace('_', ' ')}: starting")
-                handle = job.pipeline(name, servers, source, target, folder).start(restore="none")
-                try:
-                    _await_running(handle)
-                    for rate in options.rates:
-                        stage = _stage(servers, source, target, delivery, rate, options)
-                        _check(handle)
-                        measured.stages.append(stage)
-                        say(
-                            f"{delivery.replace('_', ' ')}, {rate:,g} records/s: p50 {stage.delays.p50 * 1e3:.1f} ms, "
-                            f"p99 {stage.delays.p99 * 1e3:.1f} ms"
-                        )
-                finally:
-                    handle.cancel()
-        finally:
-            delete_topics(servers, [source, target])
+        with (
+            topics(servers, dict.fromkeys((source, target), _PARTITIONS)),
+            tempfile.TemporaryDirectory(prefix="weir-bench-") as folder,
+        ):
+            job = Job(options.job, options.parallelism, options.interval, delivery, ends=False)
+            say(f"{delivery.replace('_', ' ')}: starting")
+            handle = job.pipeline(name, servers, source, target, folder).start(restore="none")
+            try:
+                _await_running(handle)
+                for rate in options.rates:
+                    stage = _stage(servers, source, target, delivery, rate, options)
+                    _check(handle)
+                    measured.stages.append(stage)
+                    say(
+                        f"{delivery.replace('_', ' ')}, {rate:,g} records/s: p50 {stage.delays.p50 * 1e3:.1f} ms, "
+                        f"p99 {stage.delays.p99 * 1e3:.1f} ms"
+                    )
+            finally:
+                handle.cancel()
     return measured
 
 
@@ -145,5 +145,5 @@ def _await_running(handle: JobHandle) -> None:
 
 
 def _check(handle: JobHandle) -> None:
-    if handle.restarts or handle.status in ("finished", "failed", "cancelled"):
+    if handle.restarts or is_over(handle):
         raise BenchFailed(f"the job {handle.status} after {handle.restarts} restarts: {handle.failure}")

@@ -10,7 +10,7 @@ import statistics
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
@@ -19,7 +19,8 @@ import psutil
 from pipeline.bench.errors import BenchFailed
 from pipeline.bench.helpers import Helper
 from pipeline.bench.report import Figure, figure
-from pipeline.broker.topics import Follower, create_topics, delete_topics
+from pipeline.bench.topics import topics
+from pipeline.broker.topics import Follower
 from pipeline.runtime.driver.start_phases import OUTPUT_PHASES
 
 Kind = Literal["fresh", "in a running session", "after a kill"]
@@ -115,46 +116,50 @@ def _round(servers: str, interval: float, options: StartOptions) -> list[tuple[K
     name = f"weir-bench-{uuid.uuid4().hex[:8]}"
     source = f"{name}-in"
     targets = {kind: f"{name}-{number}" for number, kind in enumerate(KINDS)}
-    create_topics(servers, dict.fromkeys((source, *targets.values()), _PARTITIONS))
-    found: list[tuple[Kind, Start]] = []
-    try:
-        with (
-            tempfile.TemporaryDirectory(prefix="weir-bench-") as folder,
-            Helper("pipeline.bench.open_loop", servers, source, _RATE, 3600 * _RATE) as sender,
-        ):
-            sender.line()
-            sender.tell(time.monotonic_ns())
-            common = (servers, source)
-            last = (folder, interval, options.parallelism)
-            if "fresh" in options.kinds or "after a kill" in options.kinds:
-                with Follower(servers, targets["fresh"]) as follower:
-                    arguments = (*common, targets["fresh"], *last, f"{name}-a", "new")
-                    began = time.monotonic()
-                    with _Job(*arguments) as job:
-                        fresh = job.first_output(began, follower, interval)
-                        if "after a kill" in options.kinds:
-                            _follow(follower, interval + _AFTER_OUTPUT_S)
-                    if "fresh" in options.kinds:
-                        found.append(("fresh", fresh))
-                    if "after a kill" in options.kinds:
-                        _follow(follower, _SETTLED_S)  # what the killed job had committed
-                        began = time.monotonic()
-                        with _Job(*arguments) as job:
-                            found.append(("after a kill", job.first_output(began, follower, interval)))
-            if "in a running session" in options.kinds:
-                target = targets["in a running session"]
-                with (
-                    Follower(servers, target) as follower,
-                    _Job(*common, target, *last, f"{name}-b", "running") as job,
-                ):
-                    job.helper.line()
-                    _follow(follower, _SETTLED_S)
-                    began = time.monotonic()
-                    job.helper.tell("")
-                    found.append(("in a running session", job.first_output(began, follower, interval)))
-    finally:
-        delete_topics(servers, [source, *targets.values()])
+    with (
+        topics(servers, dict.fromkeys((source, *targets.values()), _PARTITIONS)),
+        tempfile.TemporaryDirectory(prefix="weir-bench-") as folder,
+        Helper("pipeline.bench.open_loop", servers, source, _RATE, 3600 * _RATE) as sender,
+    ):
+        sender.line()
+        sender.tell(time.monotonic_ns())
+
+        def job(target: str, name: str, session: str) -> _Job:
+            return _Job(servers, source, target, folder, interval, options.parallelism, name, session)
+
+        found: list[tuple[Kind, Start]] = []
+        if "fresh" in options.kinds or "after a kill" in options.kinds:
+            with Follower(servers, targets["fresh"]) as follower:
+                found += _fresh_and_killed(
+                    lambda: job(targets["fresh"], f"{name}-a", "new"), follower, interval, options
+                )
+        if "in a running session" in options.kinds:
+            target = targets["in a running session"]
+            with Follower(servers, target) as follower, job(target, f"{name}-b", "running") as running:
+                running.helper.line()
+                _follow(follower, _SETTLED_S)
+                began = time.monotonic()
+                running.helper.tell("")
+                found.append(("in a running session", running.first_output(began, follower, interval)))
     return found
+
+
+def _fresh_and_killed(
+    start: Callable[[], _Job], follower: Follower, interval: float, options: StartOptions
+) -> Iterator[tuple[Kind, Start]]:
+    """`start`: starts a job, and the same one again."""
+    began = time.monotonic()
+    with start() as job:
+        fresh = job.first_output(began, follower, interval)
+        if "after a kill" in options.kinds:
+            _follow(follower, interval + _AFTER_OUTPUT_S)
+    if "fresh" in options.kinds:
+        yield "fresh", fresh
+    if "after a kill" in options.kinds:
+        _follow(follower, _SETTLED_S)  # what the killed job had committed
+        began = time.monotonic()
+        with start() as job:
+            yield "after a kill", job.first_output(began, follower, interval)
 
 
 class _Job:

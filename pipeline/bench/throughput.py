@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import statistics
 import subprocess
 import sys
@@ -14,21 +13,18 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from pipeline.bench.cpu import CpuMeter
 from pipeline.bench.errors import BenchFailed
 from pipeline.bench.input import RECORD_BYTES, USERS, records
 from pipeline.bench.jobs import TITLES, Alignment, Job, JobKind
-from pipeline.bench.memory import shared_out
 from pipeline.bench.percentiles import percentile
-from pipeline.bench.processes import processes
 from pipeline.bench.reading import Reading
 from pipeline.bench.report import Figure, figure
-from pipeline.broker.topics import Follower, create_topics, delete_topics, publish
-from pipeline.handle import JobHandle
+from pipeline.bench.topics import topics
+from pipeline.bench.watch import Watch, ran_from
+from pipeline.broker.topics import Follower, publish
 from sinks.kafka.clients import Delivery
 
 PARTITIONS: Final = 4
-_SAMPLE_S: Final = 0.1
 _WEIGH_S: Final = 2.0
 """Between two looks at memory, for which the system goes through all pages."""
 
@@ -132,9 +128,7 @@ def measure(servers: str, options: ThroughputOptions, say: Callable[[str], None]
     source = f"{name}-in"
     targets = {delivery: f"{name}-{delivery.replace('_', '-')}" for delivery in o.deliveries}
     bare = f"{name}-bare"
-    topics = [source, bare, *targets.values()]
-    create_topics(servers, dict.fromkeys(topics, PARTITIONS))
-    try:
+    with topics(servers, dict.fromkeys([source, bare, *targets.values()], PARTITIONS)):
         say(f"publishing {o.records:,} records of {RECORD_BYTES} bytes")
         publish(servers, source, records(o.records))
         loops = []
@@ -149,8 +143,6 @@ def measure(servers: str, options: ThroughputOptions, say: Callable[[str], None]
             say(f"{TITLES[o.job]}, {delivery}: starting")
             jobs.append(_job(f"{name}-{delivery}", servers, source, target, delivery, o, loop.rate))
             say(f"{TITLES[o.job]}, {delivery}: {jobs[-1].rate:,.0f} records/s")
-    finally:
-        delete_topics(servers, topics)
     return Throughput(
         job=o.job,
         records=o.records,
@@ -178,17 +170,16 @@ def _bare_loop(servers: str, source: str, target: str, count: int) -> Loop:
 def _job(
     name: str, servers: str, source: str, target: str, delivery: Delivery, o: ThroughputOptions, bare_rate: float
 ) -> JobRun:
-    with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder, _Watch(servers, target) as watch:
+    reading = Reading()
+    with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder, Watch(servers, target, _WEIGH_S) as watch:
         started = time.monotonic()
         job = Job(o.job, o.parallelism, o.interval, delivery, o.alignment)
         handle = job.pipeline(name, servers, source, target, folder).start(restore="none")
         try:
-            watch.until_ended(handle)
+            watch.until_ended(handle, lambda: reading.look(handle, time.monotonic()))
         finally:
             handle.cancel()
-        running_at = handle.running_since
-        if handle.status != "finished" or handle.restarts or running_at is None:
-            raise BenchFailed(f"the job {handle.status} after {handle.restarts} restarts: {handle.failure}")
+        running_at = ran_from(handle)
         seen = _count(servers, target, job)
         if seen != o.records:
             raise BenchFailed(f"what came out stands for {seen} records, and there were {o.records}")
@@ -198,7 +189,7 @@ def _job(
             delivery=delivery,
             rate=rate,
             ratio=rate / bare_rate,
-            steady_rate=watch.reading.steady,
+            steady_rate=reading.steady,
             whole_rate=o.records / (watch.last_change - started),
             whole_s=watch.last_change - started,
             cpu_s_per_million=1e6 * watch.meter.seconds / o.records,
@@ -208,44 +199,6 @@ def _job(
             checkpoint_p50_s=percentile(took, 0.5),
             checkpoint_p95_s=percentile(took, 0.95),
         )
-
-
-class _Watch:
-    """Looks at the end of the output topic, which costs next to nothing, and at the job's CPU time."""
-
-    def __init__(self, servers: str, target: str) -> None:
-        self._follower = Follower(servers, target)
-        self._end = 0
-        self.first_change = self.last_change = 0.0
-        self.meter = CpuMeter()
-        self.reading = Reading()
-        self.pss_peak = 0
-
-    def until_ended(self, handle: JobHandle) -> None:
-        weighed, taking_part = -math.inf, set[int]()
-        while handle.status not in ("finished", "failed", "cancelled"):
-            time.sleep(_SAMPLE_S)
-            self._look()
-            self.reading.look(handle, time.monotonic())
-            if handle.running_since is not None:
-                taking_part = taking_part or processes(handle)
-                self.meter.sample(taking_part)
-                if time.monotonic() - weighed > _WEIGH_S:
-                    weighed, taking_part = time.monotonic(), processes(handle)
-                    self.pss_peak = max(self.pss_peak, shared_out(taking_part))
-        self._look()
-
-    def _look(self) -> None:
-        end = self._follower.end_offset()
-        if end > self._end:
-            self._end, self.last_change = end, time.monotonic()
-            self.first_change = self.first_change or self.last_change
-
-    def __enter__(self) -> _Watch:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._follower.close()
 
 
 def _count(servers: str, topic: str, job: Job) -> int:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from pipeline.cli.bench_options import FILE_WIDTH, json_option, report, to_write
-from pipeline.cli.common import ending_cleanly, log_to_stderr
+from pipeline.cli.bench_options import json_option, measuring, report, to_write, wide_console
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -95,7 +93,6 @@ def backpressure(
     from pipeline.bench.backpressure.results import Reported
     from pipeline.bench.backpressure.run import measure
     from pipeline.bench.backpressure.tables import tables, to_markdown
-    from pipeline.bench.errors import BenchFailed
     from pipeline.bench.surroundings import Looking
 
     if plot_file is not None and plot_file.suffix.lower() not in plot.SUFFIXES:
@@ -105,26 +102,21 @@ def backpressure(
         chosen = chosen.only(names)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--only") from error
-    log_to_stderr("WARNING")
     progress, looking = Console(stderr=True), Looking()
 
     def keep(result: Result) -> None:
         report(json_file, "backpressure", Reported(result), looking)
 
-    with ending_cleanly():
-        try:
-            if plot_file is not None:
-                plot.check_plottable()
-            result = measure(chosen, lambda text: progress.print(text, highlight=False, markup=False), keep)
-        except BenchFailed as error:
-            raise click.ClickException(str(error)) from error
+    with measuring():
+        if plot_file is not None:
+            plot.check_plottable()
+        result = measure(chosen, lambda text: progress.print(text, highlight=False, markup=False), keep)
     if plot_file is not None:
         plot.plot(result, plot_file)
     if markdown:
         click.echo(to_markdown(result))
         return
-    # A file has no width of its own, and a narrow one would break up every cell.
-    console = Console() if sys.stdout.isatty() else Console(width=FILE_WIDTH)
+    console = wide_console()
     for table in tables(result):
         console.print(_as_rich(table))
 

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipeline.cli.bench_options import bootstrap_option, json_option, kafka, report, wide_console
+from pipeline.bench.growth_axes import AXES, COSTS, Axis, Shape
+from pipeline.cli.bench_options import bootstrap_option, interval_option, json_option, kafka, report, wide_console
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from pipeline.bench.growth import Grown
-    from pipeline.bench.growth_axes import Axis
 
-_AXES = ("parallelism", "keys", "record-bytes", "partitions", "steps", "subtasks")
 _BAR = 12
 
 
@@ -24,9 +23,9 @@ _BAR = 12
     "--axis",
     "axes",
     multiple=True,
-    default=_AXES,
+    default=tuple(AXES),
     show_default=True,
-    type=click.Choice(_AXES),
+    type=click.Choice(tuple(AXES)),
     help="What grows; may be given several times.",
 )
 @click.option(
@@ -39,9 +38,7 @@ _BAR = 12
 @click.option(
     "--records", default=200_000, show_default=True, type=click.IntRange(min=1000), help="Of each job, at least."
 )
-@click.option(
-    "--interval", default=1.0, show_default=True, type=click.FloatRange(min=0.1), help="Seconds between checkpoints."
-)
+@interval_option
 @bootstrap_option
 @json_option
 def growth(
@@ -59,7 +56,6 @@ def growth(
     not depend on it; what grows faster is named. A record of more bytes, or with more steps, costs more by itself.
     """
     from pipeline.bench.growth import measure
-    from pipeline.bench.growth_axes import AXES, Shape
     from pipeline.bench.surroundings import Looking
 
     if points and len(axes) != 1:
@@ -83,7 +79,6 @@ def _table(grown: Grown) -> Table:
     from rich.table import Table
 
     from pipeline.bench.growth import shown
-    from pipeline.bench.growth_axes import COSTS
 
     fits = grown.fits()
     table = Table(title=grown.axis, title_justify="left", show_footer=True)

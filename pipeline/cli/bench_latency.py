@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipeline.cli.bench_options import bootstrap_option, json_option, kafka, report, wide_console
+from pipeline.cli.bench_options import (
+    bootstrap_option,
+    interval_option,
+    json_option,
+    kafka,
+    parallelism_option,
+    report,
+    wide_console,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,9 +41,7 @@ if TYPE_CHECKING:
 @click.option(
     "--warm-up", default=5.0, show_default=True, type=click.FloatRange(min=0.0), help="Seconds before, that don't."
 )
-@click.option(
-    "--interval", default=1.0, show_default=True, type=click.FloatRange(min=0.1), help="Seconds between checkpoints."
-)
+@interval_option
 @click.option(
     "--job",
     default="sum",
@@ -52,7 +58,7 @@ if TYPE_CHECKING:
     type=click.Choice(["at_least_once", "exactly_once"]),
     help="May be given several times.",
 )
-@click.option("--parallelism", default=2, show_default=True, type=click.IntRange(1, 128))
+@parallelism_option
 @bootstrap_option
 @json_option
 def latency(

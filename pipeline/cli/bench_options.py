@@ -39,25 +39,43 @@ json_option = click.option(
 )
 
 
+folder_option = click.option(
+    "--folder",
+    type=click.Path(file_okay=False, exists=True),
+    help="Where the checkpoints go for the while.  [default: the temporary directory]",
+)
+interval_option = click.option(
+    "--interval", default=1.0, show_default=True, type=click.FloatRange(min=0.1), help="Seconds between checkpoints."
+)
+parallelism_option = click.option("--parallelism", default=2, show_default=True, type=click.IntRange(1, 128))
 bootstrap_option = click.option("--bootstrap", metavar="SERVERS", help="Use the Kafka there instead of starting one.")
+
+
+@contextlib.contextmanager
+def measuring(*failures: type[Exception]) -> Iterator[None]:
+    """What makes the measurement void is said in a line, `failures` as `BenchFailed`."""
+    from pipeline.bench.errors import BenchFailed
+
+    void: tuple[type[Exception], ...] = (BenchFailed, *failures)
+    log_to_stderr("WARNING")
+    with ending_cleanly():
+        try:
+            yield
+        except void as error:
+            raise click.ClickException(str(error)) from error
 
 
 @contextlib.contextmanager
 def kafka(bootstrap: str | None) -> Iterator[str]:
     """The addresses of the Kafka to measure with, one of our own unless there is `bootstrap`; what goes wrong inside is
     said in a line."""
-    from pipeline.bench.errors import BenchFailed
     from pipeline.broker import BrokerFailed, NativeBroker
     from pipeline.broker.jars import FetchFailed
     from pipeline.broker.java import JavaMissing
     from pipeline.broker.topics import TopicTrouble
 
-    log_to_stderr("WARNING")
-    with ending_cleanly(), contextlib.ExitStack() as stack:
-        try:
-            yield bootstrap or stack.enter_context(NativeBroker.start()).bootstrap_servers
-        except (BenchFailed, BrokerFailed, FetchFailed, JavaMissing, TopicTrouble) as error:
-            raise click.ClickException(str(error)) from error
+    with measuring(BrokerFailed, FetchFailed, JavaMissing, TopicTrouble), contextlib.ExitStack() as stack:
+        yield bootstrap or stack.enter_context(NativeBroker.start()).bootstrap_servers
 
 
 def report(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipeline.cli.bench_options import bootstrap_option, json_option, kafka, report, wide_console
+from pipeline.cli.bench_options import bootstrap_option, json_option, kafka, parallelism_option, report, wide_console
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     type=click.Choice(["fresh", "in a running session", "after a kill"]),
     help="May be given several times.",
 )
-@click.option("--parallelism", default=2, show_default=True, type=click.IntRange(1, 128))
+@parallelism_option
 @bootstrap_option
 @json_option
 def start(

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipeline.cli.bench_options import json_option, mib, report, wide_console
-from pipeline.cli.common import ending_cleanly, log_to_stderr
+from pipeline.cli.bench_options import folder_option, json_option, measuring, mib, report, wide_console
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,11 +37,7 @@ if TYPE_CHECKING:
     help="Of each key's value, a dict, encoded.",
 )
 @click.option("--compression", default="lz4", show_default=True, type=click.Choice(["lz4", "zstd", "none"]))
-@click.option(
-    "--folder",
-    type=click.Path(file_okay=False, exists=True),
-    help="Where the checkpoints go for the while.  [default: the temporary directory]",
-)
+@folder_option
 @json_option
 def state(
     sizes: tuple[int, ...], value_bytes: int, compression: Compression, folder: str | None, json_file: Path | None
@@ -54,18 +49,13 @@ def state(
     """
     from rich.console import Console
 
-    from pipeline.bench.errors import BenchFailed
     from pipeline.bench.state import StateOptions, measure
     from pipeline.bench.surroundings import Looking
 
-    log_to_stderr("WARNING")
     progress, looking = Console(stderr=True), Looking()
-    with ending_cleanly():
-        try:
-            options = StateOptions(sizes, value_bytes, compression, folder)
-            result = measure(options, lambda text: progress.print(text, highlight=False))
-        except BenchFailed as error:
-            raise click.ClickException(str(error)) from error
+    with measuring():
+        options = StateOptions(sizes, value_bytes, compression, folder)
+        result = measure(options, lambda text: progress.print(text, highlight=False))
     wide_console().print(_state_table(result))
     report(json_file, "state", result, looking)
 
@@ -103,11 +93,7 @@ def state(
     help="The share of the keys that change between the two checkpoints.",
 )
 @click.option("--memory", default=256, show_default=True, type=click.IntRange(min=16), help="Of RocksDB, in MiB.")
-@click.option(
-    "--folder",
-    type=click.Path(file_okay=False, exists=True),
-    help="Where the checkpoints go for the while.  [default: the temporary directory]",
-)
+@folder_option
 @json_option
 def state_growth(
     keys: tuple[int, ...],
@@ -125,19 +111,12 @@ def state_growth(
     """
     from rich.console import Console
 
-    from pipeline.bench.errors import BenchFailed
     from pipeline.bench.state_growth import measure
     from pipeline.bench.surroundings import Looking
 
-    log_to_stderr("WARNING")
     progress, looking = Console(stderr=True), Looking()
-    with ending_cleanly():
-        try:
-            result = measure(
-                backends, keys, value_bytes, touched, memory << 20, folder, lambda text: progress.print(text)
-            )
-        except BenchFailed as error:
-            raise click.ClickException(str(error)) from error
+    with measuring():
+        result = measure(backends, keys, value_bytes, touched, memory << 20, folder, lambda text: progress.print(text))
     wide_console().print(_growth_table(result))
     report(json_file, "state-growth", result, looking)
 

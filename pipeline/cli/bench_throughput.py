@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipeline.cli.bench_options import bootstrap_option, json_option, kafka, report, wide_console
+from pipeline.cli.bench_options import (
+    bootstrap_option,
+    interval_option,
+    json_option,
+    kafka,
+    parallelism_option,
+    report,
+    wide_console,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -26,10 +34,8 @@ if TYPE_CHECKING:
     help="sum: a running sum and count by key. map: no key, no state. window: a count by key and minute of event time.",
 )
 @click.option("--records", default=1_000_000, show_default=True, type=click.IntRange(min=1))
-@click.option("--parallelism", default=2, show_default=True, type=click.IntRange(1, 128))
-@click.option(
-    "--interval", default=1.0, show_default=True, type=click.FloatRange(min=0.1), help="Seconds between checkpoints."
-)
+@parallelism_option
+@interval_option
 @click.option(
     "--alignment",
     default="unaligned",
@@ -76,7 +82,7 @@ def throughput(
     help="Seconds between checkpoints; may be given several times.",
 )
 @click.option("--records", default=3_000_000, show_default=True, type=click.IntRange(min=1), help="In each run.")
-@click.option("--parallelism", default=2, show_default=True, type=click.IntRange(1, 128))
+@parallelism_option
 @click.option("--rounds", default=1, show_default=True, type=click.IntRange(min=1), help="Runs of each; medians count.")
 @bootstrap_option
 @json_option
