@@ -46,6 +46,13 @@ _SUMMED: Final = (
 _LARGEST: Final = ("busyMsPerSecond", "backPressuredMsPerSecond", "pendingCommits")
 _SHOWN: Final = 10
 """Newest checkpoints in a status."""
+_open_here: Final[set[str]] = set()
+"""Addresses of this process's servers that are open."""
+
+
+def is_open_here(address: str) -> bool:
+    """Whether a job of this process can be asked at `address`."""
+    return address in _open_here
 
 
 class OperationsServer:
@@ -72,6 +79,7 @@ class OperationsServer:
         self._waiting: set[socket.socket] = set()
         """Connections whose request hasn't come yet."""
         self._closed = threading.Event()
+        _open_here.add(self.address)
         self._file = running_jobs.announce(name, self.address, self._secret)
         self._acceptor = threading.Thread(target=self._accept, name=f"weir-operations-{name}", daemon=True)
         self._acceptor.start()
@@ -83,6 +91,7 @@ class OperationsServer:
             waiting, threads = list(self._waiting), list(self._threads)
         for thing in (self._listener, *waiting):
             shut_down(thing)
+        _open_here.discard(self.address)
         self._listener.close()
         if self._file is not None:
             running_jobs.withdraw(self._file)

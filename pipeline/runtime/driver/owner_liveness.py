@@ -6,6 +6,7 @@ A start after a crash needs nothing, so only an owner that certainly lives is in
 from __future__ import annotations
 
 import logging
+import os
 import socket
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -16,6 +17,7 @@ import psutil
 from checkpoint.storage import fencing
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.errors import PipelineError
+from pipeline.runtime.driver.operations import is_open_here
 from pipeline.runtime.driver.operations_client import NotReached, RequestFailed, ask
 from pipeline.runtime.running_jobs import running_jobs
 
@@ -37,7 +39,7 @@ class Answer(Enum):
     SILENT = auto()
     """Somebody listens, but who can't be told: its secret isn't known here, or it doesn't answer."""
     NOBODY = auto()
-    """Nobody listens there."""
+    """Nobody listens there, or another job does: a port that is free again is given to the next who wants one."""
     UNKNOWN = auto()
     """There is no address, or it is another host's."""
 
@@ -90,7 +92,8 @@ def refuse_living_owner(storage: CheckpointStorage, name: str) -> None:
     if newest is None or owner is None:
         return
     same_host = owner.host == socket.gethostname()
-    state = owner_state(same_host, same_host and _process_there(owner), _ask(owner) if same_host else Answer.UNKNOWN)
+    there = same_host and _process_there(owner)
+    state = owner_state(same_host, there, _ask(owner, name, there) if same_host else Answer.UNKNOWN)
     who = f"process {owner.pid} on host {owner.host}{owner.address and f', at {owner.address}'}"
     if state is OwnerState.LIVES:
         raise PipelineError(
@@ -126,13 +129,18 @@ def _process_there(owner: Owner) -> bool:
         return True
 
 
-def _ask(owner: Owner) -> Answer:
+def _ask(owner: Owner, name: str, process_there: bool) -> Answer:
     if not owner.address:
         return Answer.UNKNOWN
+    if process_there and owner.pid == os.getpid() and not is_open_here(owner.address):
+        return Answer.NOBODY
     try:
-        secret = next((job.secret for job in running_jobs() if job.address == owner.address), None)
-        if secret is not None:
-            return Answer.ENDED if ask(owner.address, secret, "status", _PATIENCE)["status"] in _OVER else Answer.RUNS
+        job = next((job for job in running_jobs() if job.address == owner.address), None)
+        if job is not None and (job.pid, job.name) != (owner.pid, name):
+            return Answer.NOBODY
+        if job is not None:
+            said = ask(owner.address, job.secret, "status", _PATIENCE)
+            return Answer.ENDED if said["status"] in _OVER else Answer.RUNS
     except (NotReached, RequestFailed, OSError, RuntimeError) as error:
         _LOG.debug("the job at %s gives no answer: %s", owner.address, error)
     # Last, since a job takes it for a stranger and warns of it.

@@ -43,6 +43,14 @@ def test_the_verdict_by_what_is_seen(there: bool, answer: Answer) -> None:
     assert owner_state(False, there, answer) is OwnerState.UNKNOWN  # a restart elsewhere must not need anything
 
 
+_OWNER = """
+import sys
+from checkpoint.storage import fencing
+from checkpoint.storage.storage import CheckpointStorage
+fencing.take_ownership(CheckpointStorage(sys.argv[1], "job"), address=sys.argv[2])
+"""
+
+
 class Handle:
     """What the operations server asks of a job."""
 
@@ -94,14 +102,32 @@ def test_an_owner_that_can_not_be_asked_counts_as_long_as_its_process_listens(
         refuse_living_owner(storage, "job")
 
 
+def test_a_job_of_this_process_that_has_ended_is_gone_though_another_job_has_its_port_now(
+    storage: CheckpointStorage, server: Any
+) -> None:
+    fencing.take_ownership(storage, address=server.address)
+    server.close()
+    with socket.create_server(("127.0.0.1", int(server.address.rpartition(":")[2]))):
+        refuse_living_owner(storage, "job")
+
+
+def test_a_job_whose_port_another_job_has_now_is_gone(storage: CheckpointStorage, server: Any) -> None:
+    """Its process goes on, as a notebook's does."""
+    code = _OWNER + "sys.stdin.read()"
+    owner = subprocess.Popen([sys.executable, "-c", code, storage.uri, server.address], stdin=subprocess.PIPE)
+    try:
+        eventually(storage.owners, 60)
+        refuse_living_owner(storage, "job")
+    finally:
+        owner.communicate()
+    fencing.take_ownership(storage, address=server.address)
+    refuse_living_owner(storage, "another name")
+
+
 def test_after_a_crash_nothing_is_needed(storage: CheckpointStorage) -> None:
-    code = (
-        "import os, sys\nfrom checkpoint.storage import fencing\n"
-        "from checkpoint.storage.storage import CheckpointStorage\n"
-        "fencing.take_ownership(CheckpointStorage(sys.argv[1], 'job'), address='127.0.0.1:1')\nos.kill(os.getpid(), 9)"
-    )
     uri = storage.uri
-    assert subprocess.run([sys.executable, "-c", code, uri], timeout=60).returncode == -9
+    code = _OWNER + "import os\nos.kill(os.getpid(), 9)"
+    assert subprocess.run([sys.executable, "-c", code, uri, "127.0.0.1:1"], timeout=60).returncode == -9
     assert len(storage.owners()) == 1
     refuse_living_owner(storage, "job")
 
@@ -118,12 +144,7 @@ def test_an_owner_whose_process_number_another_process_has_is_gone(
 def test_an_owner_that_nobody_has_waited_for_is_gone(
     storage: CheckpointStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    code = (
-        "import sys\nfrom checkpoint.storage import fencing\n"
-        "from checkpoint.storage.storage import CheckpointStorage\n"
-        "fencing.take_ownership(CheckpointStorage(sys.argv[1], 'job'))"
-    )
-    owner = subprocess.Popen([sys.executable, "-c", code, storage.uri])
+    owner = subprocess.Popen([sys.executable, "-c", _OWNER, storage.uri, ""])
     try:
         eventually(lambda: psutil.Process(owner.pid).status() == psutil.STATUS_ZOMBIE, 60)
         assert len(storage.owners()) == 1
