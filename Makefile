@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 ARGS ?=
 # Processes that share the files of tests among them; 0 = none, the tests run one after the other.
-WORKERS ?= 4
+WORKERS ?= 6
 
 .DEFAULT_GOAL := help
 .PHONY: help venv java demo test check format full stress mutate bench clean

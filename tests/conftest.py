@@ -1,9 +1,10 @@
 """One broker for all tests, topics of their own for each, a sample of the longest tables, and a look at the end for
 processes left behind.
 
-Rows of tables that are marked `matrix`, and costly tests and tables that are marked `sample` (as tests of whole jobs
-are if they say nothing else), are sampled: which of them a run takes is decided by its seed, which it prints
-(`pytest --seed N` takes the same again, and draws the same in tests that draw something). `--sample 1` takes all.
+Rows of tables that are marked `matrix`, and costly tests and tables that are marked `sample` (as tests of whole jobs,
+and others with a broker or Spark, are if they say nothing else), are sampled: which of them a run takes is decided by
+its seed, which it prints (`pytest --seed N` takes the same again, and draws the same in tests that draw something).
+`--sample 1` takes all.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import pytest
 import s3_server
 from hypothesis import settings
 from s3_server import Bucket, S3Server
-from sampling import left_out, mark_whole_jobs
+from sampling import left_out, mark_costly
 from shared_broker import SharedBroker
 
 from pipeline import class_archive
@@ -145,7 +146,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    mark_whole_jobs(items)
+    mark_costly(items)
     ranks = {folder: rank for rank, folder in enumerate(_LONGEST_FIRST)}
     items.sort(key=lambda item: min(ranks.get(part, len(ranks)) for part in item.nodeid.partition("::")[0].split("/")))
     if not any("::" in argument for argument in config.args):

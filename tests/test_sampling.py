@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from sampling import SHARE, left_out, mark_whole_jobs
+from sampling import SHARE, SHARE_WITH_REAL_PARTS, left_out, mark_costly
 
 SEEDS = [str(seed) for seed in range(400)]
 
@@ -15,6 +15,7 @@ SEEDS = [str(seed) for seed in range(400)]
 class Item:
     nodeid: str
     marker: Any = field(default=None, hash=False)
+    fixturenames: tuple[str, ...] = ()
 
     def get_closest_marker(self, name: str) -> Any:
         return self.marker.mark if self.marker is not None and self.marker.mark.name == name else None
@@ -73,13 +74,15 @@ def test_tests_that_are_taken_together_are_all_taken_or_none_of_them() -> None:
     assert taken(tests, "1", share=1.0) == set(tests)
 
 
-def test_tests_of_whole_jobs_are_sampled_unless_they_say_something_else() -> None:
+def test_tests_of_whole_jobs_and_with_real_parts_are_sampled_unless_they_say_something_else() -> None:
     marks = [None, pytest.mark.sample(1), pytest.mark.matrix, pytest.mark.full, pytest.mark.stress, pytest.mark.slow]
-    job, other = (
-        [Item(f"{file}::{i}", mark) for i, mark in enumerate(marks)] for file in ("tests/pipelines/a.py", "b.py")
+    job, broker, other = (
+        [Item(f"{file}::{i}", mark, fixtures) for i, mark in enumerate(marks)]
+        for file, fixtures in (("tests/pipelines/a.py", ()), ("b.py", ("tmp_path", "kafka")), ("b.py", ("tmp_path",)))
     )
-    mark_whole_jobs([*job, *other])
+    mark_costly([*job, *broker, *other])
     assert [item.marker for item in other] == marks
-    assert [item.marker for item in job[1:5]] == marks[1:5]
-    assert [item.marker.mark.args for item in (job[0], job[5])] == [(SHARE,)] * 2
-    assert taken([job[1]], "1") == {job[1]}
+    for items, share in ((job, SHARE), (broker, SHARE_WITH_REAL_PARTS)):
+        assert [item.marker for item in items[1:5]] == marks[1:5]
+        assert [item.marker.mark.args for item in (items[0], items[5])] == [(share,)] * 2
+        assert taken([items[1]], "1") == {items[1]}

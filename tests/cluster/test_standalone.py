@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 EXACT = {"lost": 0, "duplicated": 0, "corrupted": 0, "misnumbered": 0, "out_of_order": 0}
 SLOTS = 8
 LEAST_RECORDS = 100
-REFUSED = pytest.mark.sample(1 / 3, together="refused")
+REFUSED = pytest.mark.sample(1 / 5, together="refused")
 
 
 def _assert_exact(job: dict[str, Any]) -> None:

@@ -87,7 +87,7 @@ def test_the_broker_of_compose_serves_the_host(compose: Compose, monkeypatch: py
         assert [record.value for record in broker.consume("from-host")] == [b"hello"]
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 def test_the_demo_of_compose_loses_and_doubles_nothing(compose: Compose) -> None:
     if trouble := docker_trouble(os.environ.get("WEIR_IMAGE", "weir:local")):
         pytest.skip(trouble)

@@ -31,7 +31,7 @@ def test_each_example_has_its_test() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 def test_running_total() -> None:
     output = weir_run("running_total.py")
     totals = [line for line in output.splitlines() if line.startswith("{'user'")]
@@ -39,7 +39,7 @@ def test_running_total() -> None:
     assert {"{'user': 'ada', 'total': 45}", "{'user': 'bob', 'total': 45}"} <= set(totals)
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 def test_spending_limits() -> None:
     output = weir_run("spending_limits.py")
     alerts = [line for line in output.splitlines() if line.startswith("{'user'")]
@@ -48,7 +48,7 @@ def test_spending_limits() -> None:
     assert not any("cid" in alert for alert in alerts)
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 def test_first_orders() -> None:
     output = weir_run("first_orders.py")
     greetings = {line for line in output.splitlines() if line.startswith("{'user'")}
@@ -57,7 +57,7 @@ def test_first_orders() -> None:
     assert first <= greetings <= first | {"{'user': 'ada', 'greeted': 20000}"}
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 def test_custom_source(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\nseventeen\n\n")
     (tmp_path / "b.txt").write_text("three\n" * 20)
@@ -70,7 +70,7 @@ def test_custom_source(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 def test_kafka_to_kafka(kafka: KafkaBroker, make_topic: Callable[..., str], tmp_path: Path) -> None:
     lines, counts = make_topic("lines", partitions=2), make_topic("counts", partitions=2)
     environment = {
@@ -100,7 +100,7 @@ def test_a_script_called_like_a_package_of_weirs_runs_from_its_own_folder(tmp_pa
     assert ended.returncode == 0, ended.stderr
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 def test_kafka_to_files(kafka: KafkaBroker, make_topic: Callable[..., str], tmp_path: Path) -> None:
     orders, folder = make_topic("orders", partitions=2), tmp_path / "out"
     values = [{"id": i, "country": "NZ" if i % 2 else "FI", "amount": i} for i in range(20)]

@@ -79,7 +79,7 @@ def test_an_error_that_stays_fails_the_attempt(server: str) -> None:
         reader.close()
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.slow
 def test_a_job_reads_all_feeds(server: str) -> None:
     output = weir_run("http_source.py", WEIR_EXAMPLE_FEEDS=" ".join(f"{server}/{feed}" for feed in FEEDS))

@@ -23,7 +23,7 @@ from kafka_sink_helpers import FolderStaging, NoMetrics, batch
 from postgres_sink import PostgresSink
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 def test_it_keeps_the_sink_contract(postgres: PostgresServer) -> None:
     conninfo = postgres.create_database()
 

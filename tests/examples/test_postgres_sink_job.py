@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 ORDERS = 200_000
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 def test_a_worker_killed_behind_its_commit_leaves_each_row_once(postgres: PostgresServer, tmp_path: Path) -> None:
     conninfo = postgres.create_database()
     with psycopg.connect(conninfo) as connection:

@@ -106,7 +106,7 @@ def terminals(tmp_path: Path, bootstrap: str) -> Iterator[Terminals]:
     made.close()
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 def test_the_tutorial_works_as_it_is_written(tmp_path: Path, terminals: Terminals, bootstrap: str) -> None:
     printed, compared = "", 0
     for block in blocks():

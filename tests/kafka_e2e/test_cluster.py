@@ -92,7 +92,7 @@ def partition(stage: Stage, of: str) -> tuple[str, int]:
     return (topics[of], 0) if of in topics else coordinator(stage, of)
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.parametrize(
     "of",
     [

@@ -70,7 +70,7 @@ def test_a_reader_never_waits_for_a_slow_checkpoint_only_for_a_commit_under_way(
 # -- two drivers -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.parametrize(
     ("step", "nth"),
     [
@@ -105,7 +105,7 @@ def test_an_earlier_driver_that_wakes_in_a_commit_after_a_later_one_has_finished
 # -- the broker is gone for a while ----------------------------------------------------------------------------------
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.parametrize(
     ("step", "nth"),
     [

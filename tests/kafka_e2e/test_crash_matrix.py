@@ -85,7 +85,7 @@ def jobs(kafka: KafkaBroker, spark: Any, tmp_path_factory: pytest.TempPathFactor
     failpoints.clear()
 
 
-@pytest.mark.sample(1 / 3)
+@pytest.mark.sample(1 / 5)
 @pytest.mark.parametrize(
     ("max_concurrent", "step"),
     [pytest.param(2, step, id=f"{step}-2") for step in STEPS]
@@ -106,7 +106,7 @@ AT_LEAST_ONCE = (
 )
 
 
-@pytest.mark.sample(1 / 3)
+@pytest.mark.sample(1 / 5)
 @pytest.mark.parametrize(
     ("step", "max_concurrent"),
     [
@@ -140,7 +140,7 @@ def rescaled_rows() -> list[Any]:
     return rows
 
 
-@pytest.mark.sample(1 / 3)
+@pytest.mark.sample(1 / 5)
 @pytest.mark.parametrize(("max_concurrent", "step", "before", "after"), rescaled_rows())
 def test_a_crash_at_any_step_and_another_parallelism_leave_the_output_exact(
     jobs: Jobs, max_concurrent: int, step: Step, before: int, after: int
@@ -249,7 +249,7 @@ def test_a_crash_where_a_consumer_pauses_leaves_the_output_exact(
 # -- the driver is killed --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.parametrize(
     "step", ["coordinator.before_metadata", pytest.param("coordinator.after_metadata", marks=pytest.mark.matrix)]
 )

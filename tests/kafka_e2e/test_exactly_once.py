@@ -41,7 +41,7 @@ def storage_of(stage: Stage) -> CheckpointStorage:
 # -- a worker is killed ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sample(1 / 3)
+@pytest.mark.sample(1 / 5)
 @pytest.mark.parametrize(
     "step",
     [
@@ -96,7 +96,7 @@ def test_workers_killed_at_random_leave_the_output_exact(
 # -- the driver is killed, or not alone -------------------------------------------------------------------------------
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 def test_of_two_drivers_the_later_one_owns_the_job_and_the_earlier_one_stops(stage: Stage) -> None:
     slow, fast = {"rate_limit": 5}, {"rate_limit": RATE}  # the slow one would take minutes, however loaded the machine
     earlier = kafka_driver.start(stage, source=slow)
@@ -137,7 +137,7 @@ def own_broker() -> Iterator[KafkaBroker]:
         yield broker
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.parametrize(
     ("step", "nth", "parallelism"),
     [
@@ -176,7 +176,7 @@ def test_a_broker_that_restarts_under_the_job_leaves_the_output_exact(
     assert stage.findings() == EXACT
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.parametrize(
     ("step", "nth", "parallelism"),
     [
@@ -320,7 +320,7 @@ def test_a_lost_checkpoint_folder_is_found_out_by_the_output(stage: Stage, spark
     assert stage.findings() == EXACT
 
 
-@pytest.mark.sample(1 / 3)
+@pytest.mark.sample(1 / 5)
 @pytest.mark.parametrize(
     ("step", "before", "after"),
     [

@@ -80,7 +80,7 @@ def assert_gates_opened(handle: JobHandle) -> None:
     assert reasons(handle) == []
 
 
-@pytest.mark.sample(1 / 3)
+@pytest.mark.sample(1 / 5)
 @pytest.mark.parametrize("max_concurrent", [1, 2])
 def test_a_slow_sink_gets_short_spans_from_first_to_last(
     make_input: Make, start: Callable[..., JobHandle], max_concurrent: int
@@ -114,7 +114,7 @@ def test_a_sink_that_stalls_closes_the_gate_and_opens_it_when_it_goes_on(
     assert stage.findings() == EXACT
 
 
-@pytest.mark.sample(1 / 3)
+@pytest.mark.sample(1 / 5)
 def test_time_closes_the_gate_where_nothing_limits_records(make_input: Make, start: Callable[..., JobHandle]) -> None:
     stage, source = make_input(60_000, max_span_records=None)
     sink = stage.slow_sink(0.0)

@@ -105,7 +105,7 @@ def test_a_savepoint_that_output_is_ahead_of_is_refused_at_once_and_a_rewind_wri
     assert stage.findings() == again
 
 
-@pytest.mark.sample(1 / 3)
+@pytest.mark.sample(1 / 5)
 @pytest.mark.parametrize("parallelism", [2, 3, pytest.param(1, marks=pytest.mark.matrix)])
 def test_a_job_that_was_stopped_under_backpressure_goes_on_from_its_savepoint(
     make_stage: StageMaker, spark: Any, tmp_path: Path, parallelism: int
@@ -170,7 +170,7 @@ def test_with_claim_false_only_what_the_savepoint_holds_is_dropped_also_over_a_c
     assert newest.lineage_parent == (origin.lineage, origin.id)
 
 
-@pytest.mark.sample(1 / 3)
+@pytest.mark.sample(1 / 5)
 @pytest.mark.parametrize("damage", ["metadata", "state"])
 def test_an_older_checkpoint_that_output_is_ahead_of_is_not_restored_in_place_of_a_damaged_one(
     make_stage: StageMaker, spark: Any, damage: str
@@ -229,7 +229,7 @@ def test_a_fork_runs_beside_its_original_and_both_outputs_are_exact(
     assert fork.findings().lost_ids == held
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.parametrize(
     "step",
     [
@@ -293,7 +293,7 @@ def test_a_fork_that_is_started_from_its_savepoint_a_second_time_is_refused_or_w
     assert fork.findings().duplicated_ids == set(range(800, 900))
 
 
-@pytest.mark.sample(1 / 3)
+@pytest.mark.sample(1 / 5)
 @pytest.mark.parametrize("same_topic", [False, True])
 def test_a_fork_with_the_names_of_its_running_original_is_refused_and_the_original_goes_on(
     make_stage: StageMaker, spark: Any, tmp_path: Path, unique_name: Name, same_topic: bool
@@ -318,7 +318,7 @@ def test_a_fork_with_the_names_of_its_running_original_is_refused_and_the_origin
     assert len(fork.outputs()) == (900 if same_topic else 0)
 
 
-@pytest.mark.sample(1 / 3)
+@pytest.mark.sample(1 / 5)
 @pytest.mark.parametrize("same_topic", [False, True])
 def test_of_two_forks_with_the_same_names_one_is_stopped_unless_their_topics_tell_their_markers_apart(
     make_stage: StageMaker, spark: Any, tmp_path: Path, unique_name: Name, same_topic: bool

@@ -129,7 +129,7 @@ def test_without_a_place_for_it_everything_goes_on_without(jars: Path, cache: Pa
     assert class_archive("kind", JAVA, jars) == ClassArchive()
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 def test_a_broker_archives_its_classes_when_it_stops_and_the_next_one_uses_them(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from pipeline.state_tables import NewPipeline, write_savepoint
 
 __all__ = ["spark"]
 
-TABLES = pytest.mark.sample(1 / 2, together="tables")
+TABLES = pytest.mark.sample(1 / 4, together="tables")
 MOMENT = datetime(2024, 2, 29, 1, 2, 3, 4, tzinfo=UTC)
 STATE = {
     ("totals", "total"): {f"user-{i}": i for i in range(40)},

@@ -45,7 +45,7 @@ def files(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 def test_what_a_killed_driver_left_is_found_and_deleted_and_the_job_goes_on_exactly(
     tmp_path: Path, unique_name: Name, spark: Any
 ) -> None:
@@ -79,7 +79,7 @@ def sink_of(job: Any) -> Any:
     return next(step.payload for vertex in job.plan().vertices for step in vertex.steps if step.id == "out")
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 def test_a_running_job_is_listed_verified_and_cleaned_without_harm(
     tmp_path: Path, unique_name: Name, spark: Any
 ) -> None:

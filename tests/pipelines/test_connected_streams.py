@@ -45,7 +45,7 @@ def taken(handle: JobHandle) -> list[int]:
     return [values["recordsIn"] for name, values in handle.metrics()["subtasks"].items() if name.startswith("look up")]
 
 
-@pytest.mark.sample(1 / 3)
+@pytest.mark.sample(1 / 5)
 @pytest.mark.parametrize(("old", "new"), [(2, 2), (2, 3), (3, 1)])
 def test_broadcast_state_is_there_in_every_subtask_after_a_restore(
     tmp_path: Path, unique_name: Name, spark: Any, old: int, new: int

@@ -151,7 +151,7 @@ ROWS: list[tuple[Shape, str | float]] = [
 ]
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.parametrize(
     ("shape", "alignment"),
     [("pipeline", "unaligned"), *(pytest.param(*row, marks=full) for row in ROWS)],
@@ -190,7 +190,7 @@ STEPS: tuple[tuple[Shape, str, int, int], ...] = (
 )
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.parametrize(
     ("shape", "step", "nth", "nth_of_second"), STEPS[:1] + tuple(pytest.param(*row, marks=full) for row in STEPS[1:])
 )
@@ -209,7 +209,7 @@ def test_a_driver_killed_at_a_step_of_its_own_leaves_the_output_exact(
     job.assert_exact()
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.parametrize(
     "shape", ["multi-input", *(pytest.param(s, marks=full) for s in ("pipeline", "union", "broadcast"))]
 )
@@ -235,7 +235,7 @@ def test_of_two_drivers_started_at_once_after_a_crash_one_finishes_the_job(
     job.assert_exact()
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.parametrize(
     ("shape", "alignment"),
     [
@@ -261,7 +261,7 @@ def test_a_driver_started_while_another_runs_takes_the_job_over(
     assert job.committed_by() in (["earlier", "later"], ["earlier"])
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.parametrize(
     ("shape", "whole", "until_finished"),
     [

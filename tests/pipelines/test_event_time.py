@@ -88,7 +88,7 @@ def assert_exact(sink: TestingSink, records: list[Any]) -> None:
     assert {(r["key"], r["minute"]): r["count"] for r in sink.records} == expected(records)
 
 
-@pytest.mark.sample(1 / 3)
+@pytest.mark.sample(1 / 5)
 @pytest.mark.parametrize(("old", "new"), [(2, 2), (2, 3), (3, 1)])
 def test_every_record_counts_in_its_minute_over_a_restore(
     tmp_path: Path, unique_name: Name, spark: Any, old: int, new: int

@@ -109,7 +109,7 @@ def test_a_failure_to_write_channel_state_fails_that_checkpoint_only(stage: Call
     one.assert_exact()
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.parametrize(
     ("shape", "step"),
     [

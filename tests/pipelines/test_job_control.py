@@ -394,7 +394,7 @@ def processes_with(variable: str, value: str) -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.sample(1 / 3)
+@pytest.mark.sample(1 / 5)
 @pytest.mark.parametrize("session", ["own", "given"])
 def test_ctrl_c_ends_the_job_and_all_its_processes_and_a_later_start_goes_on_exactly(
     tmp_path: Path, unique_name: Name, spark: Any, session: str

@@ -83,7 +83,7 @@ def kill_once(handle: JobHandle, wanted: Callable[[], bool], pick: str) -> threa
     return thread
 
 
-@pytest.mark.sample(1 / 3)
+@pytest.mark.sample(1 / 5)
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(("shape", "parallelism", "alignment", "max_concurrent"), table())
 def test_the_failure_schedule_leaves_the_output_exact(
@@ -118,7 +118,7 @@ def test_the_failure_schedule_leaves_the_output_exact(
         assert any(row.unaligned and row.in_flight_records > 0 and row.in_flight_bytes > 0 for row in done)
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("shape", "parallelism"),
@@ -166,7 +166,7 @@ MORE_KILLS: tuple[tuple[Shape, Alignment, str], ...] = (
 )
 
 
-@pytest.mark.sample(1 / 3)
+@pytest.mark.sample(1 / 5)
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     ("shape", "alignment", "victim"),

@@ -35,7 +35,7 @@ def tour(tmp_path: Path, unique_name: Name, spark: Any) -> Callable[..., Tour]:
 # -- every kind of edge ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sample(1 / 3)
+@pytest.mark.sample(1 / 5)
 @pytest.mark.parametrize(
     ("topology", "old", "new", "newest_"),
     [
@@ -156,7 +156,7 @@ def test_a_checkpoint_of_an_at_least_once_job_is_restored_unaligned_and_loses_no
 # -- event time -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sample(1 / 3)
+@pytest.mark.sample(1 / 5)
 @pytest.mark.parametrize(
     ("topology", "old", "between", "new"),
     [

@@ -182,7 +182,7 @@ DAMAGE = {
 }
 
 
-@pytest.mark.sample(1 / 3)
+@pytest.mark.sample(1 / 5)
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_file_is_named_and_going_back_one_checkpoint_leaves_the_output_exact(
     stage: Stage, spark: Any, damage: str

@@ -116,7 +116,7 @@ def completed(folder: Path) -> int:
     return len(list(folder.glob("checkpoints/endless/chk-*/_metadata")))
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.slow
 def test_the_next_run_goes_on_where_a_stopped_one_has_ended(tmp_path: Path) -> None:
     seen: list[int] = []
@@ -152,7 +152,7 @@ _ROWS = [
 ]
 
 
-@pytest.mark.sample(1 / 3)
+@pytest.mark.sample(1 / 5)
 @pytest.mark.slow
 @pytest.mark.parametrize(("moment", "body", "signs", "status"), _ROWS)
 def test_no_way_out_leaves_a_trace_or_a_process(
@@ -174,7 +174,7 @@ def test_no_way_out_leaves_a_trace_or_a_process(
         assert completed(tmp_path) == 1
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.slow
 def test_a_script_that_ends_before_its_job_stops_it(tmp_path: Path) -> None:
     with script(tmp_path, LEAVES) as run:
@@ -184,7 +184,7 @@ def test_a_script_that_ends_before_its_job_stops_it(tmp_path: Path) -> None:
     assert completed(tmp_path) == 1
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.slow
 def test_signals_while_the_process_ends_only_end_it_sooner(tmp_path: Path) -> None:
     """What is left then is the end of Spark's JVM, which the exit waits for."""

@@ -9,16 +9,22 @@ from collections.abc import Iterable
 import pytest
 
 WHOLE_JOBS = ("tests/cluster/", "tests/kafka_e2e/", "tests/pipelines/")
-SHARE = 1 / 3
+SHARE = 1 / 5
 """What a run takes of the tests of whole jobs that say nothing else."""
+REAL_PARTS = {"kafka", "spark"}
+SHARE_WITH_REAL_PARTS = 1 / 2
+"""What a run takes of other tests with a broker or Spark that say nothing else."""
 
 
-def mark_whole_jobs(items: Iterable[pytest.Item]) -> None:
-    """Mark as `sample` what is in these folders and has no mark that says when it is taken."""
+def mark_costly(items: Iterable[pytest.Item]) -> None:
+    """Mark as `sample` what is costly by its folder or fixtures and has no mark that says when it is taken."""
     for item in items:
-        marks = ("full", "matrix", "sample", "stress")
-        if item.nodeid.startswith(WHOLE_JOBS) and not any(item.get_closest_marker(name) for name in marks):
+        if any(item.get_closest_marker(name) for name in ("full", "matrix", "sample", "stress")):
+            continue
+        if item.nodeid.startswith(WHOLE_JOBS):
             item.add_marker(pytest.mark.sample(SHARE))
+        elif REAL_PARTS.intersection(item.fixturenames):  # type: ignore[attr-defined]  # every test function's
+            item.add_marker(pytest.mark.sample(SHARE_WITH_REAL_PARTS))
 
 
 def left_out(items: Iterable[pytest.Item], seed: str, share: float) -> set[pytest.Item]:

@@ -221,7 +221,7 @@ def test_options_that_do_not_go_together_are_refused(arguments: list[str], reaso
     assert reason in result.output
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_short_scenario_gives_tables_json_and_a_plot(tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ print(json.dumps(asdict(result)))
 """
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_rescaled_run_with_slow_storage_and_an_uneven_source() -> None:

@@ -13,7 +13,7 @@ from checkpoint.codec import encode
 from pipeline.bench.state_growth_phases import _value
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.timeout(180)
 def test_a_small_share_of_changes_is_a_small_checkpoint_with_each_backend(tmp_path: Path) -> None:
     target, folder = tmp_path / "result.json", tmp_path / "checkpoints"

@@ -18,7 +18,7 @@ from pipeline.bench.memory import MemoryMeter
 from pipeline.bench.state_phases import CpuWait, Loop, Subtask, keys_of
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.timeout(120)
 def test_each_size_is_built_written_and_restored(tmp_path: Path) -> None:
     target = tmp_path / "result.json"

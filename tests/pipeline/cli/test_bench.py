@@ -41,7 +41,7 @@ def test_cpu_time_counts_from_the_first_look_and_survives_the_end_of_a_process()
     assert 0 < meter.seconds < 60
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("job", ["sum", "window"])
@@ -66,7 +66,7 @@ def test_throughput_is_measured_for_both_guarantees(job: str, kafka: KafkaBroker
         assert job["pss_peak"] > 100 * 2**20  # a JVM and four Pythons
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_the_cost_of_exactly_once_is_measured_by_interval(kafka: KafkaBroker, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_the_cost_of_exactly_once_is_measured_by_interval(kafka: KafkaBroker, tm
     assert point["steady_ratio"] == pytest.approx(point["exactly_once"]["steady"] / point["at_least_once"]["steady"])
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_latency_is_measured_from_when_records_were_due(kafka: KafkaBroker, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_latency_is_measured_from_when_records_were_due(kafka: KafkaBroker, tmp_
     assert 0 <= stage["sent"]["late_p50"] <= stage["sent"]["late_max"]
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_start_and_one_after_a_kill_are_measured_by_phase(kafka: KafkaBroker, tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_start_and_one_after_a_kill_are_measured_by_phase(kafka: KafkaBroker, 
         assert 0 < max(start["phases"].values()) < start["first_output_s"] < 120
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_growth_is_measured_and_fitted(kafka: KafkaBroker, tmp_path: Path) -> None:

@@ -294,7 +294,7 @@ def test_without_matplotlib_a_plot_is_refused_with_what_to_install(
     assert "pip install 'weir-streams[plot]'" in result.output
 
 
-@pytest.mark.sample(1 / 3)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("sign", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

@@ -228,7 +228,7 @@ def test_a_start_that_is_refused_says_what_it_did_unless_it_is_to_be_quiet(
     assert (" INFO    job refused: starting at 127.0.0.1:" in output) is told
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.slow
 def test_a_plain_script_tells_what_its_job_does(script: Path) -> None:
     script.write_text(ONE + 'if __name__ == "__main__":\n    p.run()\n')
@@ -258,7 +258,7 @@ def test_a_failing_job_exits_with_1_and_the_users_traceback(script: Path) -> Non
     assert 'beside.py", line 2, in broken' in output
 
 
-@pytest.mark.sample(1 / 3)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.slow
 @pytest.mark.parametrize(("grace", "signum", "status"), [("300", signal.SIGINT, 0), ("0", signal.SIGTERM, 143)])
 def test_a_signal_stops_the_job_behind_a_last_checkpoint_or_cancels_it_where_that_may_take_no_time(

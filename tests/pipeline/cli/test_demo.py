@@ -355,7 +355,7 @@ def weir_demo(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_the_demo_survives_a_kill_without_loss_or_doubling(kafka: KafkaBroker) -> None:
@@ -375,7 +375,7 @@ def test_the_demo_survives_a_kill_without_loss_or_doubling(kafka: KafkaBroker) -
     assert "gate" in progress
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.slow
 def test_ctrl_c_stops_everything_that_the_demo_started() -> None:
     process = weir_demo("--records", "5000")

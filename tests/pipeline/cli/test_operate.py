@@ -151,7 +151,7 @@ p.source("numbers", SequenceSource(None, rate=10)).sink("out", PrintSink())
 """
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.slow
 def test_weir_run_tells_its_address_takes_options_from_the_environment_and_ends_when_it_is_cancelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -173,7 +173,7 @@ def test_weir_run_tells_its_address_takes_options_from_the_environment_and_ends_
     assert running_jobs() == []
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.slow
 def test_a_killed_driver_is_not_listed_any_more(tmp_path: Path, folder: Path) -> None:
     script = tmp_path / "job.py"

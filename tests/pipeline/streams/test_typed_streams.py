@@ -26,7 +26,7 @@ def marked() -> list[int]:
     return [i for i, line in enumerate(SAMPLE.read_text().splitlines(), 1) if line.endswith("# error")]
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_mypy_follows_the_records(tmp_path: Path) -> None:

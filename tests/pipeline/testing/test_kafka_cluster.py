@@ -16,7 +16,7 @@ from pipeline.broker.cluster import NativeCluster
 from pipeline.testing import KafkaCluster
 from pipeline.testing.kafka_cluster import _java_hash
 
-CLUSTER = pytest.mark.sample(1 / 2, together="cluster")
+CLUSTER = pytest.mark.sample(1 / 4, together="cluster")
 
 
 @pytest.fixture(scope="module")

@@ -112,7 +112,7 @@ def output(broker: KafkaBroker, job: Job) -> list[int]:
     return sorted(record.json()["id"] for record in broker.consume(job.topic))
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 def test_an_epoch_without_records_that_hangs_is_committed_again(
     careless: ForgetfulBrokers, forgotten: MakeForgotten
 ) -> None:
@@ -164,7 +164,7 @@ def test_a_crash_while_it_is_cleared_away_changes_nothing(
     assert output(careless, job) == list(range(100))
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 def test_a_running_committer_tells_nobody_of_a_commit_that_is_forgotten(
     careless: ForgetfulBrokers, unique_name: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from pipeline.testing import KafkaBroker, SinkUnderTest, check_sink_contract
 from sinks import KafkaSink
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("delivery", ["exactly_once", pytest.param("at_least_once", marks=pytest.mark.matrix)])

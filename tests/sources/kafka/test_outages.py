@@ -173,7 +173,7 @@ def test_an_outage_of_a_running_source_is_given_up_when_its_timeout_is_over(brok
         reader.close()
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 def test_a_restart_during_an_outage_waits_for_the_brokers(broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
     """Reader, writer and committer are made while nobody is there."""
     broker.produce(topic, [{"id": 1}])
@@ -229,7 +229,7 @@ def test_brokers_that_are_back_may_not_know_of_all_topics_yet(
     made[0].close()
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.slow
 def test_a_commit_waits_for_an_outage_however_long_it_tries_other_things(
     broker: KafkaBroker, topic: str, monkeypatch: pytest.MonkeyPatch
@@ -297,7 +297,7 @@ def test_a_writer_that_nobody_flushes_notices_that_brokers_are_away_and_back(
         writer.close()
 
 
-@pytest.mark.sample(1 / 2)
+@pytest.mark.sample(1 / 4)
 @pytest.mark.slow
 def test_a_password_that_is_refused_after_a_rotation_is_an_error_wherever_it_shows(
     broker: KafkaBroker, topic: str
