@@ -80,7 +80,8 @@ OPERATORS: dict[str, Operator] = {
 class _Ignored:
     """Places where a change changes nothing that runs, or only a tuned value: annotations, what is only seen by type
     checkers, whether a dataclass is frozen, how a field is shown, constants of a module, the values of an enumeration,
-    the log, what a debugger shows of an object, and where tests may intervene."""
+    the log, what a debugger shows of an object, where tests may intervene, and which of an exception's arguments is
+    meant, as there is one."""
 
     def __init__(self, source: str) -> None:
         self._tree = ast.parse(source)
@@ -112,6 +113,10 @@ class _Ignored:
                     found.append(node)
                 case ast.Call(func=ast.Attribute(value=ast.Name(id="_LOG" | "_log" | "log" | "logger" | "failpoints"))):
                     found.append(node)
+                case ast.Call(func=ast.Name(id="hit")):
+                    found.append(node)
+                case ast.Subscript(value=ast.Attribute(attr="args")):
+                    found.append(node.slice)
         found += [statement for statement in self._tree.body if isinstance(statement, ast.Assign | ast.AnnAssign)]
         return [_span(node) for node in found]
 

@@ -39,9 +39,12 @@ def main(size: int, seed: int | None, skip: int, places: tuple[str, ...], worker
     drawn = sample(_ROOT, list(places or _PLACES), size, seed)[skip:]
     with KafkaBroker.start(kind="native") as broker, _benches(workers, broker.bootstrap_servers, seed) as benches:
         outcomes = list(_try_all(drawn, benches))
+        left_out = sorted(set().union(*(bench.left_out for bench in benches)))
     survivors = [outcome for outcome in outcomes if not outcome.caught_by]
     for outcome in sorted(survivors, key=str):
         print(f"\nSURVIVES {outcome.mutant}\n{outcome.diff}")
+    if left_out:
+        print("\nLeft out, since they fail without a change, too:", *left_out, sep="\n")
     print()
     for place, (caught, tried) in _by_place(outcomes).items():
         print(f"{place}: {caught} of {tried} caught")

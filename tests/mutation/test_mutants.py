@@ -30,6 +30,8 @@ class Plain:
 def f(numbers: list[int], *, most: int | None = None) -> bool:
     """Docs."""
     failpoints.hit("before")
+    hit("after")
+    state.code = error.args[0].code()
     log.info("has %d", len(numbers) + 1)
     state.seen = len(numbers) + 1
     for number in numbers:

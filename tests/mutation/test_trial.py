@@ -39,11 +39,15 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     bench.close()
 
 
-def test_a_mutant_is_caught_by_the_test_that_fails_and_survives_others(bench: Bench, tmp_path: Path) -> None:
+def test_a_mutant_is_caught_by_a_test_that_fails_only_with_it(bench: Bench, tmp_path: Path) -> None:
     (swapped,) = mutants_of(tmp_path / "project", "room/part.py")
     outcome = bench.try_out(swapped)
     assert outcome.caught_by == "tests/room/test_part.py::test_the_larger_one"
     assert outcome.diff == "-    return max(a, b)\n+    return min(a, b)"
-    (tmp_path / "copy" / "tests/room/test_part.py").write_text("def test_nothing() -> None: ...\n")
+    tests = tmp_path / "copy" / "tests/room/test_part.py"
+    tests.write_text("def test_broken() -> None:\n    assert False\n" + _TESTS)
+    assert bench.try_out(swapped).caught_by == "tests/room/test_part.py::test_the_larger_one"
+    assert bench.left_out == {"tests/room/test_part.py::test_broken"}
+    tests.write_text("def test_nothing() -> None: ...\n")
     assert bench.try_out(swapped).caught_by is None
     assert (tmp_path / "copy" / "room/part.py").read_text() == _MODULE

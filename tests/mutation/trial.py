@@ -81,6 +81,8 @@ class Bench:
         """What the tests print that run, or ran last."""
         self._healthy: set[str] = set()
         """Names of failures that there are not without a change."""
+        self.left_out: set[str] = set()
+        """Tests that fail without a change, too: they say nothing."""
         self._forks: subprocess.Popen[str] | None = None
         """Runs pytest, as `forks.py` says."""
         self._running: int | None = None
@@ -89,7 +91,7 @@ class Bench:
     def try_out(self, mutant: Mutant) -> Outcome:
         """
         Raises:
-            RuntimeError: the tests fail without the change, too.
+            RuntimeError: a whole file of tests fails without the change, too.
         """
         started = time.monotonic()
         path = self._root / mutant.module
@@ -98,13 +100,9 @@ class Bench:
         for tests in nearest_tests(self._root, mutant.module):
             if tests[0].startswith(_SIMULATION) and path not in self._simulated:
                 continue
-            try:
-                _write(path, changed)
-                failure = self._failure(tests, _PATIENCE)
-            finally:
-                _write(path, original)
+            while (failure := self._failure_with(path, original, changed, tests)) and not self._is_healthy(failure):
+                self.left_out.add(failure.name)
             if failure is not None:
-                self._expect_healthy(failure)
                 caught_by = failure.name
                 break
         return Outcome(mutant, caught_by, time.monotonic() - started, mutant.diff(self._root))
@@ -125,21 +123,32 @@ class Bench:
         done = subprocess.run(command, cwd=self._root, env=environment, check=True, stdout=subprocess.PIPE, text=True)
         return set(map(Path, done.stdout.splitlines()))
 
-    def _expect_healthy(self, failure: _Failure) -> None:
-        """Without a change it passes, and far from as late as it may."""
+    def _failure_with(self, path: Path, original: str, changed: str, tests: tuple[str, ...]) -> _Failure | None:
+        try:
+            _write(path, changed)
+            return self._failure(tests, _PATIENCE)
+        finally:
+            _write(path, original)
+
+    def _is_healthy(self, failure: _Failure) -> bool:
+        """Whether it passes without a change, and far from as late as it may."""
         if failure.name in self._healthy:
-            return
+            return True
         # A test can't always be run by its name: a parameter may have any text.
         for tests in (failure.name,), failure.tests:
             found = self._failure(tests, _PATIENCE / 2)
             if found is None:
                 self._healthy.add(failure.name)
-                return
-        raise RuntimeError(f"fails without any change, so it says nothing: {found and found.name}")
+                return True
+        if "::" not in failure.name:
+            raise RuntimeError(f"fails without any change, so it says nothing: {failure.name}")
+        return False
 
     def _failure(self, tests: tuple[str, ...], patience: float) -> _Failure | None:
         """The first test that fails, or that they don't end in so many seconds; `None`: all pass."""
-        code = self._run_pytest("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests, patience=patience)
+        options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        options += [f"--deselect={name}" for name in sorted(self.left_out)]
+        code = self._run_pytest(*options, *tests, patience=patience)
         if code is None:
             return _Failure(f"{' '.join(tests)}, not over after {patience:.0f} s", tests)
         if code in (0, 5):  # 5: no test is left by the markers

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from checkpoint.checkpoint_kind import CheckpointKind
 from pipeline.runtime.driver import gateway
 from pipeline.runtime.driver.attempt_context import CheckpointRequest
-from pipeline.runtime.driver.stopping import Action, AskToStop, Cancel, Leave, Stopping
+from pipeline.runtime.driver.stopping import Action, AskToStop, Cancel, Leave, Stopping, seconds_to_end
 
 if TYPE_CHECKING:
     from pipeline.runtime.driver.job_master import JobMaster
@@ -29,8 +29,6 @@ _LOG = logging.getLogger(f"weir.{__name__}")
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _PYSPARKS: Final = ("pyspark.core.context", "pyspark.context")
 """Modules of the handler that PySpark sets for SIGINT: it cancels all jobs of Spark."""
-_ENDING: Final = 60.0
-"""Seconds that a cancelled job may take to end at the end of the process."""
 _SCRIPT_ENDED: Final = 0
 """In place of a signal's number."""
 
@@ -170,7 +168,7 @@ class _Signals:
         self._install()
         if jobs and not all(job.stopping.asked or job.stopping.cancelled for job in jobs):
             self._signal(_SCRIPT_ENDED)
-        until = time.monotonic() + max((job.stopping.grace for job in jobs), default=0.0) + _ENDING
+        until = time.monotonic() + seconds_to_end(job.stopping for job in jobs)
         for job in jobs:
             if not job.ended.wait(min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX)):
                 _LOG.warning("%s", f"job {job.name!r} has not ended; its processes end with this one")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 _AGAIN = 0.5
 """Seconds between a stop that failed and the next try."""
+_ENDING = 60.0
+"""Seconds that a cancelled job may take to end at the end of the process."""
 
 
 @dataclass(frozen=True)
@@ -94,3 +97,8 @@ class Stopping:
         self.cancelled = True
         self._deadline = self._again_at = None
         return [Cancel(why)]
+
+
+def seconds_to_end(jobs: Iterable[Stopping]) -> float:
+    """For how long the end of the process waits for jobs that it stops."""
+    return max((job.grace for job in jobs), default=0.0) + _ENDING

@@ -251,7 +251,6 @@ class Network:
             if self._flush_until is None:
                 self._on_error(error)
         finally:
-            self._sleeping = False
             self._undelivered = [output.id for output in self._outputs.values() if not output.empty]
             self._establisher.close()
             self._connections.close()

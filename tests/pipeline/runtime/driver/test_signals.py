@@ -151,7 +151,9 @@ class Slow(Master):
     def request_checkpoint(self, request, answer):
         print("stop", flush=True)
         answer(1)
-        threading.Timer(0.3, lambda: (print("ended", flush=True), self.ended.set())).start()
+        end = threading.Timer(0.3, lambda: (print("ended", flush=True), self.ended.set()))
+        end.daemon = True
+        end.start()
 
 for job in (Slow(), Slow()):
     signals.watch(Watched("job", job, 30))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.runtime.driver.stopping import AskToStop, Cancel, Leave, Stopping
+from pipeline.runtime.driver.stopping import AskToStop, Cancel, Leave, Stopping, seconds_to_end
 
 
 def test_signals_stop_then_cancel_then_leave() -> None:
@@ -48,6 +48,11 @@ def test_a_stop_that_failed_is_tried_again_while_there_is_time() -> None:
 
 def test_without_grace_the_first_signal_cancels() -> None:
     assert Stopping(0).signalled(0) == [Cancel("")]
+
+
+@pytest.mark.parametrize(("graces", "seconds"), [((), 60), ((0,), 60), ((30, 2), 90), ((2, math.inf), math.inf)])
+def test_the_end_of_the_process_waits_for_the_most_patient_job(graces: tuple[float, ...], seconds: float) -> None:
+    assert seconds_to_end(map(Stopping, graces)) == seconds
 
 
 def test_an_endless_grace_has_no_deadline() -> None:

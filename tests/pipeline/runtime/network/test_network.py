@@ -339,12 +339,14 @@ def test_closing_delivers_what_is_queued_and_is_no_error_once_all_input_has_ende
 
 
 def test_closing_says_what_could_not_be_delivered(subtasks):
-    up, down = subtasks(0), subtasks(1)
+    up, down = subtasks(0, handshake_timeout=600), subtasks(1)
+    stranger = socket.create_connection(up.network.address)  # whose deadline is later than the one for the flush
     join(up, down, edges=[(3, 0, 1)])
     for _ in range(20):
         up.outputs[0].send(batch(bytes(20_000)))
     with pytest.raises(TimeoutError, match=r"ChannelId\(edge=3, upstream=0, downstream=1\)"):
         up.network.close(flush_timeout=0.3)
+    stranger.close()
 
 
 def test_a_connection_that_ends_before_its_input_is_an_error_that_names_the_peer(subtasks):

@@ -154,11 +154,12 @@ def test_errors_that_say_what_to_do_bring_no_frames_of_weirs(
 
 
 class SilentDriver:
-    """The subtask's end of a connection on which nothing comes."""
+    """The subtask's end of a connection on which nothing comes but what a test puts there."""
 
     def __init__(self) -> None:
         self.heard_at = 0.0
         self.said: list[ToDriver] = []
+        self.arrives: list[ToSubtask] = []
         self.broken = False
 
     def send(self, message: ToDriver) -> None:
@@ -169,7 +170,7 @@ class SilentDriver:
     def send_sign_of_life(self) -> None: ...
 
     def receive(self, timeout: float | None = None) -> ToSubtask | None:
-        return None
+        return self.arrives.pop(0) if self.arrives else None
 
     def close(self) -> None: ...
 
@@ -200,6 +201,23 @@ def test_the_age_of_a_checkpoint_counts_from_its_triggers_arrival(subtask: Subta
     trigger = Trigger(1, CheckpointKind.CHECKPOINT)
     subtask.link.deliver(trigger)
     assert list(subtask.mailbox.mail) == [Triggered(trigger, subtask.system.now)]
+
+
+@pytest.mark.parametrize(("leaves", "exits"), [(True, []), (False, [1])])
+def test_user_code_that_goes_on_after_a_cancel_ends_with_its_process(
+    subtask: Subtask, monkeypatch: pytest.MonkeyPatch, leaves: bool, exits: list[int]
+) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr(subtask.system, "exit", codes.append)
+    monkeypatch.setattr(driver_link_module, "_CANCEL_GRACE", WAIT if leaves else 0.0)
+    subtask.connection.arrives.append(Cancel())
+    subtask.link.start()
+    with pytest.raises(Cancelled):
+        subtask.link.await_deployment()
+    if not leaves:
+        eventually(lambda: codes, WAIT)
+    subtask.link.close()
+    assert codes == exits
 
 
 def test_metrics_are_told_twice_a_second_once_there_is_a_subtask(subtask: Subtask) -> None:

@@ -88,6 +88,23 @@ def test_cycles_among_what_is_new_go_at_once_and_others_within_the_hour(collecto
     assert set_aside() is None
 
 
+@pytest.mark.parametrize("generation", [1, 2])
+def test_everything_is_looked_at_once_an_hour_if_something_was_set_aside(collector: Collector, generation: int) -> None:
+    def look(at: float) -> None:
+        collector.now = at
+        collector.collect()
+        collector.collect()
+
+    look(HOUR)
+    kept = [Node()]
+    collector.collect(seconds=0.02, generation=generation)
+    cycle = dropped(kept.pop())
+    look(2 * HOUR - 0.1)
+    assert cycle() is not None
+    look(2 * HOUR)
+    assert cycle() is None
+
+
 def test_what_is_kept_without_cycles_is_freed_as_ever(collector: Collector) -> None:
     kept = [Node()]
     collector.collect(seconds=0.02)
