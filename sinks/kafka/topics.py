@@ -110,7 +110,7 @@ class TopicCatalog:
         allowed = description.authorized_operations
         if allowed is not None and AclOperation.WRITE not in allowed:
             raise TopicRefused(f"the permission WRITE on topic {topic!r} is missing; grant it to the sink's user")
-        return _limits(topic, len(description.partitions), self._settings(admin, topic))
+        return limits_of(topic, len(description.partitions), self._settings(admin, topic))
 
     def _settings(self, admin: AdminClient, topic: str) -> dict[str, str]:
         resource = ConfigResource(ResourceType.TOPIC, topic)
@@ -160,7 +160,8 @@ def _missing(servers: str, config: Mapping[str, Any], topics: Collection[str]) -
     return missing
 
 
-def _limits(topic: str, partitions: int, settings: Mapping[str, str]) -> TopicLimits:
+def limits_of(topic: str, partitions: int, settings: Mapping[str, str]) -> TopicLimits:
+    """What a topic with these settings takes, and Kafka's defaults where one is missing."""
     # Brokers before 3.6 have one limit for both directions.
     both = settings.get("message.timestamp.difference.max.ms")
     before = int(settings.get("message.timestamp.before.max.ms") or both or _NO_LIMIT)

@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 
 from sources.kafka.errors import DataLoss
-from sources.kafka.splits import Split, check_ends, check_named, check_position, from_states, owner, to_state
+from sources.kafka.splits import (
+    Split,
+    check_ends,
+    check_named,
+    check_position,
+    from_states,
+    lost_with_topic,
+    owner,
+    positions_in,
+    to_state,
+)
+from sources.source import Position
 
 
 def split(position: int, end: int | None = None, partition: int = 0) -> Split:
@@ -66,3 +77,26 @@ def test_explicit_offsets_name_partitions_that_exist_and_ends_name_all() -> None
         check_ends({("t", 0): 0}, existing)
     with pytest.raises(ValueError, match=r"t\[4\] and 2 more partitions"):
         check_ends({}, [("t", number) for number in range(7)])
+    with pytest.raises(ValueError, match=r"t\[3\], t\[4\], which"):
+        check_ends({}, [("t", number) for number in range(5)])
+
+
+@pytest.mark.parametrize(
+    ("end", "ended", "lost"),
+    [
+        (None, False, "what was not read by then, from offset 10 on, is lost"),
+        (12, False, "offsets 10 to 11 (2 offsets) are lost"),
+        (10, False, None),
+        (9, False, None),
+        (12, True, None),
+    ],
+)
+def test_what_is_lost_with_a_topic_is_what_was_to_be_read(end: int | None, ended: bool, lost: str | None) -> None:
+    assert lost_with_topic(Split("t", 0, "id", 10, end, ended)) == lost
+
+
+def test_positions_are_shown_by_partition() -> None:
+    state = to_state([split(5, partition=1), Split("t", 0, "id", 7, 7, ended=True)], 0, 1)
+    assert positions_in(state) == [Position("t[0]", 7, 7, True), Position("t[1]", 5, None, False)]
+    assert positions_in({**state, "version": 2}) is None
+    assert positions_in([1]) is None
