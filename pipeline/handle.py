@@ -7,7 +7,7 @@ import queue
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.options import named_options
@@ -25,6 +25,9 @@ from pipeline.runtime.driver.operations import OperationsServer
 from pipeline.runtime.driver.restart_times import Recovery
 from pipeline.runtime.driver.signals import Watched, signals
 
+if TYPE_CHECKING:
+    from pipeline.http.server import HttpServer
+
 _LOG = logging.getLogger(f"weir.{__name__}")
 
 
@@ -36,26 +39,33 @@ class JobHandle:
         self._master = master
         self._watched = watched
         self._operations: OperationsServer | None = None
+        self._http: HttpServer | None = None
 
     @classmethod
-    def _start(cls, options: JobOptions) -> JobHandle:
+    def _start(cls, options: JobOptions, http: HttpServer | None = None) -> JobHandle:
         log_by_default()
         master = JobMaster(options)
         handle = cls(master, Watched(options.name, master, options.stop_grace))
+        handle._http = http
         master.on_ended = handle._on_ended
         try:
-            handle._operations = OperationsServer(options.name, handle)
+            handle._operations = OperationsServer(options.name, handle, http)
         except OSError as error:
             _LOG.warning("job %s can't be asked from outside: %s", options.name, error)
         else:
             master.address = handle._operations.address
             _LOG.info("job %s: starting at %s", options.name, handle.address)
+        if http is not None:
+            http.start(options.name, handle)
+            _LOG.info("job %s: its web server is at %s", options.name, http.url)
         signals.watch(handle._watched)
         master.start()
         return handle
 
     def _on_ended(self) -> None:
         signals.forget(self._watched)
+        if self._http is not None:
+            self._http.close()
         if self._operations is not None:
             self._operations.close()
 
@@ -64,6 +74,11 @@ class JobHandle:
         """Where `weir status`, `weir stop` and others reach the job on this host, as in `127.0.0.1:41233`; `None` if it
         could not listen."""
         return None if self._operations is None else self._operations.address
+
+    @property
+    def http(self) -> str | None:
+        """The URL of the job's web server, as in `http://127.0.0.1:8080`; `None` without the option `http`."""
+        return None if self._http is None else self._http.url
 
     @property
     def status(self) -> str:
@@ -127,8 +142,10 @@ class JobHandle:
             self._await_last_answers()
 
     def _await_last_answers(self) -> None:
-        if self._operations is not None:
-            self._operations.await_close()
+        servers = [one for one in (self._operations, self._http) if one is not None]
+        if not any(server.asks_here() for server in servers):
+            for server in servers:
+                server.await_close()
 
     def checkpoint(self, timeout: float | timedelta | None = None) -> int:
         """Take a checkpoint now, or as soon as the job runs; returns its id once it is complete.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from checkpoint.config import CheckpointConfig
 from checkpoint.options import named_options, seconds, whole_number
@@ -18,6 +18,7 @@ from pipeline.errors import PipelineError
 from pipeline.event_time_inputs import check_event_time
 from pipeline.graph import Graph, StepKind
 from pipeline.handle import JobHandle
+from pipeline.http.address import Address
 from pipeline.plan import Plan, plan
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.restart import RestartStrategy
@@ -26,6 +27,9 @@ from pipeline.runtime.driver.start_checks import check_arguments
 from pipeline.streams import Stream
 from pipeline.streams.checks import expected
 from sources.source import Source
+
+if TYPE_CHECKING:
+    from pipeline.http.server import HttpServer
 
 T = TypeVar("T")
 _LOG = logging.getLogger(f"weir.{__name__}")
@@ -67,6 +71,9 @@ class Pipeline:
             `BufferConfig()`, which adapt to the rates that are measured.
         stop_grace: seconds, or a `timedelta`, that SIGINT or SIGTERM gives the job for a last checkpoint and its
             commit, before it is cancelled; 0 = cancelled at once. Default: 30 s.
+        ready_within: seconds, or a `timedelta`, without a record and without a completed checkpoint after which
+            `/readyz` of the web server (the option `http` of `start`) says that the job doesn't move. `None` (the
+            default): three intervals of checkpoints, and at least 60 s.
 
     Raises:
         PipelineError: a value can't be used; the message says why.
@@ -81,6 +88,7 @@ class Pipeline:
         restart: RestartStrategy | None = None,
         buffers: BufferConfig | None = None,
         stop_grace: float | timedelta = 30.0,
+        ready_within: float | timedelta | None = None,
     ):
         if not isinstance(name, str) or not name or any(c in name for c in "/\\\0") or name.startswith("."):
             raise PipelineError(f"a pipeline's name must be non-empty and work as a folder name, not {name!r}")
@@ -107,7 +115,11 @@ class Pipeline:
         self.checkpoints = given.checkpoint_config(checkpoints)
         self.restart = given.restart_strategy(restart)
         self.buffers = given.buffer_config(buffers)
-        self.stop_grace = _grace(given.value("stop_grace", stop_grace), given.origin("stop_grace"))
+        self.stop_grace = _duration("stop_grace", stop_grace, given)
+        self.ready_within = None
+        if given.value("ready_within", ready_within) is not None:
+            self.ready_within = _duration("ready_within", ready_within, given)
+        self._given = given
         self._graph = Graph()
         self._newest: JobHandle | None = None
         """Kept so that tests that wait for the job find it, also where nobody else does."""
@@ -139,6 +151,7 @@ class Pipeline:
         allow_unclaimed: bool = False,
         ignore_in_flight: int | None = None,
         take_over: bool = False,
+        http: str | None = None,
     ) -> JobHandle:
         """Start the job and return at once.
 
@@ -160,9 +173,12 @@ class Pipeline:
                 more. How many are dropped on each edge is logged. By default (`None`) all are restored.
             take_over: end the driver that runs this job now, and go on from its newest checkpoint. Without it such a
                 start is refused; after a crash nothing is needed.
+            http: where the job's web server listens, with metrics, health and REST, as in `"127.0.0.1:8080"`; port 0:
+                the system chooses one, and `handle.http` has the URL. Needs `weir-streams[http]`. The option from
+                outside is `http`, as in `WEIR_HTTP`. `None` (the default): there is none.
 
         Raises:
-            PipelineError: the pipeline can't run as written.
+            PipelineError: the pipeline can't run as written, or its web server can't listen.
         """
         if _refuses_starts:
             raise PipelineError(
@@ -180,8 +196,25 @@ class Pipeline:
         )
         for warning in unused_streams(self._graph):
             _LOG.warning("job %s: %s", self.name, warning)
-        self._newest = JobHandle._start(options)
+        server = self._web_server(http)
+        try:
+            self._newest = JobHandle._start(options, server)
+        except BaseException:
+            if server is not None:
+                server.close()
+            raise
         return self._newest
+
+    def _web_server(self, http: str | None) -> HttpServer | None:
+        """It listens already."""
+        where = self._given.value("http", http)
+        if where is None or where == "":
+            return None
+        address = Address.parse(where, self._given.origin("http"))
+        # Its libraries are an extra.
+        from pipeline.http.server import HttpServer
+
+        return HttpServer(address, self.ready_within)
 
     def options(
         self,
@@ -231,6 +264,7 @@ class Pipeline:
         allow_unclaimed: bool = False,
         ignore_in_flight: int | None = None,
         take_over: bool = False,
+        http: str | None = None,
         timeout: float | timedelta | None = None,
     ) -> JobHandle:
         """Start the job and wait for its end. Ctrl-C and SIGTERM stop it behind a last checkpoint (see
@@ -254,6 +288,7 @@ class Pipeline:
                 allow_unclaimed=allow_unclaimed,
                 ignore_in_flight=ignore_in_flight,
                 take_over=take_over,
+                http=http,
             )
             try:
                 handle.wait(timeout)
@@ -263,8 +298,8 @@ class Pipeline:
         return handle
 
 
-def _grace(value: Any, where: str) -> float:
+def _duration(name: str, own: Any, given: settings.Settings) -> float:
     try:
-        return seconds(value, "stop_grace")
+        return seconds(given.value(name, own), name)
     except ValueError as error:
-        raise PipelineError(f"{error}{where}") from error
+        raise PipelineError(f"{error}{given.origin(name)}") from error

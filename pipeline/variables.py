@@ -15,6 +15,7 @@ _OWN: Final = frozenset(
         "WEIR_CACHE",
         "WEIR_CLASS_ARCHIVES",
         "WEIR_CONFIG",
+        "WEIR_HTTP_TOKEN",
         "WEIR_IVY_SETTINGS",
         "WEIR_JOB_SECRET",
         "WEIR_LOCAL_DIR",

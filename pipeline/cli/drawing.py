@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
 from typing import Final
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
+
+from pipeline.shown_times import human_time as human_time
+from pipeline.shown_times import time_of as time_of
 
 _FILE_WIDTH: Final = 100
 
@@ -34,11 +36,6 @@ def table_of(*columns: str) -> Table:
     return table
 
 
-def time_of(seconds: float) -> str:
-    """`seconds` since 1970, in UTC."""
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
-
-
 def rate_of(per_second: float) -> str:
     """`0`, `0.3`, `1,234`."""
     return f"{per_second:,.0f}" if per_second >= 10 or not per_second else f"{per_second:.1f}"
@@ -60,18 +57,3 @@ def human_size(size: int | None) -> str:
             break
         value, unit = value / 1024, larger
     return f"{value:.1f} {unit}" if value < 100 else f"{value:.0f} {unit}"
-
-
-def human_time(seconds: float | None) -> str:
-    """`0.42 s`, `12 s`, `3 min 20 s`, `5 h 7 min`; a dash for `None`."""
-    if seconds is None:
-        return "–"
-    if seconds < 10:
-        return f"{seconds:.2f} s"
-    whole = round(seconds)
-    if whole < 120:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    if minutes < 120:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"

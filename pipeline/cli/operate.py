@@ -1,4 +1,4 @@
-"""`weir status|metrics|checkpoint|savepoint|stop|cancel`: what can be done with a running job."""
+"""`weir status|metrics|open|checkpoint|savepoint|stop|cancel`: what can be done with a running job."""
 
 from __future__ import annotations
 
@@ -151,13 +151,22 @@ def cancel(job: str, secret_file: Path | None) -> None:
         click.echo(f"job {job!r}: {became}", err=True)
 
 
+@click.command("open")
+@_job
+@secret_file_option
+def open_page(job: str, secret_file: Path | None) -> None:
+    """Print a link to a job's web server, for a browser on this host. It can be used once, within two minutes."""
+    with _explaining("open"):
+        click.echo(find_job(job, secret_file).ask("web_link", _STATUS_TIMEOUT))
+
+
 for _option in checkpoint.params:
     if isinstance(_option, click.Option):
         # WEIR_CHECKPOINT_TIMEOUT would be taken for the pipeline's option, which is WEIR_CHECKPOINTS_TIMEOUT.
         _option.allow_from_autoenv = False
 
 
-commands: Final = (status, metrics, checkpoint, savepoint, stop, cancel)
+commands: Final = (status, metrics, open_page, checkpoint, savepoint, stop, cancel)
 
 
 # -- finding the job --------------------------------------------------------------------------------------------

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     help="How long the last checkpoint and its commit may take after Ctrl-C or SIGTERM.  [default: the pipeline's "
     "stop_grace, 30]",
 )
+@click.option(
+    "--http",
+    metavar="ADDRESS",
+    help="Where the job's web server listens, as in 127.0.0.1:8080, with metrics, health and REST.  [default: nowhere]",
+)
 @click.option("--rewind", is_flag=True, help="Accept that output beyond the checkpoint is visible, and make it again.")
 @click.option("-q", "--quiet", is_flag=True, help="Log warnings and errors only.  [WEIR_LOG_LEVEL sets any level]")
 def run(
@@ -43,6 +48,7 @@ def run(
     ignore_in_flight: int | None,
     quiet: bool,
     grace: float | None,
+    http: str | None,
     take_over: bool,
     master: str | None,
 ) -> None:
@@ -59,6 +65,8 @@ def run(
     log_to_stderr("WARNING" if quiet else "INFO")
     if grace is not None:
         assignments = (*assignments, f"stop_grace={grace}")
+    if http is not None:
+        assignments = (*assignments, f"http={http}")
     with ending_cleanly(jobs_first=True), signals.waiting():
         with overriding_options(parallelism, assignments, config):
             pipeline = find_pipeline(target)

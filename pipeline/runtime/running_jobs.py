@@ -43,6 +43,10 @@ class RunningJob:
     host: str
     started: float
     """Seconds since 1970."""
+    http: str = ""
+    """URL of its web server; empty: it has none."""
+    http_token: str = ""
+    """What a request to that has to bring."""
     file: Path = Path()
     """Where this was read from."""
 
@@ -63,10 +67,10 @@ def state_folder() -> Path:
     return (Path(base) if base else Path.home() / ".local" / "state") / "weir" / "jobs"
 
 
-def announce(name: str, address: str, secret: str) -> Path | None:
+def announce(name: str, address: str, secret: str, *, http: str = "", http_token: str = "") -> Path | None:
     """Leave a file that tells of this process's job, for `withdraw` to delete; `None`, with a warning, if the folder
     can't be written."""
-    job = RunningJob(name, address, secret, os.getpid(), socket.gethostname(), time.time())
+    job = RunningJob(name, address, secret, os.getpid(), socket.gethostname(), time.time(), http, http_token)
     try:
         folder = state_folder()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -11,22 +11,19 @@ import os
 import socket
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
 from pipeline.errors import PipelineError
 from pipeline.runtime import running_jobs
 from pipeline.runtime.auth import AuthenticationError, authenticate_server, new_secret
-from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
-from pipeline.runtime.driver.event_time_status import event_time_of
-from pipeline.runtime.driver.gate_status import gates_of
+from pipeline.runtime.driver.job_status import status_of
 from pipeline.runtime.driver.operations_client import HANDSHAKE, LEAST_SECRET, SECRET_VARIABLE
 from pipeline.runtime.wire import ConnectionLost, ControlConnection, Message, shut_down
 
 if TYPE_CHECKING:
     from pipeline.handle import JobHandle
+    from pipeline.http.server import HttpServer
     from pipeline.key_state import At
 
 _LOG = logging.getLogger(f"weir.{__name__}")
@@ -34,18 +31,6 @@ _LOG = logging.getLogger(f"weir.{__name__}")
 _HOST: Final = "127.0.0.1"
 _LAST_ANSWERS: Final = 5.0
 """Seconds that the answers of the last requests may take once the job has ended."""
-_SUMMED: Final = (
-    "recordsIn",
-    "recordsOut",
-    "recordsInPerSecond",
-    "recordsOutPerSecond",
-    "inFlightBytes",
-    "sourceGateClosedMs",
-    "recordsFailed",
-)
-_LARGEST: Final = ("busyMsPerSecond", "backPressuredMsPerSecond", "pendingCommits")
-_SHOWN: Final = 10
-"""Newest checkpoints in a status."""
 _open_here: Final[set[str]] = set()
 """Addresses of this process's servers that are open."""
 
@@ -62,9 +47,10 @@ class OperationsServer:
         PipelineError: the secret in WEIR_JOB_SECRET is too short.
     """
 
-    def __init__(self, name: str, handle: JobHandle):
+    def __init__(self, name: str, handle: JobHandle, http: HttpServer | None = None):
         self._name = name
         self._handle = handle
+        self._http = http
         self._started = time.time()
         # Compose or a scheduler may give a job its secret, so that it is known where the job's file isn't.
         self._secret = os.environ.get(SECRET_VARIABLE) or new_secret().hex()
@@ -80,7 +66,13 @@ class OperationsServer:
         """Connections whose request hasn't come yet."""
         self._closed = threading.Event()
         _open_here.add(self.address)
-        self._file = running_jobs.announce(name, self.address, self._secret)
+        self._file = running_jobs.announce(
+            name,
+            self.address,
+            self._secret,
+            http="" if http is None else http.url,
+            http_token="" if http is None else http.token,
+        )
         self._acceptor = threading.Thread(target=self._accept, name=f"weir-operations-{name}", daemon=True)
         self._acceptor.start()
 
@@ -100,12 +92,14 @@ class OperationsServer:
             thread.join(max(0.0, deadline - time.monotonic()))
         self._closed.set()
 
+    def asks_here(self) -> bool:
+        """Whether this thread answers a request: it must not wait for its own end."""
+        with self._lock:
+            return threading.current_thread() in self._threads
+
     def await_close(self) -> None:
         """Wait until the last answers are sent: the process may end when its job has. Not for long."""
-        with self._lock:
-            asking_itself = threading.current_thread() in self._threads
-        if not asking_itself:
-            self._closed.wait(2 * _LAST_ANSWERS)
+        self._closed.wait(2 * _LAST_ANSWERS)
 
     def _accept(self) -> None:
         while True:
@@ -152,27 +146,15 @@ class OperationsServer:
             return {"type": "failed", "error": type(error).__name__, "message": str(error)}
 
     def _status(self) -> dict[str, Any]:
-        handle, now = self._handle, time.time()
-        since = handle.running_since
-        rows = handle.checkpoints()
-        return {
-            "name": self._name,
-            "address": self.address,
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-            "status": handle.status,
-            "started": self._started,
-            "uptime": now - self._started,
-            "running_for": None if since is None else time.monotonic() - since,
-            "restarts": handle.restarts,
-            "failure": handle.failure,
-            "start": handle.start_phases,
-            "checkpoints": [_row(row) for row in rows[-_SHOWN:]],
-            "checkpoints_completed": handle._master.history.completed_count,
-            "checkpoints_failed": handle._master.history.failed_count,
-            "recoveries": [one.phases for one in handle.recoveries()],
-            **_records(handle.metrics()),
-        }
+        return status_of(self._name, self.address, self._started, self._handle)
+
+
+def _web_link(server: OperationsServer) -> str:
+    if server._http is None:
+        raise PipelineError(
+            "the job has no web server: start it with `weir run --http 127.0.0.1:0`, start(http=…) or WEIR_HTTP"
+        )
+    return server._http.new_link()
 
 
 def _cancel(server: OperationsServer) -> str:
@@ -223,33 +205,5 @@ _REQUESTS: Final[dict[str, Callable[..., Any]]] = {
     "savepoint": _savepoint,
     "stop": _stop,
     "cancel": _cancel,
+    "web_link": _web_link,
 }
-
-
-def _row(row: CheckpointStats) -> dict[str, Any]:
-    return {one.name: getattr(row, one.name) for one in fields(row) if one.name != "subtasks"}
-
-
-def _records(metrics: dict[str, Any]) -> dict[str, Any]:
-    """By vertex, in the current attempt; and what the job waits for."""
-    vertices: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for name, values in metrics["subtasks"].items():
-        vertices[name.rpartition("[")[0]].append(values)
-    return {
-        "vertices": {name: _vertex(subtasks) for name, subtasks in vertices.items()},
-        "totals": metrics["totals"],
-        "waits": metrics["waits"],
-        "event_time": event_time_of(metrics["subtasks"]),
-        "gates": gates_of(metrics["subtasks"]),
-    }
-
-
-def _vertex(subtasks: list[dict[str, Any]]) -> dict[str, Any]:
-    """Sums over a vertex's subtasks; the busiest one's time, and the most commits that one has pending."""
-    sums = {metric: sum(values.get(metric) or 0 for values in subtasks) for metric in _SUMMED}
-    most = {metric: max((values.get(metric) or 0 for values in subtasks), default=0) for metric in _LARGEST}
-    lags = [values["recordsLag"] for values in subtasks if "recordsLag" in values]
-    # A sum without a subtask whose lag isn't known would look smaller than it is.
-    lag = None if None in lags or not lags else sum(lags)
-    failures = sorted({values["lastFailure"] for values in subtasks if values.get("lastFailure")})
-    return {"subtasks": len(subtasks), **sums, **most, "recordsLag": lag, "lastFailures": failures}

@@ -22,8 +22,8 @@ from deadlines import eventually
 from pipeline import PipelineError
 from pipeline.handle import JobHandle
 from pipeline.runtime import running_jobs
-from pipeline.runtime.driver.operations import OperationsServer, _vertex
-from pipeline.runtime.driver.operations import _records as status_of_records
+from pipeline.runtime.driver.job_status import figures_of, vertex_of
+from pipeline.runtime.driver.operations import OperationsServer
 from pipeline.runtime.driver.operations_client import SECRET_VARIABLE, NotReached, RequestFailed, ask
 from pipeline.runtime.driver.restart_times import Recovery
 
@@ -138,7 +138,8 @@ def test_a_failure_is_told_to_who_asked(server: OperationsServer) -> None:
 
 def test_an_unknown_request_is_refused_with_those_there_are(server: OperationsServer) -> None:
     with pytest.raises(
-        RequestFailed, match="can't dance; there are status, metrics, state, checkpoint, savepoint, stop, cancel"
+        RequestFailed,
+        match="can't dance; there are status, metrics, state, checkpoint, savepoint, stop, cancel, web_link",
     ):
         ask(server.address, secret(), "dance")
 
@@ -163,7 +164,7 @@ def test_a_vertex_has_its_subtasks_rates_and_a_lag_where_all_know_theirs(
 ) -> None:
     values = {"recordsIn": 5, "recordsInPerSecond": 2.5, "busyMsPerSecond": 100.0}
     busiest = {**values, "busyMsPerSecond": 700.0, "pendingCommits": 2}
-    vertex = _vertex([{**values, **lags[0]}, {**busiest, **lags[1]}])
+    vertex = vertex_of([{**values, **lags[0]}, {**busiest, **lags[1]}])
     assert vertex["recordsLag"] == expected
     assert (vertex["subtasks"], vertex["recordsIn"], vertex["recordsInPerSecond"]) == (2, 10, 5.0)
     assert (vertex["busyMsPerSecond"], vertex["pendingCommits"], vertex["recordsOut"]) == (700.0, 2, 0)
@@ -301,7 +302,7 @@ def test_what_steps_have_left_out_is_summed_by_vertex_and_the_last_of_each_subta
         "price[2]": {},
         "out[0]": {},
     }
-    vertices = status_of_records({"subtasks": subtasks, "totals": {}, "waits": []})["vertices"]
+    vertices = figures_of({"subtasks": subtasks, "totals": {}, "waits": []})["vertices"]
     assert (vertices["price"]["recordsFailed"], vertices["out"]["recordsFailed"]) == (3, 0)
     assert vertices["price"]["lastFailures"] == ["'price': KeyError: 'amount'", "'price': ValueError: no"]
     assert vertices["out"]["lastFailures"] == []

@@ -1,0 +1,55 @@
+"""The application: which path is answered by what. All answers are made by one thread, from what is known already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from pipeline.http.access import Access
+from pipeline.http.guard import KNOWN, Guard
+from pipeline.http.responses import as_json, problem
+from pipeline.http.watched_job import WatchedJob
+
+
+def make_app(job: WatchedJob, access: Access, port: int) -> Starlette:
+    routes = [*_probes(job), _index(job)]
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(Guard, access=access, port=port)],
+        exception_handlers={HTTPException: _refused, Exception: _failed},
+    )
+
+
+def _probes(job: WatchedJob) -> Sequence[Route]:
+    async def up(_: Request) -> Response:
+        return PlainTextResponse("up\n")
+
+    async def ready(request: Request) -> Response:
+        found = job.readiness()
+        brief = "ready" if found.ready else "not ready"
+        text = f"{brief}: {found.why}" if request.scope[KNOWN] else brief
+        return PlainTextResponse(f"{text}\n", 200 if found.ready else 503)
+
+    return [Route("/healthz", up), Route("/readyz", ready)]
+
+
+def _index(job: WatchedJob) -> Route:
+    async def index(_: Request) -> Response:
+        return as_json({"job": job.name, "health": "/healthz", "ready": "/readyz"})
+
+    return Route("/", index)
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return problem(error.status_code, error.detail, "There is nothing here for this request", dict(error.headers or {}))
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    return problem(500, "The server has failed on this request", f"{type(error).__name__}; the job's log has more")

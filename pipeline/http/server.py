@@ -1,0 +1,119 @@
+"""A job's web server: one thread of its own, from the job's start to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from pipeline.errors import PipelineError
+from pipeline.http.address import Address, token_for
+
+try:
+    import prometheus_client as _  # noqa: F401  # needed later, when nothing may be missing any more
+    import uvicorn
+
+    from pipeline.http.access import Access
+    from pipeline.http.app import make_app
+    from pipeline.http.guard import LOGIN
+except ImportError as error:
+    raise PipelineError(
+        f"http=… needs libraries of which one can't be imported ({error}); pip install 'weir-streams[http]', on the "
+        "driver"
+    ) from error
+
+from pipeline.http.watched_job import FRESH, WatchedJob
+
+if TYPE_CHECKING:
+    from pipeline.handle import JobHandle
+
+_LOG = logging.getLogger(f"weir.{__name__}")
+_LAST_ANSWERS: Final = 5
+"""Seconds that the last answers may take once the job has ended."""
+_AT_ONCE: Final = 64
+"""Connections; more are answered by 503."""
+
+
+class HttpServer:
+    """Listens from the beginning, and answers from `start` on.
+
+    Raises:
+        PipelineError: the address can't be listened at, or other hosts reach it and there is no token of the user's.
+    """
+
+    def __init__(self, address: Address, ready_within: float | None = None) -> None:
+        self.token = token_for(address)
+        self._ready_within = ready_within
+        try:
+            self._listener = _listen(address)
+        except (OSError, UnicodeError) as error:
+            raise PipelineError(
+                f"http={str(address)!r} can't be listened at: {error}. Choose another port (0: the system chooses "
+                "one), or end who has it"
+            ) from error
+        self._port = self._listener.getsockname()[1]
+        self.url = f"http://{Address(address.host, self._port)}"
+        self._access = Access(self.token, address.is_loopback)
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+        self._closing = threading.Event()
+
+    def start(self, name: str, handle: JobHandle) -> None:
+        """Answer for this job, in a thread that keeps no process alive."""
+        job = WatchedJob(name, handle, self._ready_within)
+        config = uvicorn.Config(
+            make_app(job, self._access, self._port),
+            http="h11",
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            limit_concurrency=_AT_ONCE,
+            timeout_graceful_shutdown=_LAST_ANSWERS,
+        )
+        self._server = uvicorn.Server(config)
+        run = self._run(self._server, job)
+        self._thread = threading.Thread(target=lambda: asyncio.run(run), name=f"weir-http-{name}", daemon=True)
+        self._thread.start()
+
+    def new_link(self) -> str:
+        """A link for a browser, which can be used once within two minutes."""
+        return f"{self.url}{LOGIN}?code={self._access.new_code()}"
+
+    def close(self) -> None:
+        """The job has ended, or doesn't start: give the last answers; returns at once."""
+        self._closing.set()
+        if self._thread is None:
+            self._listener.close()
+
+    def asks_here(self) -> bool:
+        """Whether this thread answers a request: it must not wait for its own end."""
+        return threading.current_thread() is self._thread
+
+    def await_close(self) -> None:
+        """Wait until the last answers are given. Not for long."""
+        if self._thread is not None:
+            self._thread.join(2 * _LAST_ANSWERS)
+
+    async def _run(self, server: uvicorn.Server, job: WatchedJob) -> None:
+        serving = asyncio.create_task(server.serve([self._listener]))
+        looked = time.monotonic()
+        while not self._closing.is_set() and not serving.done():
+            await asyncio.sleep(0.1)
+            if time.monotonic() - looked >= FRESH:
+                looked = time.monotonic()
+                job.look()
+        server.should_exit = True
+        await serving
+
+
+def _listen(address: Address) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    return socket.create_server((address.host, address.port), family=family)

@@ -1,0 +1,88 @@
+"""The job that a web server shows: what its handle says, at most a second old."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from pipeline.http.health import Movement, Readiness, default_bound
+from pipeline.plan import Plan
+from pipeline.runtime.driver.job_status import row_of, status_of
+
+if TYPE_CHECKING:
+    from pipeline.handle import JobHandle
+
+FRESH: Final = 1.0
+"""Seconds that one look at the job serves all who ask."""
+
+
+class WatchedJob:
+    """For the thread of the server."""
+
+    def __init__(self, name: str, handle: JobHandle, ready_within: float | None) -> None:
+        """
+        Args:
+            ready_within: how long neither a record nor a checkpoint may come; `None`: as `default_bound` says.
+        """
+        self.name = name
+        self.handle = handle
+        self.started = time.time()
+        options = handle._master.options
+        interval = None if options.checkpoints is None else options.checkpoints.interval_s
+        self._movement = Movement(default_bound(interval) if ready_within is None else ready_within)
+        self._graph = _graph_of(options.plan)
+        self._looked = float("-inf")
+        self._status: dict[str, Any] = {}
+
+    def look(self) -> None:
+        """Look at the job now; a server does so once a second, so that it knows when the job has moved."""
+        subtasks = self.handle.metrics()["subtasks"]
+        status = status_of(self.name, self.handle.address, self.started, self.handle)
+        self._status = {**status, "graph": self._graph, "subtasks": subtasks, "processes": self.handle.processes()}
+        self._looked = time.monotonic()
+        self._movement.note(self._status, time.time())
+
+    def status(self) -> dict[str, Any]:
+        """What `weir status --json` gives, with the graph and the figures of each subtask."""
+        if time.monotonic() - self._looked > FRESH:
+            self.look()
+        return self._status
+
+    def readiness(self) -> Readiness:
+        return self._movement.readiness(self.status(), time.time())
+
+    def checkpoints(self, limit: int) -> list[dict[str, Any]]:
+        """The newest first."""
+        return [row_of(row) for row in reversed(self.handle.checkpoints()[-limit:])]
+
+    def checkpoint(self, id: int) -> dict[str, Any] | None:
+        """With the parts of all subtasks; `None`: it is not known, or not any more."""
+        row = self.handle._master.history.row(id)
+        return None if row is None else {**row_of(row), "subtasks": [asdict(one) for one in row.subtasks]}
+
+
+def _graph_of(plan: Plan) -> dict[str, Any]:
+    return {
+        "vertices": [
+            {
+                "name": vertex.name,
+                "parallelism": vertex.parallelism,
+                "is_source": vertex.is_source,
+                "subtasks": [vertex.subtask_name(i) for i in vertex.subtasks],
+                "steps": [{"id": step.id, "kind": step.kind.name.lower()} for step in vertex.steps],
+            }
+            for vertex in plan.vertices
+        ],
+        "edges": [
+            {
+                "upstream": plan.vertices[edge.upstream].name,
+                "downstream": plan.vertices[edge.downstream].name,
+                "upstream_step": edge.upstream_step,
+                "downstream_step": edge.downstream_step,
+                "distribution": edge.partitioner.distribution.name.lower(),
+                "side_output": edge.tag,
+            }
+            for edge in plan.edges
+        ],
+    }

@@ -1,0 +1,91 @@
+"""How a job is doing, as data: what `weir status` prints and the web server gives."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections import defaultdict
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final
+
+from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
+from pipeline.runtime.driver.event_time_status import event_time_of
+from pipeline.runtime.driver.gate_status import gates_of
+
+if TYPE_CHECKING:
+    from pipeline.handle import JobHandle
+
+_SUMMED: Final = (
+    "recordsIn",
+    "recordsOut",
+    "recordsInPerSecond",
+    "recordsOutPerSecond",
+    "inFlightBytes",
+    "sourceGateClosedMs",
+    "recordsFailed",
+)
+_LARGEST: Final = ("busyMsPerSecond", "backPressuredMsPerSecond", "pendingCommits")
+_SHOWN: Final = 10
+"""Newest checkpoints in a status."""
+
+
+def status_of(name: str, address: str | None, started: float, handle: JobHandle) -> dict[str, Any]:
+    """
+    Args:
+        address: where `weir status` and others ask it.
+        started: in seconds since 1970.
+    """
+    since = handle.running_since
+    return {
+        "name": name,
+        "address": address,
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "status": handle.status,
+        "started": started,
+        "uptime": time.time() - started,
+        "running_for": None if since is None else time.monotonic() - since,
+        "restarts": handle.restarts,
+        "failure": handle.failure,
+        "start": handle.start_phases,
+        "checkpoints": [row_of(row) for row in handle.checkpoints()[-_SHOWN:]],
+        "checkpoints_completed": handle._master.history.completed_count,
+        "checkpoints_failed": handle._master.history.failed_count,
+        "recoveries": [one.phases for one in handle.recoveries()],
+        **figures_of(handle.metrics()),
+    }
+
+
+def row_of(row: CheckpointStats) -> dict[str, Any]:
+    """A checkpoint without the parts of its subtasks."""
+    return {one.name: getattr(row, one.name) for one in fields(row) if one.name != "subtasks"}
+
+
+def figures_of(metrics: dict[str, Any]) -> dict[str, Any]:
+    """By vertex, in the current attempt; and what the job waits for.
+
+    Args:
+        metrics: as `JobHandle.metrics()` has them.
+    """
+    vertices: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for name, values in metrics["subtasks"].items():
+        vertices[name.rpartition("[")[0]].append(values)
+    return {
+        "vertices": {name: vertex_of(subtasks) for name, subtasks in vertices.items()},
+        "totals": metrics["totals"],
+        "waits": metrics["waits"],
+        "event_time": event_time_of(metrics["subtasks"]),
+        "gates": gates_of(metrics["subtasks"]),
+    }
+
+
+def vertex_of(subtasks: list[dict[str, Any]]) -> dict[str, Any]:
+    """Sums over a vertex's subtasks; the busiest one's time, and the most commits that one has pending."""
+    sums = {metric: sum(values.get(metric) or 0 for values in subtasks) for metric in _SUMMED}
+    most = {metric: max((values.get(metric) or 0 for values in subtasks), default=0) for metric in _LARGEST}
+    lags = [values["recordsLag"] for values in subtasks if "recordsLag" in values]
+    # A sum without a subtask whose lag isn't known would look smaller than it is.
+    lag = None if None in lags or not lags else sum(lags)
+    failures = sorted({values["lastFailure"] for values in subtasks if values.get("lastFailure")})
+    return {"subtasks": len(subtasks), **sums, **most, "recordsLag": lag, "lastFailures": failures}
