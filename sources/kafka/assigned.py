@@ -81,8 +81,9 @@ class AssignedPartitions:
         positions = self.positions()
         for event in events:
             # Where the last records were compacted away or aborted, no message brings the position to the end.
-            if (error := event.error()) is not None and error.code() == KafkaError._PARTITION_EOF:
-                positions[key_of(event)] = max(positions.get(key_of(event), 0), event.offset() or 0)
+            error, key = event.error(), key_of(event)
+            if error is not None and error.code() == KafkaError._PARTITION_EOF and key in positions:
+                positions[key] = max(positions[key], event.offset() or 0)
         beyond = set()
         for key, split in list(self.reading.items()):
             if split.end is not None and positions[key] >= split.end:

@@ -66,7 +66,7 @@ class KafkaReader(SourceReader):
         """The partitions of `_batch`, message by message, if they are wanted."""
         self._record_size = float(_FIRST_RECORD_SIZE)
         self._lag = Lag(options, ctx.source_id)
-        self._lag_due = 0.0
+        self._lag_due = float("-inf")
         self._polled_at = time.monotonic()
         self._statistics = FetchStatistics(ctx.metrics)
         name = f"weir-{ctx.pipeline}-{ctx.source_id}"

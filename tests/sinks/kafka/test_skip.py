@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_sink_helpers import FolderStaging, Job, records
+from kafka_sink_helpers import FolderStaging, Job, name, records
 
 from checkpoint.committables import Committable, SegmentName
 from checkpoint.errors import PermanentFailure
 from pipeline.testing.kafka import KafkaBroker
 from sinks.kafka.errors import CommitRefused, OutputAhead, RecordRefused
 from sinks.kafka.rows import Rows
-from sinks.kafka.skip import NotSkipped, skip
+from sinks.kafka.segments import SegmentStager
+from sinks.kafka.skip import NotSkipped, StagedRecord, find_segment, save_records, skip, staged_records, to_commit
 from sinks.kafka.staged_rows import read_rows
 from sinks.kafka.transactions import TransactionalProducer
 
@@ -261,3 +262,58 @@ def test_nothing_is_committed_if_the_record_is_not_there_or_cannot_be_saved(
     assert exists.read_text() == "precious"
     assert not (tmp_path / "new").exists()
     assert output(kafka, job) == list(range(5))
+
+
+# -- without a broker -------------------------------------------------------------------------------------------------
+
+
+def named(*names: Segment) -> list[Committable]:
+    return [Committable(SegmentName(*each), {"rows": 3}) for each in names]
+
+
+def test_older_epochs_of_all_writers_and_older_segments_of_its_own_are_committed_with_a_segment() -> None:
+    waiting = {0: named((1, 0), (2, 0), (2, 1), (3, 0)), 1: named((1, 0), (2, 0), (3, 0)), 2: named((3, 0))}
+    found = to_commit(waiting, 0, SegmentName(2, 0))
+    assert found == {(1, 0): named((1, 0)), (1, 1): named((1, 0)), (2, 0): named((2, 0))}
+
+
+def test_a_segment_that_does_not_wait_is_told_with_those_that_do() -> None:
+    waiting = named((1, 0), (2, 3))
+    assert find_segment(waiting, SegmentName(2, 3)) is waiting[1]
+    with pytest.raises(NotSkipped, match=r"segment 2/0 is not waiting .*Waiting are: 1/0, 2/3$"):
+        find_segment(waiting, SegmentName(2, 0))
+    with pytest.raises(NotSkipped, match=r"Waiting are: none$"):
+        find_segment([], SegmentName(2, 0))
+
+
+def test_records_are_found_by_their_numbers_over_the_pieces_of_a_segment(tmp_path: Path) -> None:
+    staging = FolderStaging(tmp_path)
+    stager = SegmentStager(staging, "s", 10_000_000, 0)
+    large = b"x" * 1_100_000
+    stager.append(Rows("t", None, [b"0", large], keys=[None, b"k"], partitions=[-1, 0], timestamps=[None, 5]))
+    stager.append(Rows("t", None, [b"2"], keys=[b"k"], partitions=[3], timestamps=[6]))
+    (segment,) = name(4, stager.finish())
+    assert len(list(read_rows(segment, staging))) > 1
+    place = SegmentName(4, 0)
+    assert staged_records(segment, staging, {2, 0}) == [
+        StagedRecord(place, 0, "t", None, None, None, b"0", ()),
+        StagedRecord(place, 2, "t", 3, 6, b"k", b"2", ()),
+    ]
+    assert staged_records(segment, staging, {1})[0].partition == 0
+    with pytest.raises(NotSkipped, match=r"segment 4/0 has no row 3: its 3 rows are numbered from 0"):
+        staged_records(segment, staging, {1, 3, 7})
+
+
+def test_saved_records_are_lines_of_a_new_file(tmp_path: Path) -> None:
+    one = StagedRecord(SegmentName(4, 1), 2, "t", None, 6, None, b"v", (("h", b"1"), ("n", None)))
+    save_records(tmp_path / "saved", [one, replace(one, row=3, partition=0, key=b"k")])
+    lines = [json.loads(line) for line in (tmp_path / "saved").read_text().splitlines()]
+    assert [(line["segment"], line["row"], line["partition"], line["key"]) for line in lines] == [
+        ("4/1", 2, None, None),
+        ("4/1", 3, 0, "aw=="),
+    ]
+    assert lines[0]["headers"] == [["h", "MQ=="], ["n", None]]
+    with pytest.raises(NotSkipped, match="exists; name a new file"):
+        save_records(tmp_path / "saved", [one])
+    with pytest.raises(NotSkipped, match="the records can't be saved in"):
+        save_records(tmp_path / "missing" / "saved", [one])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from captures import data
@@ -12,6 +13,8 @@ from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.elements import ChannelName, EdgeName
 from checkpoint.in_flight.captured import CapturedState
 from checkpoint.row_format import row_format
+from checkpoint.storage.handles import FileHandle, StateFile
+from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.runtime.subtask.snapshot_files import SnapshotFiles
 
@@ -36,3 +39,42 @@ def test_what_is_small_is_inline_in_checkpoints_and_a_file_of_savepoints(tmp_pat
     assert len(list(tmp_path.rglob("*.arrow"))) == (1 if checkpoint.inline else 2)
     assert written == {"totals-1-in%2Dflight.arrow"}
     assert storage.read_file(checkpoint) == CheckpointStorage(target, None).read_file(savepoint)
+
+
+class Copies:
+    """Local copies that note what they are told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args: self.told.append((name, *args))
+
+
+class Snapshot:
+    """Keyed state in one file of a log, and a new one, which is written here."""
+
+    def files(self, create: Any, compression: str) -> list[StateFile]:
+        file = create("state")
+        file.write(b"new")
+        return [StateFile(FileHandle("shared/1-totals-0-7.arrow", 3, "0")), StateFile(file.close())]
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_local_copies_are_told_of_the_log_and_of_the_end_of_each_checkpoint(tmp_path: Path, copied: bool) -> None:
+    copies: Any = Copies() if copied else None
+    storage = CheckpointStorage(str(tmp_path / "job"), "orders")
+    files = SnapshotFiles(storage, 2, "totals", 1, lambda edge: row_format(False), "lz4", copies, 0)
+    snapshot: Any = Snapshot()
+    savepoint = Barrier(6, CheckpointKind.SAVEPOINT, target=(tmp_path / "savepoint").as_uri())
+    for barrier in (Barrier(5), savepoint):
+        written = files.write_keyed_state(barrier, "totals", snapshot)
+        assert [one.file.shared for one in written] == [True, False]
+    files.completed(5)
+    files.aborted(7)
+    told = [
+        ("list_log", CheckpointRef(5, 2), ["1-totals-0-7.arrow"]),
+        ("completed", CheckpointRef(5, 2)),
+        ("aborted", CheckpointRef(7, 2)),
+    ]
+    assert copies is None or copies.told == told
