@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from checkpoint.event_time.bounds import MAX_WATERMARK
 from checkpoint.options import flag
 from checkpoint.state import ValueState
-from checkpoint.state.stores import MISSING, ValueStore
 from pipeline.errors import PipelineError
-from pipeline.joins.kept import RECORDS, TIMES, Kept, count_until, insert, kept, split_off
 from pipeline.joins.options import (
     LEFT,
     MOST_AT_ONCE,
@@ -26,6 +23,7 @@ from pipeline.joins.options import (
     too_late,
 )
 from pipeline.operators import KeyedOperator, OperatorContext
+from pipeline.paged.timeline import Timeline
 
 
 class AsOfJoin(KeyedOperator):
@@ -39,9 +37,9 @@ class AsOfJoin(KeyedOperator):
     _inputs = (LEFT, RIGHT)
     _timers_can_be_left_out = False  # one lets many records go
 
-    waiting: ValueState[Kept | None] = ValueState()
+    waiting: ValueState[Any] = ValueState()
     """Left records above the watermark."""
-    versions: ValueState[Kept | None] = ValueState()
+    versions: ValueState[Any] = ValueState()
 
     def __init__(
         self,
@@ -72,8 +70,8 @@ class AsOfJoin(KeyedOperator):
         self._output = output_of(who, select)
 
     def open(self, ctx: OperatorContext) -> None:
-        self._peek_waiting = cast(ValueStore, self.waiting.store).peek
-        self._peek_versions = cast(ValueStore, self.versions.store).peek
+        self._waiting = Timeline(self.waiting)
+        self._versions = Timeline(self.versions)
 
     def process(self, value: Any, ctx: OperatorContext) -> Iterable[Any]:
         at, watermark = timestamp_of(self._who, LEFT, value, ctx), ctx.key_watermark
@@ -81,13 +79,8 @@ class AsOfJoin(KeyedOperator):
             too_late(LEFT, value, ctx)
         elif not self._wait:
             return self._joined(at, value, ctx)
-        else:
-            records = self.waiting.value
-            if records is None:
-                self.waiting.value = kept(at, value)
-                ctx.timer(at)
-            elif insert(records, at, value) == 0:
-                ctx.timer(at)
+        elif self._waiting.insert(at, value):
+            ctx.timer(at)
         return ()
 
     def process_connected(self, value: Any, ctx: OperatorContext) -> Iterable[Any]:
@@ -95,35 +88,24 @@ class AsOfJoin(KeyedOperator):
         if watermark is not None and at <= watermark:
             too_late(RIGHT, value, ctx)
             return ()
-        versions = self.versions.value
-        if versions is None:
-            index = 0
-            self.versions.value = versions = kept(at, value)
-        else:
-            index = insert(versions, at, value)
-        if index <= 1:
-            self._time_next(versions, ctx)
+        self._versions.insert(at, value)
+        if at <= self._versions.first(2)[-1]:
+            self._time_next(ctx)
         return ()
 
     def on_timer(self, timestamp: int, ctx: OperatorContext) -> Iterable[Any]:
         watermark = ctx.key_watermark
         assert watermark is not None
-        reached, waiting = watermark, self._peek_waiting()
-        if waiting is not MISSING and waiting[TIMES][0] <= watermark:
-            count = count_until(waiting, watermark)
-            if watermark != MAX_WATERMARK:
-                count = min(count, MOST_AT_ONCE)
-            if count == len(waiting[TIMES]):
-                self.waiting.clear()
-            else:
-                waiting = split_off(cast(Kept, self.waiting.value), count)
-                following = self._peek_waiting()[TIMES][0]
+        reached = watermark
+        most = None if watermark == MAX_WATERMARK else MOST_AT_ONCE
+        if gone := self._waiting.drop(self._waiting.count_until(watermark, most)):
+            for following in self._waiting.first():
                 reached = min(reached, following - 1)
                 ctx.timer(following)
-            for at, record in zip(waiting[TIMES], waiting[RECORDS], strict=True):
+            for at, record in zip(*gone, strict=True):
                 ctx.emit_at(at)
                 yield from self._joined(at, record, ctx)
-        self._let_go(reached, ctx)
+        self._let_go(reached, most, ctx)
 
     def snapshot(self, checkpoint_id: int) -> Any:
         return {"max_age": self._max_age}
@@ -140,40 +122,38 @@ class AsOfJoin(KeyedOperator):
 
     def _joined(self, at: int, record: Any, ctx: OperatorContext) -> Iterable[Any]:
         """The result of a left record, by the versions that are there."""
-        version, versions = None, self._peek_versions()
-        if versions is not MISSING:
-            i = bisect_right(versions[TIMES], at) - 1
-            if i >= 0 and (self._max_age is None or at - versions[TIMES][i] <= self._max_age):
-                version = versions[RECORDS][i]
+        version = None
+        for since, one in self._versions.last_until(at, 1):
+            if self._max_age is None or at - since <= self._max_age:
+                version = one
         if version is None and not self._outer:
             return ()
         return (self._output(ctx.key, record, version),)
 
-    def _let_go(self, reached: int, ctx: OperatorContext) -> None:
-        """Remove versions that no record above `reached` can need."""
-        versions = self._peek_versions()
-        if versions is MISSING:
-            return
-        count = count_until(versions, reached)
-        if count and self._lasts(versions, count - 1, reached):
-            count -= 1
-        if count == len(versions[TIMES]):
-            self.versions.clear()
-            return
-        if count:
-            split_off(cast(Kept, self.versions.value), count)
-        self._time_next(self._peek_versions(), ctx)
+    def _let_go(self, reached: int, most: int | None, ctx: OperatorContext) -> None:
+        """Remove versions that no record above `reached` can need, no more than `most`."""
+        versions = self._versions
+        count = versions.count_until(reached, None if most is None else most + 1)
+        if most is not None and count > most:
+            count = most
+        elif count:
+            ((since, version),) = versions.last_until(reached, 1)
+            count -= self._lasts(since, version, reached)
+        versions.drop(count)
+        self._time_next(ctx)
 
-    def _lasts(self, versions: Kept, i: int, reached: int) -> bool:
+    def _lasts(self, since: int, version: Any, reached: int) -> bool:
         """Whether a record above `reached` may need a version, if no newer one is below it."""
-        if versions[RECORDS][i] is None:
+        if version is None:
             return False
-        return self._max_age is None or clamped(versions[TIMES][i] + self._max_age) > reached
+        return self._max_age is None or clamped(since + self._max_age) > reached
 
-    def _time_next(self, versions: Kept, ctx: OperatorContext) -> None:
+    def _time_next(self, ctx: OperatorContext) -> None:
         """Set a timer for when the oldest version may go."""
-        times = versions[TIMES]
-        if versions[RECORDS][0] is None:
+        times = self._versions.first(2)
+        if not times:
+            return
+        if self._versions.last_until(times[0], 1)[0][1] is None:
             ctx.timer(times[0])
         elif self._max_age is not None:
             ctx.timer(clamped(times[0] + self._max_age))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from pipeline.errors import PipelineError
@@ -32,11 +32,12 @@ class Cut(Protocol):
     def closes(self, at: int, watermark: int | None) -> int | None:
         """When the first window closes that a record of that time comes into; `None` = all have."""
 
-    def due(self, times: Sequence[Sequence[int]], after: int) -> Due:
+    def due(self, earliest: int, behind: Iterator[int], after: int) -> Due:
         """The first window with records of which some end behind `after`.
 
         Args:
-            times: of the records of each input, in order; there are some.
+            earliest: the time of the first record of both inputs.
+            behind: those of all others, in order.
             after: no window that closed at this time or before is meant.
         """
 
@@ -63,9 +64,9 @@ class _Tumbling:
         closes = clamped(self._grid.bounds(at)[1] - 1)
         return closes if watermark is None or closes > watermark else None
 
-    def due(self, times: Sequence[Sequence[int]], after: int) -> Due:
+    def due(self, earliest: int, behind: Iterator[int], after: int) -> Due:
         # What has closed has no records any more.
-        start, end = self._grid.bounds(_earliest(times))
+        start, end = self._grid.bounds(earliest)
         return Due(start, end - 1, clamped(end - 1), end, end)
 
 
@@ -82,9 +83,9 @@ class _Sliding:
                 return None
         return clamped(end - 1)
 
-    def due(self, times: Sequence[Sequence[int]], after: int) -> Due:
+    def due(self, earliest: int, behind: Iterator[int], after: int) -> Due:
         panes = self._panes
-        end = max(panes.first_end(panes.pane(_earliest(times))), panes.end_from(after + 2))
+        end = max(panes.first_end(panes.pane(earliest)), panes.end_from(after + 2))
         start = end - panes.size
         return Due(start, end - 1, clamped(end - 1), start + panes.slide, end)
 
@@ -99,19 +100,10 @@ class _Sessions:
         closes = clamped(at + self._gap)
         return closes if watermark is None or closes > watermark else None
 
-    def due(self, times: Sequence[Sequence[int]], after: int) -> Due:
-        first = last = _earliest(times)
-        at = [0] * len(times)
-        moved = True
-        while moved:
-            moved = False
-            for i, one in enumerate(times):
-                while at[i] < len(one) and one[at[i]] <= last + self._gap:
-                    last = max(last, one[at[i]])
-                    at[i] += 1
-                    moved = True
-        return Due(first, last, clamped(last + self._gap), last + 1, last + self._gap)
-
-
-def _earliest(times: Sequence[Sequence[int]]) -> int:
-    return min(one[0] for one in times if one)
+    def due(self, earliest: int, behind: Iterator[int], after: int) -> Due:
+        last = earliest
+        for at in behind:
+            if at > last + self._gap:
+                break
+            last = at
+        return Due(earliest, last, clamped(last + self._gap), last + 1, last + self._gap)

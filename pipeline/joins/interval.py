@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar, cast
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar
 
 from checkpoint.event_time.bounds import MAX_WATERMARK
 from checkpoint.state import ValueState
-from checkpoint.state.handles import ValueHandle
-from checkpoint.state.stores import MISSING, ValueStore
 from pipeline.errors import PipelineError
-from pipeline.joins.kept import RECORDS, TIMES, Kept, count_until, insert, kept, span, split_off
 from pipeline.joins.options import (
     LEFT,
     MOST_AT_ONCE,
@@ -25,7 +22,9 @@ from pipeline.joins.options import (
     too_late,
 )
 from pipeline.operators import KeyedOperator, OperatorContext
+from pipeline.paged.timeline import TIMES, Stretch, Timeline
 
+_RECORDS = 1
 _MATCHED = 2
 """The list that tells of each record whether it has found a partner, where it matters."""
 
@@ -43,13 +42,8 @@ class _Side:
         self.lower = lower
         self.upper = upper
         self.outer = outer
-        self.handle: ValueHandle[Any]
+        self.kept: Timeline
         """The records of the current key that partners may come for."""
-
-    def bind(self, handle: ValueHandle[Any]) -> None:
-        self.handle = handle
-        self.peek = cast(ValueStore, handle.store).peek
-        """As `handle.value`, for looking only: what isn't changed is written into no checkpoint once more."""
 
     def last_partner(self, at: int) -> int:
         """At this watermark no partner can come any more for a record of that time."""
@@ -71,8 +65,8 @@ class IntervalJoin(KeyedOperator):
     _inputs = (LEFT, RIGHT)
     _timers_can_be_left_out = False  # one lets many records go
 
-    left: ValueState[Kept | None] = ValueState()
-    right: ValueState[Kept | None] = ValueState()
+    left: ValueState[Any] = ValueState()
+    right: ValueState[Any] = ValueState()
 
     def __init__(self, within: Any, how: How = "inner", select: Select | None = None, who: str = "join") -> None:
         """
@@ -91,8 +85,8 @@ class IntervalJoin(KeyedOperator):
         self._right = _Side(RIGHT, -upper, -lower, how in ("right", "full"))
 
     def open(self, ctx: OperatorContext) -> None:
-        self._left.bind(self.left)
-        self._right.bind(self.right)
+        self._left.kept = Timeline(self.left)
+        self._right.kept = Timeline(self.right)
 
     def process(self, value: Any, ctx: OperatorContext) -> Iterable[Any]:
         return self._join(self._left, self._right, value, ctx)
@@ -127,36 +121,29 @@ class IntervalJoin(KeyedOperator):
         if watermark is not None and at <= watermark:
             too_late(own.name, value, ctx)
             return ()
-        partners: Any = other.peek()
-        first = stop = 0
-        if partners is not MISSING:
-            first, stop = span(partners, at + own.lower, at + own.upper)
-        if first < stop and other.outer and False in partners[_MATCHED][first:stop]:
-            partners = other.handle.value
-            partners[_MATCHED][first:stop] = [True] * (stop - first)
+        partners = other.kept.near(at + own.lower, at + own.upper)
+        if other.outer:
+            for one in partners:
+                if False in one.columns[_MATCHED][one.first : one.stop]:
+                    other.kept.fill(one, _MATCHED, True)
         until = own.last_partner(at)
         if watermark is None or until > watermark:
-            columns = (value, first < stop) if own.outer else (value,)
-            records: Kept | None = own.handle.value
-            if records is None:
-                own.handle.value = kept(at, *columns)
+            columns = (value, bool(partners)) if own.outer else (value,)
+            if own.kept.insert(at, *columns):
                 ctx.timer(until)
-            elif insert(records, at, *columns) == 0:
-                ctx.timer(until)
-        elif own.outer and first == stop:
+        elif own.outer and not partners:
             return (self._alone(own, value, ctx),)
-        if first == stop:
-            return ()
-        return self._pairs(own, value, at, partners, range(first, stop), ctx)
+        return self._pairs(own, value, at, partners, ctx) if partners else ()
 
     def _pairs(
-        self, own: _Side, value: Any, at: int, partners: Kept, found: range, ctx: OperatorContext
+        self, own: _Side, value: Any, at: int, partners: Sequence[Stretch], ctx: OperatorContext
     ) -> Iterator[Any]:
         key, output = ctx.key, self._output
-        times, records = partners[TIMES], partners[RECORDS]
-        for i in found:
-            ctx.emit_at(max(at, times[i]))
-            yield output(key, value, records[i]) if own is self._left else output(key, records[i], value)
+        for one in partners:
+            times, records = one.columns[TIMES], one.columns[_RECORDS]
+            for i in range(one.first, one.stop):
+                ctx.emit_at(max(at, times[i]))
+                yield output(key, value, records[i]) if own is self._left else output(key, records[i], value)
 
     def _let_go(self, side: _Side, watermark: int, ctx: OperatorContext) -> Iterable[tuple[int, Any]]:
         """Remove the current key's records that no partner can come for, and set a timer for the next ones.
@@ -164,23 +151,15 @@ class IntervalJoin(KeyedOperator):
         Returns:
             Those that are to be emitted alone.
         """
-        looked_at: Any = side.peek()
-        if looked_at is MISSING:
-            return ()
-        times = looked_at[TIMES]
         if watermark == MAX_WATERMARK:
-            count = len(times)
+            gone = side.kept.drop(len(side.kept))
         else:
-            count = min(count_until(looked_at, watermark - side.upper), MOST_AT_ONCE)
-        if count == len(times):
-            gone = looked_at
-            side.handle.clear()
-        else:
-            gone = split_off(side.handle.value, count) if count else [[], [], []]
-            ctx.timer(side.last_partner(side.peek()[TIMES][0]))
-        if not side.outer:
+            gone = side.kept.drop(side.kept.count_until(watermark - side.upper, MOST_AT_ONCE))
+            for following in side.kept.first():
+                ctx.timer(side.last_partner(following))
+        if not side.outer or not gone:
             return ()
-        rows = zip(gone[TIMES], gone[RECORDS], gone[_MATCHED], strict=True)
+        rows = zip(gone[TIMES], gone[_RECORDS], gone[_MATCHED], strict=True)
         return [(at, record) for at, record, matched in rows if not matched]
 
     def _alone(self, side: _Side, record: Any, ctx: OperatorContext) -> Any:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any, ClassVar, cast
+from heapq import merge
+from typing import Any, ClassVar
 
 from checkpoint.event_time.bounds import MAX_WATERMARK
 from checkpoint.state import ValueState
-from checkpoint.state.handles import ValueHandle
-from checkpoint.state.stores import MISSING, ValueStore
 from pipeline.errors import PipelineError
 from pipeline.joins.cuts import Due, cut_of
-from pipeline.joins.kept import RECORDS, TIMES, Kept, count_until, insert, kept, span, split_off
 from pipeline.joins.options import LEFT, RIGHT, How, Select, checked_how, output_of, pair, timestamp_of, too_late
 from pipeline.operators import KeyedOperator, OperatorContext
+from pipeline.paged.timeline import Timeline
 from pipeline.windows import Window
 
 
@@ -29,8 +28,8 @@ class WindowJoin(KeyedOperator):
     _inputs = (LEFT, RIGHT)
     _timers_can_be_left_out = False  # one lets many records go
 
-    left: ValueState[Kept | None] = ValueState()
-    right: ValueState[Kept | None] = ValueState()
+    left: ValueState[Any] = ValueState()
+    right: ValueState[Any] = ValueState()
 
     def __init__(self, window: Window, how: How = "inner", select: Select | None = None, who: str = "join") -> None:
         """
@@ -47,28 +46,29 @@ class WindowJoin(KeyedOperator):
         self._output = output_of(who, select)
 
     def open(self, ctx: OperatorContext) -> None:
-        self._sides = [(one, cast(ValueStore, one.store).peek) for one in (self.left, self.right)]
+        self._lefts, self._rights = self._sides = [Timeline(one) for one in (self.left, self.right)]
 
     def process(self, value: Any, ctx: OperatorContext) -> Iterable[Any]:
-        return self._keep(LEFT, self.left, value, ctx)
+        return self._keep(LEFT, self._lefts, value, ctx)
 
     def process_connected(self, value: Any, ctx: OperatorContext) -> Iterable[Any]:
-        return self._keep(RIGHT, self.right, value, ctx)
+        return self._keep(RIGHT, self._rights, value, ctx)
 
     def on_timer(self, timestamp: int, ctx: OperatorContext) -> Iterable[Any]:
         watermark, after = ctx.key_watermark, timestamp - 1
         assert watermark is not None
         while True:
-            sides = [peek() for _, peek in self._sides]
-            times = [[] if one is MISSING else one[TIMES] for one in sides]
-            if not any(times):
+            times = merge(*(one.times() for one in self._sides))
+            earliest = next(times, None)
+            if earliest is None:
                 return
-            due = self._cut.due(times, after)
+            due = self._cut.due(earliest, times, after)
             if due.closes > watermark or (after >= timestamp and watermark != MAX_WATERMARK):
                 ctx.timer(due.closes)
                 return
-            lefts, rights = (_records(one, due) for one in sides)
-            self._let_go(due.frees)
+            lefts, rights = (_records(one, due) for one in self._sides)
+            for side in self._sides:
+                side.drop(side.count_until(due.frees - 1))
             after = max(timestamp, due.last)
             ctx.emit_at(due.closes)
             yield from self._results(lefts, rights, due, ctx)
@@ -85,30 +85,15 @@ class WindowJoin(KeyedOperator):
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _keep(self, side: str, handle: ValueHandle[Any], value: Any, ctx: OperatorContext) -> Iterable[Any]:
+    def _keep(self, side: str, kept: Timeline, value: Any, ctx: OperatorContext) -> Iterable[Any]:
         at = timestamp_of(self._who, side, value, ctx)
         closes = self._cut.closes(at, ctx.key_watermark)
         if closes is None:
             too_late(side, value, ctx)
             return ()
-        records: Kept | None = handle.value
-        if records is None:
-            handle.value = kept(at, value)
-            ctx.timer(closes)
-        elif insert(records, at, value) == 0:
+        if kept.insert(at, value):
             ctx.timer(closes)  # those of later windows are set one by one
         return ()
-
-    def _let_go(self, before: int) -> None:
-        for handle, peek in self._sides:
-            records: Any = peek()
-            if records is MISSING:
-                continue
-            count = count_until(records, before - 1)
-            if count == len(records[TIMES]):
-                handle.clear()
-            elif count:
-                split_off(cast(Kept, handle.value), count)
 
     def _results(self, lefts: list[Any], rights: list[Any], due: Due, ctx: OperatorContext) -> Iterator[Any]:
         key = ctx.key
@@ -129,9 +114,5 @@ def _of_window(due: Due, key: Any, left: Any, right: Any) -> dict[str, Any]:
     return {"key": key, "start": due.first, "end": due.end, LEFT: left, RIGHT: right}
 
 
-def _records(of: Any, due: Due) -> list[Any]:
-    if of is MISSING:
-        return []
-    first, stop = span(of, due.first, due.last)
-    found: list[Any] = of[RECORDS][first:stop]
-    return found
+def _records(of: Timeline, due: Due) -> list[Any]:
+    return [one for found in of.near(due.first, due.last) for one in found.columns[1][found.first : found.stop]]

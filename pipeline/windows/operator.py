@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn
+from itertools import islice
+from typing import Any, ClassVar, Final, NoReturn
 
 from checkpoint.shown import shown
 from checkpoint.state import ValueState
@@ -12,9 +13,11 @@ from pipeline.aggregates import Aggregation
 from pipeline.by_event_time import NoTimestamp
 from pipeline.errors import PipelineError
 from pipeline.operators import KeyedOperator, OperatorContext
-from pipeline.windows import pages
+from pipeline.paged import mapping
 from pipeline.windows.durations import in_time
-from pipeline.windows.pages import Pages, in_pages
+
+_MOST_AT_ONCE: Final = 1000
+"""Early results of a key that one timer gives. A barrier waits for no more than that."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,9 @@ class TimeWindows(KeyedOperator):
     windows: ValueState[Any] = ValueState()
     """What a subclass keeps for a key: deleted when nothing is left."""
     updated: ValueState[Any] = ValueState()
-    """With early results from time to time: `(when the next ones are due, {what has changed since: None})`."""
+    """With early results from time to time: when the next ones are due."""
+    changed: ValueState[Any] = ValueState()
+    """What has changed since the last ones: `{what: None}`."""
 
     def __init__(self, window: str, aggregation: Aggregation, options: Options) -> None:
         """`window`: what restored state must have been made by."""
@@ -76,8 +81,7 @@ class TimeWindows(KeyedOperator):
 
     def opened(self) -> MutableMapping[int, Any] | None:
         """The open windows of the current key, where they are a dict."""
-        windows = self.windows.value
-        return Pages(self.windows) if windows is not None and in_pages(windows) else windows
+        return mapping.entries(self.windows)
 
     def where_to_open(self, windows: dict[int, Any]) -> MutableMapping[int, Any]:
         """Where another one of the current key's windows goes.
@@ -85,9 +89,7 @@ class TimeWindows(KeyedOperator):
         Args:
             windows: the value of state.
         """
-        if in_pages(windows):
-            return Pages(self.windows)
-        return windows if len(windows) < pages.MOST else Pages.cut(self.windows)
+        return mapping.with_room(self.windows, windows)
 
     def closes(self, end: int) -> int:
         """When the window closes that ends there."""
@@ -110,35 +112,64 @@ class TimeWindows(KeyedOperator):
             return ()
         if self._early == 0:
             return self.results_of((what,), ctx)
-        before = self.updated.value
-        if before is not None:
-            before[1][what] = None
+        if mapping.has(self.changed, what):
             return ()
-        at = (ctx.processing_time // self._early + 1) * self._early
-        self.updated.value = (at, {what: None})
-        ctx.processing_timer(at)
+        if self.updated.value is None:
+            self._next_results((ctx.processing_time // self._early + 1) * self._early, ctx)
+        changed = self._noted()
+        if changed is None:
+            changed = self.changed.value = {}
+        mapping.with_room(self.changed, changed)[what] = None
         return ()
 
     def on_timer(self, timestamp: int, ctx: OperatorContext) -> Iterable[Any]:
         if ctx.timestamp is None:
-            updates = self.updated.value
-            self.updated.clear()
-            if updates is None or self.windows.value is None:
-                return ()
-            return self.results_of(updates[1], ctx)
+            return self._early_results(timestamp, ctx)
         return () if self.windows.value is None else self.fire(timestamp, ctx)
+
+    def _early_results(self, at: int, ctx: OperatorContext) -> Iterable[Any]:
+        self._noted()
+        changed = mapping.entries(self.changed)
+        self.updated.clear()
+        if changed is None or self.windows.value is None:
+            mapping.remove_all(self.changed)
+            return ()
+        updates = list(islice(changed, _MOST_AT_ONCE))
+        if len(updates) == len(changed):
+            mapping.remove_all(self.changed)
+        else:
+            for what in updates:
+                del changed[what]
+            self._next_results(at, ctx)
+        return self.results_of(updates, ctx)
+
+    def _next_results(self, at: int, ctx: OperatorContext) -> None:
+        self.updated.value = at
+        ctx.processing_timer(at)
+
+    def _noted(self) -> Any:
+        """The value of `changed`."""
+        due = self.updated.value
+        if type(due) is tuple:  # one value had both, before there were pages
+            self.updated.value, self.changed.value = due
+        return self.changed.value
 
     def leave(self, ctx: OperatorContext) -> None:
         """The current key has no open windows any more."""
         self.windows.clear()
-        if self._early and (updates := self.updated.value) is not None:
-            ctx.delete_processing_timer(updates[0])
-            self.updated.clear()
+        if self._early:
+            self._noted()
+            if (due := self.updated.value) is not None:
+                ctx.delete_processing_timer(due)
+                self.updated.clear()
+            mapping.remove_all(self.changed)
 
     def forget(self, what: Any) -> None:
         """There is nothing left of what has changed."""
-        if self._early and (updates := self.updated.value) is not None:
-            updates[1].pop(what, None)
+        if self._early:
+            self._noted()
+            if mapping.has(self.changed, what) and (changed := mapping.entries(self.changed)) is not None:
+                del changed[what]
 
     def refuse(self, value: Any, ctx: OperatorContext) -> NoReturn:
         """

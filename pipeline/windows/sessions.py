@@ -26,27 +26,25 @@ class SessionWindows(TimeWindows):
         super().__init__(window.shown, aggregation, options)
         self._gap = window.gap_ms()
 
+    def open(self, ctx: OperatorContext) -> None:
+        self._sessions = SessionSet(self.windows, self._gap)
+
     def process(self, value: Any, ctx: OperatorContext) -> Iterable[Any] | None:
         at = ctx.timestamp
         if at is None:
             self.refuse(value, ctx)
         reached = ctx.key_watermark
-        state = self.windows.value
-        sessions = SessionSet(SessionSet.new() if state is None else state, self._gap)
-        found = sessions.around(at)
-        if not found:
-            if reached is not None and reached >= self.closes(at + self._gap):
-                ctx.side_output(LATE, value)
-                return None
-            if state is None:
-                # One that is empty is not checked when it is put.
-                state = self.windows.value = []
-                state.extend(SessionSet.new())
-                sessions = SessionSet(state, self._gap)
+        found = self._sessions.around(at)
+        if not found and reached is not None and reached >= self.closes(at + self._gap):
+            ctx.side_output(LATE, value)
+            return None
         begin = min(at, found[0].begin) if found else at
         last = max(at, found[-1].last) if found else at
         accumulators = self._with(value, at, found)
-        sessions.put(begin, last, accumulators, found)
+        self._sessions.put(begin, last, accumulators, found)
+        for one in found:
+            if one.begin != begin:
+                self.forget(one.begin)
         end = last + self._gap
         if reached is not None and reached >= end - 1:
             ctx.timer(self.closes(end))
@@ -65,22 +63,22 @@ class SessionWindows(TimeWindows):
         return accumulators
 
     def fire(self, at: int, ctx: OperatorContext) -> Iterable[Any]:
-        sessions, reached = SessionSet(self.windows.value, self._gap), ctx.key_watermark
+        reached = ctx.key_watermark
         assert reached is not None
         if at == MAX_WATERMARK:
-            due = sessions.all()
+            due = self._sessions.all()
         else:
-            holding = (sessions.holding(time) for time in (at - self._lateness, at))
+            holding = (self._sessions.holding(time) for time in (at - self._lateness, at))
             due = list({one.begin: one for one in holding if one is not None}.values())
         for one in due:
-            yield from self._fire(one, at, reached, sessions, ctx)
-        if not sessions:
+            yield from self._fire(one, at, reached, ctx)
+        if not self._sessions:
             self.leave(ctx)
 
-    def _fire(self, one: Found, at: int, reached: int, sessions: SessionSet, ctx: OperatorContext) -> Iterator[Any]:
+    def _fire(self, one: Found, at: int, reached: int, ctx: OperatorContext) -> Iterator[Any]:
         end = one.last + self._gap
         if reached >= self.closes(end):
-            sessions.remove(one.begin)
+            self._sessions.remove(one.begin)
             self.forget(one.begin)
             yield self.result(one.begin, end, one.accumulators, True, ctx)
         elif at < end - 1:
@@ -90,12 +88,12 @@ class SessionWindows(TimeWindows):
             yield self.result(one.begin, end, one.accumulators, False, ctx)
 
     def results_of(self, updates: Iterable[Any], ctx: OperatorContext) -> Iterable[Any]:
-        sessions, reached = SessionSet(self.windows.value, self._gap), ctx.key_watermark
+        reached = ctx.key_watermark
         told = set()
         for time in updates:
-            one = sessions.holding(time)
+            one = self._sessions.holding(time)
             if one is None or one.begin in told:
-                continue
+                continue  # before there were pages, what had become part of another one stayed noted
             told.add(one.begin)
             end = one.last + self._gap
             if reached is None or reached < end - 1:

@@ -4,15 +4,18 @@ looking at all of the input at once."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
 
+import pytest
 from hypothesis import strategies as st
 
 from checkpoint.event_time.bounds import MAX_WATERMARK
 from checkpoint.state.snapshot_reader import read_snapshot
 from checkpoint.state_backends import StateBackend
 from pipeline.operators import KeyedOperator
+from pipeline.paged import directory
 from pipeline.testing import OperatorHarness
 
 KEYS = (None, "a", 1, True)
@@ -197,5 +200,18 @@ def counted(late: Iterable[Record]) -> Counter:
 
 
 def rows(harness: OperatorHarness, state: str | None = None) -> list[tuple[str, Any]]:
-    """What is kept now: names of states and values; of one state, or of all, timers among them."""
-    return [(row[1], row[4]) for row in read_snapshot(harness.snapshot().keyed_state) if state in (None, row[1])]
+    """What is kept now: names of states and values, of which pages are some; of one state, or of all, timers among
+    them."""
+    kept = [(row[1], row[4]) for row in read_snapshot(harness.snapshot().keyed_state) if state in (None, row[1])]
+    return [one for one in kept if not (isinstance(one[1], list) and one[1][0] is None)]
+
+
+SIZES = st.sampled_from((2, directory.MOST))
+"""Of pages."""
+
+
+@contextmanager
+def pages_of(size: int) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(directory, "MOST", size)
+        yield

@@ -7,7 +7,19 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from joined_input import JoinRun, Record, Restore, Watermark, as_of_oracle, counted, events, rows, split
+from joined_input import (
+    SIZES,
+    JoinRun,
+    Record,
+    Restore,
+    Watermark,
+    as_of_oracle,
+    counted,
+    events,
+    pages_of,
+    rows,
+    split,
+)
 
 from checkpoint.event_time.bounds import MAX_WATERMARK
 from pipeline import PipelineError
@@ -48,16 +60,18 @@ def check(found: list[Any], how: Any, max_age: int | None, backend: Any = "heap"
     run.harness.close()
 
 
-@given(events(), st.sampled_from(HOWS), AGES)
+@given(events(), st.sampled_from(HOWS), AGES, SIZES)
 @settings(max_examples=150, deadline=None)
-def test_results_are_those_of_the_whole_input(found: list[Any], how: str, max_age: int | None) -> None:
-    check(found, how, max_age)
+def test_results_are_those_of_the_whole_input(found: list[Any], how: str, max_age: int | None, size: int) -> None:
+    with pages_of(size):
+        check(found, how, max_age)
 
 
-@given(events(most=20), st.sampled_from(HOWS), AGES)
+@given(events(most=20), st.sampled_from(HOWS), AGES, SIZES)
 @settings(max_examples=8, deadline=None)
-def test_it_is_the_same_with_rocksdb(found: list[Any], how: str, max_age: int | None) -> None:
-    check(found, how, max_age, "rocksdb")
+def test_it_is_the_same_with_rocksdb(found: list[Any], how: str, max_age: int | None, size: int) -> None:
+    with pages_of(size):
+        check(found, how, max_age, "rocksdb")
 
 
 @given(events(most=20), st.sampled_from(HOWS), AGES)

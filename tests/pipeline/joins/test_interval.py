@@ -8,7 +8,19 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from joined_input import JoinRun, Record, Restore, Watermark, counted, events, interval_oracle, rows, split
+from joined_input import (
+    SIZES,
+    JoinRun,
+    Record,
+    Restore,
+    Watermark,
+    counted,
+    events,
+    interval_oracle,
+    pages_of,
+    rows,
+    split,
+)
 
 from checkpoint.event_time.bounds import MAX_WATERMARK
 from pipeline import PipelineError, Tumbling
@@ -52,21 +64,24 @@ def check(found: list[Any], within: tuple[int, int], how: Any, backend: Any = "h
     run.harness.close()
 
 
-@given(events(), BOUNDS, st.sampled_from(HOWS))
+@given(events(), BOUNDS, st.sampled_from(HOWS), SIZES)
 @settings(max_examples=150, deadline=None)
 @example(
     [Record("left", "a", 0, 0), Watermark(2), Record("right", "a", 3, 1), Watermark(3), Restore(), Watermark(9)],
     (1, 3),
     "full",
+    2,
 )
-def test_results_are_those_of_the_whole_input(found: list[Any], within: tuple[int, int], how: str) -> None:
-    check(found, within, how)
+def test_results_are_those_of_the_whole_input(found: list[Any], within: tuple[int, int], how: str, size: int) -> None:
+    with pages_of(size):
+        check(found, within, how)
 
 
-@given(events(most=25), BOUNDS, st.sampled_from(HOWS))
+@given(events(most=25), BOUNDS, st.sampled_from(HOWS), SIZES)
 @settings(max_examples=15, deadline=None)
-def test_it_is_the_same_with_rocksdb(found: list[Any], within: tuple[int, int], how: str) -> None:
-    check(found, within, how, "rocksdb")
+def test_it_is_the_same_with_rocksdb(found: list[Any], within: tuple[int, int], how: str, size: int) -> None:
+    with pages_of(size):
+        check(found, within, how, "rocksdb")
 
 
 @given(st.data(), BOUNDS, st.sampled_from(HOWS))

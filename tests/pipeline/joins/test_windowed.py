@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from joined_input import JoinRun, Record, Restore, Watermark, counted, events
+from joined_input import SIZES, JoinRun, Record, Restore, Watermark, counted, events, pages_of
 
 from checkpoint.event_time.bounds import MAX_WATERMARK
 from pipeline import PipelineError, Session, Sliding, Tumbling
@@ -91,20 +91,24 @@ def session_oracle(found: list[Any], gap: int, how: str) -> tuple[Counter, list[
     return total, late
 
 
-@given(events(), SHAPES, st.sampled_from(HOWS))
+@given(events(), SHAPES, st.sampled_from(HOWS), SIZES)
 @settings(max_examples=150, deadline=None)
-def test_results_are_those_of_all_windows_of_the_input(found: list[Any], shape: tuple[int, int, int], how: Any) -> None:
-    run = JoinRun(lambda: WindowJoin(window_of(shape), how)).feed(found).end()
+def test_results_are_those_of_all_windows_of_the_input(
+    found: list[Any], shape: tuple[int, int, int], how: Any, size: int
+) -> None:
+    with pages_of(size):
+        run = JoinRun(lambda: WindowJoin(window_of(shape), how)).feed(found).end()
     expected, late = window_oracle(found, shape, how)
     assert run.results == expected
     assert run.late == counted(late)
     assert run.kept() == []
 
 
-@given(events(), st.integers(1, 12), st.sampled_from(HOWS))
+@given(events(), st.integers(1, 12), st.sampled_from(HOWS), SIZES)
 @settings(max_examples=150, deadline=None)
-def test_results_are_those_of_all_sessions_of_the_input(found: list[Any], gap: int, how: Any) -> None:
-    run = JoinRun(lambda: WindowJoin(Session(gap / 1000), how)).feed(found).end()
+def test_results_are_those_of_all_sessions_of_the_input(found: list[Any], gap: int, how: Any, size: int) -> None:
+    with pages_of(size):
+        run = JoinRun(lambda: WindowJoin(Session(gap / 1000), how)).feed(found).end()
     expected, late = session_oracle(found, gap, how)
     assert run.results == expected
     assert run.late == counted(late)

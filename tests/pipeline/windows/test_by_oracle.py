@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from window_oracle import END, Oracle, SessionOracle, TimedHarness, every, is_empty, operator, told
 
 from pipeline import Session, Sliding, Tumbling
-from pipeline.windows import pages
+from pipeline.paged import directory
 
 KEYS = ("ann", "bob", "cid")
 
@@ -116,19 +116,21 @@ def test_results_and_late_records_are_those_of_the_oracle(window, given_steps, l
     run.end(run.go(given_steps))
 
 
-@pytest.mark.parametrize("window", [name for name in WINDOWS if not name.startswith("session")])
+@pytest.mark.parametrize("window", WINDOWS)
 @settings(deadline=None, max_examples=10, suppress_health_check=list(HealthCheck))
 @given(given_steps=steps, lateness=st.sampled_from((0, 3, 10, 25)))
 def test_the_same_where_open_windows_lie_in_pages(monkeypatch, window, given_steps, lateness):
-    monkeypatch.setattr(pages, "MOST", 2)
+    monkeypatch.setattr(directory, "MOST", 2)
     run = Run(window, lateness)
     run.end(run.go(given_steps))
 
 
+@pytest.mark.parametrize("most", [directory.MOST, 2])
 @pytest.mark.parametrize("window", ["tumbling", "sliding by panes", "session"])
 @settings(deadline=None, max_examples=3, suppress_health_check=list(HealthCheck))
 @given(given_steps=steps)
-def test_the_same_with_rocksdb(window, given_steps):
+def test_the_same_with_rocksdb(monkeypatch, window, most, given_steps):
+    monkeypatch.setattr(directory, "MOST", most)
     run = Run(window, 3, "rocksdb")
     run.end(run.go([*given_steps, ("restart",), ("record", "ann", 7)]))
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 from window_oracle import TimedHarness, is_empty, operator, told
 
-from pipeline import Session
+from checkpoint.codec import encode_key
+from checkpoint.key_groups import key_group
+from pipeline import Session, Tumbling
+from pipeline.paged import directory
+from pipeline.windows.operator import TimeWindows
 
 TEN = Session(0.01)
 
@@ -103,4 +108,62 @@ def test_many_sessions_of_a_key_close_in_order():
         harness.process(number, key="ann", timestamp=number * 11)
     assert len(harness.outputs) == 20_000
     assert len(harness.watermark(11 * 20_000)) == 20_000
+    assert is_empty(harness)
+
+
+def rewritten(harness: TimedHarness, **states: Any) -> Any:
+    """A snapshot in which the states of ann have these values."""
+    encoded = encode_key("ann")
+    harness._backend.set_current_key(encoded, key_group(encoded, 128))
+    for name, value in states.items():
+        getattr(harness.operator, name).value = value
+    harness._backend.clear_current_key()
+    return harness.snapshot()
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+@pytest.mark.parametrize("size", [2, directory.MOST])
+def test_sessions_of_a_checkpoint_from_before_there_were_pages_go_on(monkeypatch, backend, size):
+    """It has all sessions of a key in one value, and two begins of sessions that are gone in front of them."""
+    monkeypatch.setattr(directory, "MOST", size)
+    before = TimedHarness(operator(TEN, early=2000))
+    for number, at in enumerate((20, 40, 60, 80, 85)):
+        before.process(number, key="ann", timestamp=at)
+    sessions = {20: (20, ((0,),)), 40: (40, ((1,),)), 60: (60, ((2,),)), 80: (85, ((3, 4),))}
+    changed = dict.fromkeys((20, 40, 60, 80, 85))
+    snapshot = rewritten(before, windows=[2, [-9, 3, 20, 40, 60, 80], sessions], updated=(2000, changed), changed=None)
+    harness = TimedHarness.restore(operator(TEN, early=2000), [snapshot], state_backend=backend)
+    harness.process(5, key="ann", timestamp=50)
+    harness.process(6, key="ann", timestamp=0)
+    harness.advance_time(2)
+    expected = [("ann", 0, 10, (6,)), ("ann", 20, 30, (0,)), ("ann", 40, 70, (1, 2, 5)), ("ann", 80, 95, (3, 4))]
+    assert sorted(told(harness.outputs)) == [(*one[:3], False, one[3]) for one in expected]
+    harness.outputs.clear()
+    again = TimedHarness.restore(operator(TEN, early=2000), [harness.snapshot()], state_backend=backend)
+    again.watermark(69)
+    again.end_of_input()
+    assert told(again.outputs) == [(*one[:3], True, one[3]) for one in expected]
+    assert is_empty(again)
+
+
+@pytest.mark.parametrize("window", [TEN, Tumbling(0.01)], ids=repr)
+def test_thousands_of_windows_of_a_key_with_early_results_give_them_in_parts(monkeypatch, window):
+    told_by_a_timer = []
+
+    def counting(self: TimeWindows, updates: list[int], ctx: Any) -> Any:
+        told_by_a_timer.append(len(updates))
+        return results_of(self, updates, ctx)
+
+    made = operator(window, early=2000)
+    results_of = type(made).results_of
+    monkeypatch.setattr(type(made), "results_of", counting)
+    harness = TimedHarness(made)
+    for number in range(2_500):
+        harness.process(number, key="ann", timestamp=number * 20)
+    harness.advance_time(2)
+    assert told_by_a_timer == [1000, 1000, 500]
+    assert sorted(told(harness.outputs)) == [
+        ("ann", at, at + 10, False, (number,)) for number, at in enumerate(range(0, 50_000, 20))
+    ]
+    harness.end_of_input()
     assert is_empty(harness)

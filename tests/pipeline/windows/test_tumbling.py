@@ -201,7 +201,8 @@ def test_what_has_changed_is_forgotten_when_it_has_closed():
         harness.process(number, key="ann", timestamp=number * 10)
         harness.watermark(number * 10 - 1)
     harness._backend.set_current_key(encode_key("ann"), key_group(encode_key("ann"), 128))
-    assert harness.operator.updated.value == (2000, {90: None})
+    assert harness.operator.updated.value == 2000
+    assert harness.operator.changed.value == {90: None}
 
 
 def test_a_lateness_may_reach_beyond_what_a_calendar_knows():

@@ -7,70 +7,41 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from paged_state import OneState
 from window_oracle import Numbers, TimedHarness, is_empty, operator, told
 
 from checkpoint.codec import decode_key, encode_key, owner_of, page_key
-from checkpoint.key_groups import key_group
-from checkpoint.state import DeclaresState, KeyedBackend, ValueState, bind, read_batches, read_snapshot
+from checkpoint.state import KeyedBackend, read_snapshot
 from checkpoint.state.heap.backend import HeapBackend
 from checkpoint.state.rocksdb import groups
 from checkpoint.state.rocksdb.backend import RocksDbBackend
 from checkpoint.state.rocksdb.database import Database
-from checkpoint.state.undo import UndoLog
 from pipeline import Sliding, Tumbling
 from pipeline.aggregates import Aggregation
-from pipeline.windows import pages
+from pipeline.paged import directory
+from pipeline.paged.mapping import Pages, in_pages
 from pipeline.windows.operator import Options
 from pipeline.windows.operators import operator_of
-from pipeline.windows.pages import Pages, in_pages
-
-MAX = 4
 
 
-class Windows(DeclaresState):
-    windows = ValueState[Any]()
-
-
-class Keeper:
+class Keeper(OneState):
     """An operator's state of a key, which begins in pages, beside a dict that must be equal to it."""
 
+    model: dict[int, Any]
+
     def __init__(self, make: type[KeyedBackend], undo: bool) -> None:
-        self._make = make
-        self._undo = undo
-        self._begin({})
+        super().__init__(make, undo)
+        self.model = {}
 
-    def _begin(self, entries: dict[int, Any]) -> None:
-        self.backend = self._make(range(MAX), MAX)
-        self.log = UndoLog()
-        if self._undo:
-            self.backend.undo_by(self.log)
-        self.operator = Windows()
-        bind(self.operator, self.backend)
-        self.model = entries
-
-    def pages(self, key: str = "ann") -> Pages:
-        encoded = encode_key(key)
-        self.backend.set_current_key(encoded, key_group(encoded, MAX))
-        handle = self.operator.windows
+    def pages(self) -> Pages:
+        handle = self.handle()
         value = handle.value
         if value is None:
             handle.value = {0: [0]}
             self.model[0] = [0]
             return Pages.cut(handle)
         assert in_pages(value)
-        return Pages(handle)
-
-    def snapshot(self) -> bytes:
-        pieces: list[bytes] = []
-        snapshot = self.backend.freeze()
-        snapshot.write(lambda piece: pieces.append(bytes(piece)))
-        return b"".join(pieces)
-
-    def restart(self) -> None:
-        written, model = self.snapshot(), self.model
-        self.backend.close()
-        self._begin(model)
-        self.backend.restore(read_batches(written, range(MAX)))
+        return Pages(handle, value)
 
     def check(self) -> None:
         found = self.pages()
@@ -115,7 +86,7 @@ def change(keeper: Keeper, step: tuple[Any, ...]) -> None:
 @settings(deadline=None, max_examples=15, suppress_health_check=list(HealthCheck))
 @given(steps=CHANGES)
 def test_pages_hold_what_a_dict_does(monkeypatch, make, undo, steps):
-    monkeypatch.setattr(pages, "MOST", 4)
+    monkeypatch.setattr(directory, "MOST", 4)
     monkeypatch.setattr(Database, "values_budget", lambda database: 2_000)
     monkeypatch.setattr(groups, "MOST_CHANGED", 2)
     keeper = Keeper(make, undo)
@@ -130,7 +101,7 @@ def test_pages_hold_what_a_dict_does(monkeypatch, make, undo, steps):
 @settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
 @given(before=CHANGES, failed=CHANGES)
 def test_what_a_failed_record_has_changed_in_pages_is_taken_back(monkeypatch, before, failed):
-    monkeypatch.setattr(pages, "MOST", 4)
+    monkeypatch.setattr(directory, "MOST", 4)
     keeper = Keeper(HeapBackend, undo=True)
     for step in before:
         keeper.log.begin()
@@ -161,22 +132,22 @@ def test_a_pages_key_is_that_of_no_other_key_and_tells_its_owner():
 @pytest.mark.parametrize("backend", ["heap", "rocksdb"])
 def test_thousands_of_open_windows_are_rows_of_a_bounded_size_and_all_of_them_close(window, backend):
     harness = TimedHarness(operator(window), state_backend=backend)
-    for number in range(3 * pages.MOST):
+    for number in range(3 * directory.MOST):
         harness.process(number, key="ann", timestamp=10 * number)
     snapshot = harness.snapshot()
     rows = [value for _, state, _, _, value in read_snapshot(snapshot.keyed_state) if state == "windows"]
-    assert sum(len(row) for row in rows if not in_pages(row)) == 3 * pages.MOST
-    assert max(map(len, rows)) <= pages.MOST
+    assert sum(len(row) for row in rows if not in_pages(row)) == 3 * directory.MOST
+    assert max(map(len, rows)) <= directory.MOST
     harness.close()
     again = TimedHarness.restore(operator(window), [snapshot], state_backend=backend)
-    again.process(-1, key="ann", timestamp=10 * pages.MOST + 5)
-    again.watermark(10 * pages.MOST + 20)
+    again.process(-1, key="ann", timestamp=10 * directory.MOST + 5)
+    again.watermark(10 * directory.MOST + 20)
     again.end_of_input()
     results = told(again.outputs)
     assert all(final for *_, final, _ in results)
     numbers = [number for _, _, _, _, taken in results for number in taken]
-    assert sorted(set(numbers)) == list(range(-1, 3 * pages.MOST))
-    assert len(numbers) == (3 * pages.MOST + 1) * (1 if isinstance(window, Tumbling) else 2)
+    assert sorted(set(numbers)) == list(range(-1, 3 * directory.MOST))
+    assert len(numbers) == (3 * directory.MOST + 1) * (1 if isinstance(window, Tumbling) else 2)
     assert is_empty(again)
     again.close()
 
@@ -187,11 +158,11 @@ def test_of_a_key_with_many_windows_a_snapshot_of_changes_has_the_page_that_has_
             super().__init__(key_groups, max_parallelism, logs_changes=True)
 
     keeper = Keeper(Logged, undo=False)
-    for begin in range(5 * pages.MOST):
+    for begin in range(5 * directory.MOST):
         keeper.pages()[begin] = (begin,)
     assert isinstance(keeper.backend, HeapBackend)
     keeper.backend.freeze_changes()
-    keeper.pages()[2 * pages.MOST] = (-1,)
+    keeper.pages()[2 * directory.MOST] = (-1,)
     changes = keeper.backend.freeze_changes()
     (batches,) = (batches for _, batches, _ in changes.groups(()))
     rows = [row for batch in batches for row in batch.column("key").to_pylist()]
@@ -207,7 +178,7 @@ class Choosy(Numbers):
 
 @pytest.mark.parametrize("window", [Tumbling(0.01), Sliding(0.01, 0.005)], ids=["tumbling", "sliding"])
 def test_a_failed_record_that_would_have_made_pages_has_made_none(monkeypatch, window):
-    monkeypatch.setattr(pages, "MOST", 2)
+    monkeypatch.setattr(directory, "MOST", 2)
     made = operator_of(window, Aggregation({"numbers": Choosy()}), Options(0, None))
     harness = TimedHarness(made, on_error="skip")
     for value, at in ((1, 0), (2, 10), ("bad", 20), (3, 10), ("bad", 20)):
