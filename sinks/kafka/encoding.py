@@ -334,6 +334,8 @@ def _headers(found: Any) -> Headers:
             raise TypeError(f"the name of a header is a str, not {name!r}")
         if value is not None and not isinstance(value, str | bytes):
             raise TypeError(f"header {name!r} is bytes, str or None, not {value!r}")
+        if b"\0" in name.encode():
+            raise ValueError(f"the name of header {name!r} has a NUL, at which Kafka's client cuts it off")
         headers.append((name, value.encode() if isinstance(value, str) else value))
     return headers
 

@@ -209,6 +209,14 @@ def test_a_record_for_an_unknown_topic_is_refused(make_job: JobMaker) -> None:
     refused(job, {"k": "a", "topic": 7}, "not the name of a topic")
 
 
+@pytest.mark.parametrize("end", ["\0", "\ud800", "é", "t" * 250])
+def test_a_name_that_no_topic_can_have_is_refused(make_job: JobMaker, end: str) -> None:
+    job = make_job()
+    topic = job.topic
+    job.options["topic"] = lambda r: topic + (end if r.get("bad") else "")
+    refused(job, {"k": "a", "bad": True}, "not a valid name")
+
+
 def test_a_topic_that_came_into_being_meanwhile_is_seen(make_job: JobMaker, kafka: KafkaBroker) -> None:
     job = make_job()
     later = f"{job.topic}-later"
@@ -246,6 +254,8 @@ def test_a_record_without_key_for_a_compacted_topic_is_refused(make_job: JobMake
         ({"value_format": "str", "key": None}, "\udc80", "surrogates"),
         ({"value_format": "bytes", "key": None}, "text", "takes bytes, not str"),
         ({"headers": lambda r: {"h": r["k"]}}, {"k": 5}, "header 'h' is bytes, str or None"),
+        ({"headers": lambda r: {r["k"]: b""}}, {"k": "a\0b"}, r"its headers: .*'a\\x00b' has a NUL"),
+        ({"headers": lambda r: {chr(r["k"]): b""}}, {"k": 0xD800}, "its headers: .*surrogates"),
         ({"key": lambda r: 1 // r["k"]}, {"k": 0}, "ZeroDivisionError"),
         ({"key": "k"}, None, r"record None .*key='k': .*a tombstone.* has no fields\. Give key as a function"),
         ({"timestamp": "t", "key": None}, None, r"timestamp='t': .*a tombstone.*Give timestamp as a function"),
