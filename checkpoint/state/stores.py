@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from enum import Enum
 from typing import Any, Final, NoReturn
 
@@ -131,6 +132,11 @@ class PagedStore(ValueStore):
     @abstractmethod
     def remove_page(self, number: int) -> None:
         """Remove a page that is there."""
+
+    @abstractmethod
+    def each_key(self) -> Iterator[None]:
+        """Make each key that has a value the current one, in any order. Takes time for each of them, so it is for
+        before the first record."""
 
 
 class ListStore(StateStore):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from checkpoint.event_time.bounds import MAX_WATERMARK
 from checkpoint.options import flag
 from checkpoint.state import ValueState
+from checkpoint.state.stores import PagedStore
 from pipeline.errors import PipelineError
 from pipeline.joins.options import (
     LEFT,
@@ -68,10 +69,15 @@ class AsOfJoin(KeyedOperator):
         except ValueError as error:
             raise PipelineError(str(error)) from None
         self._output = output_of(who, select)
+        self._outlived = False
+        """There may be versions that have no timer, or one for later than `max_age` has it."""
 
     def open(self, ctx: OperatorContext) -> None:
         self._waiting = Timeline(self.waiting)
         self._versions = Timeline(self.versions)
+        if self._outlived:
+            for _ in cast(PagedStore, self.versions.store).each_key():
+                self._time_next(ctx)
 
     def process(self, value: Any, ctx: OperatorContext) -> Iterable[Any]:
         at, watermark = timestamp_of(self._who, LEFT, value, ctx), ctx.key_watermark
@@ -117,6 +123,7 @@ class AsOfJoin(KeyedOperator):
                 f"{self._who}: the checkpoint's state is that of a join with max_age={before / 1000:g}, and older "
                 "versions are gone: give the step another id, so that it begins anew, or leave max_age as it was"
             )
+        self._outlived |= before != self._max_age
 
     # -- inside -------------------------------------------------------------------------------------------------
 

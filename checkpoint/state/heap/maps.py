@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from checkpoint.state import garbage
@@ -97,6 +98,10 @@ class KeyGroupMap:
     def is_shared(self, key: bytes) -> bool:
         """Whether a snapshot may see the value of the key, so that `own` would copy it."""
         return self.private is not None and key not in self.private
+
+    def all_keys(self) -> Iterator[bytes]:
+        """All that have a value."""
+        return iter(list(self.data))
 
     def compact(self) -> None:
         """Give back the memory of what was removed, unless a snapshot reads the dict."""

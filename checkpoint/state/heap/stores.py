@@ -5,16 +5,17 @@ What runs for every record looks its key group up by itself, since a call would 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Final
 
-from checkpoint.codec import SCALARS, is_plain, page_key
+from checkpoint.codec import SCALARS, is_plain, owner_of, page_key
 from checkpoint.state.errors import TooManyEntries
 from checkpoint.state.handles import ValueHandle
 from checkpoint.state.heap.maps import KeyGroupMap
 from checkpoint.state.private_copy import IMMUTABLE
 from checkpoint.state.stores import (
     MISSING,
+    NO_KEY,
     CurrentKey,
     ListStore,
     MapStore,
@@ -111,6 +112,15 @@ class HeapValues(HeapStore, PagedStore):
 
     def remove_page(self, number: int) -> None:
         self._group().remove(page_key(self._current.key, number))
+
+    def each_key(self) -> Iterator[None]:
+        current = self._current
+        for index, group in enumerate(self._groups):
+            for key in group.all_keys():
+                if owner_of(key) == key:
+                    current.key, current.index = key, index
+                    yield
+        current.index = NO_KEY
 
 
 class HeapValueHandle(ValueHandle[Any]):

@@ -7,6 +7,7 @@ than what the record touches, so that a long list costs an `append` nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final, TypeVar, cast
 
 from checkpoint.codec import page_key
@@ -130,6 +131,9 @@ class UndoPaged(UndoValues, PagedStore):
     def remove_page(self, number: int) -> None:
         self._pages.note(number)
         self._pages.store.remove_page(number)
+
+    def each_key(self) -> Iterator[None]:
+        return self._pages.store.each_key()
 
 
 class _UndoPages(Undoable):

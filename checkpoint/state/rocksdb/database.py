@@ -288,6 +288,11 @@ class Database:
             known[name](blocks if hasattr(blocks, f"set_{name}") else options, value)
 
 
+def end_of(prefix: bytes) -> bytes:
+    """Behind all rows that begin with it."""
+    return (int.from_bytes(prefix, "big") + 1).to_bytes(len(prefix), "big")
+
+
 def _end(db: Rdict, folder: ScratchFolder, process: int) -> None:
     if os.getpid() != process:
         _OF_PARENTS.append(db)

@@ -17,7 +17,7 @@ from checkpoint.shown import shown
 from checkpoint.state.errors import StateNotWritten
 from checkpoint.state.heap.maps import KeyGroupMap
 from checkpoint.state.rocksdb.changes import ChangeNotes
-from checkpoint.state.rocksdb.database import Database
+from checkpoint.state.rocksdb.database import Database, end_of
 from checkpoint.state.rocksdb.rows import Rows
 from checkpoint.state.stores import MISSING, NO_KEY, CurrentKey
 
@@ -123,6 +123,11 @@ class CachedGroup(KeyGroupMap):
 
     def is_shared(self, key: bytes) -> bool:
         return False
+
+    def all_keys(self) -> Iterator[bytes]:
+        self._cache.write(stop=True)
+        for row, _ in self._cache.database.scan(self.prefix, end_of(self.prefix)):
+            yield row[len(self.prefix) :]
 
     def compact(self) -> None:
         """There is nothing to be given back."""

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Final
 
 from checkpoint.state.heap.ttl_stores import HeapTtlStore
-from checkpoint.state.rocksdb.database import Database
+from checkpoint.state.rocksdb.database import Database, end_of
 from checkpoint.state.rocksdb.groups import CachedGroup
 
 _ROUNDS: Final = 8
@@ -51,7 +51,7 @@ class RocksSweep:
         left, removed = min(_MOST, max(_LEAST, behind)), 0
         while left > 0 and self._next < len(self._groups):
             group = self._groups[self._next]
-            found = list(islice(self._database.scan(group.prefix + self._from, _end(group.prefix)), left))
+            found = list(islice(self._database.scan(group.prefix + self._from, end_of(group.prefix)), left))
             for key, row in found:
                 if self._store.life.over(group.rows.oldest(row)):
                     removed += self._sweep(group, key[4:])
@@ -82,8 +82,3 @@ class RocksSweep:
             if not again or not work:
                 break
         return removed
-
-
-def _end(prefix: bytes) -> bytes:
-    """Behind all rows that begin with it."""
-    return (int.from_bytes(prefix, "big") + 1).to_bytes(len(prefix), "big")

@@ -26,6 +26,7 @@ from pipeline import PipelineError
 from pipeline.by_event_time import NoTimestamp
 from pipeline.joins import AsOfJoin
 from pipeline.joins.options import MOST_AT_ONCE
+from pipeline.paged import directory
 from pipeline.testing import OperatorHarness
 
 HOWS = ("inner", "left")
@@ -277,3 +278,29 @@ def test_versions_that_are_gone_are_not_taken_for_none(before: Any, now: Any, fi
     else:
         with pytest.raises(PipelineError, match=r"max_age=5.*another id"):
             OperatorHarness.restore(AsOfJoin(max_age=now), one.snapshot())
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+@pytest.mark.parametrize("before", [None, 1_000])
+@pytest.mark.parametrize("size", [2, directory.MOST])
+def test_a_shorter_max_age_frees_what_older_versions_there_are(
+    before: int | None, on_error: Any, backend: Any, size: int
+) -> None:
+    """Also of keys to which nothing comes any more."""
+    with pages_of(size):
+        one = OperatorHarness(AsOfJoin(max_age=before), state_backend=backend)
+        for key in ("a", "b", 1, None):
+            for at in range(10, 20):
+                right(one, at, at, key)
+        one.watermark(15)
+        again = OperatorHarness.restore(
+            AsOfJoin(max_age=0.005), one.snapshot(), state_backend=backend, on_error=on_error
+        )
+        again.watermark(20)
+        assert sorted(at for _, value in rows(again, "versions") for at in value[0]) == [19] * 4
+        left(again, 24, "l", "a")
+        assert again.watermark(24) == [pair("l", 19, "a")]
+        assert rows(again, "versions") == []
+        one.close()
+        again.close()
