@@ -13,12 +13,14 @@ from starlette.routing import Route
 
 from pipeline.http.access import Access
 from pipeline.http.guard import KNOWN, Guard
-from pipeline.http.responses import as_json, problem
+from pipeline.http.responses import problem
+from pipeline.http.rest import rest_routes
 from pipeline.http.watched_job import WatchedJob
+from pipeline.http.web_page import page_routes
 
 
 def make_app(job: WatchedJob, access: Access, port: int) -> Starlette:
-    routes = [*_probes(job), _index(job)]
+    routes = [*page_routes(), *_probes(job), rest_routes(job)]
     return Starlette(
         routes=routes,
         middleware=[Middleware(Guard, access=access, port=port)],
@@ -37,13 +39,6 @@ def _probes(job: WatchedJob) -> Sequence[Route]:
         return PlainTextResponse(f"{text}\n", 200 if found.ready else 503)
 
     return [Route("/healthz", up), Route("/readyz", ready)]
-
-
-def _index(job: WatchedJob) -> Route:
-    async def index(_: Request) -> Response:
-        return as_json({"job": job.name, "health": "/healthz", "ready": "/readyz"})
-
-    return Route("/", index)
 
 
 async def _refused(_: Request, error: Exception) -> Response:

@@ -6,6 +6,7 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+from pipeline.diagnosis import Sentence, diagnose
 from pipeline.http.health import Movement, Readiness, default_bound
 from pipeline.plan import Plan
 from pipeline.runtime.driver.job_status import row_of, status_of
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 
 FRESH: Final = 1.0
 """Seconds that one look at the job serves all who ask."""
+
+
+_LOOKED_AT: Final = 10
+"""Newest checkpoints that a diagnosis looks at."""
 
 
 class WatchedJob:
@@ -60,6 +65,11 @@ class WatchedJob:
         """With the parts of all subtasks; `None`: it is not known, or not any more."""
         row = self.handle._master.history.row(id)
         return None if row is None else {**row_of(row), "subtasks": [asdict(one) for one in row.subtasks]}
+
+    def diagnosis(self) -> list[Sentence]:
+        newest = [row["id"] for row in self.checkpoints(_LOOKED_AT)]
+        rows = [row for id in newest if (row := self.checkpoint(id)) is not None]
+        return diagnose(self.status(), rows, time.time())
 
 
 def _graph_of(plan: Plan) -> dict[str, Any]:

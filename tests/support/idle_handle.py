@@ -37,9 +37,11 @@ class Same(KeyedOperator):
         yield value
 
 
-def idle_handle(name: str = "orders", parallelism: int = 2, kind: type[JobHandle] = JobHandle) -> JobHandle:
+def idle_handle(
+    name: str = "orders", parallelism: int = 2, kind: type[JobHandle] = JobHandle, max_parallelism: int = 128
+) -> JobHandle:
     """Of in → totals → out, whose subtasks are `in[0]`, `totals → out[0]` and so on."""
-    p = Pipeline(name, parallelism)
+    p = Pipeline(name, parallelism, max_parallelism=max_parallelism)
     keyed = p.source("in", TestingSource([]), parallelism=1).key_by("key").process("totals", Same())
     keyed.sink("out", TestingSink())
     options = p.options("latest", spark=None, claim=None, rewind=False, allow_unclaimed=False, ignore_in_flight=None)

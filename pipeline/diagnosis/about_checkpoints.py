@@ -1,0 +1,91 @@
+"""Why the newest checkpoint is slow, or is not complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from pipeline.diagnosis.sentence import Sentence, note, some, trouble
+from pipeline.shown_times import human_time
+
+_SLOW: Final = 1.0
+"""Seconds that a checkpoint may take and is nothing unusual."""
+_SLOW_STORAGE: Final = 1 << 20
+"""Bytes a second below which storage is slow, where writing has taken long."""
+_PARTS: Final = ("start_delay", "alignment", "sync", "async_", "finalise")
+
+Row = Mapping[str, Any]
+
+
+def sentences(status: Mapping[str, Any], checkpoints: Sequence[Row], now: float) -> Iterator[Sentence]:
+    under_way = [row for row in checkpoints if row["status"] == "in_progress"]
+    ended = [row for row in checkpoints if row["status"] in ("completed", "failed")]
+    if under_way and status["status"] == "running":
+        yield from _under_way(status, min(under_way, key=lambda row: row["id"]), now)
+    if not ended:
+        return
+    newest = max(ended, key=lambda row: row["id"])
+    if newest["status"] == "failed":
+        yield trouble("checkpoints", f"{_name(newest)} failed: {newest['failure'] or 'no reason is known'}")
+    else:
+        yield from _completed(newest)
+
+
+def _name(row: Row) -> str:
+    return f"{row['kind'].replace('_', ' ').capitalize()} {row['id']}"
+
+
+def _under_way(status: Mapping[str, Any], row: Row, now: float) -> Iterator[Sentence]:
+    lasts = now - row["trigger_time"]
+    if lasts < _SLOW:
+        return
+    done = {one["name"] for one in row.get("subtasks", ())}
+    missing = [name for vertex in status["graph"]["vertices"] for name in vertex["subtasks"] if name not in done]
+    if not missing:
+        why = "all subtasks are done, and its _metadata is being written: is the storage slow?"
+    else:
+        why = f"{some(missing)} {'is' if len(missing) == 1 else 'are'} not done yet"
+    yield trouble("checkpoints", f"{_name(row)} has been under way for {human_time(lasts)}: {why}.")
+
+
+def _completed(row: Row) -> Iterator[Sentence]:
+    duration = row["duration"] or 0.0
+    part = max(_PARTS, key=lambda name: row[name] or 0.0)
+    seconds = row[part] or 0.0
+    text = f"{_name(row)} took {human_time(duration)}"
+    if seconds > 0:
+        text += f", of which {human_time(seconds)} {_meaning(row, part, seconds)}"
+    yield (trouble if duration >= _SLOW else note)("checkpoints", f"{text}.")
+
+
+def _meaning(row: Row, part: str, seconds: float) -> str:
+    worst = max(row.get("subtasks", ()), key=lambda one: one[part], default=None) if part != "finalise" else None
+    where = "" if worst is None else f" at {worst['name']}"
+    match part:
+        case "start_delay":
+            why = (
+                "one record takes long, or its process gets no processor time"
+                if row["unaligned"]
+                else "data was queued before it, which alignment='unaligned' lets it overtake"
+            )
+            return f"passed until the barrier had come{where}: {why}"
+        case "alignment":
+            return f"passed{where} between the first and the last input's barrier: one of its inputs is slower"
+        case "sync":
+            return f"the task was held{where}: an operator's snapshot() takes long, or has much state"
+        case "async_":
+            return f"writing took{where}{_speed(worst, seconds)}"
+        case _:
+            return f"passed until _metadata was safe after the last subtask was done{_slow_metadata(seconds)}"
+
+
+def _speed(worst: Row | None, seconds: float) -> str:
+    if worst is None or seconds < _SLOW:
+        return ""
+    size = worst["written"]
+    slow = ": the storage is slow" if size / seconds < _SLOW_STORAGE else ""
+    return f", for {size:,} bytes{slow}"
+
+
+def _slow_metadata(seconds: float) -> str:
+    return ": the storage is slow" if seconds >= _SLOW else ""

@@ -1,0 +1,79 @@
+"""Whether the job runs, why it was restarted, and what it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from pipeline.diagnosis.sentence import Sentence, note, some, trouble
+from pipeline.shown_times import human_time, time_of
+
+_ENDED: Final = ("finished", "failed", "cancelled")
+_REPEATED: Final = 2
+"""Restarts that look like one cause."""
+_LONG_PHASE: Final = 30.0
+"""Seconds."""
+_LONG_WAIT: Final = 5.0
+"""Seconds that a wait may last and is nothing unusual."""
+
+
+def sentences(status: Mapping[str, Any], now: float) -> Iterator[Sentence]:
+    yield from _state(status)
+    yield from _restarts(status)
+    yield from _waits(status, now)
+
+
+def _state(status: Mapping[str, Any]) -> Iterator[Sentence]:
+    state = status["status"]
+    if state == "failed":
+        yield trouble("job", f"The job has failed: {_cause(status)}")
+    elif state in _ENDED:
+        yield note("job", f"The job is {state}.")
+    elif state != "running" or status["running_for"] is None:
+        phase, seconds = next(reversed(status["start"].items()), ("the first checks", 0.0))
+        text = f"The job does not run yet: {phase} has taken {human_time(seconds)} so far."
+        yield (trouble if seconds > _LONG_PHASE else note)("job", text)
+
+
+def _restarts(status: Mapping[str, Any]) -> Iterator[Sentence]:
+    restarts = status["restarts"]
+    if not restarts or status["status"] in _ENDED:
+        return
+    text = f"The job was restarted {_times(restarts)}. The newest cause: {_cause(status)}"
+    if restarts >= _REPEATED and _by_a_record(status["failure"] or ""):
+        text += (
+            ". If one record causes this each time, on_error=DeadLetter(topic) or Skip on that step leaves it out, and "
+            "the job goes on"
+        )
+    yield trouble("job", text)
+
+
+def _cause(status: Mapping[str, Any]) -> str:
+    lines = [line.strip() for line in (status["failure"] or "unknown").splitlines() if line.strip()]
+    # A traceback ends with the exception itself.
+    return lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
+
+
+def _by_a_record(failure: str) -> bool:
+    """An exception of the user's code; not a process that is gone, or a broker."""
+    return "Traceback" in failure
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
+
+
+def _waits(status: Mapping[str, Any], now: float) -> Iterator[Sentence]:
+    by_what: dict[str, list[Mapping[str, Any]]] = {}
+    for wait in status["waits"]:
+        by_what.setdefault(wait["what"], []).append(wait)
+    for what, waits in by_what.items():
+        since = min(wait["since"] for wait in waits)
+        who = some(sorted({wait["who"] for wait in waits}))
+        lasts = max(0.0, now - since)
+        text = f"{who} {_verb(waits)} for {what}, for {human_time(lasts)}, since {time_of(since)} UTC."
+        yield (trouble if lasts > _LONG_WAIT else note)("waits", text)
+
+
+def _verb(waits: list[Mapping[str, Any]]) -> str:
+    return "waits" if len({wait["who"] for wait in waits}) == 1 else "wait"

@@ -1,0 +1,49 @@
+// What stands beside the graph and the timeline: gates, event time, waits, the start, restarts.
+
+import { html, show, table } from "./elements.js";
+import { count, moment, span } from "./words.js";
+
+const END = 2 ** 63 - 1;
+
+const none = (text) => html("p", { class: "hint" }, text);
+
+export function drawGates(job) {
+  show("gates", job.gates.length === 0 ? none("No source tells of a gate.") : html("ul", {}, job.gates.map(
+    (gate) => html("li", {}, html("strong", {}, `${gate.vertex}: `), gate.sentence ?? gateWords(gate)))));
+}
+
+function gateWords(gate) {
+  const state = gate.closed === 0 ? "open" : gate.subtasks === 1 ? "closed" : `${gate.closed} of ${gate.subtasks} closed`;
+  const reasons = gate.reasons.map((reason) => ` (${reason})`).join("");
+  const window = gate.least_window === null ? "" : `, window of ${count(gate.least_window)} records; it ${gate.last_change}`;
+  return `${state}${reasons}${window}`;
+}
+
+export function drawTime(job) {
+  if (job.event_time.length === 0) return show("time", none("No step has had a watermark yet."));
+  const columns = [
+    ["vertex", (row) => row.vertex],
+    ["watermark", (row) => (row.watermark === null ? "–" : row.watermark >= END ? "the end" : moment(row.watermark))],
+    ["behind the clock", (row) => (row.watermarkLagMs === null ? "–" : span(row.watermarkLagMs / 1000)), "number"],
+    ["late", (row) => count(row.recordsLate), "number"],
+    ["too far ahead", (row) => count(row.recordsAhead), "number"],
+  ];
+  show("time", table(null, columns, job.event_time, "time"));
+}
+
+export function drawWaits(job, now) {
+  show("waits", job.waits.length === 0 ? none("Nothing waits.") : html("ul", {}, job.waits.map((wait) => html(
+    "li", {}, html("strong", {}, wait.who), ` waits for ${wait.what}, since ${moment(wait.since * 1000)} (${span(Math.max(0, now - wait.since))})`))));
+}
+
+const phases = (all) => Object.entries(all).filter(([, seconds]) => seconds !== null)
+  .map(([name, seconds]) => `${name} ${span(seconds)}`).join(", ");
+
+export function drawRestarts(job) {
+  const restarts = job.recoveries.map((one, index) => ({ number: index + 1, said: phases(one) })).reverse();
+  show("restarts",
+    html("p", {}, `The current start: ${phases(job.start) || "it begins"}.`),
+    job.restarts === 0 ? none("It has not been restarted.") : table(`Restarted ${count(job.restarts)} times`,
+      [["restart", (row) => row.number, "number"], ["where its time went", (row) => row.said]], restarts, "restarts"),
+    job.failure ? [html("p", {}, "The newest cause:"), html("pre", { tabindex: 0, id: "failure" }, job.failure)] : null);
+}

@@ -1,0 +1,66 @@
+"""The REST interface, version 1: what programs and the page ask."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+
+from pipeline.http.responses import as_json
+from pipeline.http.watched_job import WatchedJob
+
+PREFIX: Final = "/api/v1"
+_CHECKPOINTS: Final = 100
+"""Checkpoints of an answer that asks for no other number."""
+_MOST: Final = 10_000
+
+
+def rest_routes(job: WatchedJob) -> Mount:
+    def known(request: Request) -> None:
+        name = request.path_params["job"]
+        if name != job.name:
+            raise HTTPException(404, f"This server knows the job {job.name!r} only, not {name!r}")
+
+    async def jobs(_: Request) -> Response:
+        status = job.status()
+        return as_json({"jobs": [{"name": job.name, "status": status["status"], "started": status["started"]}]})
+
+    async def one_job(request: Request) -> Response:
+        known(request)
+        return as_json(job.status())
+
+    async def checkpoints(request: Request) -> Response:
+        known(request)
+        return as_json({"checkpoints": job.checkpoints(_whole(request, "limit", _CHECKPOINTS, _MOST))})
+
+    async def one_checkpoint(request: Request) -> Response:
+        known(request)
+        found: dict[str, Any] | None = job.checkpoint(request.path_params["id"])
+        if found is None:
+            raise HTTPException(404, f"Checkpoint {request.path_params['id']} is not known, or not any more")
+        return as_json(found)
+
+    async def diagnosis(request: Request) -> Response:
+        known(request)
+        return as_json({"sentences": job.diagnosis()})
+
+    return Mount(
+        PREFIX,
+        routes=[
+            Route("/jobs", jobs),
+            Route("/jobs/{job}", one_job),
+            Route("/jobs/{job}/diagnosis", diagnosis),
+            Route("/jobs/{job}/checkpoints", checkpoints),
+            Route("/jobs/{job}/checkpoints/{id:int}", one_checkpoint),
+        ],
+    )
+
+
+def _whole(request: Request, name: str, default: int, most: int) -> int:
+    text = request.query_params.get(name, str(default))
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= most):
+        raise HTTPException(400, f"{name}={text!r} must be a whole number from 1 to {most}")
+    return int(text)
