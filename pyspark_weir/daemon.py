@@ -31,10 +31,12 @@ def hand_over(path: str) -> None:
             daemon.connect(path)
             socket.send_fds(daemon, [len(data).to_bytes(4, "big")], [0, 1, 2])
             daemon.sendall(data)
-            if daemon.recv(len(TAKEN)) != TAKEN:
-                return
-        except OSError:
-            return  # it is gone, with the session that it was started for
+            refused = None if daemon.recv(len(TAKEN)) == TAKEN else "it has ended, or runs another Python"
+        except OSError as error:
+            refused = str(error)
+        if refused is not None:
+            print(f"weir: Spark's workers wait for another process to import everything ({refused})", file=sys.stderr)
+            return
         # For Spark this process is the daemon, so it stays as long as that does; as small as can be.
         os.dup2(daemon.fileno(), 0)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

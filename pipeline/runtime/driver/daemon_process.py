@@ -61,7 +61,7 @@ class DaemonProcess:
             listens = listening.fileno()
             # It ends with this process, whose end of the pipe it waits at, or with the JVM, once that has it.
             self._process = subprocess.Popen(
-                [os.environ["PYSPARK_PYTHON"], "-m", _DAEMON, str(listens), str(self.path)],
+                [sys.executable, "-m", _DAEMON, str(listens), str(self.path)],
                 stdin=subprocess.PIPE,
                 pass_fds=[listens],
                 process_group=0,  # signals of a terminal are this process's, as for the JVM
@@ -72,6 +72,10 @@ class DaemonProcess:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def ended(self) -> bool:
+        return self._process.poll() is not None
 
     def serve(self, context: Any) -> None:
         """Workers of this `SparkContext` are forked from it."""
@@ -94,9 +98,19 @@ class DaemonProcess:
 
 
 def start_daemon() -> DaemonProcess | None:
-    """For a session of this process's own; `None` where its workers may have other code or another Spark."""
-    same = os.environ.get("PYSPARK_PYTHON") == sys.executable
-    return DaemonProcess() if same and "SPARK_HOME" not in os.environ else None
+    """
+    Returns:
+        `None` where workers may have other code or another Spark.
+
+    Raises:
+        OSError: it can't be started.
+    """
+    import pyspark
+
+    same_python = os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable
+    home = Path(pyspark.__file__).parent
+    same_spark = Path(os.environ.get("SPARK_HOME", home)).resolve() == home.resolve()
+    return DaemonProcess() if same_python and same_spark else None
 
 
 def release_daemons() -> None:

@@ -19,6 +19,7 @@ from pipeline.errors import PipelineError
 from pipeline.runtime.driver import daemon_process
 from pipeline.runtime.driver.allocators import SETTINGS
 from pipeline.runtime.driver.gateway import JAVA_OPTIONS, gateway, java_options, launch_early
+from pipeline.runtime.driver.given_session import begin_workers, run_in_workers
 from pipeline.runtime.versions import versions
 
 cloudpickle: Any = _cloudpickle  # untyped
@@ -143,9 +144,16 @@ def _cluster_context(_: int, name: str, master: str) -> Any:
 
 
 def begin_local_context(given: Any) -> None:
-    """Start what takes long of the session that `spark_context` will start, if it will be a local one of Weir's own."""
+    """Start what takes long of the session that `spark_context` will start, if it will be a local one of Weir's own. In
+    one that runs, start what its workers will be forked from."""
     from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
+    running = SparkContext._active_spark_context if given is None else given
+    if isinstance(running, SparkSession):
+        running = running.sparkContext
+    if isinstance(running, SparkContext) and running._jsc is not None:
+        begin_workers(running)
     local = given is None or (isinstance(given, str) and given.startswith("local") and _MASTER.fullmatch(given))
     taken = SparkContext._active_spark_context is not None or _SUBMITTED in os.environ
     if not local or taken or os.environ.get("SPARK_REMOTE") or os.environ.get("SPARK_CONNECT_MODE_ENABLED"):
@@ -297,7 +305,9 @@ class SparkJob:
             self._context.addJobTag(self._tag)
             self._context.setJobDescription(self._description)
             rdd = self._context.parallelize([self._secret] * self._subtasks, self._subtasks)
-            rdd.barrier().mapPartitions(self._partition).collect()
+            subtasks = rdd.barrier().mapPartitions(self._partition)
+            run_in_workers(self._context, subtasks)
+            subtasks.collect()
         except BaseException as caught:
             error = _failure(self._cause(caught))
         self._on_end(error)
