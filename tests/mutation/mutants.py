@@ -157,15 +157,25 @@ def sample(root: Path, places: list[str], size: int, seed: int) -> list[Mutant]:
     modules = sorted({path for place in places for path in _modules(root / place)})
     lengths = [len(path.read_bytes()) for path in modules]
     mutants = cache(lambda path: list(mutants_of(root, str(path.relative_to(root)))))
+    can_be_run = cache(lambda mutant: _can_be_run(root, mutant))
     rng = random.Random(seed)
     drawn: dict[Mutant, None] = {}
     for _ in range(100 * size):
         (path,) = rng.choices(modules, lengths)
-        if mutants(path):
-            drawn[rng.choice(mutants(path))] = None
+        if mutants(path) and can_be_run(mutant := rng.choice(mutants(path))):
+            drawn[mutant] = None
         if len(drawn) == size:
             break
     return list(drawn)
+
+
+def _can_be_run(root: Path, mutant: Mutant) -> bool:
+    """Not every place takes every change: `if not x := y` is no Python, so it would say nothing that it is caught."""
+    try:
+        compile(mutant.code(root), mutant.module, "exec")
+    except SyntaxError:
+        return False
+    return True
 
 
 def _modules(place: Path) -> list[Path]:

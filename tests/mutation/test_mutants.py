@@ -74,6 +74,11 @@ def test_a_seed_repeats_a_sample(project: Path) -> None:
     assert len(set(sample(project, ["room"], 1000, 1))) == len(list(mutants_of(project, "room/part.py")))
 
 
+def test_what_is_no_python_is_not_drawn(tmp_path: Path) -> None:
+    (tmp_path / "part.py").write_text("def f(x: int) -> int:\n    if y := x:\n        return y\n    return not x\n")
+    assert [mutant.line for mutant in sample(tmp_path, ["part.py"], 9, 1)] == [4]
+
+
 def test_the_nearest_tests_come_first(tmp_path: Path) -> None:
     for name, text in {
         "tests/room/test_part.py": "",
@@ -81,6 +86,7 @@ def test_the_nearest_tests_come_first(tmp_path: Path) -> None:
         "tests/elsewhere/test_whole.py": "from room.part import f",
         "tests/elsewhere/test_more.py": "from room import part",
         "tests/pipelines/test_jobs.py": "from room.part import f",
+        "tests/elsewhere/test_a_job.py": "from room.part import f\ndef test_it(spark: Any) -> None: ...",
         "tests/simulation/test_seeds.py": "",
         "above/user.py": "from room.part import f",
         "tests/above/test_user.py": "",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -41,6 +42,8 @@ _WITH_SPARK = (
     "support",
 )
 """Folders of tests/ whose tests run jobs, tools and containers: too slow to be run for each mutant."""
+_TAKES_SPARK = re.compile(r"\bspark: (Any|SparkSession)\b")
+"""The fixture, by which such tests elsewhere are known."""
 _PATIENCE = 900.0
 """Seconds that a group of tests may take. A test that hangs fails before: each has a timeout of its own."""
 
@@ -231,7 +234,7 @@ def _names(file: Path, module: Path) -> bool:
 
 def _without_spark(root: Path, test: Path) -> bool:
     parts = test.relative_to(root / "tests").parts
-    return not set(parts) & set(_WITH_SPARK)
+    return not set(parts) & set(_WITH_SPARK) and _TAKES_SPARK.search(test.read_text()) is None
 
 
 def _write(path: Path, text: str) -> None:

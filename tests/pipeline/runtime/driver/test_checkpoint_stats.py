@@ -65,11 +65,11 @@ def test_the_parts_of_writing_are_those_of_the_slowest_subtask_and_metadata_is_t
 def test_what_a_checkpoint_refers_to_and_has_not_written_is_told_apart() -> None:
     history = CheckpointHistory()
     history.triggered(7, CheckpointKind.CHECKPOINT, 100.0, 1.7e9)
-    acknowledged(history, 7, "op[0]", 101.0, size=1000, written=10)
+    acknowledged(history, 7, "op[0]", 101.0, size=1000, written=10, unaligned=True)
     history.completed(7, 101.5)
     row = history.row(7)
     assert row is not None
-    assert ": 1,000 bytes, 10 of them new, 0 records" in in_words(row)
+    assert "completed in 1.500 s, unaligned: 1,000 bytes, 10 of them new, 0 records" in in_words(row)
 
 
 def test_a_checkpoint_in_progress_has_no_duration_yet() -> None:
@@ -112,6 +112,7 @@ def test_with_its_attempt_every_checkpoint_in_progress_ends() -> None:
         (2, "completed", 2.0),
         (3, "failed", 7.0),
     ]
+    assert (history.completed_count, history.failed_count) == (1, 2)
 
 
 def test_the_largest_id_counts_checkpoints_that_failed() -> None:

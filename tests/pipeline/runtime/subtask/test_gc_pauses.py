@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
+from deadlines import eventually
 
 from pipeline.runtime.subtask.gc_pauses import GcTime, ShortCollections
 
@@ -65,6 +66,16 @@ def test_what_survives_a_long_collection_is_not_looked_at_again(collector: Colle
     collector.collect(seconds=0.02)
     assert gc.get_freeze_count() > before
     assert not any(each is kept for each in gc.get_objects())
+
+
+def test_a_long_collection_is_followed_by_one_that_finds_little(collector: Collector) -> None:
+    def full() -> int:
+        return int(gc.get_stats()[2]["collections"])
+
+    before = full()
+    collector.collect(seconds=0.001)
+    collector.collect(seconds=0.02)
+    eventually(lambda: full() >= before + 3, 30.0)
 
 
 def test_what_survives_a_long_collection_of_young_objects_is_set_aside_too(collector: Collector) -> None:
