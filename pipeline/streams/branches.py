@@ -15,8 +15,15 @@ from pipeline.streams.stream import Stream, T
 class Branches(Generic[T]):
     """The streams that a `split` makes: `branches.large`, or `branches["large"]`. Iterating gives the names."""
 
-    def __init__(self, streams: Mapping[str, Stream[T]]) -> None:
+    def __init__(self, whole: Stream[T], streams: Mapping[str, Stream[T]]) -> None:
+        """`whole`: of the step."""
+        self._whole = whole
         self._streams = dict(streams)
+
+    def errors(self) -> Stream[dict[str, Any]]:
+        """As `errors` of a stream: the records on which a function of a branch has failed. (A branch of that name is
+        `branches["errors"]`.)"""
+        return self._whole.errors()
 
     def __getitem__(self, name: str) -> Stream[T]:
         try:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
 
 from checkpoint.codec.errors import EncodingError
 from checkpoint.options import nearest
 from checkpoint.state import OF_SUBTASKS, BroadcastState, StateDescriptor, descriptors_of
 from checkpoint.state_backends import StateBackend, checked_state_backend
+from formats.python_columns import PythonColumns
 from pipeline.errors import PipelineError
-from pipeline.graph import Input
+from pipeline.graph import BatchFunction, Input, StepKind
 from pipeline.operators import KeyedOperator, Operator
 from pipeline.partitioners import Distribution
 from pipeline.user_code import is_async, is_generator, loses_return, returns_nothing, takes
@@ -30,6 +33,25 @@ LATE_FOLLOWS = (
     "distinct(within=…) or latest_by_key(…)"
 )
 ASYNC = "{} is async, and nothing would await it: make it a plain def"
+
+
+def batch_function(function: Any, schema: Any) -> BatchFunction:
+    """The payload of a `map_batches` step with a schema.
+
+    Raises:
+        PipelineError: it is none, or records can't become columns of it.
+    """
+    if not isinstance(schema, pa.Schema) or not schema.names or len(set(schema.names)) < len(schema.names):
+        raise PipelineError(f"the schema of map_batches is a pyarrow.Schema with fields, not {schema!r}")
+    if not callable(function):
+        raise PipelineError(f"map_batches takes the function first, an id as option; got {function!r}")
+    try:
+        columns = PythonColumns()
+        for field in schema:
+            columns.builder(field, field.name)
+    except ValueError as error:
+        raise PipelineError(f"the schema of map_batches: {error}") from error
+    return BatchFunction(function, schema)
 
 
 def name_of(function: Any) -> str:
@@ -215,3 +237,27 @@ def check_operator(pipeline: Pipeline, id: str, operator: Operator, inputs: list
 
 def _is_keyed(one: Input) -> bool:
     return one.partitioner is not None and one.partitioner.distribution is Distribution.KEYED
+
+
+_NO_ANSWER: Final = {
+    StepKind.FILTER: "no record would pass: return True for those that are to",
+    StepKind.FILTER_NOT: "every record would pass: return True for those that are not to",
+}
+"""What comes of a function that never returns anything."""
+
+
+def check_function(kind: StepKind, function: Any) -> None:
+    """
+    Raises:
+        PipelineError: a step of that kind can't run it.
+    """
+    if not callable(function):
+        raise PipelineError(f"{kind.value} takes the function first, an id as option; got {function!r}")
+    if kind in _NO_ANSWER:
+        refuse_no_answer(kind.value, function, _NO_ANSWER[kind])
+    elif kind is StepKind.PEEK:
+        refuse_never_run(kind.value, function)
+    elif kind is not StepKind.FLAT_MAP:
+        refuse_no_value(kind.value, function)
+    elif is_async(function):
+        raise PipelineError(ASYNC.format(f"flat_map: {name_of(function)}"))

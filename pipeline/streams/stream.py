@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import pyarrow as pa
 
 from checkpoint.options import is_number, is_whole, named_options, nearest
 from checkpoint.state_backends import StateBackend
-from formats.python_columns import PythonColumns
 from pipeline.errors import PipelineError
-from pipeline.graph import DEFAULT_BRANCH, BatchFunction, Input, Step, StepKind
+from pipeline.graph import DEFAULT_BRANCH, Input, Step, StepKind
 from pipeline.on_error import ERRORS, OnError, on_error_of
 from pipeline.operators import Operator
 from pipeline.partitioners import BROADCAST, FORWARD, REBALANCE, RESCALE, Distribution, KeySelector, Partitioner
 from pipeline.streams.asking import AsksServices
 from pipeline.streams.checks import (
-    ASYNC,
     LATE_FOLLOWS,
+    batch_function,
+    check_function,
     expected,
-    name_of,
-    refuse_never_run,
-    refuse_no_answer,
     refuse_no_value,
 )
 from pipeline.streams.failures import guard
 from pipeline.streams.operator_steps import add_operator
-from pipeline.user_code import is_async
 from pipeline.watermarks import WatermarkStrategy
 from sinks.sink import Sink
 
@@ -45,11 +41,6 @@ if TYPE_CHECKING:
 else:
     T = TypeVar("T", covariant=True)
 U = TypeVar("U")
-_NO_ANSWER: Final = {
-    StepKind.FILTER: "no record would pass: return True for those that are to",
-    StepKind.FILTER_NOT: "every record would pass: return True for those that are not to",
-}
-"""What comes of a function that never returns anything."""
 
 
 @named_options
@@ -125,12 +116,21 @@ class Stream(AsksServices[T], Generic[T]):
         """
         return self._functional(StepKind.FILTER_NOT, function, id, parallelism, on_error)
 
-    def peek(self, function: Callable[[T], Any], id: str | None = None, parallelism: int | None = None) -> Stream[T]:
+    def peek(
+        self,
+        function: Callable[[T], Any],
+        id: str | None = None,
+        parallelism: int | None = None,
+        on_error: OnError = "fail",
+    ) -> Stream[T]:
         """The same records. `function` is called with a copy of each, for its effect: to log, to count.
 
         What it does to the copy changes nothing, and what it returns is dropped. After a restart it sees records again.
+
+        Args:
+            on_error: as of `map`: a record that the function fails on is not handed on.
         """
-        return self._functional(StepKind.PEEK, function, id, parallelism)
+        return self._functional(StepKind.PEEK, function, id, parallelism, on_error)
 
     def limit_rate(self, records_per_second: float, id: str | None = None, parallelism: int | None = None) -> Stream[T]:
         """The same records, this many a second at most: of the whole step, whose subtasks have equal shares.
@@ -143,7 +143,12 @@ class Stream(AsksServices[T], Generic[T]):
         return self._add(StepKind.LIMIT_RATE, id, float(records_per_second), parallelism)
 
     def split(
-        self, id: str | None = None, parallelism: int | None = None, **branches: Callable[[T], bool]
+        self,
+        id: str | None = None,
+        parallelism: int | None = None,
+        *,
+        on_error: OnError = "fail",
+        **branches: Callable[[T], bool],
     ) -> Branches[T]:
         """Each record to the first branch whose function is true for it, in the order given; to the branch `default`
         if none is.
@@ -153,12 +158,16 @@ class Stream(AsksServices[T], Generic[T]):
             orders.default.map(…)
 
         Records of a branch that nobody reads are dropped.
+
+        Args:
+            on_error: as of `map`; `errors()` of what this returns has the records.
         """
         from pipeline.streams.branches import Branches, checked_branches
 
         checked = checked_branches(branches)
-        step = self._add(StepKind.SPLIT, id, checked, parallelism)._step
-        return Branches({name: Stream(self._pipeline, step, None, name) for name in (*checked, DEFAULT_BRANCH)})
+        stream = self._guarded(StepKind.SPLIT, id, checked, parallelism, on_error)
+        streams = {name: Stream(self._pipeline, stream._step, None, name) for name in (*checked, DEFAULT_BRANCH)}
+        return Branches(stream, streams)
 
     def flat_map(
         self,
@@ -192,30 +201,27 @@ class Stream(AsksServices[T], Generic[T]):
         behind it.
         """
         if schema is not None:
-            if not isinstance(schema, pa.Schema) or not schema.names or len(set(schema.names)) < len(schema.names):
-                raise PipelineError(f"the schema of map_batches is a pyarrow.Schema with fields, not {schema!r}")
-            if not callable(function):
-                raise PipelineError(f"map_batches takes the function first, an id as option; got {function!r}")
-            try:
-                columns = PythonColumns()
-                for field in schema:
-                    columns.builder(field, field.name)
-            except ValueError as error:
-                raise PipelineError(f"the schema of map_batches: {error}") from error
-            function = BatchFunction(function, schema)
+            function = batch_function(function, schema)
         return self._functional(StepKind.MAP_BATCHES, function, id, parallelism)
 
     def assign_timestamps(
-        self, strategy: WatermarkStrategy, id: str | None = None, parallelism: int | None = None
+        self,
+        strategy: WatermarkStrategy,
+        id: str | None = None,
+        parallelism: int | None = None,
+        on_error: OnError = "fail",
     ) -> Stream[T]:
         """Take each record's event time from it, and send watermarks from here on.
 
         Put it as near to the source as can be: chained to a source it makes watermarks split by split (of Kafka:
         partition by partition), so that reading one of them faster than another makes no record late.
+
+        Args:
+            on_error: as of `map`: of a record from which no timestamp can be taken.
         """
         if not isinstance(strategy, WatermarkStrategy):
             raise PipelineError(f"assign_timestamps takes a WatermarkStrategy, not {strategy!r}")
-        return self._add(StepKind.ASSIGN_TIMESTAMPS, id, strategy, parallelism)
+        return self._guarded(StepKind.ASSIGN_TIMESTAMPS, id, strategy, parallelism, on_error)
 
     map_async = AsksServices.map_async
     join_lookup = AsksServices.join_lookup
@@ -347,18 +353,12 @@ class Stream(AsksServices[T], Generic[T]):
     def _functional(
         self, kind: StepKind, function: Any, id: str | None, parallelism: int | None, on_error: OnError = "fail"
     ) -> Stream:
-        if not callable(function):
-            raise PipelineError(f"{kind.value} takes the function first, an id as option; got {function!r}")
-        if kind in _NO_ANSWER:
-            refuse_no_answer(kind.value, function, _NO_ANSWER[kind])
-        elif kind is StepKind.PEEK:
-            refuse_never_run(kind.value, function)
-        elif kind is not StepKind.FLAT_MAP:
-            refuse_no_value(kind.value, function)
-        elif is_async(function):
-            raise PipelineError(ASYNC.format(f"flat_map: {name_of(function)}"))
+        check_function(kind, function)
+        return self._guarded(kind, id, function, parallelism, on_error)
+
+    def _guarded(self, kind: StepKind, id: str | None, payload: Any, parallelism: int | None, on_error: Any) -> Stream:
         policy = on_error_of(on_error, kind.value if id is None else f"{kind.value} {id!r}")
-        stream = self._add(kind, id, function, parallelism)
+        stream = self._add(kind, id, payload, parallelism)
         guard(self._pipeline, stream._step, policy)
         return stream
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from checkpoint.codec import copied
 from pipeline.runtime.subtask.steps.compiled import CompiledStep, Site
-from pipeline.runtime.subtask.steps.guarded import guarded_filter, guarded_flat_map, guarded_map
+from pipeline.runtime.subtask.steps.guarded import guarded_filter, guarded_flat_map, guarded_map, guarded_peek
 from pipeline.runtime.subtask.steps.outputs import NO_OUTPUTS, NotRecords, check_outputs
 from pipeline.unrun import check_has_run
 
@@ -56,6 +56,8 @@ def compile_filter_not(site: Site) -> CompiledStep:
 def compile_peek(site: Site) -> CompiledStep:
     """The function has a copy to itself, so what it does to it changes nothing."""
     function, downstream = site.step.payload, site.downstream
+    if site.failed is not None:
+        return CompiledStep(guarded_peek(function, downstream, site.failed), runs=function)
 
     def push(value: Any) -> None:
         returned = function(copied(value))

@@ -59,6 +59,41 @@ def guarded_filter(
     return push
 
 
+def guarded_peek(function: Callable[[Any], Any], downstream: Push, failed: FailedRecords) -> Push:
+    def push(value: Any) -> None:
+        encoded = failed.begin(value)
+        try:
+            returned = function(copied(value))
+            if returned is not None:
+                check_has_run("peek", returned)
+        except NEVER:
+            raise
+        except Exception as error:
+            failed.handle(error, failed.note(encoded))
+            return
+        downstream(value)
+
+    return push
+
+
+def guarded_choice(function: Callable[[Any], Push], failed: FailedRecords) -> Push:
+    """For a step that hands records on as they are. `function` says to whom."""
+
+    def push(value: Any) -> None:
+        encoded = failed.begin(value)
+        try:
+            downstream = function(value)
+            output = copied(value)
+        except NEVER:
+            raise
+        except Exception as error:
+            failed.handle(error, failed.note(encoded))
+            return
+        downstream(output)
+
+    return push
+
+
 def guarded_flat_map(function: Callable[[Any], Iterable[Any]], downstream: Push, failed: FailedRecords) -> Push:
     def push(value: Any) -> None:
         encoded = failed.begin(value)

@@ -7,13 +7,15 @@ from typing import Any
 
 from pipeline.graph import DEFAULT_BRANCH
 from pipeline.runtime.subtask.steps.compiled import CompiledStep, Push, Site
+from pipeline.runtime.subtask.steps.guarded import guarded_choice
 from pipeline.unrun import check_has_run
 
 
 def compile_split(site: Site) -> CompiledStep:
     """Branches are side outputs of the step: chained to what reads them where they can be."""
     splitter = Splitter(site.step.payload, site.sides)
-    return CompiledStep(splitter.push, runs=splitter)
+    push = splitter.push if site.failed is None else guarded_choice(splitter.branch_of, site.failed)
+    return CompiledStep(push, runs=splitter)
 
 
 class Splitter:
@@ -33,6 +35,16 @@ class Splitter:
                 downstream(value)
                 return
         self._rest(value)
+
+    def branch_of(self, value: Any) -> Push:
+        """What `push` hands it to."""
+        for function, downstream in self._branches:
+            answer = function(value)
+            if answer:
+                if answer is not True:
+                    check_has_run("split", answer)
+                return downstream
+        return self._rest
 
 
 def _dropped(value: Any) -> None:

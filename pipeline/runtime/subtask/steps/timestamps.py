@@ -8,7 +8,8 @@ from typing import Any
 from checkpoint.errors import Explained
 from checkpoint.event_time.bounds import MAX_WATERMARK, NO_RECORD
 from checkpoint.shown import shown
-from pipeline.runtime.subtask.steps.compiled import CompiledStep, Site
+from pipeline.runtime.subtask.steps.compiled import CompiledStep, Push, Site
+from pipeline.runtime.subtask.steps.guarded import guarded_choice
 from pipeline.watermarks import WatermarkStrategy
 
 
@@ -18,8 +19,25 @@ class BadTimestamp(Explained, ValueError):
 
 def compile_assign_timestamps(site: Site) -> CompiledStep:
     """Hands records on with their timestamps, and shows those to the generator of the domain that begins here."""
+    function = _extractor(site.step.id, site.step.payload)
+    if site.failed is None:
+        return CompiledStep(_stamping(site, function), runs=function)
+    known: list[int] = []
+    """The timestamp of the record in progress."""
+    stamp = _stamping(site, lambda value: known[0])
+
+    def timed(value: Any) -> Push:
+        at = function(value)
+        _check(site.step.id, at, value)
+        known[:] = (at,)
+        return stamp
+
+    return CompiledStep(guarded_choice(timed, site.failed), runs=timed)
+
+
+def _stamping(site: Site, function: Callable[[Any], Any]) -> Push:
     step, record, domain, downstream = site.step.id, site.record, site.domain, site.downstream
-    function, generator, by_split = _extractor(step, site.step.payload), domain.generator, domain.by_split
+    generator, by_split = domain.generator, domain.by_split
     assert generator is not None
     max_ahead = generator.max_ahead
     last: Any = None
@@ -29,10 +47,7 @@ def compile_assign_timestamps(site: Site) -> CompiledStep:
         nonlocal last, split
         at = function(value)
         if type(at) is not int or not NO_RECORD < at < MAX_WATERMARK:
-            raise BadTimestamp(
-                f"assign_timestamps {step!r}: the timestamp of a record is {shown(at)}, but must be an int, in "
-                f"milliseconds since the epoch; the record: {shown(value, 200)}"
-            )
+            _check(step, at, value)
         if by_split:
             splits = record.source_splits
             id = splits[record.row] if type(splits) is list else splits
@@ -56,7 +71,15 @@ def compile_assign_timestamps(site: Site) -> CompiledStep:
         downstream(value)
         record.timestamp = outer
 
-    return CompiledStep(push, runs=function)
+    return push
+
+
+def _check(step: str, at: Any, value: Any) -> None:
+    if type(at) is not int or not NO_RECORD < at < MAX_WATERMARK:
+        raise BadTimestamp(
+            f"assign_timestamps {step!r}: the timestamp of a record is {shown(at)}, but must be an int, in "
+            f"milliseconds since the epoch; the record: {shown(value, 200)}"
+        )
 
 
 def _extractor(step: str, strategy: WatermarkStrategy) -> Callable[[Any], Any]:
