@@ -10,7 +10,7 @@ ARGS ?=
 WORKERS ?= 6
 
 .DEFAULT_GOAL := help
-.PHONY: help venv java demo test check format full stress mutate bench clean
+.PHONY: help venv java demo test check format full stress mutate site bench clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,9 +63,12 @@ stress: java venv ## The long runs under load
 mutate: java venv ## Small changes to production code, a sample by a printed seed: which ones no test notices
 	PYTHONPATH=tests/mutation $(BIN)/python tests/mutation/mutate.py $(ARGS)
 
+site: venv ## The documentation as web pages, with a reference made from docstrings, into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build $(ARGS)
+
 bench: java venv ## Measurements
 	$(BIN)/weir bench throughput $(ARGS)
 
 clean: ## Remove .venv and whatever else was made (not the cache of fetched jars)
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse artifacts
+	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -18,8 +18,10 @@ class JsonSchema(JsonTextFormat):
     """Values are what JSON has; each is validated against its schema.
 
     Args:
-        registry, subject, register, config: as of `Avro`; the record's name is the schema's `title`. The `config`
-            `{"validate": False}` leaves validation out.
+        registry: as of `Avro`.
+        subject: as of `Avro`; the record's name is the schema's `title`.
+        register: as of `Avro`.
+        config: as of `Avro`; `{"validate": False}` leaves validation out.
         schema: JSON, as text or as a dict. At a source what values are validated against; `None` = the schema that each
             was written with. At a sink the schema to write; `None` = the newest of the subject.
 

@@ -15,7 +15,10 @@ class Protobuf(RegistryFormat):
     """Records are dicts with the names of the message's fields (see `protobuf_values`).
 
     Args:
-        registry, subject, register, config: as of `Avro`; the record's name is the message's full name.
+        registry: as of `Avro`.
+        subject: as of `Avro`; the record's name is the message's full name.
+        register: as of `Avro`.
+        config: as of `Avro`.
         message_type: a generated class. Its descriptor travels to the workers, the module that it is from need not.
 
         round_floats: whether a sink writes to fields of type float what they hold only rounded, such as 0.1.

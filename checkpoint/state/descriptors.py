@@ -381,7 +381,8 @@ class OperatorUnionState(StateDescriptor[OperatorListHandle[T]], Generic[T]):
     list would come back once for each subtask that kept it.
 
     Args:
-        record, migrate: as of `OperatorListState`.
+        record: as of `OperatorListState`.
+        migrate: the same.
     """
 
     kind = UNION
