@@ -1,7 +1,8 @@
-"""Every metric of Weir in one typed list; docs/metrics.md is made from it."""
+"""Every metric of Weir in typed lists; docs/metrics.md is made from them (`checkpoint/metrics_page.py`)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
@@ -10,10 +11,17 @@ from checkpoint.options import nearest
 
 @dataclass(frozen=True, slots=True)
 class Metric:
+    """One of a subtask."""
+
     name: str
-    kind: Literal["counter", "gauge"]
+    kind: Literal["counter", "gauge", "text", "by split"]
+    """`"text"`: a gauge that is words; `"by split"`: one with a value for each split of a source."""
     unit: str
     help: str
+
+
+Gauged = float | str | Mapping[str, float] | None
+"""What a gauge may have: a number, words, or numbers by split, as its kind says; `None` = nothing now."""
 
 
 METRICS: Final[tuple[Metric, ...]] = (
@@ -34,7 +42,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
     Metric("sourceGateClosedMsPerSecond", "gauge", "ms/s", "Time the source gate was closed: neither idle nor busy."),
     Metric("sourceGateClosedMs", "counter", "ms", "Time the source gate was closed in this attempt."),
-    Metric("sourceGateReason", "gauge", "", "Why the source gate is closed; none while it is open."),
+    Metric("sourceGateReason", "text", "", "Why the source gate is closed; none while it is open."),
     Metric("spanRecords", "gauge", "records", "Records emitted since the last barrier."),
     Metric(
         "gateWindowRecords",
@@ -43,7 +51,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         "Records that a source may emit between two barriers while one is under way, as its gate has learned; none "
         "without a window.",
     ),
-    Metric("gateWindowChange", "gauge", "", "The window's last change, and why."),
+    Metric("gateWindowChange", "text", "", "The window's last change, and why."),
     Metric("inFlightBytes", "gauge", "bytes", "Bytes in the input and output queues of the subtask."),
     Metric("heldMs", "gauge", "ms", "How long operators or the sink's writer have kept the task from looking around."),
     Metric("gcMs", "counter", "ms", "Time that Python's garbage collector held the subtask's process."),
@@ -155,13 +163,20 @@ METRICS: Final[tuple[Metric, ...]] = (
         "records",
         "Records and timers that steps with on_error have failed on and left out, in this attempt.",
     ),
-    Metric("lastFailure", "gauge", "", "Which step failed last on a record that it left out, and why."),
+    Metric("lastFailure", "text", "", "Which step failed last on a record that it left out, and why."),
     Metric(
         "recordsLag",
         "gauge",
         "records",
         "Offsets from what a Kafka source has emitted to the ends of its partitions, those of open transactions "
         "included; none while they are not known.",
+    ),
+    Metric(
+        "recordsLagByPartition",
+        "by split",
+        "records",
+        "The same for each partition, as in `orders[3]`, but for records that lie ready in the source; of the first "
+        "256 partitions of a subtask.",
     ),
     Metric(
         "recordsFetched",
@@ -219,7 +234,7 @@ class MetricSink(Protocol):
             ValueError: there is no counter of this name.
         """
 
-    def gauge(self, name: str, value: float | str | None) -> None:
+    def gauge(self, name: str, value: Gauged) -> None:
         """Set a gauge, or a counter that is counted elsewhere.
 
         Raises:
@@ -246,22 +261,3 @@ def check_metric(name: str) -> None:
         raise ValueError(
             f"there is no metric {name!r}{nearest(name, _KINDS) or '.'} checkpoint.metrics.METRICS has them all"
         )
-
-
-def as_markdown() -> str:
-    """The list as docs/metrics.md has it."""
-    rows = [f"| `{m.name}` | {m.kind} | {m.unit} | {m.help} |" for m in METRICS]
-    return "\n".join(
-        [
-            "# Metrics",
-            "",
-            "`handle.metrics()` gives them by subtask, as they were reported last (twice a second), with totals",
-            "of the counters; `weir metrics JOB` and `weir metrics JOB --json` print them, and `weir status JOB` has",
-            "rates, lag and what is busy by vertex. This page is made from `checkpoint/metrics.py`.",
-            "",
-            "| name | kind | unit | meaning |",
-            "|---|---|---|---|",
-            *rows,
-            "",
-        ]
-    )

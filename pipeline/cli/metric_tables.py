@@ -41,9 +41,12 @@ def print_metrics(found: dict[str, Any]) -> None:
     for metric in METRICS:
         if metric.name not in (*_FLOW, *_TIME):
             for name, values in sorted(subtasks.items()):
-                if value := values.get(metric.name):
-                    shown = value if isinstance(value, str) else f"{value:,.0f}"
-                    others.add_row(metric.name, name, shown, metric.unit)
+                value = values.get(metric.name)
+                of = value.items() if isinstance(value, dict) else [("", value)]
+                for split, one in of:
+                    if one:
+                        shown = one if isinstance(one, str) else f"{one:,.0f}"
+                        others.add_row(metric.name, f"{name} {split}".strip(), shown, metric.unit)
     if others.row_count:
         say(console, "")
         console.print(others)

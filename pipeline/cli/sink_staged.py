@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from checkpoint.committables import Committable, SegmentName, SinkState
+from checkpoint.metrics import Gauged
 from checkpoint.storage import fencing
 from checkpoint.storage.restore import RestorePoint, newest, sink_state
 from checkpoint.storage.staging import SharedStaging
@@ -155,4 +156,4 @@ class _NoMetrics:
 
     def count(self, name: str, n: float = 1) -> None: ...
 
-    def gauge(self, name: str, value: float | str | None) -> None: ...
+    def gauge(self, name: str, value: Gauged) -> None: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from starlette.applications import Starlette
@@ -12,6 +13,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from pipeline.http.access import Access
+from pipeline.http.exposition import CONTENT_TYPE, exposition
 from pipeline.http.guard import KNOWN, Guard
 from pipeline.http.responses import problem
 from pipeline.http.rest import rest_routes
@@ -20,7 +22,7 @@ from pipeline.http.web_page import page_routes
 
 
 def make_app(job: WatchedJob, access: Access, port: int) -> Starlette:
-    routes = [*page_routes(), *_probes(job), rest_routes(job)]
+    routes = [*page_routes(), *_probes(job), _metrics(job), rest_routes(job)]
     return Starlette(
         routes=routes,
         middleware=[Middleware(Guard, access=access, port=port)],
@@ -39,6 +41,14 @@ def _probes(job: WatchedJob) -> Sequence[Route]:
         return PlainTextResponse(f"{text}\n", 200 if found.ready else 503)
 
     return [Route("/healthz", up), Route("/readyz", ready)]
+
+
+def _metrics(job: WatchedJob) -> Route:
+    async def metrics(_: Request) -> Response:
+        text = exposition(job.status(), job.readiness().ready, job.newest_completed(), time.time())
+        return Response(text, media_type=CONTENT_TYPE)
+
+    return Route("/metrics", metrics)
 
 
 async def _refused(_: Request, error: Exception) -> Response:

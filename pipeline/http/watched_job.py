@@ -57,6 +57,10 @@ class WatchedJob:
     def readiness(self) -> Readiness:
         return self._movement.readiness(self.status(), time.time())
 
+    def newest_completed(self) -> dict[str, Any] | None:
+        rows = reversed(self.handle.checkpoints())
+        return next((row_of(row) for row in rows if row.status == "completed"), None)
+
     def checkpoints(self, limit: int) -> list[dict[str, Any]]:
         """The newest first."""
         return [row_of(row) for row in reversed(self.handle.checkpoints()[-limit:])]

@@ -32,19 +32,19 @@ class Lag:
 
     def behind(
         self, consumer: Consumer, positions: Mapping[PartitionKey, int], unread: Mapping[PartitionKey, int]
-    ) -> int | None:
-        """Offsets between `positions` and the ends; `None` as long as an end is not known.
+    ) -> dict[PartitionKey, int | None]:
+        """Offsets between `positions` and the ends by partition; `None` as long as an end is not known.
 
         Args:
             unread: beginnings of partitions that are not read; they count once their end is known.
         """
-        lag = sum(max(0, self._told.get(key, low) - low) for key, low in unread.items())
+        lag: dict[PartitionKey, int | None] = {
+            key: max(0, self._told.get(key, low) - low) for key, low in unread.items()
+        }
         for key, position in positions.items():
             _, fetched = consumer.get_watermark_offsets(TopicPartition(*key), cached=True)
             end = max(fetched, self._told.get(key, -1))
-            if end < 0:
-                return None
-            lag += max(0, end - position)
+            lag[key] = None if end < 0 else max(0, end - position)
         return lag
 
     def ask(self, keys: Iterable[PartitionKey], now: float) -> None:

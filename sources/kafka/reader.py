@@ -35,6 +35,8 @@ log = logging.getLogger(f"weir.{__name__}")
 
 _CLOSE_TIMEOUT_S: Final = 3.0
 _LAG_EVERY_S: Final = 1.0
+_PARTITIONS_TOLD: Final = 256
+"""Whose lag is told one by one."""
 _UNPOLLED_S: Final = 1.0
 """A task that has not polled for so long is held up, by its sink or its channels."""
 _FIRST_RECORD_SIZE: Final = 1024
@@ -326,8 +328,13 @@ class KafkaReader(SourceReader):
             self._lag.ask([*positions, *self._unread], now)
         elif self._unread:
             self._lag.ask(self._unread, now)
-        lag = self._lag.behind(self._consumer, positions, self._unread)
-        self._ctx.metrics.gauge("recordsLag", None if lag is None else lag + len(self._held) + unemitted)
+        lags = self._lag.behind(self._consumer, positions, self._unread)
+        known = [lag for lag in lags.values() if lag is not None]
+        lag = sum(known) + len(self._held) + unemitted if len(known) == len(lags) else None
+        self._ctx.metrics.gauge("recordsLag", lag)
+        told = ((topic, partition, lags[topic, partition]) for topic, partition in sorted(lags)[:_PARTITIONS_TOLD])
+        by_partition = {f"{topic}[{partition}]": lag for topic, partition, lag in told if lag is not None}
+        self._ctx.metrics.gauge("recordsLagByPartition", by_partition)
 
     # -- errors ----------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint.metrics import METRICS, as_markdown
+from checkpoint.metrics import METRICS
+from checkpoint.metrics_page import as_markdown
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
 
 ROOT = Path(__file__).parents[2]

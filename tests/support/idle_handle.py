@@ -54,7 +54,9 @@ def run(handle: JobHandle, **subtasks: dict[str, Any]) -> None:
     master, plan = handle._master, handle._master.options.plan
     names = [plan.subtask_name(i) for vertex in plan.vertices for i in vertex.subtasks]
     master.status = "running"
-    master.progress.running_at = time.monotonic()
+    now = master.progress.running_at = time.monotonic()
+    master.progress.start.begin("checks", now - 1)
+    master.progress.start.run(now)
     for name in names:
         key = name.replace(" → out", "").replace("[", "_").rstrip("]")
         master.progress.metrics[name] = {**IDLE, **subtasks.get(key, {})}

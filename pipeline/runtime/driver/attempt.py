@@ -469,6 +469,7 @@ class Attempt:
     def _note_commit(self, peer: Peer, message: protocol.Committed) -> None:
         self._commits.new_committed(message.step, peer.subtask, message.checkpoint_id)
         self._progress.committed = self._commits.committed
+        self._c.history.committed(self._progress.committed, self._system.monotonic())
 
     def _on_committed(self, peer: Peer, message: protocol.Committed) -> None:
         self._note_commit(peer, message)

@@ -72,6 +72,8 @@ class CheckpointStats:
     channel_state: float = 0.0
     finalise: float = 0.0
     """From the last acknowledgement to durable `_metadata`, or to its end otherwise; 0 until then."""
+    commit: float | None = None
+    """From durable `_metadata` to the commit by every sink; `None` before."""
     size: int = 0
     """Bytes of all its files, those included whose content `_metadata` holds, without other inline state."""
     written: int = 0
@@ -120,6 +122,8 @@ class CheckpointHistory:
         """Those that have ended and whose details are kept, oldest first, and what these weigh."""
         self._details = 0
         """The sum of that."""
+        self._uncommitted: dict[int, float] = {}
+        """When those were complete that not every sink is known to have committed."""
         self._largest_id = 0
         self.completed_count = 0
         """How many checkpoints were ever completed."""
@@ -188,6 +192,17 @@ class CheckpointHistory:
 
     def completed(self, id: int, now: float) -> None:
         self._end(id, "completed", None, now)
+        self._uncommitted[id] = now
+        if len(self._uncommitted) > _KEPT:
+            del self._uncommitted[next(iter(self._uncommitted))]
+
+    def committed(self, newest: int, now: float) -> None:
+        """Every sink has committed all checkpoints up to this one."""
+        for id in [id for id in self._uncommitted if id <= newest]:
+            completed = self._uncommitted.pop(id)
+            row = self._rows.get(id)
+            if row is not None:
+                self._rows[id] = replace(row, commit=now - completed)
 
     def failed(self, id: int, reason: str, now: float) -> None:
         self._end(id, "failed", reason, now)

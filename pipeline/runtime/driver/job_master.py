@@ -78,6 +78,7 @@ class JobMaster:
         self.history = CheckpointHistory()
         self.progress = Progress()
         self.waits = Waits(options.name)
+        self._session.waits = self.waits
         self.queries = PointQueries(self._what_queries_wait_for)
         self._recoveries = Recoveries()
         self.address = ""
@@ -293,7 +294,8 @@ class JobMaster:
             self.progress = Progress()
             now = self._system.monotonic()
             self.progress.start.begin("checks", now)
-            self._recoveries.begun(self._failed_at, self._ended_at, now, self.progress)
+            cause = error_text.first_line(self.failure or "")
+            self._recoveries.begun(self._failed_at, self._ended_at, now, self.progress, cause)
         try:
             self._session.check(self._cancelled if number else None)
             start = starts.begin(number)

@@ -26,6 +26,8 @@ _SUMMED: Final = (
     "recordsFailed",
 )
 _LARGEST: Final = ("busyMsPerSecond", "backPressuredMsPerSecond", "pendingCommits")
+_CAUSES: Final = 20
+"""Newest restarts whose causes a status has."""
 _SHOWN: Final = 10
 """Newest checkpoints in a status."""
 
@@ -53,6 +55,7 @@ def status_of(name: str, address: str | None, started: float, handle: JobHandle)
         "checkpoints_completed": handle._master.history.completed_count,
         "checkpoints_failed": handle._master.history.failed_count,
         "recoveries": [one.phases for one in handle.recoveries()],
+        "restart_causes": [{"at": one.restarted, "cause": one.cause} for one in handle.recoveries()[-_CAUSES:]],
         **figures_of(handle.metrics()),
     }
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pipeline.runtime.driver.attempt_context import Progress
@@ -28,6 +29,10 @@ class Recovery:
     """All subtasks ran, state restored."""
     first_commit_at: float | None = None
     """First output was committed."""
+    cause: str = ""
+    """Why the attempt before failed, in a line."""
+    restarted: float = 0.0
+    """When the next attempt began, in seconds since 1970."""
 
     @property
     def phases(self) -> dict[str, float | None]:
@@ -53,16 +58,21 @@ class Recoveries:
     """The newest restarts of a job. Written by the job's thread; what is read is a copy."""
 
     def __init__(self) -> None:
-        self._restarts: deque[tuple[float, float, float, Progress]] = deque(maxlen=_KEPT)
-        """When the attempt before failed and ended, when the next one began, and how far that came."""
+        self._restarts: deque[tuple[Recovery, Progress]] = deque(maxlen=_KEPT)
+        """What was known when the next attempt began, and how far that came."""
 
-    def begun(self, failed_at: float, ended_at: float, now: float, progress: Progress) -> None:
+    def begun(self, failed_at: float, ended_at: float, now: float, progress: Progress, cause: str = "") -> None:
         """An attempt begins after one that failed."""
-        self._restarts.append((failed_at, ended_at, now, progress))
+        self._restarts.append((Recovery(failed_at, ended_at, now, cause=cause, restarted=time.time()), progress))
 
     def all(self) -> list[Recovery]:
         """Oldest first."""
         return [
-            Recovery(failed, ended, submitted, progress.deployed_at, progress.running_at, progress.first_commit_at)
-            for failed, ended, submitted, progress in list(self._restarts)
+            replace(
+                known,
+                deployed_at=progress.deployed_at,
+                running_at=progress.running_at,
+                first_commit_at=progress.first_commit_at,
+            )
+            for known, progress in list(self._restarts)
         ]

@@ -10,6 +10,7 @@ from pipeline.runtime.driver.gateway import lost_jvm
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.slots import await_slots, require_slots
 from pipeline.runtime.driver.spark_job import begin_local_context, check_session, spark_context, stop_context
+from pipeline.runtime.driver.waits import THE_JOB, Waits
 
 _LOG = logging.getLogger(f"weir.{__name__}")
 
@@ -19,6 +20,8 @@ class Session:
 
     def __init__(self, options: JobOptions):
         self._o = options
+        self.waits: Waits | None = None
+        """The job's, where it is told what is waited for."""
         self.context: Any = None
         """The `SparkContext`, once it is open."""
         self._own = False
@@ -37,7 +40,7 @@ class Session:
         """
         o = self._o
         self.context, self._own = spark_context(o.spark, o.plan.subtasks, o.name)
-        require_slots(self.context, o.plan)
+        require_slots(self.context, o.plan, self._tell)
         _LOG.info(
             "job %s: Spark %s at %s has slots for all %d subtasks; their processes start",
             *(o.name, self.context.version, self.context.master, o.plan.subtasks),
@@ -55,7 +58,11 @@ class Session:
         """
         check_session(self.context)
         if stop is not None:
-            await_slots(self.context, self._o.plan, stop)
+            await_slots(self.context, self._o.plan, stop, self._tell)
+
+    def _tell(self, what: str | None) -> None:
+        if self.waits is not None:
+            self.waits.instead(THE_JOB, what)
 
     @property
     def host(self) -> str:

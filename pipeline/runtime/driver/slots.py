@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from pipeline.errors import NotEnoughSlots
 from pipeline.plan import Plan
 
-_LOG = logging.getLogger(f"weir.{__name__}")
 _REGISTRATION = 120.0
 """How long the executors of a cluster may take to register before slots count as missing."""
 _SETTLED = 10.0
@@ -20,7 +19,7 @@ _REPLACEMENT = 60.0
 """How long a lost executor may take to be replaced, or its host to come back."""
 _POLL = 0.1
 _TELL = 2.0
-"""Seconds after which the log says that slots are waited for."""
+"""Seconds after which it is told that slots are waited for."""
 
 
 def free_slots(context: Any) -> int:
@@ -29,7 +28,11 @@ def free_slots(context: Any) -> int:
     return int(java.maxNumConcurrentTasks(java.resourceProfileManager().defaultResourceProfile()))
 
 
-def require_slots(context: Any, plan: Plan) -> None:
+Tell = Callable[[str | None], None]
+"""Gets what is waited for, whenever that changes; `None`: it is over."""
+
+
+def require_slots(context: Any, plan: Plan, tell: Tell) -> None:
     """Check that all subtasks can run at once; Spark itself would retry for minutes. Waits as long as executors may
     still be on their way.
 
@@ -40,34 +43,38 @@ def require_slots(context: Any, plan: Plan) -> None:
     if most is not None and most < plan.subtasks:
         raise _not_enough(context, plan, most, " (spark.cores.max)")
     standalone = context.master.startswith("spark:")
-    _wait(context, plan, 0.0 if _is_local(context) else _REGISTRATION, _SETTLED if standalone else None, None)
+    _wait(context, plan, 0.0 if _is_local(context) else _REGISTRATION, _SETTLED if standalone else None, None, tell)
 
 
-def await_slots(context: Any, plan: Plan, stop: threading.Event) -> None:
+def await_slots(context: Any, plan: Plan, stop: threading.Event, tell: Tell) -> None:
     """After a failure, which may have cost an executor: wait until all subtasks can run at once again, or for `stop`.
     Submitted too early, the job would wait for Spark's next look, 15 s later.
 
     Raises:
         NotEnoughSlots: they did not come back within a minute; with both numbers.
     """
-    _wait(context, plan, 0.0 if _is_local(context) else _REPLACEMENT, None, stop)
+    _wait(context, plan, 0.0 if _is_local(context) else _REPLACEMENT, None, stop, tell)
 
 
-def _wait(context: Any, plan: Plan, longest: float, settled: float | None, stop: threading.Event | None) -> None:
+def _wait(
+    context: Any, plan: Plan, longest: float, settled: float | None, stop: threading.Event | None, tell: Tell
+) -> None:
     """`settled`: slots that have not changed for so many seconds are all there will be."""
     stop = stop or threading.Event()
     start = changed = time.monotonic()
-    before, told = 0, False
+    before, told = 0, -1
     while (slots := free_slots(context)) < plan.subtasks and not stop.is_set():
         now = time.monotonic()
         if slots != before:
             before, changed = slots, now
         if now - start >= longest or (settled is not None and slots and now - changed >= settled):
+            tell(None)
             raise _not_enough(context, plan, slots)
-        if not told and now - start >= _TELL:
-            told = True
-            _LOG.info("waiting for slots: Spark at %s has %d of %d so far", context.master, slots, plan.subtasks)
+        if slots != told and now - start >= _TELL:
+            told = slots
+            tell(f"slots: it needs {plan.subtasks}, and Spark at {context.master} has {slots}")
         stop.wait(_POLL)
+    tell(None)
 
 
 def _is_local(context: Any) -> bool:

@@ -68,6 +68,15 @@ class Waits:
         with self._lock:
             self._replace({key: wait for key, wait in self._waits.items() if key != (who, what)}, self._clock())
 
+    def instead(self, who: str, what: str | None) -> None:
+        """What somebody waits for is called otherwise now, or is over (`None`); it has waited since the same time."""
+        now = self._clock()
+        with self._lock:
+            since = min((wait.since for wait in self._waits.values() if wait.who == who), default=now)
+            others = {key: wait for key, wait in self._waits.items() if key[0] != who}
+            mine = {} if what is None else {(who, what): Wait(since, what, who)}
+            self._replace(others | mine, now)
+
     def forget(self, names: Iterable[str]) -> None:
         """These subtasks have gone. Whether what they waited for has come isn't known, so nothing is logged."""
         gone = set(names)

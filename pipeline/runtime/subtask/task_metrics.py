@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from checkpoint.elements import ChannelName
-from checkpoint.metrics import check_counter, check_metric
+from checkpoint.metrics import Gauged, check_counter, check_metric
 from checkpoint.waiting import Waiting
 from pipeline.runtime.subtask.recent_rate import RecentRate
 
@@ -47,7 +47,7 @@ class TaskMetrics:
         self.pace_waits = Waiting(clock)
         """The rates that steps are limited to."""
         self._counters: dict[str, float] = {}
-        self._gauges: dict[str, float | str | None] = {}
+        self._gauges: dict[str, Gauged] = {}
         self._in_rate, self._out_rate = RecentRate(self._started), RecentRate(self._started)
         self._last: tuple[float, float, float, float] = (self._started, 0.0, 0.0, 0.0)
 
@@ -56,7 +56,7 @@ class TaskMetrics:
             check_counter(name)
         self._counters[name] = self._counters.get(name, 0) + n
 
-    def gauge(self, name: str, value: float | str | None) -> None:
+    def gauge(self, name: str, value: Gauged) -> None:
         if name not in self._gauges:
             check_metric(name)
         self._gauges[name] = value

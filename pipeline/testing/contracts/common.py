@@ -10,7 +10,7 @@ from typing import Any, Final
 from pyspark import cloudpickle as _cloudpickle
 
 from checkpoint.codec import encode
-from checkpoint.metrics import check_counter, check_metric
+from checkpoint.metrics import Gauged, check_counter, check_metric
 
 cloudpickle: Any = _cloudpickle  # untyped
 
@@ -37,7 +37,7 @@ class NoMetrics:
     def count(self, name: str, n: float = 1) -> None:
         check_counter(name)
 
-    def gauge(self, name: str, value: float | str | None) -> None:
+    def gauge(self, name: str, value: Gauged) -> None:
         check_metric(name)
 
 

@@ -212,3 +212,15 @@ def test_whatever_happens_the_count_of_details_is_that_of_the_rows(steps: list[t
             assert history._details == sum(len(row.subtasks) for row in ended)
             assert history._details <= 7 or sum(bool(row.subtasks) for row in ended) == 1
             assert len(history.rows()) <= 6
+
+
+def test_how_long_output_took_to_be_visible_is_told_once_every_sink_has_committed() -> None:
+    history = CheckpointHistory()
+    for id, at in ((1, 100.0), (2, 110.0), (3, 120.0)):
+        history.triggered(id, CheckpointKind.CHECKPOINT, at, 1.7e9)
+        history.completed(id, at + 1)
+    history.committed(0, 121.0)
+    assert [row.commit for row in history.rows()] == [None, None, None]
+    history.committed(2, 121.5)
+    history.committed(2, 500.0)
+    assert [row.commit for row in history.rows()] == [20.5, 10.5, None]

@@ -23,7 +23,8 @@ def test_output_that_comes_before_all_run_leaves_nothing_to_catch_up() -> None:
 
 def test_how_far_the_attempt_has_come_is_read_when_it_is_asked_for() -> None:
     recoveries, progress = Recoveries(), Progress()
-    recoveries.begun(1.0, 2.0, 3.0, progress)
-    assert recoveries.all() == [Recovery(1.0, 2.0, 3.0)]
+    recoveries.begun(1.0, 2.0, 3.0, progress, "a cause")
+    (begun,) = recoveries.all()
+    assert begun == Recovery(1.0, 2.0, 3.0, cause="a cause", restarted=begun.restarted)
     progress.deployed_at, progress.running_at, progress.first_commit_at = 4.0, 5.0, 6.0
-    assert recoveries.all() == [Recovery(1.0, 2.0, 3.0, 4.0, 5.0, 6.0)]
+    assert recoveries.all() == [Recovery(1.0, 2.0, 3.0, 4.0, 5.0, 6.0, "a cause", begun.restarted)]

@@ -145,3 +145,20 @@ def test_what_is_begun_in_one_thread_is_seen_in_another_even_if_it_never_ends() 
     waiting.begin("brokers")
     ((what, seconds),) = waiting.report()
     assert (what, seconds >= 0) == ("brokers", True)
+
+
+def test_what_is_waited_for_is_called_otherwise_and_lasts_on() -> None:
+    clock = Clock()
+    waits = Waits("orders", clock)
+    waits.begin("in[0]", "the brokers")
+    clock.now += 1
+    waits.instead("the job", "slots: it needs 4, and there are 2")
+    clock.now += 1
+    waits.instead("the job", "slots: it needs 4, and there are 3")
+    assert waits.now() == [
+        Wait(1000.0, "the brokers", "in[0]"),
+        Wait(1001.0, "slots: it needs 4, and there are 3", "the job"),
+    ]
+    waits.instead("the job", None)
+    waits.instead("the job", None)
+    assert [wait.who for wait in waits.now()] == ["in[0]"]
