@@ -218,6 +218,7 @@ def _whole(message: Message) -> bytes:
     from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
 
     from pipeline.cli.kafka_records import to_line
+    from sources.kafka.messages import told_headers_of
 
     kind, timestamp = message.timestamp()
     line = to_line(
@@ -227,7 +228,7 @@ def _whole(message: Message) -> bytes:
         None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp,
         message.key(),
         message.value(),
-        message.headers() or [],  # type: ignore[arg-type]  # pairs, as they are fetched
+        told_headers_of(message),
     )
     return line.encode()
 

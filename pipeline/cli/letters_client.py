@@ -13,6 +13,7 @@ from formats.letters import TIMER, ReadLetter
 from pipeline.cli.kafka_client import Cluster, KafkaTrouble, hand_over
 from pipeline.cli.kafka_records import Record
 from pipeline.cli.replay_mark import Progress, ReplayMark
+from sources.kafka.messages import told_headers_of
 
 _TIMEOUT: Final = 30.0
 _BATCH: Final = 500
@@ -103,7 +104,7 @@ class Letters:
             self.topic, [partition], "earliest", read_committed=True, to_end=True, count=None, timeout=None
         ):
             for message in batch:
-                letter = ReadLetter.of(message.headers() or ())  # type: ignore[arg-type]  # pairs, as they are fetched
+                letter = ReadLetter.of(told_headers_of(message))
                 yield Found(message, letter, mark.done(message.offset() or 0))
 
     def replay(

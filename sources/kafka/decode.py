@@ -13,6 +13,7 @@ from sources.kafka.arrow_json import ArrowJson
 from sources.kafka.bad_records import BadRecords, shortened
 from sources.kafka.errors import BadRecord
 from sources.kafka.formats import Format, decoder, typed_decoder, whole_batches
+from sources.kafka.messages import headers_of, told_headers_of
 from sources.kafka.options import PartitionKey
 
 Decoded = tuple[list[Message], list[Any] | pa.RecordBatch]
@@ -155,7 +156,8 @@ class RecordContext:
 
     @property
     def headers(self) -> list[tuple[str, bytes | None]]:
-        return list(self._message.headers() or ())  # type: ignore[arg-type]  # a list of pairs when it comes from Kafka
+        """See `headers_of`."""
+        return headers_of(self._message)
 
     @property
     def kafka_key(self) -> Any:
@@ -174,7 +176,7 @@ class RecordContext:
             "timestamp": timestamp if timestamp is not None and timestamp >= 0 else None,
             "key": message.key(),
             "value": message.value(),
-            "headers": [list(header) for header in self.headers],
+            "headers": [list(header) for header in told_headers_of(message)],
         }
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 from confluent_kafka import Message
 
 from formats.letters import class_of
+from sources.kafka.messages import told_headers_of
 
 _LONGEST_REASON: Final = 1000
 """Characters."""
@@ -40,7 +41,7 @@ class Letter:
             timestamp=timestamp if timestamp is not None and timestamp >= 0 else None,
             key=message.key(),
             value=message.value(),
-            headers=tuple(message.headers() or ()),  # type: ignore[arg-type]  # pairs when it comes from Kafka
+            headers=tuple(told_headers_of(message)),
             reason=str(error)[:_LONGEST_REASON].encode(errors="backslashreplace").decode(),
             error=class_of(error),
         )

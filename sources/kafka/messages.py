@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 from confluent_kafka import Message, TopicPartition
 
+from formats import letters
+from sources.kafka.errors import BadRecord
 from sources.kafka.options import PartitionKey
 
 
@@ -32,3 +34,25 @@ def first_offsets(messages: list[Message]) -> dict[PartitionKey, int]:
             strict=True,
         )
     }
+
+
+def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
+    """
+    Raises:
+        BadRecord: the name of one is not UTF-8: then the client gives none of them.
+    """
+    try:
+        return list(message.headers() or ())  # type: ignore[arg-type]  # a list of pairs when it comes from Kafka
+    except UnicodeDecodeError as error:
+        raise BadRecord(
+            f"{message.topic()}[{message.partition()}] offset {message.offset()}: the name of a header is not UTF-8 "
+            f"({error}), and Kafka's client gives none of the record's headers then"
+        ) from error
+
+
+def told_headers_of(message: Message) -> list[tuple[str, bytes | None]]:
+    """Its headers; where they can't be read, one that says so."""
+    try:
+        return headers_of(message)
+    except BadRecord as error:
+        return letters.told_headers({letters.UNREADABLE: error})

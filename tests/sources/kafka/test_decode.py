@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -16,7 +17,7 @@ from sources import ArrowJson
 from sources.kafka.bad_records import BadRecords, Letter, shortened
 from sources.kafka.decode import RecordDecoder, partitions, timestamps
 from sources.kafka.errors import BadRecord
-from sources.kafka.messages import first_offsets
+from sources.kafka.messages import first_offsets, told_headers_of
 
 
 @dataclass
@@ -102,6 +103,25 @@ def test_what_an_operator_sees_of_a_record_besides_its_value() -> None:
     assert (other.offset, other.partition, other.kafka_key, other.headers) == (8, 0, None, [])
     assert other.original["timestamp"] is None
     assert contexts[-1].offset == 8
+
+
+class Unreadable(Message):
+    """As one with a header whose name is not UTF-8, which this client can't write."""
+
+    def headers(self) -> Any:
+        return b"\xff".decode()
+
+
+def test_headers_that_cannot_be_read_are_told_and_keep_no_letter_from_being_written() -> None:
+    one = Unreadable(topic="orders", partition=2, offset=7, value=b"1", timestamp=(1, 1))
+    (context,) = RecordDecoder("json", Kept()).contexts([one])
+    why = r"orders\[2\] offset 7: the name of a header is not UTF-8 \(.*0xff"
+    with pytest.raises(BadRecord, match=why):
+        _ = context.headers
+    ((name, told),) = told_headers_of(one)
+    assert (name, bool(re.match(why.encode(), told or b""))) == ("weir.error.headers", True)
+    assert Letter.of(one, ValueError("bad")).headers == ((name, told),)
+    assert (context.original["headers"], context.original["value"]) == ([[name, told]], b"1")
 
 
 def test_a_key_that_is_not_of_its_format_is_named() -> None:
