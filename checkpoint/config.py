@@ -78,10 +78,10 @@ class CheckpointConfig:
     compression: Literal["lz4", "zstd", "none"] = "lz4"
     """How the files of checkpoints are compressed. `"zstd"` makes them smaller than `"lz4"` (the default), and takes
     more time."""
-    inline_bytes: int = 64 * 1024
+    inline_bytes: int = 128 * 1024
     """A subtask's keyed state, or what was in flight, that is no larger is kept in `_metadata` and not in a file of its
     own, which would take longer to sync than to write. Of many subtasks each has less, so that all of them together
-    have 1 MiB of either. Savepoints have files. 0: checkpoints, too. Default: 65,536 bytes."""
+    have 1 MiB of either. Savepoints have files. 0: checkpoints, too. Default: 131,072 bytes."""
     local_recovery: bool = False
     """Keep a second copy of each subtask's state in a folder of its executor's own, and restore from that where it is
     there. It takes the room twice. Default: `False`."""

@@ -130,7 +130,7 @@ class ContentNotes:
             found = None if self._declared[state].content in (list, dict) else types_of_encoded(encoded)
             self._types[state] = None if found is None else types | found
         else:
-            there = [value for value in values if value is not MISSING]
+            there = [value for value in values if value is not MISSING] if None in encoded else values
             types.update(map(type, members(there, self._declared[state].content)))
 
     def note_keys(self, state: str, encoded: Sequence[bytes]) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any, Protocol
 
-from checkpoint.state.changelog.merge import Group
 from checkpoint.state.contents import ContentNotes, Declared
 from checkpoint.state.snapshot_format import Compression, SnapshotFooter
 from checkpoint.state.snapshot_writer import FrozenGroup, SnapshotAbandoned, TtlRows, write_snapshot
@@ -35,11 +34,15 @@ class FrozenChanges(Protocol):
         """For states with a time to live: entries with stamps up to here are over, and were not seen any more."""
 
     @property
-    def notes(self) -> ContentNotes:
-        """What the values are that `groups` has given."""
+    def clocks(self) -> Mapping[str, str]:
+        """Which states have a time to live, and by which clock."""
 
-    def groups(self, older: Sequence[Any]) -> Iterator[Group]:
-        """The rows by key group, with the columns of a file of changes. May be called again.
+    @property
+    def notes(self) -> ContentNotes:
+        """What the values are that `batches` has given."""
+
+    def batches(self, older: Sequence[Any]) -> Iterator[Any]:
+        """The rows as Arrow batches, as `write_batches` takes them for a file of changes. May be called again.
 
         Args:
             older: earlier ones of the same backend, oldest first, that could not be written; these rows win over

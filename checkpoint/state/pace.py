@@ -13,6 +13,8 @@ _SHORT: Final = 1e-4
 """Seconds; enough for a thread that waits to wake up and take the interpreter lock."""
 _LONG: Final = 4e-3
 """Seconds that a thread gets that uses them. With what it takes to get the interpreter back, it has five sixths."""
+_FIRST: Final = 3e-3
+"""Seconds of work before the first pause: what is done by then is not worth one."""
 _AT_ONCE: Final = 0.01
 """Seconds of work with short pauses, whoever uses the interpreter. That is all that small state takes: long pauses
 would delay its checkpoint by more than they leave to the task."""
@@ -37,7 +39,7 @@ class Pace:
         """When the work went on."""
         self._worked = 0.0
         """Seconds of work before that."""
-        self._ends = self._began + _SLICE
+        self._ends = self._began + _FIRST
 
     def give_way(self) -> None:
         """Called again and again between pieces of the work; pauses where it is time to."""

@@ -1,15 +1,15 @@
 """The file format of keyed state: written by a backend, readable without a running job.
 
-    ┌ Arrow IPC stream ─────────────────────────────────────────────────────────────────────┐
-    │ schema │ batches of key group a │ batches of key group b │ … │ end-of-stream marker    │
-    └────────────────────────────────────────────────────────────────────────────────────────┘
+    ┌ Arrow IPC stream ─────────────────────────────────────────────────────────────────────────┐
+    │ schema │ batch of key groups a to f │ batches of key group g │ … │ end-of-stream marker    │
+    └────────────────────────────────────────────────────────────────────────────────────────────┘
     footer: msgpack map · its checksum, 16 bytes · its length, 4 bytes little-endian · magic, 8 bytes
 
 Any Arrow reader can read the stream from the start; it stops before the footer. Columns:
 
 | column      | type             |                                                                       |
 |-------------|------------------|-----------------------------------------------------------------------|
-| `key_group` | int16            | ascending; a batch holds one group only                               |
+| `key_group` | int16            | ascending                                                             |
 | `state`     | string           | name of the state                                                     |
 | `key`       | binary           | `codec.encode_key`                                                    |
 | `namespace` | binary, nullable | of timers the time: ms since the epoch + 2⁶³, 8 bytes big-endian; null  |
@@ -17,19 +17,25 @@ Any Arrow reader can read the stream from the start; it stops before the footer.
 
 Timers are the rows of the states `event timers` and `processing timers`; their value is nil.
 
-A file with states that have a time to live is of version 3. It has one more column, `written` (binary, nullable): for a
+A batch holds several small key groups, or one group or a part of it. So a *block*, which is what is read together, is
+one batch with all rows of some groups, or all batches of one group.
+
+A file with states that have a time to live is of version 6. It has one more column, `written` (binary, nullable): for a
 value, each item of a list or each entry of a map, in their order, 8 bytes little-endian: when it was written, or read,
 in ms since the epoch; -2⁶³: not known. The footer has `ttl`, a map from the names of these states to the clock that
 they go by, `processing` or `event`. What is over when the snapshot is taken is not in the file.
 
-A file of changes is of version 4 (see `checkpoint.state.changelog`): `value` is nullable, null says that the key has
+A file of changes is of version 7 (see `checkpoint.state.changelog`): `value` is nullable, null says that the key has
 no value any more, and there is always a column `written`.
 
-The buffers of each batch are compressed on their own, so that a reader needs only the bytes of its groups. The footer
-holds `version`, `operator`, `max_parallelism` and `groups`, a list of [group, offset, length, rows, checksum]: bytes
-from the start of the file, and the xxh3_128 of these bytes, 16 bytes big-endian as all checksums here. So what is read
-is verified, and nothing else has to be read for that. It also has `states`, the names of all states with rows, and
-`contents`, a map from those of keys to what their values are (`StateContent.to_wire`). Older files lack both.
+The buffers of each batch are compressed on their own, so that a reader needs only the blocks of its groups. The footer
+holds `version`, `operator`, `max_parallelism` and `groups`, a list of [group, offset, length, rows, checksum]: where
+the group's block is, in bytes from the start of the file, and the xxh3_128 of the block, 16 bytes big-endian as all
+checksums here. So what is read is verified, and nothing else has to be read for that. The footer also has `states`, the
+names of all states with rows, and `contents`, a map from those of keys to what their values are
+(`StateContent.to_wire`). Older files lack both.
+
+Files of versions 2, 3 and 4 are as those of 5, 6 and 7, but each group has a block of its own.
 """
 
 from __future__ import annotations
@@ -39,6 +45,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from checkpoint.state.contents import StateContent
 
@@ -89,16 +96,29 @@ SCHEMA: Final = pa.schema(
 TTL_SCHEMA: Final = SCHEMA.append(pa.field("written", pa.binary()))
 CHANGES_SCHEMA: Final = TTL_SCHEMA.set(SCHEMA.get_field_index("value"), pa.field("value", pa.binary()))
 MAGIC: Final = b"WeirKey2"
-VERSION: Final = 2
-TTL_VERSION: Final = 3
-CHANGES_VERSION: Final = 4
-VERSIONS: Final = {VERSION: SCHEMA, TTL_VERSION: TTL_SCHEMA, CHANGES_VERSION: CHANGES_SCHEMA}
+VERSION: Final = 5
+TTL_VERSION: Final = 6
+CHANGES_VERSION: Final = 7
+_OLDER: Final = 3
+"""A version whose blocks hold one group each is so much older."""
+VERSIONS: Final = {
+    version - older: schema
+    for version, schema in ((VERSION, SCHEMA), (TTL_VERSION, TTL_SCHEMA), (CHANGES_VERSION, CHANGES_SCHEMA))
+    for older in (_OLDER, 0)
+}
 """And the columns that files of each have."""
 TAIL_BYTES: Final = 16 + 4 + len(MAGIC)
 """Behind the footer's map."""
 
 GroupEntry: TypeAlias = tuple[int, int, int, int, bytes]
-"""Key group, offset, length (bytes), rows, checksum."""
+"""Key group, offset and length of its block (bytes), rows, checksum of the block."""
+
+
+def group_runs(batch: Any) -> list[tuple[int, int]]:
+    """The key groups of an Arrow batch, and how many rows each has, one behind the other."""
+    runs = pc.run_end_encode(batch.column("key_group"))
+    ends = runs.run_ends.to_pylist()
+    return list(zip(runs.values.to_pylist(), map(int.__sub__, ends, [0, *ends]), strict=False))
 
 
 class SnapshotFormatError(ValueError):

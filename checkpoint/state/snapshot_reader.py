@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import groupby, pairwise, repeat
-from typing import Any, Final, Protocol
+from operator import itemgetter
+from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 import xxhash
@@ -23,10 +24,13 @@ from checkpoint.state.snapshot_format import (
     StateBatch,
     StateRow,
     UnknownSnapshotVersion,
+    group_runs,
 )
 
 _READ: Final = 8 << 20
-"""Bytes of neighbouring key groups that are read at once, so that many small ones are not as many requests."""
+"""Bytes of neighbouring blocks that are read at once, so that many small ones are not as many requests."""
+Block: TypeAlias = list[GroupEntry]
+"""The entries of the key groups in one block."""
 
 
 class RandomAccess(Protocol):
@@ -65,8 +69,8 @@ def read_snapshot(source: Any, key_groups: range | None = None) -> Iterator[Stat
 def read_batches(source: Any, key_groups: range | None = None) -> Iterator[StateBatch]:
     """The rows of a snapshot file, by key group; of the given groups, or all.
 
-    Reads no bytes of other groups, and one group at a time, or several small ones. What was read is verified before it
-    is decoded.
+    Reads no other blocks than those that these groups are in, and one at a time, or several small ones. What was read
+    is verified before it is decoded.
 
     Args:
         source: as in `read_footer`.
@@ -101,49 +105,72 @@ def read_groups(
     too."""
     file = _opened(source)
     footer = footer or _footer(file)
-    wanted = [entry for entry in footer.groups if key_groups is None or entry[0] in key_groups]
-    for entries in _read_together(wanted):
-        start = entries[0][1]
-        data = memoryview(file.read_at(sum(entry[2] for entry in entries), start))
-        for entry in entries:
-            offset, length = entry[1] - start, entry[2]
-            yield entry[0], _verified(data[offset : offset + length], entry, VERSIONS[footer.version]), footer.ttl
+    blocks = [list(entries) for _, entries in groupby(footer.groups, key=itemgetter(1))]
+    wanted = [block for block in blocks if key_groups is None or any(entry[0] in key_groups for entry in block)]
+    for together in _read_together(wanted):
+        start = together[0][0][1]
+        data = memoryview(file.read_at(sum(block[0][2] for block in together), start))
+        for block in together:
+            _, offset, length, _, _ = block[0]
+            part = data[offset - start : offset - start + length]
+            for group, batches in _groups_in(part, block, VERSIONS[footer.version]):
+                if key_groups is None or group in key_groups:
+                    yield group, batches, footer.ttl
 
 
-def _read_together(groups: list[GroupEntry]) -> Iterator[list[GroupEntry]]:
-    """Groups that lie side by side, up to `_READ` bytes."""
-    together: list[GroupEntry] = []
-    size = 0
-    for entry in groups:
-        _, offset, length, _, _ = entry
-        if together and (offset != together[-1][1] + together[-1][2] or size + length > _READ):
+def _read_together(blocks: list[Block]) -> Iterator[list[Block]]:
+    """Blocks that lie side by side, up to `_READ` bytes."""
+    together: list[Block] = []
+    end = 0
+    for block in blocks:
+        _, offset, length, _, _ = block[0]
+        if together and (offset != end or offset + length - together[0][0][1] > _READ):
             yield together
-            together, size = [], 0
-        together.append(entry)
-        size += length
+            together = []
+        together.append(block)
+        end = offset + length
     if together:
         yield together
 
 
-def _verified(data: memoryview, entry: GroupEntry, schema: Any) -> Iterator[Any]:
-    group, _, length, expected, checksum = entry
+def _groups_in(data: memoryview, block: Block, schema: Any) -> Iterator[tuple[int, Iterator[Any]]]:
+    """The key groups of a block, with their Arrow batches."""
+    if len(block) == 1:
+        yield block[0][0], _verified(data, block, schema)
+        return
+    parts: dict[int, list[Any]] = {group: [] for group, *_ in block}
+    for batch in _verified(data, block, schema):
+        start = 0
+        for group, rows in group_runs(batch):
+            parts[group].append(batch[start : start + rows])
+            start += rows
+    yield from ((group, iter(batches)) for group, batches in parts.items())
+
+
+def _verified(data: memoryview, block: Block, schema: Any) -> Iterator[Any]:
+    """The Arrow batches of a block."""
+    _, _, length, _, checksum = block[0]
+    name = f"key group {block[0][0]}" if len(block) == 1 else f"key groups {block[0][0]} to {block[-1][0]}"
     if len(data) != length or xxhash.xxh3_128(data).digest() != checksum:
-        raise SnapshotFormatError(f"the state of key group {group} is damaged: its checksum differs")
-    rows = 0
+        raise SnapshotFormatError(f"the state of {name} is damaged: its checksum differs")
+    missing = {group: rows for group, _, _, rows, _ in block}
     try:
         reader = pa.BufferReader(data)
         while reader.tell() < len(data):
             batch = pa.ipc.read_record_batch(pa.ipc.read_message(reader), schema)
             batch.validate(full=True)
-            strange = [other for other in batch.column(0).unique().to_pylist() if other != group]
-            if strange:
-                raise SnapshotFormatError(f"a row of key group {strange[0]} lies among those of {group}")
-            rows += len(batch)
+            for group, rows in group_runs(batch):
+                if group not in missing:
+                    raise SnapshotFormatError(f"a row of key group {group} lies among those of {name}")
+                missing[group] -= rows
             yield batch
     except (pa.ArrowException, EOFError) as error:
-        raise SnapshotFormatError(f"the state of key group {group} is damaged: {error}") from error
-    if rows != expected:
-        raise SnapshotFormatError(f"the state of key group {group} has {rows} rows instead of {expected}")
+        raise SnapshotFormatError(f"the state of {name} is damaged: {error}") from error
+    for group, _, _, expected, _ in block:
+        if missing[group]:
+            raise SnapshotFormatError(
+                f"the state of key group {group} has {expected - missing[group]} rows instead of {expected}"
+            )
 
 
 def state_batches(

@@ -1,15 +1,21 @@
-"""Rows of a snapshot file that become Arrow batches (see `checkpoint.state.snapshot_format`)."""
+"""Rows of a snapshot file that become Arrow batches (see `checkpoint.state.snapshot_format`), and how many key groups
+share one."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
-from itertools import accumulate, islice
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, islice, repeat
+from typing import Any, Final
 
 import pyarrow as pa
 
 from checkpoint.state.snapshot_format import CHANGES_SCHEMA, SCHEMA, TTL_SCHEMA
+
+BLOCK_ROWS: Final = 4096
+"""Once there are as many in a batch, the next key group begins another one."""
+BLOCK_BYTES: Final = 64 * 1024
+"""The same. Who wants one small group reads so many bytes of others."""
 
 
 class BytesColumn:
@@ -36,6 +42,7 @@ class Rows:
     """The rows of a batch that is being built."""
 
     def __init__(self) -> None:
+        self._groups = array("h")
         self._keys = BytesColumn()
         self._values = BytesColumn()
         self._states: list[tuple[str, int, BytesColumn | None]] = []
@@ -48,8 +55,14 @@ class Rows:
     def size(self) -> int:
         return len(self._keys.data) + len(self._values.data)
 
+    @property
+    def full(self) -> bool:
+        """Whether the next key group goes into another batch."""
+        return len(self) >= BLOCK_ROWS or self.size >= BLOCK_BYTES
+
     def add(
         self,
+        group: int,
         name: str,
         keys: Sequence[bytes],
         namespaces: Sequence[bytes] | None,
@@ -61,20 +74,21 @@ class Rows:
         column = self._states[-1][2]
         if namespaces is not None and column is not None:
             column.extend(namespaces)
+        self._groups.extend(repeat(group, len(keys)))
         self._keys.extend(keys)
         self._values.extend(values)  # type: ignore[arg-type]  # only changes have none
 
-    def batch(self, group: int) -> Any:
-        return pa.RecordBatch.from_arrays(self._columns(group), schema=SCHEMA)
+    def batch(self) -> Any:
+        return pa.RecordBatch.from_arrays(self._columns(), schema=SCHEMA)
 
-    def _columns(self, group: int) -> list[Any]:
+    def _columns(self) -> list[Any]:
         names, namespaces = [], []
         ends = [first for _, first, _ in self._states[1:]] + [len(self)]
         for (name, first, column), end in zip(self._states, ends, strict=True):
             names.append(pa.repeat(pa.scalar(name, pa.string()), end - first))
             namespaces.append(pa.nulls(end - first, pa.binary()) if column is None else column.array())
         return [
-            pa.repeat(pa.scalar(group, pa.int16()), len(self)),
+            pa.Array.from_buffers(pa.int16(), len(self), [None, pa.py_buffer(self._groups)], null_count=0),
             pa.concat_arrays(names),
             self._keys.array(),
             pa.concat_arrays(namespaces),
@@ -100,19 +114,20 @@ class ChangedRows(Rows):
 
     def add(
         self,
+        group: int,
         name: str,
         keys: Sequence[bytes],
         namespaces: Sequence[bytes] | None,
         values: Sequence[bytes | None],
         written: Sequence[bytes | None] | None,
     ) -> None:
-        super().add(name, keys, namespaces, (), written)
+        super().add(group, name, keys, namespaces, (), written)
         self._changed.extend(values)
         self._written.extend([None] * len(keys) if written is None else written)
         self._bytes += sum(map(len, filter(None, values)))
 
-    def batch(self, group: int) -> Any:
-        *columns, _ = self._columns(group)
+    def batch(self) -> Any:
+        *columns, _ = self._columns()
         arrays = [*columns, pa.array(self._changed, pa.binary()), pa.array(self._written, pa.binary())]
         return pa.RecordBatch.from_arrays(arrays, schema=CHANGES_SCHEMA)
 
@@ -126,15 +141,36 @@ class RowsWithStamps(Rows):
 
     def add(
         self,
+        group: int,
         name: str,
         keys: Sequence[bytes],
         namespaces: Sequence[bytes] | None,
         values: Sequence[bytes | None],
         written: Sequence[bytes | None] | None,
     ) -> None:
-        super().add(name, keys, namespaces, values, written)
+        super().add(group, name, keys, namespaces, values, written)
         self._written.extend([None] * len(keys) if written is None else written)
 
-    def batch(self, group: int) -> Any:
-        columns = [*self._columns(group), pa.array(self._written, pa.binary())]
+    def batch(self) -> Any:
+        columns = [*self._columns(), pa.array(self._written, pa.binary())]
         return pa.RecordBatch.from_arrays(columns, schema=TTL_SCHEMA)
+
+
+def packed(groups: Iterable[Sequence[Any]]) -> Iterator[Any]:
+    """The Arrow batches of key groups, ascending, with neighbours of small groups as one."""
+    held: list[Any] = []
+    rows = size = 0
+    for batches in groups:
+        if len(batches) == 1 and batches[0].num_rows < BLOCK_ROWS and batches[0].nbytes < BLOCK_BYTES:
+            held += batches
+            rows += batches[0].num_rows
+            size += batches[0].nbytes
+            if rows < BLOCK_ROWS and size < BLOCK_BYTES:
+                continue
+            batches = ()
+        if held:
+            yield pa.concat_batches(held)
+            held, rows, size = [], 0, 0
+        yield from batches
+    if held:
+        yield pa.concat_batches(held)

@@ -21,7 +21,9 @@ from checkpoint.state.snapshot_format import (
     VERSION,
     VERSIONS,
     Compression,
+    GroupEntry,
     SnapshotFooter,
+    group_runs,
 )
 from checkpoint.state.snapshot_rows import ChangedRows, Rows, RowsWithStamps
 from checkpoint.state.stores import MISSING
@@ -122,26 +124,18 @@ def write_snapshot(
     """
     names: set[str] = set()
     noted = notes or ContentNotes()
-    pace = Pace()
-
-    def batches() -> Iterator[tuple[int, Iterator[Any]]]:
-        for group, states in groups:
-            of_group = batches_of(group, states, operator, encoded, changes, ttl, names, noted, pace)
-            del states  # the caller frees it when the next one is asked for
-            yield group, of_group
-            del of_group
-
     footer = SnapshotFooter(
         operator,
         max_parallelism,
         ttl={name: rows.clock_name for name, rows in ttl.items()},
         version=CHANGES_VERSION if changes else TTL_VERSION if ttl else VERSION,
     )
-    return write_batches(batches(), sink, compression, footer, names, abandoned, noted)
+    batches = batches_of(groups, operator, encoded, changes, ttl, names, noted)
+    return write_batches(batches, sink, compression, footer, names, abandoned, noted)
 
 
 def write_batches(
-    groups: Iterable[tuple[int, Iterator[Any]]],
+    batches: Iterable[Any],
     sink: Callable[[memoryview], object],
     compression: Compression,
     footer: SnapshotFooter,
@@ -152,7 +146,8 @@ def write_batches(
     """Write a snapshot file out of Arrow batches.
 
     Args:
-        groups: key groups, ascending, with their batches, which have the columns of the footer's version.
+        batches: with the columns of the footer's version; of key groups, ascending. A group with more than one batch
+            shares none with others.
         footer: what it says beside `groups` and `states`.
         names: the states that the batches have rows of; looked at once all are written.
         abandoned: asked between batches.
@@ -163,22 +158,25 @@ def write_batches(
     """
     pieces = _Pieces(sink)
     options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression, use_threads=False)
-    table = []
+    table: list[GroupEntry] = []
     schema = VERSIONS[footer.version]
     schema_bytes = schema.serialize().size  # what Arrow writes in front of the first batch, and only then
     with pa.ipc.new_stream(pa.PythonFile(pieces, mode="w"), schema, options=options) as stream:
-        for group, batches in groups:
-            offset, rows, checksum = max(pieces.tell(), schema_bytes), 0, xxhash.xxh3_128()
-            for batch in batches:
-                if abandoned():
-                    raise SnapshotAbandoned(f"the snapshot of {footer.operator} was given up")
-                start = pieces.tell()
-                stream.write_batch(batch)
-                checksum.update(pieces.pass_on()[max(0, offset - start) :])  # the schema belongs to no group
-                rows += batch.num_rows
-            if rows:
-                table.append((group, offset, pieces.tell() - offset, rows, checksum.digest()))
-            del batches
+        block = _Block(schema_bytes)
+        for batch in batches:
+            if abandoned():
+                raise SnapshotAbandoned(f"the snapshot of {footer.operator} was given up")
+            groups = group_runs(batch)
+            if not groups:
+                continue
+            if groups[0][0] not in block.rows:
+                table += block.entries()
+                block = _Block(max(pieces.tell(), schema_bytes))
+            start = pieces.tell()
+            stream.write_batch(batch)
+            block.add(pieces.pass_on()[max(0, schema_bytes - start) :], groups)  # the schema belongs to no block
+            del batch
+        table += block.entries()
     contents = footer.contents if notes is None else notes.contents()
     footer = replace(footer, groups=tuple(table), states=tuple(sorted(names)), contents=contents)
     body = encode(
@@ -186,7 +184,7 @@ def write_batches(
             "version": footer.version,
             "operator": footer.operator,
             "max_parallelism": footer.max_parallelism,
-            "groups": table,
+            "groups": [list(entry) for entry in table],
             "states": list(footer.states),
             "contents": {name: content.to_wire() for name, content in contents.items()},
             **({"ttl": dict(footer.ttl)} if footer.ttl else {}),
@@ -197,67 +195,101 @@ def write_batches(
     return footer
 
 
+class _Block:
+    """What of a file is read together."""
+
+    def __init__(self, offset: int) -> None:
+        self.rows: dict[int, int] = {}
+        """By key group."""
+        self._offset = offset
+        self._length = 0
+        self._checksum = xxhash.xxh3_128()
+
+    def add(self, data: memoryview, groups: Iterable[tuple[int, int]]) -> None:
+        self._checksum.update(data)
+        self._length += data.nbytes
+        for group, rows in groups:
+            self.rows[group] = self.rows.get(group, 0) + rows
+
+    def entries(self) -> Iterator[GroupEntry]:
+        checksum = self._checksum.digest()
+        return ((group, self._offset, self._length, rows, checksum) for group, rows in self.rows.items())
+
+
 def batches_of(
-    group: int,
-    states: Iterable[tuple[str, Mapping[bytes, Any]]],
+    groups: Iterable[FrozenGroup],
     operator: str,
     encoded: bool,
     changes: bool,
     ttl: Mapping[str, TtlRows],
     names: set[str],
     notes: ContentNotes,
-    pace: Pace,
 ) -> Iterator[Any]:
-    """The Arrow batches of one key group. Takes its time, and lets the task thread run in between.
+    """The Arrow batches of key groups. Takes its time, and lets the task thread run in between.
 
     Args:
+        groups: ascending. When one is asked for, nothing is read of those before it.
         names: gets those of the states that have rows.
         notes: gets what their values are.
-        pace: of all that is written together.
         encoded, changes, ttl: as in `write_snapshot`.
     """
+    pace = Pace()
     new = ChangedRows if changes else RowsWithStamps if ttl else Rows
     rows = new()
-    for name, data in states:
-        most = _FEWEST
-        timers, of_ttl = name in TIMER_STATES, ttl.get(name)
-        entries, kept = iter(data), iter(data.values())
-        while chunk := list(islice(entries, most)):
-            values = list(islice(kept, most))
-            written: list[bytes | None] | None = None
-            if of_ttl is not None:
-                chunk, written, values = _living(of_ttl, chunk, values, changes)
-            as_they_were = None if encoded else values
-            if not encoded:
-                values = (
-                    _encoded_changes(values, chunk, name, operator)
-                    if changes
-                    else _encoded(values, chunk, name, operator)
-                )
-            elif changes:
-                values = [None if value is MISSING else value for value in values]
-            if not timers:
-                notes.note(name, values, as_they_were)
-            keys, namespaces = zip(*map(split_entry, chunk), strict=True) if timers else (chunk, None)
-            size = sum(map(len, filter(None, values)))
-            step = 1 if size > _BATCH_BYTES else max(1, len(chunk))
-            most = min(2 * most, _MOST) if size <= _SMALL * most else _FEWEST
-            for i in range(0, len(chunk), step):
-                part = slice(i, i + step)
-                names.add(name)
-                rows.add(
-                    name,
-                    keys[part],
-                    None if namespaces is None else namespaces[part],
-                    values[part],
-                    None if written is None else written[part],
-                )
-                if len(rows) >= _BATCH_ROWS or rows.size >= _BATCH_BYTES:
-                    yield rows.batch(group)
-                    rows = new()
-            pace.give_way()
+    most: dict[str, int] = {}
+    for group, states in groups:
+        if rows.full:
+            yield rows.batch()
+            rows = new()
+        first, divided = len(rows), False
+        for name, data in states:
+            timers, of_ttl = name in TIMER_STATES, ttl.get(name)
+            entries, kept = iter(data), iter(data.values())
+            while chunk := list(islice(entries, most.setdefault(name, _FEWEST))):
+                values = list(islice(kept, len(chunk)))
+                written: list[bytes | None] | None = None
+                if of_ttl is not None:
+                    chunk, written, values = _living(of_ttl, chunk, values, changes)
+                as_they_were = None if encoded else values
+                if not encoded:
+                    values = (
+                        _encoded_changes(values, chunk, name, operator)
+                        if changes
+                        else _encoded(values, chunk, name, operator)
+                    )
+                elif changes:
+                    values = [None if value is MISSING else value for value in values]
+                if not timers:
+                    notes.note(name, values, as_they_were)
+                keys, namespaces = zip(*map(split_entry, chunk), strict=True) if timers else (chunk, None)
+                size = sum(map(len, filter(None, values)))
+                step = 1 if size > _BATCH_BYTES else max(1, len(chunk))
+                most[name] = min(2 * most[name], _MOST) if size <= _SMALL * most[name] else _FEWEST
+                for i in range(0, len(chunk), step):
+                    part = slice(i, i + step)
+                    names.add(name)
+                    rows.add(
+                        group,
+                        name,
+                        keys[part],
+                        None if namespaces is None else namespaces[part],
+                        values[part],
+                        None if written is None else written[part],
+                    )
+                    if len(rows) >= _BATCH_ROWS or rows.size >= _BATCH_BYTES:
+                        batch = rows.batch()
+                        if first:
+                            yield batch[:first]
+                        yield batch[first:]
+                        rows, first, divided = new(), 0, True
+                pace.give_way()
+            del data, entries, kept
+        if divided and len(rows):
+            yield rows.batch()  # a group that is divided shares no batch
+            rows = new()
+        del states  # whoever gave it frees it when the next one is asked for
     if len(rows):
-        yield rows.batch(group)
+        yield rows.batch()
 
 
 def _living(

@@ -43,7 +43,7 @@ def test_options_that_are_not_given_have_the_values_that_help_tells() -> None:
         "state_backend": "heap",
         "incremental": False,
         "compression": "lz4",
-        "inline_bytes": 65_536,
+        "inline_bytes": 131_072,
         "local_recovery": False,
         "on_damaged": "fail",
     }

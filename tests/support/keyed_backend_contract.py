@@ -27,6 +27,7 @@ from checkpoint.state import (
     read_batches,
     read_footer,
     read_snapshot,
+    snapshot_rows,
 )
 from checkpoint.state.errors import TooManyEntries
 from checkpoint.state.files import load_keyed_state
@@ -442,7 +443,8 @@ class KeyedBackendContract:
         found = contents(running.snapshot())
         assert (found["total", 1], found["total", 2]) == (1, 2)
 
-    def test_a_write_that_is_under_way_ends_when_it_is_released(self) -> None:
+    def test_a_write_that_is_under_way_ends_when_it_is_released(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(snapshot_rows, "BLOCK_ROWS", 1)
         running = self.running()
         fill(running)
         frozen = running.backend.freeze()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from threading import Condition
@@ -15,6 +15,7 @@ from checkpoint.state.contents import ContentNotes
 from checkpoint.state.files import load_contents, load_groups
 from checkpoint.state.keyed_snapshot import FrozenChanges, KeyedSnapshot, NewFile
 from checkpoint.state.snapshot_format import CHANGES_VERSION, Compression, SnapshotFooter
+from checkpoint.state.snapshot_rows import packed
 from checkpoint.state.snapshot_writer import SnapshotAbandoned, write_batches
 from checkpoint.storage.errors import StorageError
 from checkpoint.storage.handles import StateFile
@@ -91,8 +92,8 @@ class LoggedState:
                 raise SnapshotAbandoned(f"this snapshot of {self._operator} was written or released before")
             changes.writing = True
         try:
-            rows = changes.content.groups([each.content for each in older])
-            file = self._write(rows, changes.content.notes)
+            rows = changes.content.batches([each.content for each in older])
+            file = self._write(rows, changes.content.clocks, changes.content.notes)
         except BaseException:
             with self._changed:
                 self._log.not_written(changes)
@@ -122,7 +123,8 @@ class LoggedState:
         try:
             storage = self._folder.storage
             notes = ContentNotes(known=load_contents(storage, merge.files))
-            made = self._write(load_groups(storage, merge.files, merge.older), notes)
+            clocks: dict[str, str] = {}
+            made = self._write(packed(_noting(load_groups(storage, merge.files, merge.older), clocks)), clocks, notes)
             done = True
         except SnapshotAbandoned:
             pass  # nobody is there any more who could use it
@@ -142,26 +144,29 @@ class LoggedState:
                     self._log.give_up_merge()
             self._on_merge(0 if made is None else made.file.size, done)
 
-    def _write(self, groups: Iterator[Group], notes: ContentNotes) -> StateFile | None:
-        """A file with these rows; `None` if there are none. `notes`: has, at the end, what their values are."""
+    def _write(self, batches: Iterator[Any], clocks: Mapping[str, str], notes: ContentNotes) -> StateFile | None:
+        """A file with these rows; `None` if there are none.
+
+        Args:
+            batches: as `write_batches` takes them.
+            clocks: has, at the end, which states have a time to live, and by which clock.
+            notes: has, at the end, what their values are.
+        """
         names: set[str] = set()
-        clocks: dict[str, str] = {}
         missing = 0
         footer = SnapshotFooter(self._operator, self._max_parallelism, ttl=clocks, version=CHANGES_VERSION)
 
-        def batches() -> Iterator[tuple[int, Iterator[Any]]]:
+        def counted() -> Iterator[Any]:
             nonlocal missing
-            for group, of_group, ttl in groups:
-                clocks.update(ttl)
-                for batch in of_group:
-                    names.update(batch.column("state").unique().to_pylist())
-                    missing += batch.column("value").null_count
-                yield group, iter(of_group)
+            for batch in batches:
+                names.update(batch.column("state").unique().to_pylist())
+                missing += batch.column("value").null_count
+                yield batch
 
         file = self._folder.create()
         try:
             written = write_batches(
-                batches(), file.write, self._folder.compression, footer, names, lambda: self._closed, notes
+                counted(), file.write, self._folder.compression, footer, names, lambda: self._closed, notes
             )
             if not written.groups:
                 file.abort()
@@ -170,6 +175,13 @@ class LoggedState:
         except BaseException:
             file.abort()
             raise
+
+
+def _noting(groups: Iterator[Group], clocks: dict[str, str]) -> Iterator[list[Any]]:
+    """The batches of key groups; `clocks` gets which states have a time to live."""
+    for _, batches, ttl in groups:
+        clocks.update(ttl)
+        yield batches
 
 
 class ChangesSnapshot(KeyedSnapshot):

@@ -7,12 +7,10 @@ from threading import Lock
 from typing import Any
 
 from checkpoint.state import garbage
-from checkpoint.state.changelog.merge import Group
 from checkpoint.state.contents import ContentNotes, Declared
 from checkpoint.state.heap.maps import KeyGroupMap, Reading
-from checkpoint.state.pace import Pace
 from checkpoint.state.private_copy import private_copy
-from checkpoint.state.snapshot_writer import TtlRows, batches_of
+from checkpoint.state.snapshot_writer import FrozenGroup, TtlRows, batches_of
 from checkpoint.state.stores import MISSING
 
 
@@ -150,22 +148,22 @@ class HeapChanges:
         self._operator = operator
         self._groups = groups
         self._ttl = ttl
+        self.clocks = {name: rows.clock_name for name, rows in ttl.items()}
         self.notes = ContentNotes(declared)
         self._reading = reading
 
-    def groups(self, older: Sequence[HeapChanges]) -> Iterator[Group]:
-        parts = [each._groups for each in (*older, self)]
-        clocks = {name: rows.clock_name for name, rows in self._ttl.items()}
-        pace = Pace()
+    def batches(self, older: Sequence[HeapChanges]) -> Iterator[Any]:
+        groups = self._merged([each._groups for each in (*older, self)])
+        return batches_of(groups, self._operator, False, True, self._ttl, set(), self.notes)
+
+    def _merged(self, parts: Sequence[dict[int, list[tuple[str, ChangedKeys]]]]) -> Iterator[FrozenGroup]:
         for group in sorted({group for part in parts for group in part}):
             states: dict[str, dict[bytes, Any]] = {}
             for part in parts:
                 for name, keys in part.get(group, ()):
                     rows = keys.rows()
                     states[name] = {**states[name], **rows} if name in states else dict(rows)
-            rows_of: list[tuple[str, Mapping[bytes, Any]]] = [(name, states[name]) for name in sorted(states)]
-            batches = batches_of(group, rows_of, self._operator, False, True, self._ttl, set(), self.notes, pace)
-            yield group, list(batches), clocks
+            yield group, sorted(states.items())
 
     def release(self) -> None:
         self._reading.over = True

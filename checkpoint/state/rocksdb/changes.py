@@ -13,12 +13,10 @@ from itertools import groupby
 from typing import Any, Final
 
 from checkpoint.codec import EncodingError
-from checkpoint.state.changelog.merge import Group
 from checkpoint.state.contents import ContentNotes, Declared
-from checkpoint.state.pace import Pace
 from checkpoint.state.rocksdb.database import Database
 from checkpoint.state.rocksdb.snapshot import BEHIND_ALL_GROUPS, NIL, State
-from checkpoint.state.snapshot_writer import TtlRows, batches_of
+from checkpoint.state.snapshot_writer import FrozenGroup, TtlRows, batches_of
 from checkpoint.state.stores import MISSING
 
 MOST_IN_MEMORY: Final = 1 << 18
@@ -98,28 +96,25 @@ class RocksChanges:
         self._operator = operator
         self._states = states
         self._ttl = ttl
+        self.clocks = {name: rows.clock_name for name, rows in ttl.items()}
         self._notes = notes
         self.notes = ContentNotes(declared)
         self._find = find
         self._error = error
 
-    def groups(self, older: Sequence[RocksChanges]) -> Iterator[Group]:
+    def batches(self, older: Sequence[RocksChanges]) -> Iterator[Any]:
         if self._error is not None:
             raise self._error
-        clocks = {name: rows.clock_name for name, rows in self._ttl.items()}
-        pace = Pace()
-        find = self._find
-        if find is None:
+        if self._find is None:
             return
-        noted = _merged([each._notes for each in (*older, self)])
+        groups = self._groups(_merged([each._notes for each in (*older, self)]), self._find)
+        yield from batches_of(groups, self._operator, True, True, self._ttl, set(), self.notes)
+
+    def _groups(
+        self, noted: Iterator[tuple[bytes, bool]], find: Callable[[bytes], bytes | None]
+    ) -> Iterator[FrozenGroup]:
         for group, of_group in groupby(noted, lambda note: note[0][:2]):
-            states = list(self._parts(group, of_group, find))
-            number = int.from_bytes(group, "big")
-            yield (
-                number,
-                list(batches_of(number, states, self._operator, True, True, self._ttl, set(), self.notes, pace)),
-                clocks,
-            )
+            yield int.from_bytes(group, "big"), self._parts(group, of_group, find)
 
     def _parts(
         self, group: bytes, notes: Iterator[tuple[bytes, bool]], find: Callable[[bytes], bytes | None]

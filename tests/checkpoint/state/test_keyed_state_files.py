@@ -11,7 +11,7 @@ import pytest
 
 from checkpoint.codec import encode_key
 from checkpoint.key_groups import range_of
-from checkpoint.state import read_footer, snapshot_reader
+from checkpoint.state import read_footer, snapshot_reader, snapshot_rows
 from checkpoint.state.files import load_keyed_state
 from checkpoint.state.snapshot_writer import write_snapshot
 from checkpoint.storage.errors import DamagedFile, StorageError
@@ -51,8 +51,13 @@ def storage(tmp_path: Path) -> Counting:
 
 
 @pytest.fixture
-def handle(storage: Counting) -> FileHandle:
-    """The handle of a file with ten keys in each key group."""
+def handle(storage: Counting, monkeypatch: pytest.MonkeyPatch) -> FileHandle:
+    """The handle of a file with ten keys in each key group, and a block for each."""
+    monkeypatch.setattr(snapshot_rows, "BLOCK_ROWS", 1)
+    return new_file(storage)
+
+
+def new_file(storage: CheckpointStorage) -> FileHandle:
     file = storage.create(PATH)
     groups = [(g, [("total", {encode_key(f"{g}-{i}"): [g, "x" * 100, i] for i in range(10)})]) for g in range(GROUPS)]
     write_snapshot(groups, file.write, "lz4", operator="Op", max_parallelism=GROUPS)
@@ -99,6 +104,42 @@ def test_small_key_groups_are_read_together_and_large_ones_alone(
     assert [(read.start, read.stop) for read in reads] == [
         (few[0].start, few[-1].stop) for few in (places[i : i + 3] for i in range(0, GROUPS, 3))
     ]
+
+
+@pytest.mark.parametrize("rows", [1, 20, 35, 1000])
+@pytest.mark.parametrize("parallelism", [1, 3, 7])
+def test_each_subtask_reads_the_blocks_that_its_key_groups_are_in(
+    storage: Counting, path: Path, parallelism: int, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_rows, "BLOCK_ROWS", rows)
+    handle = new_file(storage)
+    monkeypatch.setattr(snapshot_reader, "_READ", 1)
+    blocks = {group: range(offset, offset + size) for group, offset, size, *_ in read_footer(path.read_bytes()).groups}
+    assert len(set(blocks.values())) == -(-GROUPS // -(-rows // 10))
+    found: list[Any] = []
+    for subtask in range(parallelism):
+        storage.reads.clear()
+        groups = range_of(subtask, parallelism, GROUPS)
+        found += values(storage, handle, groups)
+        reads = [read for read in storage.reads if read.start < blocks[GROUPS - 1].stop]
+        assert reads == list(dict.fromkeys(blocks[group] for group in groups))
+    assert found == [[g, i] for g in range(GROUPS) for i in range(10)]
+
+
+def test_damage_in_a_block_is_found_by_whoever_reads_one_of_its_key_groups(
+    storage: Counting, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_rows, "BLOCK_ROWS", 30)
+    handle = new_file(storage)
+    data = bytearray(path.read_bytes())
+    _, offset, size, *_ = read_footer(bytes(data)).groups[5]
+    data[offset + size // 2] ^= 1
+    path.write_bytes(data)
+    assert len(values(storage, handle, range(3))) == 30
+    for group in (3, 4, 5):
+        with pytest.raises(DamagedFile, match=r"state\.arrow is damaged: the state of key groups 3 to 5 is damaged"):
+            values(storage, handle, range(group, group + 1))
+    assert len(values(storage, handle, range(6, GROUPS))) == 100
 
 
 def test_a_file_of_another_version_is_not_damaged(storage: Counting, handle: FileHandle, path: Path) -> None:

@@ -53,6 +53,15 @@ def test_what_is_done_soon_waits_for_nobody_for_long(piece: float) -> None:
     assert work(interpreter, 9e-3, piece) < 9e-3 + 12 * 1.2e-3
 
 
+@pytest.mark.parametrize("piece", [1e-5, 1e-4, 3e-4])
+def test_what_takes_next_to_no_time_has_no_pause(piece: float) -> None:
+    interpreter = Interpreter(keeps=1e-3)
+    work(interpreter, 2.9e-3, piece)
+    assert interpreter.given == 0
+    work(interpreter, 4e-3, piece)
+    assert interpreter.given > 0
+
+
 def test_where_pauses_take_long_it_does_more_between_them() -> None:
     assert work(Interpreter(keeps=0.1), 1.0, 1e-4) < 7.5
 

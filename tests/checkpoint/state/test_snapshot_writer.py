@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -17,9 +19,10 @@ from checkpoint.state import (
     read_footer,
     read_snapshot,
     snapshot_reader,
+    snapshot_rows,
     snapshot_writer,
 )
-from checkpoint.state.snapshot_format import SCHEMA
+from checkpoint.state.snapshot_format import SCHEMA, SnapshotFooter, group_runs
 from checkpoint.state.snapshot_writer import FrozenGroup, write_snapshot
 
 KEYS = [encode_key(i) for i in range(3)]
@@ -49,7 +52,8 @@ def test_rows_come_back_with_any_compression(compression: str) -> None:
     assert (b"x" * 1000 in data) == (compression == "none")
 
 
-def test_only_the_rows_of_the_asked_key_groups_are_read_and_only_their_bytes() -> None:
+def test_only_the_rows_of_the_asked_key_groups_are_read_and_only_their_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot_rows, "BLOCK_ROWS", 1)
     data = bytearray(written())
     _, offset, length, _, _ = read_footer(bytes(data)).groups[0]
     data[offset : offset + length] = bytes(length)
@@ -79,8 +83,13 @@ def test_batches_hold_one_key_group_and_state_each() -> None:
     ),
     st.integers(1, 40),
     st.integers(1, 600),
+    st.integers(1, 120),
+    st.integers(1, 1800),
+    st.integers(0, 2),
 )
-def test_rows_come_back_whatever_the_batches(states: list[dict[str, set[int]]], rows: int, size: int) -> None:
+def test_rows_come_back_whatever_the_batches(
+    states: list[dict[str, set[int]]], rows: int, size: int, block_rows: int, block_size: int, group: int
+) -> None:
     def content(name: str, ids: set[int]) -> dict[bytes, Any]:
         if name == "event timers":
             return {i.to_bytes(8, "big") + bytes(2) + encode_key(i): None for i in ids}
@@ -90,7 +99,12 @@ def test_rows_come_back_whatever_the_batches(states: list[dict[str, set[int]]], 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(snapshot_writer, "_BATCH_ROWS", rows)
         patch.setattr(snapshot_writer, "_BATCH_BYTES", size)
+        patch.setattr(snapshot_rows, "BLOCK_ROWS", block_rows)
+        patch.setattr(snapshot_rows, "BLOCK_BYTES", block_size)
         data = written(groups)
+    assert list(read_snapshot(data, range(group, group + 1))) == [row for row in read_snapshot(data) if row[0] == group]
+    batches = [[g for g, _ in group_runs(batch)] for batch in pa.ipc.open_stream(data)]
+    assert all(one[-1] < two[0] or one == two == [one[0]] for one, two in pairwise(batches)), "a divided group is alone"
     assert list(read_snapshot(data)) == [
         (g, name, entry[10:], entry[:8], None) if name == "event timers" else (g, name, entry, None, value)
         for g, one in groups
@@ -112,13 +126,60 @@ def test_a_batch_that_mixes_states_row_by_row_is_read_too() -> None:
     ]  # fmt: skip
 
 
-def test_the_footer_says_what_is_where() -> None:
+def test_the_footer_says_what_is_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot_rows, "BLOCK_ROWS", 3)
     data = written()
     footer = read_footer(data)
     assert (footer.operator, footer.max_parallelism, footer.rows) == ("Op", 16, 6)
     assert [(group, rows) for group, _, _, rows, _ in footer.groups] == [(3, 4), (7, 1), (9, 1)]
-    ends = [offset + length for _, offset, length, _, _ in footer.groups]
-    assert [offset for _, offset, _, _, _ in footer.groups][1:] == ends[:-1]
+    blocks = [(offset, offset + length) for _, offset, length, _, _ in footer.groups]
+    assert blocks[1] == blocks[2]
+    assert blocks[0][1] == blocks[1][0]
+
+
+def test_a_file_with_a_block_for_each_key_group_is_read_as_versions_before_wrote_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(snapshot_rows, "BLOCK_ROWS", 1)
+    monkeypatch.setattr(snapshot_writer, "VERSION", 2)
+    data = written()
+    assert read_footer(data).version == 2
+    assert len(list(pa.ipc.open_stream(data))) == len(GROUPS)
+    assert list(read_snapshot(data)) == ROWS
+
+
+def test_rows_that_the_footer_doesnt_tell_of_are_an_error() -> None:
+    columns = [[1, 2, 2], ["a"] * 3, KEYS, [None] * 3, [encode(1)] * 3]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    batch = pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    pieces: list[bytes] = []
+    footer = snapshot_writer.write_batches(
+        [batch], lambda piece: pieces.append(bytes(piece)), "lz4", SnapshotFooter("Op", 16), ["a"]
+    )
+    file = b"".join(pieces)
+    (_, offset, length, _, checksum), _ = footer.groups
+    for rows, what in (
+        ({1: 2, 2: 1}, "key group 1 has 1 rows instead of 2"),
+        ({1: 1}, "a row of key group 2 lies among"),
+    ):
+        told = replace(footer, groups=tuple((group, offset, length, n, checksum) for group, n in rows.items()))
+        with pytest.raises(SnapshotFormatError, match=what):
+            [list(batches) for _, batches, _ in snapshot_reader.read_groups(file, None, told)]
+
+
+@pytest.mark.parametrize("rows", [1, 7, 4096])
+def test_batches_of_small_key_groups_become_one_and_others_stay(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot_rows, "BLOCK_ROWS", rows)
+
+    def batch(group: int, count: int) -> Any:
+        columns: list[list[Any]] = [[group] * count, ["a"] * count, [b"k"] * count, [None] * count, [b"v"] * count]
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+    groups = [[batch(g, 3)] for g in range(4)] + [[batch(4, 9), batch(4, 9)]] + [[batch(5, 1)], [batch(6, 1)]]
+    found = [group_runs(one) for one in snapshot_rows.packed(groups)]
+    assert [run for one in found for run in one] == [(0, 3), (1, 3), (2, 3), (3, 3), (4, 9), (4, 9), (5, 1), (6, 1)]
+    assert list(map(len, found)) == {1: [1] * 8, 7: [3, 1, 1, 1, 2], 4096: [4, 1, 1, 2]}[rows]
 
 
 def test_any_arrow_reader_can_read_the_file_from_its_start() -> None:

@@ -29,10 +29,17 @@ from checkpoint.state import (
     make_backend,
     read_batches,
     read_snapshot,
+    snapshot_rows,
 )
 from checkpoint.state.snapshot_format import MAGIC
 
 MAX = 16
+
+
+@pytest.fixture
+def many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each key group is a piece of its own."""
+    monkeypatch.setattr(snapshot_rows, "BLOCK_ROWS", 1)
 
 
 class Everything(DeclaresState):
@@ -406,6 +413,7 @@ def test_changes_after_a_barrier_also_in_place_are_in_the_next_snapshot_only(
     assert len({repr(v) for v in values}) == 3
 
 
+@pytest.mark.usefixtures("many_blocks")
 def test_what_changes_while_a_snapshot_is_being_written_isnt_in_it() -> None:
     job = Running()
     for key in range(100):
@@ -466,6 +474,7 @@ def test_a_value_that_cant_be_kept_fails_the_write_and_names_operator_state_and_
     assert snapshot.released
 
 
+@pytest.mark.usefixtures("many_blocks")
 def test_a_released_snapshot_isnt_written_and_a_write_stops_when_it_is_released() -> None:
     job = Running()
     for i in range(100):
@@ -489,6 +498,7 @@ def test_a_released_snapshot_isnt_written_and_a_write_stops_when_it_is_released(
     assert snapshot.released
 
 
+@pytest.mark.usefixtures("many_blocks")
 def test_what_changes_between_any_two_pieces_of_a_snapshot_is_not_in_it() -> None:
     for cls_logs in (False, True):
         job = Running()
