@@ -62,9 +62,13 @@ def encode(value: Any) -> bytes:
     try:
         if type(value) is tuple and _all_native(map(type, value)):
             return packb(Ext(Extension.TUPLE, packb(list(value))))
-        return _packed_quickly(value, _pack_other)
+        data = packb(value, _pack_other, STRICTLY)
     except TypeError:
+        return _encode_otherwise(value)
+    # `_has_binary` without a call: this runs for every record.
+    if (0xC4 in data or (len(data) > _SHORT and (0xC5 in data or 0xC6 in data))) and _holds_buffer(value):
         return _encode_step_by_step(value)
+    return data
 
 
 def encode_all(values: Sequence[Any]) -> list[bytes]:
@@ -253,12 +257,20 @@ def _packed_quickly(value: Any, pack_other: Callable[[Any], Any]) -> bytes:
     try:
         data = packb(value, pack_other, STRICTLY)
     except TypeError:
-        data = packb(value, pack_other, _ANY_KEYS)
-        if not _all_fit_maps(value):
-            raise
-    # ormsgpack takes a bytearray for bytes. Where its output holds no header of a binary, the value holds none.
-    if (0xC4 in data or (len(data) > _SHORT and (0xC5 in data or 0xC6 in data))) and _holds_buffer(value):
+        data = _packed_with_any_keys(value, pack_other)
+    if _has_binary(data) and _holds_buffer(value):
         raise TypeError("left to what knows a bytearray")
+    return data
+
+
+def _packed_with_any_keys(value: Any, pack_other: Callable[[Any], Any]) -> bytes:
+    """
+    Raises:
+        TypeError: as `_packed_quickly`.
+    """
+    data = packb(value, pack_other, _ANY_KEYS)
+    if not _all_fit_maps(value):
+        raise TypeError("left to what knows other keys")
     return data
 
 
@@ -270,6 +282,20 @@ def _record(form: Form, content: bytes, more: bytes | None) -> Ext:
 
 _pack_other = _packer(_packer(_packer(_packer(None))))
 """Records in records in records. What holds more of them is encoded step by step."""
+
+
+def _encode_otherwise(value: Any) -> bytes:
+    """What isn't packed with keys that are all str."""
+    try:
+        data = _packed_with_any_keys(value, _pack_other)
+    except TypeError:
+        return _encode_step_by_step(value)
+    return _encode_step_by_step(value) if _has_binary(data) and _holds_buffer(value) else data
+
+
+def _has_binary(data: bytes) -> bool:
+    """ormsgpack takes a bytearray for bytes. Where its output holds no header of a binary, the value holds none."""
+    return 0xC4 in data or (len(data) > _SHORT and (0xC5 in data or 0xC6 in data))
 
 
 def _encode_step_by_step(value: Any, outside: int = 0) -> bytes:

@@ -165,6 +165,20 @@ class KeyedBackend(ABC):
         current.key = key
         current.index = group - self._first
 
+    @property
+    def current_key(self) -> CurrentKey:
+        """What `set_current_key` sets. A loop over records whose groups were checked sets it by itself."""
+        return self._current
+
+    def check_groups(self, groups: Sequence[int]) -> None:
+        """
+        Raises:
+            StateAccessError: as `set_current_key`, for one of them.
+        """
+        owned = self._key_groups
+        if min(groups, default=owned.start) < owned.start or max(groups, default=owned.start) >= owned.stop:
+            self._foreign(next(group for group in groups if group not in owned))
+
     def clear_current_key(self) -> None:
         """From now on there is no current key, and handles refuse to be used."""
         self._current.index = NO_KEY

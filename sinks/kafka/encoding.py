@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final, Literal
 
 from checkpoint.options import is_whole
@@ -109,6 +111,9 @@ class RecordEncoder:
         if callable(field):
             return self._each(field, values, values, what, skip_none=False)
 
+        with suppress(Exception):  # which record it was is found out next
+            return list(map(itemgetter(field), values))
+
         def item(value: Any) -> Any:
             try:
                 return value[field]
@@ -130,6 +135,11 @@ class RecordEncoder:
                 return [None if item is None else text for item, text in zip(column, dumps_all(column), strict=True)]
             except NotInFormat:
                 pass  # which record it was is found out next
+        if encode is _key_as_it_is and set(map(type, column)) == {str}:
+            try:
+                return list(map(str.encode, column))
+            except UnicodeEncodeError:
+                pass  # as above
         if not isinstance(encode, _PerTopic):
             return self._each(encode, column, values, what)
         to = encode.encoder

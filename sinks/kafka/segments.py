@@ -54,15 +54,16 @@ class SegmentStager:
             segment = self._open
             if segment is None:
                 segment = self._open = _OpenSegment(self._staging.create(self._hint), rows)
-            room = self._limit - segment.size
-            if rows.size <= room:
-                segment.append(rows)
+            room, size = self._limit - segment.size, rows.size
+            if size <= room:
+                segment.append(rows, size)
                 return
             fits = rows.fitting(room)
             if fits == 0 and segment.size == 0:
                 fits = 1
             if fits:
-                segment.append(rows.slice(0, fits))
+                fitting = rows.slice(0, fits)
+                segment.append(fitting, fitting.size)
                 rows = rows.slice(fits)
             failpoints.hit("sink.before_seal", subtask=self._subtask)
             self._seal()
@@ -105,10 +106,10 @@ class _OpenSegment:
             pa.PythonFile(_Writable(file), mode="w"), self._schema, options=pa.ipc.IpcWriteOptions(compression="lz4")
         )
 
-    def append(self, rows: Rows) -> None:
+    def append(self, rows: Rows, size: int) -> None:
+        """`size`: that of the rows."""
         for name, column in _columns(rows).items():
             self._pending[name].extend(column)
-        size = rows.size
         self.size += size
         self._count += len(rows)
         self._pending_size += size

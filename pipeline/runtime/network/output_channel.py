@@ -64,7 +64,8 @@ class OutputChannel:
         self._sent_bytes = 0
         self._sent_frames = 0
         self._sequence = 0
-        self._target_bytes = initial_frame_bytes(config)
+        self.target_bytes = initial_frame_bytes(config)
+        """Size at which a batch should be sent, as the receiver wishes. Read for every record."""
         self._stalled = True
         """The head of the queue waits for credit: what is added behind it is no news to the network thread."""
         self._backlogged_frame = -1
@@ -110,7 +111,7 @@ class OutputChannel:
     def has_room(self) -> bool:
         """Whether the next record may be processed. After `False` the task thread is woken once the queue has
         fallen below half of its limit."""
-        limit = _QUEUED_FRAMES * self._target_bytes
+        limit = _QUEUED_FRAMES * self.target_bytes
         if self._put_bytes - self._sent_bytes < limit:
             return True
         self._awaits_room = True
@@ -119,7 +120,7 @@ class OutputChannel:
     @property
     def overdrawn_bytes(self) -> int:
         """By how much the queue exceeds its limit."""
-        return max(0, self._put_bytes - self._sent_bytes - _QUEUED_FRAMES * self._target_bytes)
+        return max(0, self._put_bytes - self._sent_bytes - _QUEUED_FRAMES * self.target_bytes)
 
     # -- either thread ----------------------------------------------------------------------------------------
 
@@ -127,11 +128,6 @@ class OutputChannel:
     def queued_bytes(self) -> int:
         """Bytes of the data frames that are not on the wire yet."""
         return self._put_bytes - self._sent_bytes
-
-    @property
-    def target_bytes(self) -> int:
-        """Size at which a batch should be sent, as the receiver wishes."""
-        return self._target_bytes
 
     @property
     def finished(self) -> bool:
@@ -144,9 +140,7 @@ class OutputChannel:
 
     def statistics(self) -> ChannelStatistics:
         limit = self._credit.limit_bytes if self._credit else 0
-        return ChannelStatistics(
-            self.id, self._sent_bytes, self._put_rows, self.queued_bytes, limit, self._target_bytes
-        )
+        return ChannelStatistics(self.id, self._sent_bytes, self._put_rows, self.queued_bytes, limit, self.target_bytes)
 
     # -- network thread ---------------------------------------------------------------------------------------
 
@@ -157,7 +151,7 @@ class OutputChannel:
     def grant(self, credit: Credit) -> None:
         """The receiver's latest word."""
         self._credit = credit
-        self._target_bytes = credit.frame_bytes
+        self.target_bytes = credit.frame_bytes
         self._stalled = False
 
     def take(self) -> tuple[Element, int] | None:
@@ -176,7 +170,7 @@ class OutputChannel:
         if type(element) is Data:
             self._sent_bytes += element.size
             self._sent_frames += 1
-            if self._awaits_room and 2 * self.queued_bytes < _QUEUED_FRAMES * self._target_bytes:
+            if self._awaits_room and 2 * self.queued_bytes < _QUEUED_FRAMES * self.target_bytes:
                 self._awaits_room = False
                 self._wake_task()
         elif type(element) is BarrierElement:

@@ -90,11 +90,13 @@ class BatchInProgress:
         try:
             if keys is not None and ahead is None and self._backend is not None:
                 assert groups is not None
-                select = self._backend.set_current_key
+                # What `set_current_key` does for each, without a call.
+                self._backend.check_groups(groups)
+                current, first_group = self._backend.current_key, self._backend.key_groups.start
                 while row < last and not mailbox.interrupt:
-                    key = record.key_bytes = keys[row]
+                    record.key_bytes = current.key = keys[row]
                     group = record.key_group = groups[row]
-                    select(key, group)
+                    current.index = group - first_group
                     record.timestamp = None if timestamps is None else timestamps[row]
                     push(values[row])
                     row += 1

@@ -83,10 +83,17 @@ class Context:
         if encoded is None:
             return None
         decoded = self._decoded.get(encoded)
-        if decoded is None:  # or the key is None, which is decoded again each time
-            if len(self._decoded) >= _CACHED_KEYS:
-                self._decoded.clear()
-            decoded = self._decoded[encoded] = decode_key(encoded)
+        return self._decode(encoded) if decoded is None else decoded  # a key that is None is decoded again each time
+
+    def keys_of(self, encoded: list[bytes | None]) -> list[Any]:
+        """`key` of many records, by their `key_bytes`."""
+        known, decode = self._decoded, self._decode
+        return [None if one is None else known[one] if one in known else decode(one) for one in encoded]
+
+    def _decode(self, encoded: bytes) -> Any:
+        if len(self._decoded) >= _CACHED_KEYS:
+            self._decoded.clear()
+        decoded = self._decoded[encoded] = decode_key(encoded)
         return decoded
 
     def side_output(self, tag: str, value: Any) -> None:

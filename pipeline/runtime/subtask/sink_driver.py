@@ -14,6 +14,7 @@ from checkpoint.storage.handles import FileHandle
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.mail import CommittersOpened, Failure
 from pipeline.runtime.subtask.mailbox import Mailbox
+from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.runtime.subtask.slices import SliceSize
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
 from pipeline.runtime.system import SYSTEM, System
@@ -33,6 +34,7 @@ class SinkDriver:
         make_committer: Callable[[int], Committer | None],
         restored: SinkState,
         context: Context,
+        record: RecordInProgress,
         mailbox: Mailbox,
         metrics: TaskMetrics,
         on_committed: Callable[[str, int, int, bool], None],
@@ -73,9 +75,10 @@ class SinkDriver:
         self._slice = SliceSize()
         self._values: list[Any] = []
         self._timestamps: list[int | None] = []
-        self._keys: list[Any] = []
+        self._keys: list[bytes | None] = []
+        """Encoded."""
         batched = type(writer).write_batch is not SinkWriter.write_batch
-        self.push: Callable[[Any], None] = self._push_batched if batched else self._push_single
+        self.push: Callable[[Any], None] = self._batched(record) if batched else self._push_single
         self._thread = system.thread(self._commit_loop, f"weir-commit-{step}")
 
     # -- task thread --------------------------------------------------------------------------------------------
@@ -88,20 +91,26 @@ class SinkDriver:
         self.writer.write(value, self._context)
         self.records += 1
 
-    def _push_batched(self, value: Any) -> None:
-        context = self._context
-        self._values.append(value)
-        self._timestamps.append(context.timestamp)
-        self._keys.append(context.key)
-        if len(self._values) >= self._slice.rows:
-            self.write_slice()
+    def _batched(self, record: RecordInProgress) -> Callable[[Any], None]:
+        values, size, write = self._values, self._slice, self.write_slice
+        add_value, add_timestamp, add_key = values.append, self._timestamps.append, self._keys.append
+
+        def push(value: Any) -> None:
+            add_value(value)
+            add_timestamp(record.timestamp)
+            add_key(record.key_bytes)
+            if len(values) >= size.rows:
+                write()
+
+        return push
 
     def write_slice(self) -> None:
         """Hand over what is buffered. Called whenever the record loop is left, so nothing is held back."""
         if not self._values:
             return
-        batch = SinkBatch(self._values, self._timestamps, self._keys)
-        self._values, self._timestamps, self._keys = [], [], []
+        batch = SinkBatch(self._values.copy(), self._timestamps.copy(), self._context.keys_of(self._keys))
+        for column in (self._values, self._timestamps, self._keys):
+            column.clear()
         started = self._metrics.clock()
         self.writer.write_batch(batch)
         took = self._metrics.clock() - started

@@ -137,7 +137,7 @@ class TaskBuilder:
         channels = self._inputs()
         self._network.connect(self._deployment.peers, self._deployment.subtask)
         sinks = {
-            step.id: self._sink(step.id, step.payload, contexts[step.id])
+            step.id: self._sink(step.id, step.payload, contexts[step.id], record)
             for step in vertex.steps
             if step.kind is StepKind.SINK
         }
@@ -371,7 +371,7 @@ class TaskBuilder:
         }
         return held.with_files(copies)
 
-    def _sink(self, id: str, sink: Any, context: Context) -> SinkDriver:
+    def _sink(self, id: str, sink: Any, context: Context, record: RecordInProgress) -> SinkDriver:
         spec, deployment = self._spec, self._deployment
         staging = SharedStaging(self._storage, self._ownership.attempt)
         restored = self._with_own_files(id, _with_values(deployment.restore.sinks.get(id, SinkState())))
@@ -415,6 +415,7 @@ class TaskBuilder:
             make_committer,
             restored,
             context,
+            record,
             self._mailbox,
             self._metrics,
             lambda step, id, waiting, records: self._link.report(protocol.Committed(step, id, records)),

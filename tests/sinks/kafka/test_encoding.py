@@ -249,3 +249,27 @@ def test_the_record_that_can_not_be_encoded_is_named() -> None:
         good: Any = "1" if options else b"1"
         with pytest.raises(RecordRefused, match=f"sink 'out' can't write the record 2 to Kafka: {what}"):
             encoded([good, 2], **options)
+
+
+# -- many at once -----------------------------------------------------------------------------------------------------
+
+SOME_KEYS = st.one_of(st.text(max_size=3), st.sampled_from(["é", b"b", 1, True, None, "\ud800", 2.5, ["l"], (1,)]))
+
+
+@given(st.lists(st.builds(dict) | st.fixed_dictionaries({"k": SOME_KEYS}), min_size=1, max_size=70))
+def test_keys_and_values_of_many_are_those_of_each_and_one_that_is_refused_is_named(records: list[Any]) -> None:
+    alone: list[Rows] = []
+    refused: set[str] = set()
+    for record in records:
+        try:
+            alone.append(encoded([record], key="k", value_format="json"))
+        except RecordRefused as error:
+            refused.add(str(error))
+    if refused:
+        with pytest.raises(RecordRefused) as caught:
+            encoded(records, key="k", value_format="json")
+        assert str(caught.value) in refused
+    else:
+        together = encoded(records, key="k", value_format="json")
+        assert together.values == [value for one in alone for value in one.values]
+        assert together.keys == [key for one in alone for key in one.keys or ()]

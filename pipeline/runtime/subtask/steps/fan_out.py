@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from checkpoint.codec import copied
+from checkpoint.codec import copied, is_plain
 from formats.arrow_rows import rows
 from pipeline.graph import StepKind
 from pipeline.plan import PlannedStep
@@ -46,7 +46,8 @@ def fan_out(emitters: list[Push], chained: list[Push], fresh: bool) -> Push:
 
 def _copied(downstream: Push) -> Push:
     def push(value: Any) -> None:
-        downstream(copied(value))
+        # `copied` in two thirds of the time for nearly all records.
+        downstream(value.copy() if type(value) is dict and is_plain(value) else copied(value))
 
     return push
 

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 from captures import channel, data
+from hypothesis import given
+from hypothesis import strategies as st
 
-from checkpoint.codec import encode_key
+from checkpoint.codec import encode, encode_key
+from checkpoint.elements import Data
 from checkpoint.row_format import row_format
 from checkpoint.state import BroadcastStates, KeyedBackend, OperatorLists, StateAccessError, bind, make_backend
 from pipeline import KeyedOperator, ValueState
@@ -139,3 +142,37 @@ def test_keyed_state_is_that_of_the_record_at_the_head_only() -> None:
     one.batch.take(data([["k", 4]], keyed=True), 0, KEYED, push, inside=TimeDomain("front"))
     one.batch.process()
     assert keys == [1, 1, 2, "no key", "no key"]
+
+
+@given(st.lists(st.integers(0, 15), min_size=1), st.integers(0, 14), st.integers(1, 15), st.integers(-1, 20))
+def test_each_record_has_its_key_in_the_state_and_one_of_a_foreign_group_is_refused(
+    groups: list[int], start: int, count: int, interrupted_by: int
+) -> None:
+    own = range(start, min(16, start + count))
+    backend, slowly = make_backend(own, 16), make_backend(own, 16)
+    one = Loop(backend, interrupted_by)
+    builder = KEYED.builder()
+    for number, group in enumerate(groups):
+        builder.append_keyed(encode(number), None, encode_key(number), group)
+    frame = KEYED.to_frame(builder.seal())
+    current = []
+
+    def push(value: Any) -> None:
+        one.push(value)
+        current.append((backend.current_key.key, backend.current_key.index))
+
+    one.batch.take(Data(frame, frame.size, len(groups)), 0, KEYED, push)
+    if not own.start <= min(groups) <= max(groups) < own.stop:
+        with pytest.raises(StateAccessError):
+            one.batch.process()
+        assert any(group not in own for group in groups)
+        return
+    while one.batch:
+        one.mailbox.interrupt = False
+        one.batch.process()
+    expected = []
+    for number, group in enumerate(groups):
+        slowly.set_current_key(encode_key(number), group)
+        expected.append((slowly.current_key.key, slowly.current_key.index))
+    assert current == expected
+    assert [value for value, *_ in one.seen] == list(range(len(groups)))

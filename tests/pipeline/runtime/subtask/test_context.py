@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from checkpoint.codec import encode_key
 from pipeline.runtime.subtask.context import Context
@@ -32,6 +34,21 @@ def test_the_key_is_that_of_the_record_in_progress(key: Any) -> None:
         record.key_bytes = encode_key(each)
         assert ctx.key == each
         assert type(ctx.key) is type(each)
+
+
+@given(st.lists(st.none() | st.integers(0, 5) | st.sampled_from(["", "ann", 1.0, True, ("a", 1)])), st.data())
+def test_keys_of_many_records_are_those_of_each(keys: list[Any], data: st.DataObject) -> None:
+    record = RecordInProgress()
+    ctx = Context(record, 0, 1)
+    encoded = [data.draw(st.sampled_from([None, encode_key(None)])) if key is None else encode_key(key) for key in keys]
+    alone = []
+    for each in encoded:
+        record.key_bytes = each
+        alone.append(ctx.key)
+    for context in (ctx, Context(RecordInProgress(), 0, 1)):
+        together = context.keys_of(encoded)
+        assert together == alone
+        assert list(map(type, together)) == list(map(type, alone))
 
 
 def test_what_the_source_knows_is_that_of_the_record_in_progress() -> None:

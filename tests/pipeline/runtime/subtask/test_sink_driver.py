@@ -135,6 +135,7 @@ class Subtask:
             make_committer or (lambda writer: StoreCommitter(self.store, writer)),
             SinkState(pending or {}, states or {}),
             Context(self.record, own, 4),
+            self.record,
             self.mailbox,
             self.metrics,
             self._committed,

@@ -7,7 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from values import VALUES, same
 
+from checkpoint.codec import copied
 from pipeline.graph import StepKind
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.runtime.subtask.steps.fan_out import fan_out, fan_out_batches, is_fresh
@@ -68,3 +72,11 @@ def test_rows_of_a_batch_have_their_own_place_and_timestamp_and_the_batch_keeps_
     assert seen == [(1, 10, 5), (2, 11, 6), (1, 10, None), (2, 11, None)]
     assert whole == [(2, [5, 6]), (2, None)]
     assert (record.row, record.timestamp) == (10, 99)
+
+
+@given(st.one_of(VALUES, st.dictionaries(st.text(max_size=2), VALUES, max_size=10)))
+def test_what_a_chained_step_gets_is_what_a_channel_would_bring_and_shares_nothing(value: Any) -> None:
+    got: list[Any] = []
+    fan_out([], [got.append], fresh=False)(value)
+    assert same(got[0], copied(value))
+    assert got[0] is not value or not isinstance(value, list | dict | set | bytearray)
