@@ -33,11 +33,6 @@ def s3_filesystem(uri: str, region: str) -> fs.S3FileSystem:
     unknown = sorted(query.keys() - _S3_QUERY)
     if unknown:
         raise OSError(f"of an S3 URI's options Weir knows {', '.join(sorted(_S3_QUERY))}, not {', '.join(unknown)}")
-    if parts.username or parts.password:
-        raise OSError(
-            "credentials don't belong into a URI, which is logged and written to files. Set AWS_ACCESS_KEY_ID and "
-            "AWS_SECRET_ACCESS_KEY on driver and workers, or use a profile or role"
-        )
     return fs.S3FileSystem(
         **{**query, "region": region},
         connect_timeout=_S3_CONNECT_TIMEOUT,

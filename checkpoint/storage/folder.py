@@ -18,7 +18,7 @@ from checkpoint.storage.filesystem import Data, Entry, OutputFile
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.local_files import LocalFiles
 from checkpoint.storage.naming import PROBE, SHARED, CheckpointRef, belongs_to, encode
-from checkpoint.storage.opening import open_files
+from checkpoint.storage.opening import open_files, without_credentials
 
 
 class StorageFolder:
@@ -42,8 +42,8 @@ class StorageFolder:
             self._files, root = open_files(uri)
         except (OSError, pa.ArrowException) as error:
             raise StorageError(
-                f"cannot open the checkpoint folder {_without_password(uri)}: {error}. Give an absolute path or a URI "
-                "that pyarrow knows, such as file:///var/lib/weir or s3://bucket/weir"
+                f"cannot open the checkpoint folder {without_credentials(uri)}: {error}. Give an absolute path or a "
+                "URI that pyarrow knows, such as file:///var/lib/weir or s3://bucket/weir"
             ) from error
         self._folder = root if pipeline is None else f"{root.rstrip('/')}/{encode(pipeline)}"
         scheme = urlsplit(uri).scheme or "file"
@@ -275,11 +275,6 @@ class StorageFolder:
             yield
         except (OSError, pa.ArrowException, failpoints.InjectedFailure) as error:
             raise StorageError(f"cannot {action} {self.name_of(path)}: {_reason(error)}") from error
-
-
-def _without_password(uri: str) -> str:
-    parts = urlsplit(uri)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def _reason(error: BaseException) -> str:

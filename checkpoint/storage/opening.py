@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from pyarrow import fs
 
@@ -21,12 +21,27 @@ def open_filesystem(uri: str) -> tuple[fs.FileSystem, str]:
     """
     if uri.startswith("/"):
         return fs.LocalFileSystem(), posixpath.normpath(uri)
+    if without_credentials(uri) != uri:
+        raise OSError(
+            "credentials don't belong into a URI, which is logged and written to files. Set AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY on driver and workers, or use a profile or role"
+        )
     filesystem, path = fs.FileSystem.from_uri(uri)
     if isinstance(filesystem, fs.LocalFileSystem):
         return filesystem, posixpath.normpath(path)
     if filesystem.type_name == "s3":
         filesystem = s3_filesystem(uri, filesystem.region)
     return filesystem, path.rstrip("/")
+
+
+def without_credentials(uri: str) -> str:
+    """A URI as messages may show it."""
+    if uri.startswith("/"):
+        return uri
+    parts = urlsplit(uri)
+    if not (parts.password or (parts.scheme == "s3" and parts.username)):
+        return uri  # elsewhere a user alone, or a container, is part of the address
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 IN_PROCESS: Final[dict[str, Files]] = {}

@@ -8,6 +8,7 @@ from typing import Any, Final, get_args
 import pyarrow as pa
 
 from checkpoint.options import Seconds, named_options, seconds, whole_number
+from checkpoint.storage.opening import without_credentials
 from sinks.files.committer import FileCommitter, check_restore, not_committed
 from sinks.files.encoding import COMPRESSIONS, Format, ParquetRows
 from sinks.files.partitions import PartitionBy
@@ -104,7 +105,7 @@ class FileSink(Sink):
         )
 
     def __repr__(self) -> str:
-        return f"FileSink({self.uri!r}, format={self.format!r})"
+        return f"FileSink({without_credentials(self.uri)!r}, format={self.format!r})"
 
     def validate(self) -> None:
         """Make the folder and see that it can be written to.

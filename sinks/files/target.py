@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from checkpoint.storage.filesystem import discard_after_failure
 from checkpoint.storage.naming import TEMPORARY, encode
-from checkpoint.storage.opening import open_files
+from checkpoint.storage.opening import open_files, without_credentials
 from sinks.files.errors import TargetUnavailable
 from sinks.files.marker import Marker
 
@@ -34,7 +34,7 @@ class Target:
     """
 
     def __init__(self, uri: str) -> None:
-        self.uri = uri
+        self.uri = without_credentials(uri)
         with self._explained("open"):
             self._files, root = open_files(uri)
         self._root = root.rstrip("/")

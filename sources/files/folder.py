@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyarrow import fs
 
-from checkpoint.storage.opening import open_filesystem
+from checkpoint.storage.opening import open_filesystem, without_credentials
 from sources.files.errors import FolderUnavailable
 
 
@@ -41,11 +41,11 @@ class Folder:
     """
 
     def __init__(self, uri: str, pattern: str | None = None) -> None:
-        self.uri = uri
+        self.uri = without_credentials(uri)
         self._pattern = pattern
         self._single: bool | None = None
         """Whether it is a file, once that is known."""
-        with self._explained("open", uri):
+        with self._explained("open", self.uri):
             self._filesystem, self._root = open_filesystem(uri)
 
     def exists(self) -> bool:

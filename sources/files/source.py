@@ -11,6 +11,7 @@ import pyarrow as pa
 
 import formats.value_type
 from checkpoint.options import Seconds, flag, limit, named_options, seconds, whole_number
+from checkpoint.storage.opening import without_credentials
 from sources.files.folder import Folder, FoundFile
 from sources.files.ledger import Order
 from sources.files.reader import FileReader, ReaderOptions
@@ -161,7 +162,7 @@ class FileSource(Source[T]):
         """What a start without restore reads, once `resolve` has looked."""
 
     def __repr__(self) -> str:
-        return f"FileSource({self.options.uri!r}, format={self.options.format.format!r})"
+        return f"FileSource({without_credentials(self.options.uri)!r}, format={self.options.format.format!r})"
 
     def validate(self) -> None:
         """Check that the folder is there.

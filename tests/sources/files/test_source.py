@@ -26,8 +26,9 @@ from hypothesis import strategies as st
 
 from checkpoint.codec import decode, encode
 from formats.arrow_rows import rows
+from sinks import FileSink
 from sinks.files.encoding import ParquetRows
-from sinks.files.errors import RecordRefused
+from sinks.files.errors import RecordRefused, TargetUnavailable
 from sources import END, FileSource, SourceBatch, SourceContext, SourceReader
 from sources.files.errors import BadRecord, FileChanged, FileGone, FolderUnavailable
 from sources.files.folder import FoundFile
@@ -699,6 +700,17 @@ def test_a_closed_gate_reads_nothing(tmp_path: Path) -> None:
     assert reading.poll(10, 0.0) is None
     reading.resume()
     assert [batch.values for batch in batches(reading)] == [[1]]
+
+
+def test_credentials_in_the_uri_are_refused_and_not_repeated() -> None:
+    for uri in ("s3://key:very-secret@bucket/orders?region=r", "abfs://container:very-secret@account.example/orders"):
+        source, sink = FileSource(uri), FileSink(uri, format="jsonl")
+        with pytest.raises(FolderUnavailable, match="credentials don't belong into a URI") as read:
+            source.validate()
+        with pytest.raises(TargetUnavailable, match="credentials don't belong into a URI") as written:
+            sink.validate()
+        for told in (read.value, written.value, source, sink):
+            assert "very-secret" not in f"{told!s} {told!r}"
 
 
 def test_options_that_are_not_given_have_the_values_that_help_tells() -> None:
