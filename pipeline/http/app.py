@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from http import HTTPStatus
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -15,14 +16,16 @@ from starlette.routing import Route
 from pipeline.http.access import Access
 from pipeline.http.exposition import CONTENT_TYPE, exposition
 from pipeline.http.guard import KNOWN, Guard
+from pipeline.http.long_requests import LongRequests
 from pipeline.http.responses import problem
 from pipeline.http.rest import rest_routes
+from pipeline.http.rest_changes import PREFIX
 from pipeline.http.watched_job import WatchedJob
 from pipeline.http.web_page import page_routes
 
 
-def make_app(job: WatchedJob, access: Access, port: int) -> Starlette:
-    routes = [*page_routes(), *_probes(job), _metrics(job), rest_routes(job)]
+def make_app(job: WatchedJob, access: Access, port: int, requests: LongRequests) -> Starlette:
+    routes = [*page_routes(), *_probes(job), _metrics(job), rest_routes(job, requests)]
     return Starlette(
         routes=routes,
         middleware=[Middleware(Guard, access=access, port=port)],
@@ -53,7 +56,9 @@ def _metrics(job: WatchedJob) -> Route:
 
 async def _refused(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return problem(error.status_code, error.detail, "There is nothing here for this request", dict(error.headers or {}))
+    title = HTTPStatus(error.status_code).phrase
+    detail = error.detail if error.detail != title else f"{PREFIX}/openapi.json describes what there is"
+    return problem(error.status_code, title, detail, dict(error.headers or {}))
 
 
 async def _failed(_: Request, error: Exception) -> Response:

@@ -21,7 +21,8 @@ HEADERS: Final = {
 
 def as_json(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Numbers that JSON doesn't have become null."""
-    return Response(orjson.dumps(content), status, headers, "application/json")
+    # What subtasks tell of checkpoints is by their ids.
+    return Response(orjson.dumps(content, option=orjson.OPT_NON_STR_KEYS), status, headers, "application/json")
 
 
 def problem(status: int, title: str, detail: str, headers: Mapping[str, str] | None = None) -> Response:

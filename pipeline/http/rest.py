@@ -9,16 +9,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 
+from pipeline.http.long_requests import LongRequests
+from pipeline.http.openapi import description
 from pipeline.http.responses import as_json
+from pipeline.http.rest_changes import PREFIX, change_routes
 from pipeline.http.watched_job import WatchedJob
 
-PREFIX: Final = "/api/v1"
 _CHECKPOINTS: Final = 100
 """Checkpoints of an answer that asks for no other number."""
 _MOST: Final = 10_000
 
 
-def rest_routes(job: WatchedJob) -> Mount:
+def rest_routes(job: WatchedJob, requests: LongRequests) -> Mount:
+    described = description(PREFIX)
+
     def known(request: Request) -> None:
         name = request.path_params["job"]
         if name != job.name:
@@ -43,6 +47,17 @@ def rest_routes(job: WatchedJob) -> Mount:
             raise HTTPException(404, f"Checkpoint {request.path_params['id']} is not known, or not any more")
         return as_json(found)
 
+    async def metrics(request: Request) -> Response:
+        known(request)
+        return as_json(job.handle.metrics())
+
+    async def subtasks(request: Request) -> Response:
+        known(request)
+        return as_json({"subtasks": job.subtasks()})
+
+    async def openapi(_: Request) -> Response:
+        return as_json(described)
+
     async def diagnosis(request: Request) -> Response:
         known(request)
         return as_json({"sentences": job.diagnosis()})
@@ -53,8 +68,12 @@ def rest_routes(job: WatchedJob) -> Mount:
             Route("/jobs", jobs),
             Route("/jobs/{job}", one_job),
             Route("/jobs/{job}/diagnosis", diagnosis),
+            Route("/jobs/{job}/metrics", metrics),
+            Route("/jobs/{job}/subtasks", subtasks),
             Route("/jobs/{job}/checkpoints", checkpoints),
             Route("/jobs/{job}/checkpoints/{id:int}", one_checkpoint),
+            Route("/openapi.json", openapi),
+            *change_routes(job, requests, known),
         ],
     )
 

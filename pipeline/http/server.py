@@ -19,6 +19,7 @@ try:
     from pipeline.http.access import Access
     from pipeline.http.app import make_app
     from pipeline.http.guard import LOGIN
+    from pipeline.http.long_requests import LongRequests
 except ImportError as error:
     raise PipelineError(
         f"http=… needs libraries of which one can't be imported ({error}); pip install 'weir-streams[http]', on the "
@@ -60,12 +61,13 @@ class HttpServer:
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
+        self._requests = LongRequests()
 
     def start(self, name: str, handle: JobHandle) -> None:
         """Answer for this job, in a thread that keeps no process alive."""
         job = WatchedJob(name, handle, self._ready_within)
         config = uvicorn.Config(
-            make_app(job, self._access, self._port),
+            make_app(job, self._access, self._port, self._requests),
             http="h11",
             ws="none",
             loop="asyncio",
@@ -95,12 +97,12 @@ class HttpServer:
 
     def asks_here(self) -> bool:
         """Whether this thread answers a request: it must not wait for its own end."""
-        return threading.current_thread() is self._thread
+        return threading.current_thread() is self._thread or self._requests.asks_here()
 
     def await_close(self) -> None:
         """Wait until the last answers are given. Not for long."""
         if self._thread is not None:
-            self._thread.join(2 * _LAST_ANSWERS)
+            self._thread.join(3 * _LAST_ANSWERS)
 
     async def _run(self, server: uvicorn.Server, job: WatchedJob) -> None:
         serving = asyncio.create_task(server.serve([self._listener]))
@@ -110,6 +112,10 @@ class HttpServer:
             if time.monotonic() - looked >= FRESH:
                 looked = time.monotonic()
                 job.look()
+        job.look()
+        ended = time.monotonic()
+        while self._requests.owes_answers and time.monotonic() - ended < _LAST_ANSWERS and not serving.done():
+            await asyncio.sleep(0.1)
         server.should_exit = True
         await serving
 

@@ -70,6 +70,20 @@ class WatchedJob:
         row = self.handle._master.history.row(id)
         return None if row is None else {**row_of(row), "subtasks": [asdict(one) for one in row.subtasks]}
 
+    def subtasks(self) -> list[dict[str, Any]]:
+        """All that the job has, also those that have not reported yet."""
+        status = self.status()
+        return [
+            {
+                "name": name,
+                "vertex": vertex["name"],
+                "pid": status["processes"].get(name),
+                "metrics": status["subtasks"].get(name, {}),
+            }
+            for vertex in self._graph["vertices"]
+            for name in vertex["subtasks"]
+        ]
+
     def diagnosis(self) -> list[Sentence]:
         newest = [row["id"] for row in self.checkpoints(_LOOKED_AT)]
         rows = [row for id in newest if (row := self.checkpoint(id)) is not None]
