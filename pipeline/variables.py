@@ -22,6 +22,7 @@ _OWN: Final = frozenset(
         "WEIR_LOG_LEVEL",
         "WEIR_SCRIPT_FOLDER",
         "WEIR_SPARK_DAEMON",
+        "WEIR_SPARK_PYTHON",
         "WEIR_SPARK_LOG_LEVEL",
         "WEIR_SPARK_UI",
         "WEIR_STATE_DIR",

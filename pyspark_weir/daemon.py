@@ -3,8 +3,12 @@
 The real one, `pipeline.runtime.spark_daemon`, has been started beside the JVM, and has imported everything by now: it
 is given this process's pipes, arguments and environment, and Spark talks to it from then on. If there is none, this
 process becomes it.
+
+`python -m pyspark_weir.daemon DESCRIPTOR PATH` is the real one: it waits at a listening socket for the process that
+Spark starts.
 """
 
+import gc
 import json
 import os
 import socket
@@ -47,6 +51,7 @@ def main() -> None:
     path = os.environ.pop(VARIABLE, None)
     if path is not None:
         hand_over(path)
+    gc.disable()  # what is imported stays, and collections meanwhile would be a tenth of the time
     from pipeline.runtime import spark_daemon
 
     spark_daemon.main()

@@ -4,8 +4,8 @@ It has imported what every subtask needs, so that a worker is up in milliseconds
 `pyspark.worker`, which Spark puts on the path as a zip archive. Nothing is created here: clients and threads don't
 survive a fork.
 
-Given the descriptor of a listening socket, and that one's path, it waits there for `pyspark_weir.daemon`, which Spark
-starts once it needs workers, and takes its place.
+Started beside the JVM, with the descriptor of a listening socket and that one's path as arguments, it waits there for
+`pyspark_weir.daemon`, which Spark starts once it needs workers, and takes its place.
 """
 
 import gc
@@ -32,6 +32,8 @@ import sinks
 import sources
 from pyspark_weir.daemon import TAKEN
 
+_ARGUMENTS = 3
+"""With the name of the program. From Spark there is one less, its worker."""
 _IMPORTED = (
     confluent_kafka,
     orjson,
@@ -56,16 +58,24 @@ for _path in [path for path, importer in sys.path_importer_cache.items() if isin
 # would write to all of it, 25 MB.
 gc.collect()
 gc.freeze()
+gc.enable()  # `pyspark_weir.daemon` has turned it off
 
 
 def main() -> None:
-    """Be Spark's daemon."""
+    """Be Spark's daemon, as soon as Spark needs one."""
+    if len(sys.argv) == _ARGUMENTS:
+        _serve(socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2]))
+    else:
+        _manage()
+
+
+def _manage() -> None:
     # Where the script of `weir run` lies: last on the path, as on the driver.
     sys.path += filter(None, [os.environ.get("WEIR_SCRIPT_FOLDER")])
     manager()
 
 
-def serve(listening: socket.socket, path: Path) -> None:
+def _serve(listening: socket.socket, path: Path) -> None:
     """Wait until Spark needs a daemon, and be it; or until the driver, at the end of the standard input, is gone."""
     ready, _, _ = select.select([listening.fileno(), 0], [], [])
     taken = _take_over(listening) if listening.fileno() in ready else None
@@ -74,7 +84,7 @@ def serve(listening: socket.socket, path: Path) -> None:
     path.parent.rmdir()
     if taken is None:
         sys.exit(0)
-    main()
+    _manage()
 
 
 def _take_over(listening: socket.socket) -> socket.socket | None:
@@ -110,7 +120,4 @@ def _read(there: socket.socket, size: int) -> bytes:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        serve(socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2]))
-    else:
-        main()
+    main()

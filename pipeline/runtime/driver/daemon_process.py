@@ -21,8 +21,7 @@ from pipeline.runtime.driver.allocators import SETTINGS
 from pyspark_weir.daemon import VARIABLE
 
 MODULE: Final = "pyspark_weir.daemon"
-"""What Spark starts as its daemon, see there."""
-_DAEMON: Final = "pipeline.runtime.spark_daemon"
+"""What Spark starts as its daemon, and what takes its place; see there."""
 _END_SECONDS: Final = 5.0
 _SPARKS_ENVIRONMENT: Final = {
     # As Spark sets them for its daemon; Python and numpy look when they start.
@@ -61,7 +60,7 @@ class DaemonProcess:
             listens = listening.fileno()
             # It ends with this process, whose end of the pipe it waits at, or with the JVM, once that has it.
             self._process = subprocess.Popen(
-                [sys.executable, "-m", _DAEMON, str(listens), str(self.path)],
+                [sys.executable, "-m", MODULE, str(listens), str(self.path)],
                 stdin=subprocess.PIPE,
                 pass_fds=[listens],
                 process_group=0,  # signals of a terminal are this process's, as for the JVM

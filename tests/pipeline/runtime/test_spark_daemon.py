@@ -34,7 +34,9 @@ def test_a_forked_worker_finds_everything_imported_and_no_archive_to_read_again(
 
 _FROZEN = """
 import gc
+gc.disable()
 import pipeline.runtime.spark_daemon
+assert gc.isenabled()
 gc.collect()
 print(gc.get_freeze_count(), len(gc.get_objects()))
 """
