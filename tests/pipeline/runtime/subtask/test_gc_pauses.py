@@ -129,7 +129,7 @@ def test_afterwards_python_collects_as_before() -> None:
     policy = ShortCollections()
     policy.start()
     assert gc.get_freeze_count() > 0
-    assert gc.get_threshold() == (before[0], 3, 3)
+    assert gc.get_threshold() == (2_000, 3, 3)
     policy.stop()
     assert gc.get_threshold() == before
     assert gc.get_freeze_count() == 0
