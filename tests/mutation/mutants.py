@@ -80,8 +80,8 @@ OPERATORS: dict[str, Operator] = {
 class _Ignored:
     """Places where a change changes nothing that runs, or only a tuned value: annotations, what is only seen by type
     checkers, whether a dataclass is frozen, how a field is shown, constants of a module, the values of an enumeration,
-    the log, what a debugger shows of an object, where tests may intervene, and which of an exception's arguments is
-    meant, as there is one."""
+    the log, what a debugger shows of an object, where tests may intervene, which of an exception's arguments is meant
+    (there is one), and that lists are of one length where they always are (`zip`)."""
 
     def __init__(self, source: str) -> None:
         self._tree = ast.parse(source)
@@ -113,6 +113,10 @@ class _Ignored:
                     found.append(node)
                 case ast.Call(func=ast.Attribute(value=ast.Name(id="_LOG" | "_log" | "log" | "logger" | "failpoints"))):
                     found.append(node)
+                case ast.Call(
+                    func=ast.Name(id="zip"), keywords=[ast.keyword(value=ast.Constant(value=True) as strict)]
+                ):
+                    found.append(strict)
                 case ast.Call(func=ast.Name(id="hit")):
                     found.append(node)
                 case ast.Subscript(value=ast.Attribute(attr="args")):

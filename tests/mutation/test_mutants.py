@@ -34,6 +34,7 @@ def f(numbers: list[int], *, most: int | None = None) -> bool:
     state.code = error.args[0].code()
     log.info("has %d", len(numbers) + 1)
     state.seen = len(numbers) + 1
+    state.pairs = dict(zip(numbers, numbers, strict=True))
     for number in numbers:
         if number < 3 and all(numbers):
             continue
