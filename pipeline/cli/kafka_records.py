@@ -93,7 +93,11 @@ def from_record(line: str) -> Record:
     if "key" in told and "key_base64" in told:
         raise BadLine("a record has key or key_base64, not both")
     return Record(
-        _value(values[0], told), _key(told), _headers(told), _number("partition", told), _number("timestamp", told)
+        _value(values[0], told),
+        _key(told),
+        _headers(told),
+        _number("partition", told, 0),
+        _number("timestamp", told, 1),  # 0 is none to Kafka's client
     )
 
 
@@ -116,7 +120,13 @@ def _headers(told: Mapping[str, Any]) -> tuple[tuple[str, bytes | None], ...]:
     pairs = list(headers.items()) if isinstance(headers, dict) else headers
     if not isinstance(pairs, list) or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
         raise BadLine('headers are an object, or a list of pairs: [["name", "text"], …]')
-    return tuple((_text("a header's name", name), _header(value)) for name, value in pairs)
+    return tuple((_header_name(name), _header(value)) for name, value in pairs)
+
+
+def _header_name(name: Any) -> str:
+    if b"\0" in _encoded(_text("a header's name", name)):
+        raise BadLine(f"the name of header {_json(name)} has a NUL, at which Kafka's client cuts it off")
+    return str(name)
 
 
 def _header(value: Any) -> bytes | None:
@@ -125,10 +135,10 @@ def _header(value: Any) -> bytes | None:
     return None if value is None else _encoded(_text("a header", value))
 
 
-def _number(member: str, told: Mapping[str, Any]) -> int | None:
+def _number(member: str, told: Mapping[str, Any], least: int) -> int | None:
     number = told.get(member)
-    if number is not None and not (is_whole(number) and number >= 0):
-        raise BadLine(f"{member} is a whole number of at least 0, not {number!r}")
+    if number is not None and not (is_whole(number) and number >= least):
+        raise BadLine(f"{member} is a whole number of at least {least}, not {number!r}")
     return number
 
 

@@ -17,7 +17,7 @@ VALUES = st.recursive(
 DATA = st.none() | st.binary() | st.text().map(str.encode) | VALUES.map(lambda value: json.dumps(value).encode())
 
 
-@given(DATA, DATA, st.lists(st.tuples(st.text(), DATA)))
+@given(DATA, DATA, st.lists(st.tuples(st.text(st.characters(codec="utf-8", exclude_characters="\0")), DATA)))
 def test_a_whole_record_comes_back_from_its_line(
     key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
 ) -> None:
@@ -87,6 +87,9 @@ def test_a_key_is_taken_from_a_field(line: str, expected: bytes | None) -> None:
         ('{"value": 1, "headers": {"a": 1}}', "a header is text, so in quotes, not 1"),
         ('{"value": 1, "partition": -1}', "partition is a whole number of at least 0"),
         ('{"value": 1, "timestamp": true}', "timestamp is a whole number"),
+        ('{"value": 1, "timestamp": 0}', "timestamp is a whole number of at least 1"),
+        ('{"value": 1, "headers": [["a\\u0000b", "1"]]}', r'header "a\\u0000b" has a NUL'),
+        ('{"value": 1, "headers": {"\\ud800": "1"}}', "half a surrogate pair"),
         ('{"value": 1, "vlaue": 2}', "no member 'vlaue'"),
         ('{"value": NaN}', "NaN is no JSON"),
         ('{"value": 0.1234567890123456789}', "more digits than a float"),
