@@ -166,6 +166,10 @@ class KeyedOperator(Operator[In, Out, Connected]):
     _timers_can_be_left_out: ClassVar[bool] = True
     """Whether the step's `on_error` counts for timers, too: not where one that is left out takes more with it."""
 
+    def _keeps(self) -> tuple[str, ...]:
+        """What it keeps and until when, if it is one of Weir's own that can tell; what nothing bounds it says, too."""
+        return ()
+
     def on_timer(self, timestamp: int, ctx: OperatorContext) -> Iterable[Out] | None:
         """A timer of the current key is due; return (or yield) what to emit.
 

@@ -52,6 +52,8 @@ class StepView:
     """The user gave the id; else it is made up from the step's place."""
     reads: tuple[str, ...]
     """The steps that it reads, and how their records are spread."""
+    keeps: tuple[str, ...] = ()
+    """What it keeps and until when, of windows and joins."""
 
 
 @dataclass(frozen=True)
@@ -265,8 +267,15 @@ def _namesakes(options: JobOptions) -> list[str]:
 def _vertices(pipeline: Pipeline, plan: Plan) -> Iterator[VertexView]:
     named = {step.id: step.named for step in pipeline._graph.steps}
     for vertex in plan.vertices:
-        steps = (StepView(step.id, _kind(step), named[step.id], _reads(step, vertex, plan)) for step in vertex.steps)
+        steps = (
+            StepView(step.id, _kind(step), named[step.id], _reads(step, vertex, plan), _keeps(step))
+            for step in vertex.steps
+        )
         yield VertexView(vertex.name, vertex.parallelism, tuple(steps))
+
+
+def _keeps(step: PlannedStep) -> tuple[str, ...]:
+    return step.payload._keeps() if isinstance(step.payload, KeyedOperator) else ()
 
 
 def _kind(step: PlannedStep) -> str:

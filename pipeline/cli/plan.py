@@ -83,6 +83,10 @@ def _print(found: Preview) -> None:
             id = step.id if step.named else f"{step.id} *"
             graph.add_row("" if i else str(vertex.parallelism), id, step.kind, "; ".join(step.reads))
     console.print(graph)
+    kept = table_of("state of", "is kept")
+    for step in (one for vertex in found.vertices for one in vertex.steps):
+        for i, what in enumerate(step.keeps):
+            kept.add_row("" if i else step.id, what)
     state = table_of("state of", "kind", "size>", "subtasks", "")
     for one in found.state:
         before, now = one.old_parallelism, one.parallelism
@@ -98,7 +102,7 @@ def _print(found: Preview) -> None:
     uncommitted = table_of("output not known to be committed", "parts>", "")
     for sink, parts in found.uncommitted.items():
         uncommitted.add_row(sink, f"{parts:,}", fate)
-    for table in (state, in_flight, uncommitted):
+    for table in (kept, state, in_flight, uncommitted):
         if table.row_count:
             say(console, "")
             console.print(table)

@@ -25,6 +25,7 @@ from pipeline.joins.options import (
 )
 from pipeline.operators import KeyedOperator, OperatorContext
 from pipeline.paged.timeline import Timeline
+from pipeline.windows.durations import FOR_EVER, later_by
 
 
 class AsOfJoin(KeyedOperator):
@@ -124,6 +125,15 @@ class AsOfJoin(KeyedOperator):
                 "versions are gone: give the step another id, so that it begins anew, or leave max_age as it was"
             )
         self._outlived |= before != self._max_age
+
+    def _keeps(self) -> tuple[str, ...]:
+        waits = "is kept until the watermark passes its time" if self._wait else "is not kept"
+        until = "a newer one is below the watermark"
+        if self._max_age is None:
+            last = f"the newest one {FOR_EVER}, unless a record None takes one away"
+        else:
+            last = f"the newest one until the watermark passes {later_by('its time', self._max_age)}"
+        return (f"a record of the left stream {waits}", f"a version of the right stream is kept until {until}, {last}")
 
     # -- inside -------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from pipeline.errors import PipelineError
 from pipeline.joins.options import clamped
 from pipeline.windows import Session, Sliding, Tumbling
 from pipeline.windows.days import Days
+from pipeline.windows.durations import later_by
 from pipeline.windows.grid import Grid, Panes
 
 
@@ -28,6 +29,9 @@ class Due(NamedTuple):
 
 class Cut(Protocol):
     """How time is cut into windows."""
+
+    frees: str
+    """What the watermark has to pass for a record to go."""
 
     def closes(self, at: int, watermark: int | None) -> int | None:
         """When the first window closes that a record of that time comes into; `None` = all have."""
@@ -57,6 +61,8 @@ def cut_of(who: str, window: object) -> Cut:
 
 
 class _Tumbling:
+    frees = "the end of its window"
+
     def __init__(self, grid: Grid | Days) -> None:
         self._grid = grid
 
@@ -71,6 +77,8 @@ class _Tumbling:
 
 
 class _Sliding:
+    frees = "the end of its last window"
+
     def __init__(self, panes: Panes) -> None:
         self._panes = panes
 
@@ -95,6 +103,7 @@ class _Sessions:
 
     def __init__(self, gap: int) -> None:
         self._gap = gap
+        self.frees = later_by("the last time of its session", gap)
 
     def closes(self, at: int, watermark: int | None) -> int | None:
         closes = clamped(at + self._gap)

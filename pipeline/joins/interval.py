@@ -23,6 +23,7 @@ from pipeline.joins.options import (
 )
 from pipeline.operators import KeyedOperator, OperatorContext
 from pipeline.paged.timeline import TIMES, Stretch, Timeline
+from pipeline.windows.durations import later_by
 
 _RECORDS = 1
 _MATCHED = 2
@@ -113,6 +114,12 @@ class IntervalJoin(KeyedOperator):
             self._refuse(f"within=({lower / 1000:g}, {upper / 1000:g})", "what it would need is gone")
         if state["how"] != self._how:
             self._refuse(f"how={state['how']!r}", "which of its records have found a partner isn't known of both sides")
+
+    def _keeps(self) -> tuple[str, ...]:
+        return tuple(
+            f"a record of the {side.name} stream is kept until the watermark passes {later_by('its time', side.upper)}"
+            for side in (self._left, self._right)
+        )
 
     # -- inside -------------------------------------------------------------------------------------------------
 

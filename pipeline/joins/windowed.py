@@ -83,6 +83,9 @@ class WindowJoin(KeyedOperator):
                 f"timers are set, and the step has {self._window} now: give the step another id, so that it begins anew"
             )
 
+    def _keeps(self) -> tuple[str, ...]:
+        return (f"a record of either stream is kept until the watermark passes {self._cut.frees}",)
+
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _keep(self, side: str, kept: Timeline, value: Any, ctx: OperatorContext) -> Iterable[Any]:

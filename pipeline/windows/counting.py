@@ -10,6 +10,7 @@ from checkpoint.state import ValueState
 from pipeline.aggregates import Aggregation
 from pipeline.errors import PipelineError
 from pipeline.operators import KeyedOperator, OperatorContext
+from pipeline.windows.durations import FOR_EVER, in_seconds
 from pipeline.windows.kinds import CountWindow, Global
 
 
@@ -70,6 +71,11 @@ class CountWindows(_Untimed):
         self._until = self._slide // self._pane
         """Panes from one result to the next."""
 
+    def _keeps(self) -> tuple[str, ...]:
+        if self._panes == self._until:
+            return (f"what fills no window of a key yet is kept until it does, or {FOR_EVER}",)
+        return (f"the last {self._panes * self._pane:,} records of a key are kept, as panes, {FOR_EVER}",)
+
     def process(self, value: Any, ctx: OperatorContext) -> Iterable[Any] | None:
         state = self.windows.value
         if state is None:
@@ -104,6 +110,12 @@ class GlobalWindows(_Untimed):
         self._count = window.count
         self._seconds = window.every_ms
         self._clear = window.clear
+
+    def _keeps(self) -> tuple[str, ...]:
+        if self._clear and self._seconds is not None:
+            return (f"the window of a key is kept until its next result, {in_seconds(self._seconds)} at most",)
+        until = f"until its next result, or {FOR_EVER}" if self._clear else FOR_EVER
+        return (f"the window of a key is kept {until}",)
 
     def process(self, value: Any, ctx: OperatorContext) -> Iterable[Any] | None:
         state = self.windows.value

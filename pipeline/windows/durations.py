@@ -13,6 +13,8 @@ from pipeline.errors import PipelineError
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _MOST: Final = 10**15
 """Some thirty thousand years."""
+FOR_EVER: Final = "for ever: nothing bounds how many keys there are"
+"""How long something is kept, for people."""
 
 
 def milliseconds(value: Any, what: str, least: int | None = 1) -> int:
@@ -45,3 +47,13 @@ def milliseconds(value: Any, what: str, least: int | None = 1) -> int:
 def in_time(at: int) -> int:
     """`at`, or the end of event time, if it lies behind that."""
     return min(at, MAX_WATERMARK)
+
+
+def in_seconds(ms: int) -> str:
+    """A duration, for people."""
+    return f"{ms // 1000:,} s" if ms % 1000 == 0 else f"{ms / 1000:,.3f} s"
+
+
+def later_by(what: str, ms: int) -> str:
+    """A time that much later, for people."""
+    return what if ms == 0 else f"{what} {'+' if ms > 0 else '-'} {in_seconds(abs(ms))}"

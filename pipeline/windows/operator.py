@@ -14,7 +14,7 @@ from pipeline.by_event_time import NoTimestamp
 from pipeline.errors import PipelineError
 from pipeline.operators import KeyedOperator, OperatorContext
 from pipeline.paged import mapping
-from pipeline.windows.durations import in_time
+from pipeline.windows.durations import in_time, later_by
 
 _MOST_AT_ONCE: Final = 1000
 """Early results of a key that one timer gives. A barrier waits for no more than that."""
@@ -76,6 +76,9 @@ class TimeWindows(KeyedOperator):
             updates: what `update` was given.
         """
         raise NotImplementedError
+
+    _frees: tuple[str, str]
+    """What is kept, and what the watermark has to pass for it to go, without lateness."""
 
     # -- what it uses -------------------------------------------------------------------------------------------
 
@@ -180,6 +183,10 @@ class TimeWindows(KeyedOperator):
             f"a record of key {shown(ctx.key)} has no timestamp, so it is in no window: {shown(value, 200)}; put "
             "assign_timestamps(WatermarkStrategy.bounded(…)) directly behind the source"
         )
+
+    def _keeps(self) -> tuple[str, ...]:
+        what, until = self._frees
+        return (f"{what} of a key is kept until the watermark passes {later_by(until, self._lateness)}",)
 
     # -- what must fit when state is restored -------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from checkpoint.event_time.bounds import MAX_WATERMARK
 from pipeline.aggregates import Aggregation
 from pipeline.by_event_time import LATE
 from pipeline.operators import OperatorContext
-from pipeline.windows.durations import in_time
+from pipeline.windows.durations import in_time, later_by
 from pipeline.windows.kinds import Session
 from pipeline.windows.operator import Options, TimeWindows
 from pipeline.windows.session_set import Found, SessionSet
@@ -25,6 +25,7 @@ class SessionWindows(TimeWindows):
     def __init__(self, window: Session, aggregation: Aggregation, options: Options) -> None:
         super().__init__(window.shown, aggregation, options)
         self._gap = window.gap_ms()
+        self._frees = ("a session", later_by("the time of its last record", self._gap))
 
     def open(self, ctx: OperatorContext) -> None:
         self._sessions = SessionSet(self.windows, self._gap)

@@ -22,6 +22,8 @@ class SlidingWindows(TimeWindows):
     next window, if that has any of its panes.
     """
 
+    _frees = ("a pane", "the end of the last window with it")
+
     def __init__(self, window: Sliding, aggregation: Aggregation, options: Options) -> None:
         super().__init__(window.shown, aggregation, options)
         self._panes = window.panes()

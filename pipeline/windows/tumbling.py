@@ -17,6 +17,8 @@ from pipeline.windows.operator import Options, TimeWindows
 class TumblingWindows(TimeWindows):
     """`windows` has the accumulators of each open window by its begin."""
 
+    _frees = ("a window", "its end")
+
     def __init__(self, window: Tumbling, aggregation: Aggregation, options: Options) -> None:
         super().__init__(window.shown, aggregation, options)
         grid = window.grid()

@@ -473,3 +473,72 @@ def test_a_refusal_names_the_option_of_the_command(script: Path) -> None:
 def test_what_is_restored_is_told_in_words(script: Path) -> None:
     checkpointed(script, kind=CheckpointKind.FINAL)
     assert "(final checkpoint 7 of 'job', triggered" in " ".join(plan(script).output.split())
+
+
+KEPT = """
+from pipeline import CountWindow, Count, Global, Pipeline, Session, Sliding, Tumbling, WatermarkStrategy
+from sinks import PrintSink
+from sources import SequenceSource
+
+p = Pipeline("job")
+s = p.source("s", SequenceSource(5)).assign_timestamps(WatermarkStrategy.bounded("at", 1)).key_by("id")
+
+def windows(id, window, **options):
+    s.window(window, **options).aggregate(id, n=Count()).sink(id + "-out", PrintSink())
+
+windows("tumbling", Tumbling(60), lateness=5)
+windows("sliding", Sliding(60, 20))
+windows("session", Session(2.5), lateness=60)
+windows("count", CountWindow(10))
+windows("last", CountWindow(10, 5))
+windows("global", Global(count=3))
+windows("cleared", Global(count=3, clear=True))
+windows("timed", Global(every=60, clear=True))
+for id, joined in {
+    "interval": s.join(s, within=(-5, 3600), id="interval"),
+    "window": s.join(s, window=Tumbling(60), id="window"),
+    "sessions": s.join(s, window=Session(60), id="sessions"),
+    "table": s.join_as_of(s, id="table"),
+    "young": s.join_as_of(s, wait=False, max_age=7, id="young"),
+}.items():
+    joined.sink(id + "-out", PrintSink())
+"""
+
+
+def test_it_says_what_windows_and_joins_keep_and_until_when(script: Path) -> None:
+    script.write_text(KEPT)
+    found = {step["id"]: step["keeps"] for vertex in planned(script)["vertices"] for step in vertex["steps"]}
+    keys = "for ever: nothing bounds how many keys there are"
+    assert {id: keeps for id, keeps in found.items() if keeps} == {
+        "tumbling": ["a window of a key is kept until the watermark passes its end + 5 s"],
+        "sliding": ["a pane of a key is kept until the watermark passes the end of the last window with it"],
+        "session": [
+            "a session of a key is kept until the watermark passes the time of its last record + 2.500 s + 60 s"
+        ],
+        "count": [f"what fills no window of a key yet is kept until it does, or {keys}"],
+        "last": [f"the last 10 records of a key are kept, as panes, {keys}"],
+        "global": [f"the window of a key is kept {keys}"],
+        "cleared": [f"the window of a key is kept until its next result, or {keys}"],
+        "timed": ["the window of a key is kept until its next result, 60 s at most"],
+        "interval": [
+            "a record of the left stream is kept until the watermark passes its time + 3,600 s",
+            "a record of the right stream is kept until the watermark passes its time + 5 s",
+        ],
+        "window": ["a record of either stream is kept until the watermark passes the end of its window"],
+        "sessions": [
+            "a record of either stream is kept until the watermark passes the last time of its session + 60 s"
+        ],
+        "table": [
+            "a record of the left stream is kept until the watermark passes its time",
+            "a version of the right stream is kept until a newer one is below the watermark, the newest one "
+            f"{keys}, unless a record None takes one away",
+        ],
+        "young": [
+            "a record of the left stream is not kept",
+            "a version of the right stream is kept until a newer one is below the watermark, the newest one until the "
+            "watermark passes its time + 7 s",
+        ],
+    }
+    printed = " ".join(plan(script).output.split())
+    assert "state of is kept" in printed
+    assert "interval a record of the left stream is kept until" in printed
