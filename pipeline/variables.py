@@ -28,7 +28,18 @@ _OWN: Final = frozenset(
         "WEIR_STATE_DIR",
     }
 )
-_OF_COMPOSE: Final = frozenset({"WEIR_IMAGE", "WEIR_KAFKA_IMAGE", "WEIR_KAFKA_PORT"})
+_OF_COMPOSE: Final = frozenset(
+    {
+        "WEIR_GRAFANA_IMAGE",
+        "WEIR_GRAFANA_PORT",
+        "WEIR_HTTP_PORT",
+        "WEIR_IMAGE",
+        "WEIR_KAFKA_IMAGE",
+        "WEIR_KAFKA_PORT",
+        "WEIR_PROMETHEUS_IMAGE",
+        "WEIR_PROMETHEUS_PORT",
+    }
+)
 _OF_TESTS: Final = frozenset(
     {
         "WEIR_STRESS_BROKERS",

@@ -12,7 +12,7 @@ for each in pipeline sources sinks formats checkpoint pyspark_weir; do
     (cd "$root/$each" && tar --exclude=__pycache__ -c .) | tar -C "$context/$each" -x
 done
 cp "$root"/{pyproject.toml,README.md,LICENSE} "$context/"
-"$python" -m pip wheel --disable-pip-version-check --quiet --wheel-dir "$context/wheels" "$context[demo]"
+"$python" -m pip wheel --disable-pip-version-check --quiet --wheel-dir "$context/wheels" "$context[demo,http]"
 mkdir "$context/dist"
 mv "$context"/wheels/weir_streams-*.whl "$context/dist/"
 cp "$root/docker/weir/Dockerfile" "$context/Dockerfile"
