@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, islice, repeat
+from itertools import accumulate, islice
 from typing import Any, Final
 
 import pyarrow as pa
@@ -74,7 +74,7 @@ class Rows:
         column = self._states[-1][2]
         if namespaces is not None and column is not None:
             column.extend(namespaces)
-        self._groups.extend(repeat(group, len(keys)))
+        self._groups.extend(array("h", (group,)) * len(keys))
         self._keys.extend(keys)
         self._values.extend(values)  # type: ignore[arg-type]  # only changes have none
 

@@ -30,6 +30,7 @@ from pyspark.daemon import manager
 import pipeline.runtime.subtask.process
 import sinks
 import sources
+from pipeline.runtime import pandas_late
 from pyspark_weir.daemon import TAKEN
 
 _ARGUMENTS = 3
@@ -46,8 +47,7 @@ _IMPORTED = (
     sources,
 )
 
-# With the first array that it makes from a list pyarrow imports pandas, where that is installed: 0.3 s of CPU.
-pyarrow.array([0])
+pandas_late.import_late()
 
 # Spark has every worker call `importlib.invalidate_caches`, which reads an archive's whole directory again for each of
 # these: 0.2 s of CPU. They are made anew when needed.

@@ -15,6 +15,7 @@ from checkpoint.storage.local_copies import LocalCopies
 from checkpoint.storage.probe import Probe, answer_probe
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.logs import log_everything
+from pipeline.runtime import pandas_late
 from pipeline.runtime.auth import authenticate_client
 from pipeline.runtime.deployment import Contact, JobSpec
 from pipeline.runtime.message_connection import MessageConnection
@@ -49,6 +50,7 @@ def run_subtask(contact: Contact, secret: bytes) -> None:
     # The driver alone restarts: should Spark try this task again, the driver of an attempt that is over is gone.
     context = BarrierTaskContext.get()
     log_everything("WARNING")
+    pandas_late.import_late()
     # Spark may use this process again, for somebody else's job.
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL)
