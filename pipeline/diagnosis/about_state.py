@@ -40,10 +40,11 @@ def _restarts(status: Mapping[str, Any]) -> Iterator[Sentence]:
     if not restarts or status["status"] in _ENDED:
         return
     text = f"The job was restarted {_times(restarts)}. The newest cause: {_cause(status)}"
-    if restarts >= _REPEATED and _by_a_record(status["failure"] or ""):
+    causes = [one["cause"] for one in status["restart_causes"]]
+    if len(causes) >= _REPEATED and len(set(causes[-_REPEATED:])) == 1 and _by_a_record(status["failure"] or ""):
         text += (
-            ". If one record causes this each time, on_error=DeadLetter(topic) or Skip on that step leaves it out, and "
-            "the job goes on"
+            ". It was the same before: one record seems to cause it each time. on_error=DeadLetter(topic) or Skip on "
+            "that step leaves it out, and the job goes on"
         )
     yield trouble("job", text)
 

@@ -40,10 +40,13 @@ const phases = (all) => Object.entries(all).filter(([, seconds]) => seconds !== 
   .map(([name, seconds]) => `${name} ${span(seconds)}`).join(", ");
 
 export function drawRestarts(job) {
-  const restarts = job.recoveries.map((one, index) => ({ number: index + 1, said: phases(one) })).reverse();
+  const all = job.recoveries, causes = job.restart_causes;
+  // Causes are known of the newest only.
+  const restarts = all.map((one, index) => ({ said: phases(one), ...causes[index - all.length + causes.length] })).reverse();
   show("restarts",
     html("p", {}, `The current start: ${phases(job.start) || "it begins"}.`),
     job.restarts === 0 ? none("It has not been restarted.") : table(`Restarted ${count(job.restarts)} times`,
-      [["restart", (row) => row.number, "number"], ["where its time went", (row) => row.said]], restarts, "restarts"),
+      [["when", (row) => (row.at === undefined ? "–" : moment(row.at * 1000))], ["cause", (row) => row.cause ?? "–"],
+        ["where its time went", (row) => row.said]], restarts, "restarts"),
     job.failure ? [html("p", {}, "The newest cause:"), html("pre", { tabindex: 0, id: "failure" }, job.failure)] : null);
 }

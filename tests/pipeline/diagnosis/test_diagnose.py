@@ -98,9 +98,12 @@ def test_brokers_that_are_down_and_slots_that_are_missing_are_said_with_since_wh
 def test_restarts_have_their_cause_and_what_to_do_about_one_bad_record(handle: JobHandle) -> None:
     handle._master.restarts = 3
     handle._master.failure = "subtask totals[0] failed:\nTraceback (most recent call last):\n  …\nValueError: no amount"
+    assert "on_error" not in troubles(handle)
+    for cause in ("another", "no amount", "no amount"):
+        handle._master._recoveries.begun(1.0, 2.0, 3.0, handle._master.progress, cause)
     text = troubles(handle)
     assert "The job was restarted 3 times. The newest cause: subtask totals[0] failed: … ValueError: no amount" in text
-    assert "on_error=DeadLetter(topic) or Skip on that step" in text
+    assert "one record seems to cause it each time. on_error=DeadLetter(topic) or Skip on that step" in text
     handle._master.failure = "subtask totals[0] is gone"
     assert "on_error" not in troubles(handle)
 

@@ -93,6 +93,9 @@ def test_figures_follow_the_job(seen: Seen, handle: JobHandle) -> None:
     handle._master.status, handle._master.failure = "restarting", "ValueError: <b>not bold</b>"
     expect(seen.page.locator("#state")).to_have_text("restarting")
     expect(seen.page.locator("#failure")).to_have_text("ValueError: <b>not bold</b>")
+    handle._master.restarts = 1
+    handle._master._recoveries.begun(1.0, 2.0, 3.0, handle._master.progress, "ValueError: <b>not bold</b>")
+    expect(seen.page.locator("#restarts td").nth(1)).to_have_text("ValueError: <b>not bold</b>")
     assert "restarting" in seen.page.title()
 
 
