@@ -79,6 +79,9 @@ def print_status(job: dict[str, Any]) -> None:
         if sums.get("recordsFailed"):
             last = "; ".join(sums["lastFailures"])
             say(console, f"{'left out:':13}{name}: {sums['recordsFailed']:,.0f} failed records, the last of {last}")
+    for one in job.get("diagnosis", ()):
+        if one["severity"] == "trouble" and one["about"] != "waits":  # those are shown above
+            say(console, f"{'trouble:':13}{one['text']}")
     if job["failure"] is not None:
         say(console, f"{'failure:':13}{job['failure']}")
     for table in (_vertices(job), _checkpoints(job), _recoveries(job)):

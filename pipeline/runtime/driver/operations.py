@@ -12,9 +12,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from pipeline.errors import PipelineError
+from pipeline.http.watched_job import WatchedJob
 from pipeline.runtime import running_jobs
 from pipeline.runtime.auth import AuthenticationError, authenticate_server, new_secret
 from pipeline.runtime.driver.job_status import status_of
@@ -146,7 +148,9 @@ class OperationsServer:
             return {"type": "failed", "error": type(error).__name__, "message": str(error)}
 
     def _status(self) -> dict[str, Any]:
-        return status_of(self._name, self.address, self._started, self._handle)
+        job = WatchedJob(self._name, self._handle, None)
+        status = status_of(self._name, self.address, self._started, self._handle)
+        return {**status, "diagnosis": [asdict(one) for one in job.diagnosis()]}
 
 
 def _web_link(server: OperationsServer) -> str:

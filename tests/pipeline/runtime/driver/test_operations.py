@@ -18,8 +18,10 @@ from typing import Any
 import psutil
 import pytest
 from deadlines import eventually
+from idle_handle import idle_handle, run
 
 from pipeline import PipelineError
+from pipeline.cli import operate_tables
 from pipeline.handle import JobHandle
 from pipeline.runtime import running_jobs
 from pipeline.runtime.driver.job_status import figures_of, vertex_of
@@ -168,6 +170,20 @@ def test_a_vertex_has_its_subtasks_rates_and_a_lag_where_all_know_theirs(
     assert vertex["recordsLag"] == expected
     assert (vertex["subtasks"], vertex["recordsIn"], vertex["recordsInPerSecond"]) == (2, 10, 5.0)
     assert (vertex["busyMsPerSecond"], vertex["pendingCommits"], vertex["recordsOut"]) == (700.0, 2, 0)
+
+
+def test_a_status_says_in_sentences_what_is_wrong(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    handle = idle_handle()
+    run(handle, totals_1={"heldMs": 5000.0})
+    handle._master.waits.begin("in[0]", "the brokers")
+    server = OperationsServer("orders", handle)
+    try:
+        found = ask(server.address, secret(), "status")
+    finally:
+        server.close()
+    operate_tables.print_status(found)
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("trouble:")]
+    assert line.startswith("trouble:     totals → out[1] has not looked around for 5.00 s")
 
 
 # -- the end ----------------------------------------------------------------------------------------------------
