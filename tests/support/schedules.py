@@ -10,8 +10,9 @@ from time_oracles import Run
 from timed_input import Arrival
 
 from checkpoint.event_time.bounds import MAX_WATERMARK
-from checkpoint.state import read_batches
-from pipeline import Pipeline
+from checkpoint.state.files import load_keyed_state
+from checkpoint.state_backends import StateBackend
+from pipeline import CheckpointConfig, Pipeline
 from pipeline.testing import PipelineHarness, PipelineSnapshot, TestingSink, TestingSource
 from sinks import Sink
 from sources import Source
@@ -38,10 +39,17 @@ class Schedule:
     """One run of a pipeline over all of its input."""
 
     def __init__(
-        self, seed: int, build: Build, arrivals: Sequence[Arrival], partitions: int, readers: int = MOST
+        self,
+        seed: int,
+        build: Build,
+        arrivals: Sequence[Arrival],
+        partitions: int,
+        readers: int = MOST,
+        checkpoints: CheckpointConfig | None = None,
     ) -> None:
         """
         Args:
+            checkpoints: where state is, and whether checkpoints are incremental. Then there are many of them.
             partitions: of each source.
             readers: subtasks of a source, at most. Those without partitions are idle.
         """
@@ -50,6 +58,7 @@ class Schedule:
         self._arrivals = arrivals
         self._partitions = dict.fromkeys(sorted({one.source for one in arrivals}), partitions)
         self._readers = readers
+        self._checkpoints = checkpoints
         self._reached: dict[tuple[str, int], int | None] = {}
         """By source and partition the highest watermark of the subtask that reads it."""
         self._bounds: dict[int, int | None] = {}
@@ -72,6 +81,8 @@ class Schedule:
             if number in cuts:
                 harness = self._restart(harness, self._arrivals[number : number + rng.randint(0, 30)])
             self._send(harness, one)
+            if self._checkpoints is not None and rng.random() < 0.1:
+                harness.snapshot(aligned=rng.random() < 0.3)
         sources = [vertex.head.id for vertex in harness.plan.vertices if vertex.is_source]
         for source in rng.sample(sources, len(sources)):
             harness.end_of_input(source)
@@ -85,7 +96,7 @@ class Schedule:
         return Run(self._arrivals, bounds, self._outputs)
 
     def _pipeline(self) -> Pipeline:
-        p = Pipeline("any schedule", max_parallelism=16)
+        p = Pipeline("any schedule", max_parallelism=16, checkpoints=self._checkpoints)
         self._build(p, lambda: self._rng.randint(1, MOST), lambda: self._rng.randint(1, self._readers))
         return p
 
@@ -126,10 +137,15 @@ def state_left(snapshot: PipelineSnapshot) -> list[Any]:
     for vertex in snapshot.metadata.vertices.values():
         for subtask in vertex.subtasks:
             for step, operator in subtask.operators.items():
-                for listed in operator.keyed_state:
-                    for batch in read_batches(snapshot.storage.read_file(listed.file)):
-                        left += [(step, batch)]
+                if operator.keyed_state:
+                    left += [(step, batch) for batch in load_keyed_state(snapshot.storage, operator.keyed_state)]
     return left
+
+
+def incremental(rng: random.Random) -> CheckpointConfig:
+    """Of which nothing is written anywhere: a harness keeps its files in memory."""
+    backend: StateBackend = rng.choice(("heap", "heap", "rocksdb"))
+    return CheckpointConfig("file:///nowhere", incremental=True, state_backend=backend)
 
 
 OneSchedule: TypeAlias = Callable[[int], tuple[int, int]]

@@ -113,6 +113,8 @@ class PipelineHarness:
         self._rng = None if seed is None else random.Random(seed)
         self._pace = 0.0 if self._rng is None else self._rng.choice(_PACES)
         checkpoints = pipeline.checkpoints
+        self._files = MemoryFiles() if snapshot is None else snapshot.files.copy()
+        self._storage = self._files.storage(self._name)
         self._world = Surroundings(
             self.plan,
             edge_shapes(self.plan),
@@ -120,6 +122,7 @@ class PipelineHarness:
             self._max_parallelism,
             clock,
             "heap" if checkpoints is None else checkpoints.state_backend,
+            self._storage if checkpoints is not None and checkpoints.incremental else None,
             {id: partitions.get(id, 1) for id in self._sources},
         )
         parts = None if snapshot is None else restored_parts(snapshot, self.plan, self._max_parallelism)
@@ -285,8 +288,10 @@ class PipelineHarness:
         for subtask in self._subtasks:  # upstream ones first
             subtask.hold()
         self._checkpoint += 1
-        storage = MemoryFiles().storage(self._name)
-        taken = [subtask.snapshot(self._checkpoint, storage) for subtask in self._subtasks]
+        if self._world.log_folder is None:
+            self._files = MemoryFiles()
+            self._storage = self._files.storage(self._name)
+        taken = [subtask.snapshot(self._checkpoint, self._storage) for subtask in self._subtasks]
         metadata = make_metadata(
             self._checkpoint,
             self._name,
@@ -299,7 +304,15 @@ class PipelineHarness:
         )
         for subtask in self._subtasks:
             subtask.chain.notify(self._checkpoint, completed=True)
-        return PipelineSnapshot(metadata, storage, self.clock(), dict(self._world.partitions), frozenset(self._ended))
+        files = self._files.copy()
+        return PipelineSnapshot(
+            metadata,
+            files.storage(self._name),
+            files,
+            self.clock(),
+            dict(self._world.partitions),
+            frozenset(self._ended),
+        )
 
     def close(self) -> None:
         """Close the operators."""

@@ -19,6 +19,12 @@ class MemoryFiles(Files):
     def __init__(self) -> None:
         self.content: dict[str, bytes] = {}
 
+    def copy(self) -> MemoryFiles:
+        """What is written into one of both is not in the other one."""
+        copy = MemoryFiles()
+        copy.content.update(self.content)
+        return copy
+
     def storage(self, pipeline: str) -> CheckpointStorage:
         """These files as the folder of a job."""
         name = f"memory://{uuid.uuid4().hex}"

@@ -13,6 +13,7 @@ from pipeline.plan import Plan
 from pipeline.runtime.driver.restore_plan import check_restorable, restored_for
 from pipeline.runtime.restored_in_flight import ask_custom_partitioners, in_flight_for
 from pipeline.runtime.topology_changes import must_replay, same_topology, snapshot_edges
+from pipeline.testing.pipeline_harness.memory_files import MemoryFiles
 from pipeline.testing.pipeline_harness.surroundings import RestoredPart
 from pipeline.version import VERSION
 
@@ -24,6 +25,8 @@ class PipelineSnapshot:
     metadata: CheckpointMetadata
     storage: CheckpointStorage
     """Where its files lie, in memory."""
+    files: MemoryFiles
+    """What is in it."""
     time: float
     """The clock, in seconds."""
     partitions: Mapping[str, int]

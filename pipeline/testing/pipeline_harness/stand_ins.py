@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import replace
+from threading import Condition
 from typing import Any
 
 from checkpoint.codec import copied
+from checkpoint.state import KeyedBackend
+from checkpoint.state.changelog.snapshot import LoggedState
+from checkpoint.storage.handles import StateFile
+from checkpoint.storage.storage import CheckpointStorage
 from pipeline.errors import PipelineError
 from pipeline.graph import StepKind
 from pipeline.plan import Plan, PlannedStep, Vertex
 from pipeline.runtime import error_text
 from pipeline.runtime.class_pickler import ClassPickler
+from pipeline.runtime.subtask.state_log import open_log
+from pipeline.runtime.subtask.task_metrics import TaskMetrics
 
 
 class Kept:
@@ -34,6 +41,19 @@ class Inline(Executor):
         future: Future[Any] = Future()
         future.set_result(fn(*args, **kwargs))
         return future
+
+
+def log_of(
+    backend: KeyedBackend | None,
+    restored: Sequence[StateFile],
+    folder: CheckpointStorage | None,
+    subtask: str,
+    metrics: TaskMetrics,
+) -> LoggedState | None:
+    """The log of changes of a subtask's keyed state, if it has one. Files are merged at once."""
+    if backend is None or folder is None:
+        return None
+    return open_log(backend, restored, True, folder, 1, subtask, "none", Inline(), metrics, Condition)
 
 
 def pickled_code(plan: Plan) -> dict[str, bytes]:

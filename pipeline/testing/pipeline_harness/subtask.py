@@ -45,7 +45,7 @@ from pipeline.runtime.subtask.wiring import (
     whole,
 )
 from pipeline.testing.pipeline_harness.channel import MemoryChannel, SteppingMailbox
-from pipeline.testing.pipeline_harness.stand_ins import Inline, Kept, lateness_of, with_own_code
+from pipeline.testing.pipeline_harness.stand_ins import Inline, Kept, lateness_of, log_of, with_own_code
 from pipeline.testing.pipeline_harness.surroundings import RestoredPart, Surroundings
 
 _ATTEMPT = 1
@@ -62,10 +62,11 @@ class HarnessSubtask:
         plan, most, clock = world.plan, world.max_parallelism, world.clock
         self._record = RecordInProgress()
         self._mailbox = SteppingMailbox()
-        self._backend = None
+        self._backend, self._metrics = None, TaskMetrics(clock)
         if isinstance(vertex.head.payload, KeyedOperator):
             state_backend = vertex.head.state_backend or world.state_backend
-            self._backend = make_backend(range_of(index, vertex.parallelism, most), most, state_backend=state_backend)
+            groups = range_of(index, vertex.parallelism, most)
+            self._backend = make_backend(groups, most, world.log_folder is not None, state_backend)
         self.writers = [
             RecordWriter(edge, cast(Any, [self._channel(one) for one in names]), names, self._record, self._mailbox)
             for edge, names in output_channels(plan, vertex, index)
@@ -87,6 +88,8 @@ class HarnessSubtask:
         )
         if restored is not None:
             restore_chain(self.chain, self._backend, restored.restore, restored.storage, allow_unclaimed=False)
+        files = () if restored is None else restored.restore.keyed_state.get(vertex.head.id, ())
+        self._log = log_of(self._backend, files, world.log_folder, self.name, self._metrics)
         self._restored = RestoredInput(() if restored is None else self._in_flight(restored))
         self.event_time = EventTime(
             chain=self.chain,
@@ -114,7 +117,6 @@ class HarnessSubtask:
         self._told_to_end = self._input_ending = False
         self.input_ended = False
         self._snapshot: SubtaskSnapshot | None = None
-        self._metrics = TaskMetrics(clock)
 
     def open(self) -> None:
         with self._blamed():
@@ -124,6 +126,8 @@ class HarnessSubtask:
     def close(self) -> None:
         with self._blamed():
             self.chain.close()
+        if self._log is not None:
+            self._log.close()
         if self._backend is not None:
             self._backend.close()
 
@@ -324,7 +328,7 @@ class HarnessSubtask:
             self.writers,
             {},
             self._backend,
-            None,
+            self._log,
             self._before_all(),
             self,
             SnapshotFiles(storage, _ATTEMPT, head, self._index, lambda edge: shapes[edge].format, "none", None),

@@ -28,6 +28,8 @@ class Surroundings:
     max_parallelism: int
     clock: ManualClock
     state_backend: StateBackend
+    log_folder: CheckpointStorage | None
+    """Where state as a log of changes lies; `None` = checkpoints are whole."""
     partitions: Mapping[str, int]
     """Of each source."""
     channels: dict[ChannelName, MemoryChannel] = field(default_factory=dict)

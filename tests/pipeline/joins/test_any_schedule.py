@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from join_pipelines import SOURCES, Join, Shape, with_joins
-from schedules import IN_HARNESS, MOST, Schedule, Some, in_schedules, thousands
+from schedules import IN_HARNESS, MOST, Schedule, Some, in_schedules, incremental, thousands
 from time_oracles import Run, Side, as_of_join, check_late, interval_join, late_of, named, same, sides
 from timed_input import timed_input
 
 from pipeline import Pipeline, WatermarkStrategy
+from pipeline.paged import directory
 from pipeline.testing import PipelineHarness
 
 SHAPES: tuple[Shape, ...] = ("two", "three", "self", "as of")
@@ -29,8 +30,12 @@ OPTIONS: tuple[dict[str, Any], ...] = (
 """Of the strategy."""
 
 
-def one_schedule(seed: int, shape: Shape) -> tuple[int, int]:
-    """Run it and check what comes out. Returns how many records were late, and in flight in snapshots."""
+def one_schedule(seed: int, shape: Shape, logs: bool = False) -> tuple[int, int]:
+    """Run it and check what comes out. Returns how many records were late, and in flight in snapshots.
+
+    Args:
+        logs: checkpoints are incremental.
+    """
     rng = random.Random(f"{shape} {seed}")
     wild = rng.random() < 0.7
     disorder = rng.choice((0, 20, 150))
@@ -52,7 +57,7 @@ def one_schedule(seed: int, shape: Shape) -> tuple[int, int]:
         with_joins(p, IN_HARNESS, some, readers, strategy, shape, first, second)
 
     most = rng.choice((partitions, MOST))
-    schedule = Schedule(seed, build, arrivals, partitions, most)
+    schedule = Schedule(seed, build, arrivals, partitions, most, incremental(rng) if logs else None)
     sinks = ("out", "late", "late three") if shape == "three" else ("out", "late")
     run = schedule.run(sinks, idles=idles, frees=shape != "as of")  # whose versions are a table
     return checked(run, shape, first, second, wild, idles), schedule.in_flight
@@ -104,6 +109,15 @@ def test_joins_equal_the_oracle_in_any_schedule(shape: Shape) -> None:
     late, in_flight = in_schedules(f"a join of {shape}", range(5), lambda seed: one_schedule(seed, shape))
     assert late > 0
     assert in_flight > 0
+
+
+@pytest.mark.parametrize("size", [2, directory.MOST])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_also_with_incremental_checkpoints_in_either_backend(
+    shape: Shape, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory, "MOST", size)
+    in_schedules(f"a join of {shape}, logged", range(2), lambda seed: one_schedule(seed, shape, logs=True))
 
 
 def test_at_the_end_results_of_a_join_are_in_time_for_the_next_one_whichever_subtasks_of_sources_end_first() -> None:

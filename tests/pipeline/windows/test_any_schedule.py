@@ -7,12 +7,13 @@ import random
 from typing import Any
 
 import pytest
-from schedules import IN_HARNESS, Schedule, Some, in_schedules, thousands
+from schedules import IN_HARNESS, Schedule, Some, in_schedules, incremental, thousands
 from time_oracles import Run, check_fixed_windows, check_sessions
 from timed_input import timed_input
 from window_pipelines import GAP, SIZE, SLIDE, SOURCES, Kind, Shape, with_windows
 
 from pipeline import Pipeline, WatermarkStrategy
+from pipeline.paged import directory
 
 KINDS: tuple[Kind, ...] = ("tumbling", "sliding", "session")
 SHAPES: tuple[Shape, ...] = ("pipeline", "union", "repeated")
@@ -27,8 +28,12 @@ OPTIONS: tuple[dict[str, Any], ...] = (
 """Of the strategy."""
 
 
-def one_schedule(seed: int, kind: Kind) -> tuple[int, int]:
-    """Run it and check what comes out. Returns how many records were late, and in flight in snapshots."""
+def one_schedule(seed: int, kind: Kind, logs: bool = False) -> tuple[int, int]:
+    """Run it and check what comes out. Returns how many records were late, and in flight in snapshots.
+
+    Args:
+        logs: checkpoints are incremental.
+    """
     rng = random.Random(f"{kind} {seed}")
     shape = rng.choice(SHAPES)
     wild = rng.random() < 0.7
@@ -49,7 +54,7 @@ def one_schedule(seed: int, kind: Kind) -> tuple[int, int]:
     def build(p: Pipeline, some: Some, readers: Some) -> None:
         with_windows(p, IN_HARNESS, some, strategy, kind, shape, lateness, early)
 
-    schedule = Schedule(seed, build, arrivals, partitions)
+    schedule = Schedule(seed, build, arrivals, partitions, checkpoints=incremental(rng) if logs else None)
     run = schedule.run(("out", "late"), idles=idles)
     return checked(run, kind, lateness, wild), schedule.in_flight
 
@@ -65,6 +70,15 @@ def test_windows_equal_the_oracle_in_any_schedule(kind: Kind) -> None:
     late, in_flight = in_schedules(f"{kind} windows", range(6), lambda seed: one_schedule(seed, kind))
     assert late > 0
     assert in_flight > 0
+
+
+@pytest.mark.parametrize("size", [2, directory.MOST])
+@pytest.mark.parametrize("kind", KINDS)
+def test_also_with_incremental_checkpoints_in_either_backend(
+    kind: Kind, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory, "MOST", size)
+    in_schedules(f"{kind} windows, logged", range(2), lambda seed: one_schedule(seed, kind, logs=True))
 
 
 @pytest.mark.stress
