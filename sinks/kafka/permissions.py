@@ -98,7 +98,10 @@ def _transactional_id(servers: str, config: Mapping[str, Any], writer: str) -> K
         "logger": _Silent(),  # else it writes to stderr that the timeout is refused
     }
     try:
-        Producer(settings).init_transactions(TIMEOUT)
+        producer = Producer(settings)
+        # One that isn't connected yet when it looks for the coordinator looks again half a second later.
+        producer.list_topics(timeout=TIMEOUT)
+        producer.init_transactions(TIMEOUT)
     except KafkaException as error:
         cause: KafkaError = error.args[0]
         return None if cause.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT else cause

@@ -26,6 +26,7 @@ STEP_TIMEOUT: Final = 30.0
 _OFFSETS_TIMEOUT: Final = 10.0
 """Seconds for the marker. The client keeps asking the group coordinator that it knows, even if another took over, so
 waiting is less use than a new producer, which looks for it."""
+_CONNECT_TIMEOUT: Final = 1.0
 _ABORT_TIMEOUT: Final = 5.0
 _SLOW_COMMIT: Final = 5.0
 """A commit that took longer was perhaps sent twice, so the producer isn't used again."""
@@ -74,9 +75,15 @@ class TransactionalProducer:
         Raises:
             KafkaException
         """
-        self._within(STEP_TIMEOUT, self._sender.producer.init_transactions)
+        self._within(STEP_TIMEOUT, self._init)
         self._sender.poll(0)
         self.connection.lost = None  # being found and connected to isn't a loss
+
+    def _init(self, timeout: float) -> None:
+        # One that isn't connected yet when it looks for the coordinator looks again half a second later.
+        with suppress(KafkaException):  # the next call says what is wrong with the brokers
+            self._sender.producer.list_topics(timeout=_CONNECT_TIMEOUT)
+        self._sender.producer.init_transactions(timeout - _CONNECT_TIMEOUT)
 
     @property
     def in_transaction(self) -> bool:
