@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
@@ -36,6 +36,10 @@ class StepKind(StrEnum):
 
 DEFAULT_BRANCH: Final = "default"
 """The branch of a `split` that gets what no other one takes."""
+
+
+Width = tuple[int, tuple[int, ...] | None]
+"""The parallelism of a step, and why it has that (`Step.follows`)."""
 
 
 @dataclass
@@ -71,6 +75,9 @@ class Step:
     """Index of the step whose dead letters it takes, if that is what it is for."""
     method: str = ""
     """By which the user has added it: `map`, `join`."""
+    follows: tuple[int, ...] | None = None
+    """Why it has its parallelism: `None` = it was set for this step; else the steps whose largest one it has, and the
+    pipeline's if there are none."""
 
     def __str__(self) -> str:
         return f"step {self.id!r}"
@@ -121,11 +128,13 @@ class Graph:
         parallelism: int,
         inputs: list[Input],
         method: str | None = None,
+        follows: tuple[int, ...] | None = None,
     ) -> Step:
         """Add a step; without an id it gets one from its place in the graph.
 
         Args:
             method: by which the user adds it, if its kind doesn't say.
+            follows: why it has its parallelism (`Step.follows`).
 
         Raises:
             PipelineError: the id is taken or unusable, or the parallelism is not a whole number from 1.
@@ -146,9 +155,35 @@ class Graph:
                     f"step {id!r} would read sink {upstream.id!r}, and nothing comes out of a sink: call {method} "
                     "on the stream that the sink is called on"
                 )
-        step = Step(len(self.steps), kind, id, named, payload, parallelism, inputs, method=method)
+        step = Step(len(self.steps), kind, id, named, payload, parallelism, inputs, method=method, follows=follows)
         self.steps.append(step)
         return step
+
+    def rescaled(self, parallelism: int | None, steps: Mapping[str, int]) -> Graph:
+        """A copy at another parallelism, with the same payloads.
+
+        Args:
+            parallelism: of steps that go by the pipeline's; `None` = as it is.
+            steps: by id: of these steps, and of those that follow them. From now on they count as set by themselves.
+
+        Raises:
+            PipelineError: there is no such step.
+        """
+        copy = Graph()
+        copy._numbers = Counter(self._numbers)
+        for step in self.steps:
+            width, follows = step.parallelism, step.follows
+            if step.id in steps:
+                width, follows = steps[step.id], None
+            elif follows:
+                width = max(copy.steps[i].parallelism for i in follows)
+            elif follows is not None and parallelism is not None:
+                width = parallelism
+            copy.steps.append(replace(step, parallelism=width, follows=follows))
+        if unknown := steps.keys() - {step.id for step in self.steps}:
+            there = ", ".join(step.id for step in self.steps if step.kind is not StepKind.UNION)
+            raise PipelineError(f"there is no step {sorted(unknown)[0]!r}; there are {there}")
+        return copy
 
     def rename(self, step: Step, id: str) -> None:
         """Give a step an id of the user's."""

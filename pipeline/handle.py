@@ -22,6 +22,7 @@ from pipeline.runtime.driver.event_time_status import COUNTED
 from pipeline.runtime.driver.job_master import JobMaster
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.operations import OperationsServer
+from pipeline.runtime.driver.rescaling import Rescaled
 from pipeline.runtime.driver.restart_times import Recovery
 from pipeline.runtime.driver.signals import Watched, signals
 
@@ -82,7 +83,7 @@ class JobHandle:
 
     @property
     def status(self) -> str:
-        """`created`, `running`, `restarting`, `finished`, `failed` or `cancelled`."""
+        """`created`, `running`, `restarting`, `rescaling`, `finished`, `failed` or `cancelled`."""
         return self._master.status
 
     @property
@@ -204,6 +205,46 @@ class JobHandle:
         self._request(CheckpointRequest(kind, target, stop=True, drain=drain), timeout, "the job has not stopped")
         self.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
         return None if target is None else target.uri
+
+    def rescale(
+        self, parallelism: int, step: str | None = None, timeout: float | timedelta | None = None
+    ) -> list[Rescaled]:
+        """Go on at another parallelism: the job takes a last checkpoint with what is in flight, ends its attempt, and
+        begins the next one from there, in the same process. Its output stays exact. Returns once it runs again.
+
+        This is no failure, and does not count as a restart. It holds for this run: the next start goes by what the
+        script and the options say. A local session of Weir's own that has too few slots is replaced by a larger one.
+
+        Args:
+            parallelism: of all steps that set none of their own.
+            step: the id of a step that alone is to have it, with those that follow it.
+
+        Returns:
+            All rescales so far, this one last.
+
+        Raises:
+            PipelineError: it can't be: the job does not run, another rescale is under way, nothing would change, or the
+                pipeline has fewer key groups; says which.
+            NotEnoughSlots: Spark has too few slots; says how many there are.
+            RuntimeError: the checkpoint failed, and the job goes on as it was; or the first attempt at the new
+                parallelism failed, and it goes back to the old one; or it has ended. Says why.
+            TimeoutError: it does not run again after `timeout` seconds (but may later).
+        """
+        answers: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+        self._master.rescale(parallelism, step, answers.put)
+        seconds = _seconds(timeout)
+        try:
+            answer = answers.get(timeout=seconds)
+        except queue.Empty:
+            raise TimeoutError(f"the job is not rescaled after {seconds:g} s") from None
+        if answer is not None:
+            raise answer
+        return self.rescales
+
+    @property
+    def rescales(self) -> list[Rescaled]:
+        """The newest 100 rescales of this run: when, what and how long each took."""
+        return self._master.rescales
 
     def _request(self, request: CheckpointRequest, timeout: float | timedelta | None, late: str) -> int:
         answers: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()

@@ -129,7 +129,8 @@ class Pipeline:
         if not isinstance(source, Source):
             raise PipelineError(f"source({id!r}): {expected('a Source', source)}")
         number = self.parallelism if parallelism is None else parallelism
-        return Stream(self, self._graph.add(StepKind.SOURCE, id, source, number, []))
+        follows = () if parallelism is None else None
+        return Stream(self, self._graph.add(StepKind.SOURCE, id, source, number, [], follows=follows))
 
     def plan(self) -> Plan:
         """The vertices and edges that will run (see `pipeline.plan`).
@@ -252,6 +253,7 @@ class Pipeline:
             spark=spark,
             take_over=take_over,
             stop_grace=self.stop_grace,
+            graph=self._graph.rescaled(None, {}),  # a copy: the pipeline may get more steps
         )
 
     def run(

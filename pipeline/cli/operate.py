@@ -1,4 +1,4 @@
-"""`weir status|metrics|open|checkpoint|savepoint|stop|cancel`: what can be done with a running job."""
+"""`weir status|metrics|open|checkpoint|savepoint|rescale|stop|cancel`: what can be done with a running job."""
 
 from __future__ import annotations
 
@@ -143,6 +143,25 @@ def stop(job: str, uri: str | None, drain: bool, timeout: float | None, secret_f
 
 @click.command()
 @_job
+@click.argument("parallelism", type=click.IntRange(min=1))
+@click.option("--step", metavar="ID", help="Only this step, and those that follow it.")
+@_timeout("it")
+@secret_file_option
+def rescale(job: str, parallelism: int, step: str | None, timeout: float | None, secret_file: Path | None) -> None:
+    """Have a job go on at another PARALLELISM, wait until it runs, and print what has changed.
+
+    It concerns the steps that set no parallelism of their own. The job takes a last checkpoint with what is in flight,
+    and starts from it in the same process; output stays exact. Should the checkpoint fail, the job goes on as it was,
+    and the exit status is 1. The next start goes by the script again.
+    """
+    with _explaining("rescale"):
+        target = find_job(job, secret_file)
+        arguments = {"parallelism": parallelism, "step": step, "timeout": timeout}
+        click.echo(target.ask("rescale", patience_of(timeout), **arguments))
+
+
+@click.command()
+@_job
 @secret_file_option
 def cancel(job: str, secret_file: Path | None) -> None:
     """End a job at once. The next start goes on from its newest checkpoint; what came after it is read again."""
@@ -166,7 +185,7 @@ for _option in checkpoint.params:
         _option.allow_from_autoenv = False
 
 
-commands: Final = (status, metrics, open_page, checkpoint, savepoint, stop, cancel)
+commands: Final = (status, metrics, open_page, checkpoint, savepoint, rescale, stop, cancel)
 
 
 # -- finding the job --------------------------------------------------------------------------------------------

@@ -64,6 +64,7 @@ def print_status(job: dict[str, Any]) -> None:
         ("status", state),
         ("started", f"{time_of(job['started'])} UTC, {human_time(job['uptime'])} ago"),
         ("restarts", str(job["restarts"])),
+        *(("rescaled", _rescaled(one)) for one in job.get("rescales", ())[-1:]),
         ("checkpoints", f"{completed} completed, {failed} failed since the start"),
     ):
         say(console, f"{name + ':':13}{value}")
@@ -91,6 +92,10 @@ def print_status(job: dict[str, Any]) -> None:
     for row in job["checkpoints"]:
         if row["failure"] is not None:
             say(console, f"checkpoint {row['id']} failed: {row['failure']}")
+
+
+def _rescaled(one: dict[str, Any]) -> str:
+    return f"{one['what']}, at {time_of(one['at'])} UTC, in {human_time(one['seconds'])}"
 
 
 def _vertices(job: dict[str, Any]) -> Table:

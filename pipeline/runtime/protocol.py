@@ -56,6 +56,9 @@ class BarrierOptions:
     """Where a savepoint goes: see `checkpoint.barriers.events.Barrier`."""
     stop: bool = False
     """Emit nothing behind it, unless the checkpoint is aborted."""
+    unaligned: bool = False
+    """It overtakes what is in flight from the start, whatever the checkpoints' options say, unless records may come
+    twice anyway."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from checkpoint.options import named_options
 from checkpoint.state_backends import StateBackend
-from pipeline.graph import Step
+from pipeline.graph import Step, Width
 from pipeline.on_error import OnError
 from pipeline.operators import Operator
 from pipeline.streams.operator_steps import add_operator
@@ -63,16 +63,17 @@ class ConnectedStreams(Generic[T, V]):
         first, second, pipeline = self._first, self._second, self._first._pipeline
         self.used = True
         inputs = [stream._input(number) for number, stream in enumerate((first, second))]
-        if parallelism is None:
+        width: Width = (pipeline.parallelism, ())
+        if parallelism is not None:
+            width = parallelism, None
+        else:
             # Forward streams can only come to as many subtasks as they have; a broadcast one fits everywhere.
             others = [
                 s for s, one in zip((first, second), inputs, strict=True) if not pipeline._graph.is_broadcast(one)
             ]
             if others and not any(stream._spreads for stream in others):
-                parallelism = max(stream._step.parallelism for stream in others)
-            else:
-                parallelism = pipeline.parallelism
-        return add_operator(pipeline, id, operator, inputs, parallelism, state_backend, on_error, method)
+                width = max(stream._step.parallelism for stream in others), tuple(s.step_index for s in others)
+        return add_operator(pipeline, id, operator, inputs, width, state_backend, on_error, method)
 
     @property
     def step_index(self) -> int:

@@ -30,7 +30,14 @@ def guard(pipeline: Pipeline, step: Step, on_error: Skip | DeadLetter | None) ->
         sink = LetterSink(servers, on_error.topic, pipeline.name, config)
     except (ValueError, TypeError) as error:
         raise PipelineError(f"{step}: on_error={on_error!r}: {error}") from error
-    letters = graph.add(StepKind.SINK, errors_id(step.id), sink, step.parallelism, [Input(step.index, tag=ERRORS)])
+    letters = graph.add(
+        StepKind.SINK,
+        errors_id(step.id),
+        sink,
+        step.parallelism,
+        [Input(step.index, tag=ERRORS)],
+        follows=(step.index,),
+    )
     letters.named, letters.comes_with = step.named, step.index
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from checkpoint.state_backends import StateBackend
-from pipeline.graph import Input, Step, StepKind
+from pipeline.graph import Input, Step, StepKind, Width
 from pipeline.on_error import OnError, on_error_of
 from pipeline.streams.checks import check_operator, state_backend_of
 from pipeline.streams.failures import guard
@@ -19,13 +19,14 @@ def add_operator(
     id: Any,
     operator: Any,
     inputs: list[Input],
-    parallelism: int,
+    width: Width,
     state_backend: StateBackend | None,
     on_error: OnError,
     method: str | None = None,
 ) -> Step:
     """
     Args:
+        width: its parallelism, and why it has that.
         method: of Weir's own operators, which may do without an id: the one that adds the step. Such a step is named
             after it: `window-1`.
 
@@ -37,7 +38,7 @@ def add_operator(
     backend = state_backend_of(shown_id, operator, state_backend)
     who = method or "process"
     policy = on_error_of(on_error, who if id is None else f"{who}({id!r})")
-    step = pipeline._graph.add(StepKind.PROCESS, id, operator, parallelism, inputs, method)
+    step = pipeline._graph.add(StepKind.PROCESS, id, operator, width[0], inputs, method, width[1])
     step.state_backend = backend
     guard(pipeline, step, policy)
     return step

@@ -11,7 +11,7 @@ import pyarrow as pa
 from checkpoint.options import is_number, is_whole, named_options, nearest
 from checkpoint.state_backends import StateBackend
 from pipeline.errors import PipelineError
-from pipeline.graph import DEFAULT_BRANCH, Input, Step, StepKind
+from pipeline.graph import DEFAULT_BRANCH, Input, Step, StepKind, Width
 from pipeline.on_error import ERRORS, OnError, on_error_of
 from pipeline.operators import Operator
 from pipeline.partitioners import BROADCAST, FORWARD, REBALANCE, RESCALE, Distribution, KeySelector, Partitioner
@@ -300,7 +300,8 @@ class Stream(AsksServices[T], Generic[T]):
                 raise PipelineError("union takes streams of the same pipeline")
         inputs = [stream._input() for stream in streams]
         parallelism = max(stream._step.parallelism for stream in streams)
-        return Stream(self._pipeline, self._pipeline._graph.add(StepKind.UNION, None, None, parallelism, inputs))
+        graph, follows = self._pipeline._graph, tuple(stream.step_index for stream in streams)
+        return Stream(self._pipeline, graph.add(StepKind.UNION, None, None, parallelism, inputs, follows=follows))
 
     def connect(self, other: Stream[U]) -> ConnectedStreams[T, U]:
         """Two streams into one operator, which tells them apart. Either may be a broadcast stream."""
@@ -363,8 +364,9 @@ class Stream(AsksServices[T], Generic[T]):
         return stream
 
     def _add(self, kind: StepKind, id: str | None, payload: Any, parallelism: int | None) -> Stream:
-        width = self._width(parallelism)
-        return Stream(self._pipeline, self._pipeline._graph.add(kind, id, payload, width, [self._input()]))
+        width, follows = self._width(parallelism)
+        graph = self._pipeline._graph
+        return Stream(self._pipeline, graph.add(kind, id, payload, width, [self._input()], follows=follows))
 
     def _operator(
         self,
@@ -380,11 +382,11 @@ class Stream(AsksServices[T], Generic[T]):
         step = add_operator(self._pipeline, id, operator, inputs, width, state_backend, on_error, method)
         return Stream(self._pipeline, step)
 
-    def _width(self, parallelism: int | None) -> int:
-        """Subtasks of the next step."""
-        if parallelism is None:
-            return self._pipeline.parallelism if self._spreads else self._step.parallelism
-        return parallelism
+    def _width(self, parallelism: int | None) -> Width:
+        """Subtasks of the next step, and why (`Step.follows`)."""
+        if parallelism is not None:
+            return parallelism, None
+        return (self._pipeline.parallelism, ()) if self._spreads else (self._step.parallelism, (self._step.index,))
 
     def _input(self, number: int = 0) -> Input:
         """As which a step reads it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from pipeline.plan import Plan
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.session import Session
 
@@ -24,6 +25,9 @@ class FakeSession(Session):
         pass
 
     def open(self) -> None:
+        pass
+
+    def require_room(self, plan: Plan) -> None:
         pass
 
     def check(self, stop: threading.Event | None) -> None:

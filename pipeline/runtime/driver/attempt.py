@@ -440,6 +440,7 @@ class Attempt:
         start = self._progress.start
         start.run(now)
         _LOG.info("job %s: running from %s after %s", self._c.spec.pipeline, self._from, start.in_words())
+        self._progress.on_running()
         self._send_queries()
         if self._c.commit_only:
             for peer in self._peers:

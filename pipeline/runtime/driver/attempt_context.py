@@ -104,6 +104,8 @@ class CheckpointRequest:
     """The job ends behind it."""
     drain: bool = False
     """End all input before the stop."""
+    unaligned: bool = False
+    """Its barriers overtake what is in flight, whatever the checkpoints' options say."""
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
@@ -122,3 +124,5 @@ class Progress:
     """Checkpoints up to this id are committed by every sink."""
     failed_at: float | None = None
     """When the first sign of the failure came that ended the attempt."""
+    on_running: Callable[[], None] = lambda: None
+    """Called by the attempt's thread when all subtasks run."""

@@ -247,10 +247,12 @@ class DriverCheckpoints:
 
     def _trigger(self, id: int, kind: CheckpointKind, tokens: tuple[str, ...], stop: bool, now: float) -> None:
         folder: SavepointFolder | None = None
+        unaligned = False
         for token in tokens:
             self._waiting[token].triggered = True
             folder = self._waiting[token].request.target  # a savepoint has one token
-        options = BarrierOptions(None if folder is None else folder.uri, stop)
+            unaligned |= self._waiting[token].request.unaligned
+        options = BarrierOptions(None if folder is None else folder.uri, stop, unaligned)
         wall = self._system.time()
         self._checkpoints[id] = _Checkpoint(
             id, kind, wall, tokens, folder, options, replaying=self._replaying(), input_ended=self._input_ended

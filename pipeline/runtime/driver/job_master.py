@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable
 from typing import Protocol
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.config import CheckpointConfig, WithoutInterval
 from checkpoint.errors import PermanentFailure
 from checkpoint.storage.errors import DamagedFile, StorageError
@@ -22,6 +23,7 @@ from pipeline.runtime.driver.checkpoint_stats import CheckpointHistory
 from pipeline.runtime.driver.failures import AttemptFailed
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.point_queries import PointQueries
+from pipeline.runtime.driver.rescaling import Rescaled, Rescaling, in_words, rescaled
 from pipeline.runtime.driver.restart import RestartPolicy
 from pipeline.runtime.driver.restart_times import Recoveries, Recovery
 from pipeline.runtime.driver.session import Session
@@ -68,7 +70,7 @@ class JobMaster:
         attempt: Callable[[AttemptContext, Progress], Running] = Attempt,
     ):
         _MASTERS.add(self)
-        self._o = options
+        self._rescaling = Rescaling(options)
         self._system = system
         self._session = session(options)
         self._make_attempt = attempt
@@ -76,7 +78,7 @@ class JobMaster:
         self.restarts = 0
         self.failure: str | None = None
         self.history = CheckpointHistory()
-        self.progress = Progress()
+        self.progress = Progress(on_running=self._on_running)
         self.waits = Waits(options.name)
         self._session.waits = self.waits
         self.queries = PointQueries(self._what_queries_wait_for)
@@ -88,7 +90,7 @@ class JobMaster:
         """Called by the job's thread at the very end."""
         self._current: Running | None = None
         self._lock = threading.Lock()
-        """Guards `_current` and `_requests` against requests from other threads."""
+        """Guards `_current`, `_requests` and `_rescaling` against requests from other threads."""
         self._requests: list[tuple[CheckpointRequest, Answer]] = []
         """Who asked for a checkpoint while no attempt was under way."""
         self._stopped = False
@@ -109,12 +111,16 @@ class JobMaster:
             if self._current is not None:
                 self._current.cancel()
 
+    @property
+    def _o(self) -> JobOptions:
+        return self._rescaling.options
+
     def request_checkpoint(self, request: CheckpointRequest, answer: Answer) -> None:
         """Ask for a checkpoint or savepoint; `answer` gets its id once it is complete, or an error."""
         if request.stop:
             answer = self._noting_stop(answer)
         with self._lock:
-            if self._current is not None:
+            if self._current is not None and not self._rescaling.holds_back_requests:
                 self._current.request_checkpoint(request, answer)
                 return
             if not self.ended.is_set():
@@ -130,6 +136,63 @@ class JobMaster:
 
         return note
 
+    def rescale(self, parallelism: int, step: str | None, answer: Callable[[Exception | None], None]) -> None:
+        """Go on at another parallelism, behind a last checkpoint (see `JobHandle.rescale`).
+
+        Raises:
+            PipelineError, NotEnoughSlots: it can't be; `answer` gets nothing then.
+        """
+        if self.status != "running" or self.progress.running_at is None:
+            state = "starting" if self.status in ("created", "running") else self.status
+            raise PipelineError(f"the job is {state}, and only one that runs can be rescaled")
+        before, wanted = self._o.plan, rescaled(self._o, parallelism, step)
+        _refuse_invalid(wanted)
+        self._session.require_room(wanted.plan)
+        with self._lock:
+            if self._current is None:
+                raise PipelineError(f"the job is {self.status}, and only one that runs can be rescaled")
+            self._rescaling.ask(wanted, answer, self._system.monotonic(), self._system.time())
+            request = CheckpointRequest(CheckpointKind.FINAL, stop=True, unaligned=True)
+            self._current.request_checkpoint(request, self._on_rescale_checkpoint)
+        _LOG.info("job %s: rescaling %s, behind a last checkpoint", self.name, in_words(before, wanted.plan))
+
+    def _on_rescale_checkpoint(self, result: int | Exception) -> None:
+        failed = isinstance(result, Exception)
+        with self._lock:
+            what = self._rescaling.under_way
+            self._rescaling.checkpointed(result if isinstance(result, Exception) else None)
+            if failed and self._current is not None:
+                self._hand_over_requests(self._current)
+        if failed:
+            _LOG.warning("job %s: not rescaled (%s), and goes on as it was: %s", self.name, what, result)
+        else:
+            self.status = "rescaling"
+            _LOG.info("job %s: checkpoint %s is complete; the next attempt has %s", self.name, result, what)
+
+    def _on_running(self) -> None:
+        with self._lock:
+            on_trial = self._rescaling.on_trial
+            self._rescaling.running(self._system.monotonic())
+        if on_trial:
+            last = self._rescaling.done[-1]
+            _LOG.info("job %s: rescaled %s, in %.1f s", self.name, last.what, last.seconds)
+
+    def _hand_over_requests(self, attempt: Running) -> None:
+        """With the lock held."""
+        for request, answer in self._requests:
+            attempt.request_checkpoint(request, answer)
+        self._requests.clear()
+
+    @property
+    def rescaling(self) -> str | None:
+        """The rescale that is under way, in words."""
+        with self._lock:
+            return self._rescaling.under_way
+
+    @property
+    def rescales(self) -> list[Rescaled]:
+        return list(self._rescaling.done)
+
     def _what_queries_wait_for(self, subtask: str | None) -> str:
         if subtask is not None:
             outside = "".join(f"; it waits for {wait.what}" for wait in self.waits.now() if wait.who == subtask)
@@ -139,6 +202,8 @@ class JobMaster:
                 return "the job to start"
             case "restarting":
                 return f"the job to be restarted after a failure: {error_text.first_line(self.failure or '')}"
+            case "rescaling":
+                return "the job to run again at another parallelism"
             case _:
                 return "the job's subtasks to run, with their state restored"
 
@@ -207,6 +272,7 @@ class JobMaster:
                 shutil.rmtree(self._temporary, ignore_errors=True)
             with self._lock:
                 self.ended.set()
+                self._rescaling.job_ended(self.status)
             for _, answer in self._requests:
                 answer(NotTriggered(f"the job is {self.status}, so no checkpoint is taken any more"))
             self.queries.close(f"the job is {self.status}; what its state was is in its newest checkpoint")
@@ -219,9 +285,7 @@ class JobMaster:
     def _prepare(self) -> tuple[CheckpointStorage, CheckpointConfig]:
         """Check what can be checked before anything starts."""
         o, config = self._o, self._o.checkpoints
-        wrong = [*shared_names(o.plan, o.name), *invalid_steps(o.plan, o.name)]
-        if wrong:
-            raise PipelineError("\n".join(dict.fromkeys(wrong)))
+        _refuse_invalid(o)
         if config is None:
             for invisible in invisible_output(o.plan):
                 raise PipelineError(invisible)
@@ -236,11 +300,15 @@ class JobMaster:
 
     def _attempts(self, config: CheckpointConfig, starts: StartPoints) -> None:
         policy: RestartPolicy = self._o.restart.start()
-        number = 0
+        number, planned = 0, True
         while not self._cancelled.is_set():
             try:
-                self._attempt(number, config, starts)
+                self._attempt(number, planned, config, starts)
             except AttemptFailed as failure:
+                planned = False
+                with self._lock:
+                    on_trial = self._rescaling.on_trial
+                    self._rescaling.attempt_ended(error_text.first_line(failure.message))
                 self._ended_at = self._system.monotonic()
                 self._failed_at = self.progress.failed_at or self._ended_at
                 if self._cancelled.is_set():
@@ -248,9 +316,14 @@ class JobMaster:
                 if (lost := self._session.lost()) is not None:
                     self._end("failed", lost)
                     return
-                if not self._restart(failure, policy, starts):
+                if not self._restart(failure, policy, starts, on_trial):
                     return
             else:
+                with self._lock:
+                    planned = self._rescaling.attempt_ended(None)
+                if planned:
+                    number += 1
+                    continue
                 self._end("finished")
                 read, written = self.records()
                 level = logging.WARNING if read and not written else logging.INFO
@@ -261,8 +334,12 @@ class JobMaster:
         if not config.retain_on_cancel:
             starts.forget_checkpoints(self.progress.committed)
 
-    def _restart(self, failure: AttemptFailed, policy: RestartPolicy, starts: StartPoints) -> bool:
-        """Whether to go on, after the strategy's delay."""
+    def _restart(self, failure: AttemptFailed, policy: RestartPolicy, starts: StartPoints, on_trial: bool) -> bool:
+        """Whether to go on, after the strategy's delay.
+
+        Args:
+            on_trial: the attempt was the first one of a rescale, which the next one takes back.
+        """
         delay: float | None
         if failure.damaged is not None:
             # Each time another checkpoint is out of the question, so this comes to an end without the strategy.
@@ -273,9 +350,9 @@ class JobMaster:
                 return False
             delay = 0.0
         else:
-            delay = None if failure.permanent else policy.on_failure(self._system.monotonic())
+            delay = None if failure.permanent and not on_trial else policy.on_failure(self._system.monotonic())
         if delay is None:
-            why = "" if failure.permanent else f"\n({policy.describe()})"
+            why = "" if failure.permanent and not on_trial else f"\n({policy.describe()})"
             self._end("failed", failure.message + why)
             return False
         self.failure = error_text.clean(failure.message)
@@ -289,14 +366,21 @@ class JobMaster:
             self.restarts += 1
         return True
 
-    def _attempt(self, number: int, config: CheckpointConfig, starts: StartPoints) -> None:
+    def _attempt(self, number: int, planned: bool, config: CheckpointConfig, starts: StartPoints) -> None:
+        """
+        Args:
+            planned: it doesn't follow a failure.
+        """
         if number:
-            self.progress = Progress()
+            self.progress = Progress(on_running=self._on_running)
             now = self._system.monotonic()
             self.progress.start.begin("checks", now)
-            cause = error_text.first_line(self.failure or "")
-            self._recoveries.begun(self._failed_at, self._ended_at, now, self.progress, cause)
+            if not planned:
+                cause = error_text.first_line(self.failure or "")
+                self._recoveries.begun(self._failed_at, self._ended_at, now, self.progress, cause)
         try:
+            self._fit_session()
+            starts.replan(self._o)
             self._session.check(self._cancelled if number else None)
             start = starts.begin(number)
         except (DamagedFile, PermanentFailure, PipelineError) as error:
@@ -322,12 +406,18 @@ class JobMaster:
         _LOG.info("job %s: attempt %d begins from %s", self._o.name, number + 1, start)
         self._run_attempt(self._make_attempt(context, self.progress))
 
+    def _fit_session(self) -> None:
+        try:
+            self._session.fit(self._o)
+        except NotEnoughSlots:
+            raise
+        except (OSError, RuntimeError) as error:
+            raise AttemptFailed(f"Spark doesn't start: {error_text.summary(error)}") from error
+
     def _run_attempt(self, attempt: Running) -> None:
         with self._lock:
             self._current = attempt
-            for request, answer in self._requests:
-                attempt.request_checkpoint(request, answer)
-            self._requests.clear()
+            self._hand_over_requests(attempt)
         if self._cancelled.is_set():
             attempt.cancel()
         try:
@@ -336,3 +426,13 @@ class JobMaster:
             with self._lock:
                 self._current = None
             attempt.refuse_requests()
+
+
+def _refuse_invalid(o: JobOptions) -> None:
+    """
+    Raises:
+        PipelineError: with all that is wrong.
+    """
+    wrong = [*shared_names(o.plan, o.name), *invalid_steps(o.plan, o.name)]
+    if wrong:
+        raise PipelineError("\n".join(dict.fromkeys(wrong)))

@@ -7,6 +7,7 @@ from typing import Any
 
 from checkpoint.config import CheckpointConfig
 from pipeline.buffers import BufferConfig
+from pipeline.graph import Graph
 from pipeline.plan import Plan
 from pipeline.runtime.driver.restart import RestartStrategy
 
@@ -29,5 +30,7 @@ class JobOptions:
     spark: Any
     take_over: bool = False
     """From a driver that runs the job."""
+    graph: Graph | None = None
+    """What the plan was made of, so that it can be made at another parallelism; `None`: it can't."""
     stop_grace: float = 30.0
     """Seconds that the job has for its last checkpoint once a signal has come."""

@@ -6,7 +6,7 @@ import os
 import socket
 import time
 from collections import defaultdict
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
@@ -49,6 +49,8 @@ def status_of(name: str, address: str | None, started: float, handle: JobHandle)
         "uptime": time.time() - started,
         "running_for": None if since is None else time.monotonic() - since,
         "restarts": handle.restarts,
+        "rescaling": handle._master.rescaling,
+        "rescales": [asdict(one) for one in handle.rescales],
         "failure": handle.failure,
         "start": handle.start_phases,
         "checkpoints": [row_of(row) for row in handle.checkpoints()[-_SHOWN:]],

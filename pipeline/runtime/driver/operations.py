@@ -182,6 +182,10 @@ def _stop(server: OperationsServer, savepoint: str | None, drain: bool, timeout:
     return server._handle.stop(savepoint, drain, timeout)
 
 
+def _rescale(server: OperationsServer, parallelism: int, step: str | None, timeout: float | None) -> str:
+    return server._handle.rescale(parallelism, step, timeout)[-1].what
+
+
 def _state(
     server: OperationsServer,
     step: str,
@@ -207,6 +211,7 @@ _REQUESTS: Final[dict[str, Callable[..., Any]]] = {
     "state": _state,
     "checkpoint": _checkpoint,
     "savepoint": _savepoint,
+    "rescale": _rescale,
     "stop": _stop,
     "cancel": _cancel,
     "web_link": _web_link,

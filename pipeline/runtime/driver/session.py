@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
-from typing import Any
+import weakref
+from typing import Any, Final
 
+from pipeline.plan import Plan
 from pipeline.runtime.driver.gateway import lost_jvm
 from pipeline.runtime.driver.job_options import JobOptions
-from pipeline.runtime.driver.slots import await_slots, require_slots
-from pipeline.runtime.driver.spark_job import begin_local_context, check_session, spark_context, stop_context
+from pipeline.runtime.driver.slots import await_slots, free_slots, not_enough_slots, require_slots
+from pipeline.runtime.driver.spark_job import SUBMITTED, begin_local_context, check_session, spark_context, stop_context
 from pipeline.runtime.driver.waits import THE_JOB, Waits
 
 _LOG = logging.getLogger(f"weir.{__name__}")
+
+
+_OPEN: Final[weakref.WeakSet[Session]] = weakref.WeakSet()
+"""Those of the jobs of this process that run."""
 
 
 class Session:
@@ -24,7 +31,7 @@ class Session:
         """The job's, where it is told what is waited for."""
         self.context: Any = None
         """The `SparkContext`, once it is open."""
-        self._own = False
+        self._own = self._local = False
 
     def begin(self) -> None:
         """Start what takes long of `open`, while the job is checked; returns at once."""
@@ -40,11 +47,53 @@ class Session:
         """
         o = self._o
         self.context, self._own = spark_context(o.spark, o.plan.subtasks, o.name)
+        self._local = str(self.context.master).startswith("local")
+        _OPEN.add(self)
         require_slots(self.context, o.plan, self._tell)
         _LOG.info(
             "job %s: Spark %s at %s has slots for all %d subtasks; their processes start",
             *(o.name, self.context.version, self.context.master, o.plan.subtasks),
         )
+
+    def require_room(self, plan: Plan) -> None:
+        """See that it has slots for this plan, or can get them.
+
+        Raises:
+            NotEnoughSlots: it can't; says how many there are.
+        """
+        if (slots := free_slots(self.context)) >= plan.subtasks:
+            return
+        if not self._may_grow:
+            raise not_enough_slots(self.context, plan, slots)
+        if self._shared():
+            why = ", and does not grow while another job of this process runs in it"
+            raise not_enough_slots(self.context, plan, slots, why)
+
+    def fit(self, options: JobOptions) -> None:
+        """The next attempts go by these options: a local session of the job's own that has too few slots is replaced
+        by another one, in the same JVM.
+
+        Raises:
+            NotEnoughSlots: it has too few, and is not to be replaced.
+            OSError, RuntimeError: Spark doesn't start.
+        """
+        self._o = options
+        if self._may_grow and (self.context is None or free_slots(self.context) < options.plan.subtasks):
+            if self.context is not None:
+                self.require_room(options.plan)
+                context, self.context = self.context, None
+                stop_context(context)
+            self.context, _ = spark_context(None, options.plan.subtasks, options.name)
+            _LOG.info("job %s: Spark starts anew at %s", options.name, self.context.master)
+
+    @property
+    def _may_grow(self) -> bool:
+        """Whether it is one of Weir's own making in this process, as large as the job."""
+        return self._own and self._local and self._o.spark is None and SUBMITTED not in os.environ
+
+    def _shared(self) -> bool:
+        """Whether another job runs in it."""
+        return sum(session.context is self.context for session in _OPEN if session.context is not None) > 1
 
     def check(self, stop: threading.Event | None) -> None:
         """See that an attempt can run in it.
@@ -79,5 +128,6 @@ class Session:
 
     def close(self) -> None:
         """Stop it, if it is the job's own."""
-        if self._own:
+        _OPEN.discard(self)
+        if self._own and self.context is not None:
             stop_context(self.context)

@@ -41,7 +41,7 @@ def require_slots(context: Any, plan: Plan, tell: Tell) -> None:
     """
     most = _most_slots(context)
     if most is not None and most < plan.subtasks:
-        raise _not_enough(context, plan, most, " (spark.cores.max)")
+        raise not_enough_slots(context, plan, most, " (spark.cores.max)")
     standalone = context.master.startswith("spark:")
     _wait(context, plan, 0.0 if _is_local(context) else _REGISTRATION, _SETTLED if standalone else None, None, tell)
 
@@ -69,7 +69,7 @@ def _wait(
             before, changed = slots, now
         if now - start >= longest or (settled is not None and slots and now - changed >= settled):
             tell(None)
-            raise _not_enough(context, plan, slots)
+            raise not_enough_slots(context, plan, slots)
         if slots != told and now - start >= _TELL:
             told = slots
             tell(f"slots: it needs {plan.subtasks}, and Spark at {context.master} has {slots}")
@@ -89,7 +89,7 @@ def _most_slots(context: Any) -> int | None:
     return int(conf.get("spark.cores.max")) // int(conf.get("spark.task.cpus", "1"))
 
 
-def _not_enough(context: Any, plan: Plan, slots: int, why: str = "") -> NotEnoughSlots:
+def not_enough_slots(context: Any, plan: Plan, slots: int, why: str = "") -> NotEnoughSlots:
     rows = ", ".join(f"{vertex.name} × {vertex.parallelism}" for vertex in plan.vertices)
     return NotEnoughSlots(
         f"the job needs {plan.subtasks} slots, one for each subtask ({rows}), and Spark at {context.master} has "

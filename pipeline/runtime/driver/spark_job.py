@@ -32,7 +32,7 @@ _TASKS = 100_000
 _NO_WEIR = "Weir can't be imported by"
 _NO_DAEMON = ("No module named 'pipeline'", "No module named 'pyspark_weir'")
 """Where Weir's own daemon is to start the Python workers, but Weir isn't installed."""
-_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """The variable by which `spark-submit` tells a script where its JVM is."""
 _MASTER = re.compile(r"local(\[.+\])?|spark://\S+|yarn|k8s://\S+")
 _OWN_WORKERS = {
@@ -72,13 +72,13 @@ def spark_context(given: Any, subtasks: int, name: str) -> tuple[Any, bool]:
                 f"a Spark session at {active.master} is active already, so none can be started at {given}: stop it, or "
                 "name no master"
             )
-        if _SUBMITTED in os.environ:
+        if SUBMITTED in os.environ:
             raise PipelineError(f"spark-submit has chosen the master already: give it --master {given}")
         start = local_context if given.startswith("local") else _cluster_context
         return _own(start(subtasks, f"weir: {name}", given)), True
     if given is None:
         given = active
-    if given is None and _SUBMITTED in os.environ:
+    if given is None and SUBMITTED in os.environ:
         return _own(_submitted_context()), True
     if given is not None:
         context = given
@@ -155,7 +155,7 @@ def begin_local_context(given: Any) -> None:
     if isinstance(running, SparkContext) and running._jsc is not None:
         begin_workers(running)
     local = given is None or (isinstance(given, str) and given.startswith("local") and _MASTER.fullmatch(given))
-    taken = SparkContext._active_spark_context is not None or _SUBMITTED in os.environ
+    taken = SparkContext._active_spark_context is not None or SUBMITTED in os.environ
     if not local or taken or os.environ.get("SPARK_REMOTE") or os.environ.get("SPARK_CONNECT_MODE_ENABLED"):
         return
     _set_local_environment()

@@ -165,6 +165,12 @@ class StartPoints:
             probe=probe,
         )
 
+    def replan(self, options: JobOptions) -> None:
+        """The next attempts go by these options, which differ in their plan's parallelism."""
+        if options.plan is not self._o.plan:
+            self._positions.replan(options.plan)
+        self._o = options
+
     def note_damage(self, what: str) -> None:
         """What was restored can't be read, as a subtask says; the next attempt begins from another checkpoint.
 

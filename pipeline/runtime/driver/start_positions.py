@@ -125,6 +125,13 @@ class StartPositions:
         """What was recorded when it was."""
         self._fresh: Collection[str] = ()
 
+    def replan(self, plan: Plan) -> None:
+        """From now on the plan is this one, with the same steps at another parallelism. What is settled stays."""
+        settled = {vertex.head.id: vertex.head.payload for vertex in self._plan.vertices if vertex.is_source}
+        self._definitions = plan
+        self._plan = _with_payloads(plan, settled)
+        self._packed = pack_plan(self._plan)
+
     @property
     def starts(self) -> dict[str, SourceStart]:
         """What is to be recorded of the plan that `plan_for` has returned last."""

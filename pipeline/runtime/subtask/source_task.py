@@ -207,6 +207,8 @@ class SourceTask(Task):
         options = self._options.get(checkpoint_id, protocol.BarrierOptions())
         savepoint = kind is CheckpointKind.SAVEPOINT
         timeout = self._savepoint_alignment_timeout if savepoint else self._alignment_timeout
+        if options.unaligned and self._savepoint_alignment_timeout is not None:
+            timeout = 0.0
         barrier = Barrier(checkpoint_id, kind, timeout, age, options.target)
         if options.stop:
             self._stopped_by = checkpoint_id
