@@ -19,6 +19,7 @@ _OWN: Final = frozenset(
         "WEIR_IVY_SETTINGS",
         "WEIR_JOB_SECRET",
         "WEIR_LOCAL_DIR",
+        "WEIR_LOG_FORMAT",
         "WEIR_LOG_LEVEL",
         "WEIR_SCRIPT_FOLDER",
         "WEIR_SPARK_DAEMON",

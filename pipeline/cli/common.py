@@ -70,10 +70,10 @@ def _as_option(found: re.Match[str]) -> str:
 
 
 def log_to_stderr(default: str) -> None:
-    """Log from `default` on, or from the level that WEIR_LOG_LEVEL names.
+    """Log from `default` on, or from the level that WEIR_LOG_LEVEL names, in the format of WEIR_LOG_FORMAT.
 
     Raises:
-        UsageError: it names none.
+        UsageError: one of them names none.
     """
     from pipeline.errors import PipelineError
     from pipeline.logs import log_everything

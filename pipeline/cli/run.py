@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,11 @@ if TYPE_CHECKING:
 )
 @click.option("--rewind", is_flag=True, help="Accept that output beyond the checkpoint is visible, and make it again.")
 @click.option("-q", "--quiet", is_flag=True, help="Log warnings and errors only.  [WEIR_LOG_LEVEL sets any level]")
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="How this process and the workers log; json: one object a line.  [default: WEIR_LOG_FORMAT, else text]",
+)
 def run(
     target: str,
     restore: str,
@@ -51,6 +57,7 @@ def run(
     http: str | None,
     take_over: bool,
     master: str | None,
+    log_format: str | None,
 ) -> None:
     """Run the Pipeline in FILE: that called NAME, or the only one.
 
@@ -62,6 +69,8 @@ def run(
     from pipeline.errors import PipelineError
     from pipeline.runtime.driver.signals import signals
 
+    if log_format is not None:
+        os.environ["WEIR_LOG_FORMAT"] = log_format  # for the workers, too
     log_to_stderr("WARNING" if quiet else "INFO")
     if grace is not None:
         assignments = (*assignments, f"stop_grace={grace}")

@@ -15,6 +15,7 @@ from checkpoint.config import CheckpointConfig, WithoutInterval
 from checkpoint.errors import PermanentFailure
 from checkpoint.storage.errors import DamagedFile, StorageError
 from checkpoint.storage.storage import CheckpointStorage
+from pipeline import logs
 from pipeline.errors import NotEnoughSlots, PipelineError
 from pipeline.runtime import error_text
 from pipeline.runtime.driver.attempt import Attempt
@@ -389,6 +390,7 @@ class JobMaster:
             raise AttemptFailed(error_text.summary(error), permanent=number == 0) from error
         except NotEnoughSlots as error:
             raise AttemptFailed(f"NotEnoughSlots: {error}") from error
+        logs.attempt_begins(self.name, start.ownership.attempt)
         context = AttemptContext.of(
             self._o,
             config,

@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from pipeline.logs import log_format
 from pipeline.runtime.deployment import Contact
 from pipeline.runtime.driver.attempt_context import AttemptContext
 from pipeline.runtime.driver.attempt_events import AttemptEvent, SparkEnded
@@ -67,7 +68,7 @@ class Surroundings:
         return SparkJob(
             context.spark,
             context.plan.subtasks,
-            functools.partial(run_subtask, Contact(address, context.spec.limits.vanished)),
+            functools.partial(run_subtask, Contact(address, context.spec.limits.vanished), log_format()),
             secret,
             description,
             lambda error: post(SparkEnded(error)),

@@ -14,7 +14,7 @@ from checkpoint.errors import PermanentFailure
 from checkpoint.storage.local_copies import LocalCopies
 from checkpoint.storage.probe import Probe, answer_probe
 from checkpoint.storage.storage import CheckpointStorage
-from pipeline.logs import log_everything
+from pipeline.logs import FORMAT_VARIABLE, log_everything
 from pipeline.runtime import pandas_late
 from pipeline.runtime.auth import authenticate_client
 from pipeline.runtime.deployment import Contact, JobSpec
@@ -42,13 +42,18 @@ SWITCH_INTERVAL = 0.001
 """Python's default of 5 ms would keep frames waiting for so long behind a busy task thread."""
 
 
-def run_subtask(contact: Contact, secret: bytes) -> None:
+def run_subtask(contact: Contact, log_format: str, secret: bytes) -> None:
     """Called by Spark in every partition of the job's barrier stage. Reports to the driver how it ended; raises
-    nothing for what is reported, since Spark could only repeat it less clearly."""
+    nothing for what is reported, since Spark could only repeat it less clearly.
+
+    Args:
+        log_format: the driver's.
+    """
     from pyspark import BarrierTaskContext
 
     # The driver alone restarts: should Spark try this task again, the driver of an attempt that is over is gone.
     context = BarrierTaskContext.get()
+    os.environ[FORMAT_VARIABLE] = log_format
     log_everything("WARNING")
     pandas_late.import_late()
     # Spark may use this process again, for somebody else's job.

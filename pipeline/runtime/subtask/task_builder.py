@@ -26,6 +26,7 @@ from checkpoint.storage.naming import shared_path, subtask_name
 from checkpoint.storage.ownership import Ownership
 from checkpoint.storage.staging import SharedStaging
 from checkpoint.storage.storage import CheckpointStorage
+from pipeline import logs
 from pipeline.event_time_inputs import TimedInputs
 from pipeline.graph import StepKind
 from pipeline.operators import KeyedOperator
@@ -121,6 +122,7 @@ class TaskBuilder:
 
     def run(self) -> None:
         """Build the task and run it to its end."""
+        logs.is_subtask(logs.Place(self._spec.pipeline, self._vertex.name, self._index, self._spec.attempt))
         backend = self._backend()
         try:
             self._run(backend)
