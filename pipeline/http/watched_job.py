@@ -36,15 +36,18 @@ class WatchedJob:
         options = handle._master.options
         interval = None if options.checkpoints is None else options.checkpoints.interval_s
         self._movement = Movement(default_bound(interval) if ready_within is None else ready_within)
-        self._graph = _graph_of(options.plan)
         self._looked = float("-inf")
         self._status: dict[str, Any] = {}
+
+    def _graph(self) -> dict[str, Any]:
+        """A job that is rescaled has another one then."""
+        return _graph_of(self.handle._master.options.plan)
 
     def look(self) -> None:
         """Look at the job now; a server does so once a second, so that it knows when the job has moved."""
         subtasks = self.handle.metrics()["subtasks"]
         status = status_of(self.name, self.handle.address, self.started, self.handle)
-        self._status = {**status, "graph": self._graph, "subtasks": subtasks, "processes": self.handle.processes()}
+        self._status = {**status, "graph": self._graph(), "subtasks": subtasks, "processes": self.handle.processes()}
         self._looked = time.monotonic()
         self._movement.note(self._status, time.time())
 
@@ -80,7 +83,7 @@ class WatchedJob:
                 "pid": status["processes"].get(name),
                 "metrics": status["subtasks"].get(name, {}),
             }
-            for vertex in self._graph["vertices"]
+            for vertex in status["graph"]["vertices"]
             for name in vertex["subtasks"]
         ]
 
