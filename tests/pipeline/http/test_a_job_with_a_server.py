@@ -10,11 +10,31 @@ from typing import Any
 import httpx
 import pytest
 from deadlines import eventually
+from prometheus_client.parser import text_string_to_metric_families
 from small_job import WAIT, assert_exact, records, running, small_job
 
+from checkpoint.job_metrics import JOB_METRICS
+from checkpoint.metric_names import prometheus_name
+from checkpoint.metrics import METRICS
 from pipeline.runtime.driver.operations_client import ask
 from pipeline.runtime.running_jobs import running_jobs
 from pipeline.testing import TestingSink, TestingSource
+
+
+def read_by(text: str, job: str) -> float:
+    """How many records the source has read. All that is declared is there, with the kind that it is declared with, and
+    no series comes twice."""
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    declared = {name: metric.kind for metric in METRICS if (name := prometheus_name(metric)) is not None}
+    for name, kind in {**declared, **{one.name: one.kind for one in JOB_METRICS}}.items():
+        assert families[name.removesuffix("_total")].type == ("counter" if kind == "counter" else "gauge"), name
+    series = [
+        (sample.name, tuple(sorted(sample.labels.items()))) for family in families.values() for sample in family.samples
+    ]
+    assert len(set(series)) == len(series)
+    read = families["weir_records_in"].samples
+    assert {one.labels["job"] for one in read} == {job}
+    return sum(one.value for one in read if one.labels["step"].startswith("in"))
 
 
 def test_a_job_is_seen_from_its_start_to_its_end(
@@ -33,6 +53,12 @@ def test_a_job_is_seen_from_its_start_to_its_end(
             link = ask(told.address, told.secret, "web_link")
             assert http.get(link, follow_redirects=True).headers["content-type"].startswith("text/html")
             eventually(lambda: http.get("/readyz").text == "ready: the job runs and moves\n", WAIT)
+            headers = {"authorization": f"Bearer {told.http_token}"}
+            begun = http.post(f"/api/v1/jobs/{name}/checkpoints", headers=headers)
+            ended = http.get(begun.headers["location"], headers=headers, params={"wait": 30}).json()
+            assert (ended["status"], ended["result"]) in [("succeeded", row.id) for row in handle.checkpoints()]
+            assert "sentences" in http.get(f"/api/v1/jobs/{name}/diagnosis", headers=headers).json()
+            eventually(lambda: read_by(http.get("/metrics", headers=headers).text, name) == 10, WAIT)
         source.release()
         handle.wait(WAIT)
         with pytest.raises(httpx.ConnectError):
