@@ -98,6 +98,8 @@ _BUDGET_PER_RECORD: Final = 3200
 each costs the client 300 bytes beside its content."""
 DISCOVERY_S: Final = 30.0
 """Between two looks at the topics: one request for metadata and one for descriptions."""
+_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+"""What Kafka takes as the name of a topic. Its client ends the process on lone surrogates."""
 
 
 def timestamp_of(offsets: object) -> int | None:
@@ -173,8 +175,12 @@ class KafkaOptions:
         topics = self.topics
         if isinstance(topics, str) or not isinstance(topics, Sequence) or not topics:
             raise ValueError(f'topics must be a list of names such as ["orders"], not {topics!r}')
-        if not all(isinstance(topic, str) and topic for topic in topics):
-            raise ValueError(f"topics must be names, not {list(topics)!r}")
+        wrong = next((topic for topic in topics if not (isinstance(topic, str) and _NAME.fullmatch(topic))), None)
+        if wrong is not None:
+            raise ValueError(
+                f"{wrong!r} is not a valid name of a topic, which has letters from a to z, digits, '.', '_' and '-', "
+                "249 at most"
+            )
         object.__setattr__(self, "topics", tuple(dict.fromkeys(topics)))
 
     def _check_offsets(self, name: str, value: object, words: tuple[str, ...]) -> None:
