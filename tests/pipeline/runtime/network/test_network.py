@@ -19,7 +19,7 @@ import pytest
 from checkpoint.barriers.events import Barrier
 from checkpoint.elements import BarrierElement, Data, EndOfInput, IdleStatus, Watermark
 from pipeline.buffers import BufferConfig
-from pipeline.runtime.auth import ClientHandshake, new_secret
+from pipeline.runtime.auth import AuthenticationError, ClientHandshake, new_secret
 from pipeline.runtime.network.frames import ChannelId
 from pipeline.runtime.network.network import Network
 
@@ -249,6 +249,7 @@ def test_peers_with_another_secret_are_refused_by_name(subtasks):
     assert isinstance(error, ConnectionError)
     assert "can't connect to subtask 1" in str(error)
     assert "another job" in str(error)
+    assert isinstance(error.__cause__, AuthenticationError)
     assert down.errors.empty()
 
 
