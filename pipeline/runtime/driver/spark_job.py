@@ -20,6 +20,7 @@ from pipeline.runtime.driver import daemon_process
 from pipeline.runtime.driver.allocators import SETTINGS
 from pipeline.runtime.driver.gateway import JAVA_OPTIONS, gateway, java_options, launch_early
 from pipeline.runtime.driver.given_session import begin_workers, run_in_workers
+from pipeline.runtime.driver.numpy_arguments import ask_of_numpys_only
 from pipeline.runtime.versions import versions
 
 cloudpickle: Any = _cloudpickle  # untyped
@@ -195,6 +196,7 @@ def local_context(slots: int, name: str, master: str | None = None) -> Any:
     conf.set("spark.python.daemon.module", daemon_process.MODULE)
     for key, value in _OWN_WORKERS.items():
         conf.set(key, value)
+    ask_of_numpys_only()
     daemon = _early_daemons.pop() if _early_daemons else daemon_process.start_daemon()
     try:
         context = SparkContext(conf=conf, gateway=gateway(conf))
