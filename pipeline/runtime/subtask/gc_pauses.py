@@ -9,8 +9,8 @@ since: they stay about as short as that one. Python counts what is made less wha
 old values as fast as new ones are made, young objects gather unnoticed: a hundred thousand before the default
 thresholds make an older generation due. So it is made due after fewer collections of the younger one.
 
-One batch of a source has thousands of records and messages. Of 700 new objects, Python's own default, each such batch
-makes ten collections, which took a tenth of a simple job's CPU time; so the youngest generation is larger.
+A source's batch has thousands of records and messages. Python collects for 700 new objects by default, so ten times or
+more for such a batch, which took about a twentieth of a keyed sum's CPU time; so the youngest generation is larger.
 
 A cycle that was set aside and is dropped afterwards stays until everything is looked at again, which happens once an
 hour at most: so what such cycles take is what an hour makes.
