@@ -95,8 +95,8 @@ class AsOfJoin(KeyedOperator):
         if watermark is not None and at <= watermark:
             too_late(RIGHT, value, ctx)
             return ()
-        self._versions.insert(at, value)
-        if at <= self._versions.first(2)[-1]:
+        versions = self._versions
+        if versions.insert(at, value) or at <= versions.first(2)[-1]:
             self._time_next(ctx)
         return ()
 

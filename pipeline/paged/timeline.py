@@ -51,6 +51,10 @@ class Timeline:
 
     def first(self, number: int = 1) -> list[int]:
         """The times of the first entries, of all if there are fewer."""
+        value = self._peek()
+        if value is not MISSING and type(value[TIMES]) is list:
+            few: list[int] = value[TIMES][:number]
+            return few
         times: list[int] = []
         for columns in self._pages():
             times += columns[TIMES][: number - len(times)]
@@ -88,7 +92,7 @@ class Timeline:
             return []
         if type(value[TIMES]) is list:
             stop = bisect_right(value[TIMES], at)
-            return list(zip(*[column[max(0, stop - number) : stop] for column in value], strict=True))
+            return [tuple([column[i] for column in value]) for i in range(max(0, stop - number), stop)]
         pages = self._looked_at(value)
         place = pages.place(at)
         found: list[tuple[Any, ...]] = []
@@ -102,6 +106,10 @@ class Timeline:
 
     def count_until(self, at: int, most: int | None = None) -> int:
         """How many entries have that time or an earlier one, looking at no more than `most` of them and some more."""
+        value = self._peek()
+        if value is not MISSING and type(value[TIMES]) is list:
+            count = bisect_right(value[TIMES], at)
+            return count if most is None else min(count, most)
         count = 0
         for columns in self._pages():
             found = bisect_right(columns[TIMES], at)
@@ -195,12 +203,16 @@ class Timeline:
         """Set what the only entry of that time has."""
         value = self._handle.value
         if type(value[TIMES]) is list:
-            _replace(value, at, columns)
+            index = bisect_left(value[TIMES], at)
+            for i, one in enumerate(columns, 1):
+                value[i][index] = one
             return
         pages = self._owned()
         place = pages.place(at)
         page = pages.own(place)
-        _replace(page, at, columns)
+        index = bisect_left(page[TIMES], at)
+        for i, one in enumerate(columns, 1):
+            page[i][index] = one
         pages.put(place, page)
 
     def remove(self, at: int) -> None:
@@ -267,13 +279,13 @@ def _insert(into: Columns, at: int, columns: tuple[Any, ...]) -> int:
     if at >= times[-1]:
         index = len(times)
         times.append(at)
-        for column, one in zip(into[1:], columns, strict=True):
-            column.append(one)
+        for i, one in enumerate(columns, 1):
+            into[i].append(one)
         return index
     index = bisect_right(times, at)
     times.insert(index, at)
-    for column, one in zip(into[1:], columns, strict=True):
-        column.insert(index, one)
+    for i, one in enumerate(columns, 1):
+        into[i].insert(index, one)
     return index
 
 
@@ -282,12 +294,6 @@ def _split_off(of: Columns, count: int) -> Columns:
     for column in of:
         del column[:count]
     return taken
-
-
-def _replace(of: Columns, at: int, columns: tuple[Any, ...]) -> None:
-    index = bisect_left(of[TIMES], at)
-    for column, one in zip(of[1:], columns, strict=True):
-        column[index] = one
 
 
 def _remove(of: Columns, at: int) -> None:

@@ -5,10 +5,12 @@ In state they are a timeline of their begins; beside each are the time of its la
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from bisect import bisect_right
+from typing import Any, NamedTuple, cast
 
 from checkpoint.state.handles import ValueHandle
-from pipeline.paged.timeline import Columns, Timeline
+from checkpoint.state.stores import MISSING, ValueStore
+from pipeline.paged.timeline import TIMES, Columns, Timeline
 
 
 class Found(NamedTuple):
@@ -25,6 +27,7 @@ class SessionSet:
 
     def __init__(self, handle: ValueHandle[Any], gap: int) -> None:
         self._sessions = Timeline(handle, _columns)
+        self._peek = cast(ValueStore, handle.store).peek
         self._gap = gap
 
     def __len__(self) -> int:
@@ -33,6 +36,16 @@ class SessionSet:
     def around(self, at: int) -> list[Found]:
         """The sessions that a record of that time belongs to: no further away than `gap`. At most two, in order."""
         gap = self._gap
+        value = self._peek()
+        if value is not MISSING and type(value[TIMES]) is list:  # as it mostly is, and each record asks
+            begins, lasts, accumulators = value
+            i = bisect_right(begins, at + gap) - 1
+            if i < 0 or lasts[i] + gap < at:
+                return []
+            found = [Found(begins[i], lasts[i], accumulators[i])]
+            if i and lasts[i - 1] + gap >= at:
+                found.insert(0, Found(begins[i - 1], lasts[i - 1], accumulators[i - 1]))
+            return found
         return [Found(*one) for one in self._sessions.last_until(at + gap, 2) if one[1] + gap >= at]
 
     def holding(self, at: int) -> Found | None:

@@ -43,9 +43,10 @@ class SessionWindows(TimeWindows):
         last = max(at, found[-1].last) if found else at
         accumulators = self._with(value, at, found)
         self._sessions.put(begin, last, accumulators, found)
-        for one in found:
-            if one.begin != begin:
-                self.forget(one.begin)
+        if self._early:
+            for one in found:
+                if one.begin != begin:
+                    self.forget(one.begin)
         end = last + self._gap
         if reached is not None and reached >= end - 1:
             ctx.timer(self.closes(end))

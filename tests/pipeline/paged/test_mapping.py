@@ -164,8 +164,7 @@ def test_of_a_key_with_many_windows_a_snapshot_of_changes_has_the_page_that_has_
     keeper.backend.freeze_changes()
     keeper.pages()[2 * directory.MOST] = (-1,)
     changes = keeper.backend.freeze_changes()
-    (batches,) = (batches for _, batches, _ in changes.groups(()))
-    rows = [row for batch in batches for row in batch.column("key").to_pylist()]
+    rows = [row for batch in changes.batches(()) for row in batch.column("key").to_pylist()]
     assert len(rows) == 2  # the directory and a page
 
 
