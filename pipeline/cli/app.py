@@ -16,6 +16,7 @@ from pipeline.cli.plan import plan
 from pipeline.cli.run import run
 from pipeline.cli.sink import sink
 from pipeline.cli.state import state
+from pipeline.cli.top import top
 from pipeline.version import VERSION
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "WEIR", "max_content_width": 100}
@@ -38,5 +39,5 @@ def main() -> None:
             raise click.UsageError(str(error)) from error
 
 
-for command in (run, plan, *operate, sink, kafka, deadletters, demo, bench, checkpoints, state):
+for command in (run, plan, *operate, top, sink, kafka, deadletters, demo, bench, checkpoints, state):
     main.add_command(command)

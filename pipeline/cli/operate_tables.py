@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from rich.table import Table
@@ -51,40 +51,8 @@ def _last(row: dict[str, Any]) -> str:
 
 def print_status(job: dict[str, Any]) -> None:
     console = open_console()
-    since = job["running_for"]
-    state = job["status"]
-    if since is not None and state == "running":
-        state += f" for {human_time(since)}"
-    elif job["start"] and since is None:
-        phase, seconds = list(job["start"].items())[-1]
-        state += f", starting: {phase} for {human_time(seconds)}"
-    completed, failed = job["checkpoints_completed"], job["checkpoints_failed"]
-    for name, value in (
-        ("job", f"{job['name']} at {job['address']}, process {job['pid']} on {job['host']}"),
-        ("status", state),
-        ("started", f"{time_of(job['started'])} UTC, {human_time(job['uptime'])} ago"),
-        ("restarts", str(job["restarts"])),
-        *(("rescaled", _rescaled(one)) for one in job.get("rescales", ())[-1:]),
-        ("checkpoints", f"{completed} completed, {failed} failed since the start"),
-    ):
+    for name, value in facts(job):
         say(console, f"{name + ':':13}{value}")
-    for what, waits in by_what(Wait(**wait) for wait in job["waits"]).items():
-        since = waits[0].since
-        lasts = human_time(max(0.0, time.time() - since))
-        say(console, f"{'waits for:':13}{what}, for {lasts}, since {time_of(since)} UTC: {names(waits)}")
-    for row in job.get("event_time", ()):  # a job that began with an older version has none
-        say(console, f"{'event time:':13}{row['vertex']}: {event_time_status.sentence(row)}")
-    for row in job.get("gates", ()):
-        say(console, f"{'gate:':13}{row['vertex']}: {gate_status.sentence(row)}")
-    for name, sums in job["vertices"].items():
-        if sums.get("recordsFailed"):
-            last = "; ".join(sums["lastFailures"])
-            say(console, f"{'left out:':13}{name}: {sums['recordsFailed']:,.0f} failed records, the last of {last}")
-    for one in job.get("diagnosis", ()):
-        if one["severity"] == "trouble" and one["about"] != "waits":  # those are shown above
-            say(console, f"{'trouble:':13}{one['text']}")
-    if job["failure"] is not None:
-        say(console, f"{'failure:':13}{job['failure']}")
     for table in (_vertices(job), _checkpoints(job), _recoveries(job)):
         if table.row_count:
             say(console, "")
@@ -92,6 +60,45 @@ def print_status(job: dict[str, Any]) -> None:
     for row in job["checkpoints"]:
         if row["failure"] is not None:
             say(console, f"checkpoint {row['id']} failed: {row['failure']}")
+
+
+def facts(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is said of a job line by line: what about, and what."""
+    since = job["running_for"]
+    state = job["status"]
+    if since is not None and state == "running":
+        state += f" for {human_time(since)}"
+    elif job["start"] and since is None:
+        phase, seconds = list(job["start"].items())[-1]
+        state += f", starting: {phase} for {human_time(seconds)}"
+    if job.get("rescaling"):
+        state += f", rescaling {job['rescaling']}"
+    completed, failed = job["checkpoints_completed"], job["checkpoints_failed"]
+    yield from (
+        ("job", f"{job['name']} at {job['address']}, process {job['pid']} on {job['host']}"),
+        ("status", state),
+        ("started", f"{time_of(job['started'])} UTC, {human_time(job['uptime'])} ago"),
+        ("restarts", str(job["restarts"])),
+        *(("rescaled", _rescaled(one)) for one in job.get("rescales", ())[-1:]),
+        ("checkpoints", f"{completed} completed, {failed} failed since the start"),
+    )
+    for what, waits in by_what(Wait(**wait) for wait in job["waits"]).items():
+        since = waits[0].since
+        lasts = human_time(max(0.0, time.time() - since))
+        yield "waits for", f"{what}, for {lasts}, since {time_of(since)} UTC: {names(waits)}"
+    for row in job.get("event_time", ()):  # a job that began with an older version has none
+        yield "event time", f"{row['vertex']}: {event_time_status.sentence(row)}"
+    for row in job.get("gates", ()):
+        yield "gate", f"{row['vertex']}: {gate_status.sentence(row)}"
+    for name, sums in job["vertices"].items():
+        if sums.get("recordsFailed"):
+            last = "; ".join(sums["lastFailures"])
+            yield "left out", f"{name}: {sums['recordsFailed']:,.0f} failed records, the last of {last}"
+    for one in job.get("diagnosis", ()):
+        if one["severity"] == "trouble" and one["about"] != "waits":  # those are shown above
+            yield "trouble", f"{one['text']}"
+    if job["failure"] is not None:
+        yield "failure", f"{job['failure']}"
 
 
 def _rescaled(one: dict[str, Any]) -> str:
