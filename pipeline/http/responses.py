@@ -21,8 +21,26 @@ HEADERS: Final = {
 
 def as_json(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Numbers that JSON doesn't have become null."""
+    try:
+        body = _dumped(content)
+    except orjson.JSONEncodeError:
+        body = _dumped(_writable(content))
+    return Response(body, status, headers, "application/json")
+
+
+def _dumped(content: Any) -> bytes:
     # What subtasks tell of checkpoints is by their ids.
-    return Response(orjson.dumps(content, option=orjson.OPT_NON_STR_KEYS), status, headers, "application/json")
+    return orjson.dumps(content, option=orjson.OPT_NON_STR_KEYS)
+
+
+def _writable(content: Any) -> Any:
+    """A failure can name a file whose name is no UTF-8; Python then has half a surrogate pair for each such byte, which
+    JSON has not. It is written as its escape."""
+    if isinstance(content, str):
+        return content.encode("utf-8", "backslashreplace").decode()
+    if isinstance(content, Mapping):
+        return {_writable(key): _writable(value) for key, value in content.items()}
+    return [_writable(one) for one in content] if isinstance(content, list | tuple) else content
 
 
 def problem(status: int, title: str, detail: str, headers: Mapping[str, str] | None = None) -> Response:
