@@ -22,6 +22,7 @@ from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline import Pipeline, RestartStrategy
 from pipeline.errors import NotEnoughSlots
+from pipeline.runtime.driver import operations
 from pipeline.runtime.driver.attempt_context import Answer, AttemptContext, CheckpointRequest, NotTriggered, Progress
 from pipeline.runtime.driver.failures import AttemptFailed
 from pipeline.runtime.driver.job_master import JobMaster
@@ -260,7 +261,9 @@ def test_records_that_are_left_out_are_told_of(tmp_path: Path, caplog: pytest.Lo
     assert "checkpoint 1 is restored without its in-flight data; records dropped: none" in caplog.text
 
 
-def test_a_start_of_a_job_that_runs_is_refused_unless_it_takes_it_over(tmp_path: Path) -> None:
+def test_a_start_of_a_job_that_runs_is_refused_unless_it_takes_it_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     outcomes: list[str] = []
     checked: list[bool] = []
 
@@ -272,6 +275,8 @@ def test_a_start_of_a_job_that_runs_is_refused_unless_it_takes_it_over(tmp_path:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         job = Job(tmp_path, start_again)
         job.master.address = f"127.0.0.1:{listener.getsockname()[1]}"
+        # The listener stands for the server that a job has in this process.
+        monkeypatch.setattr(operations, "_open_here", {job.master.address})
         job.run()
     assert "runs already" in outcomes[0]
     assert outcomes[1] == "None"
