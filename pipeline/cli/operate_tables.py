@@ -90,6 +90,8 @@ def facts(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "event time", f"{row['vertex']}: {event_time_status.sentence(row)}"
     for row in job.get("gates", ()):
         yield "gate", f"{row['vertex']}: {gate_status.sentence(row)}"
+    for text in job.get("advice", ()):
+        yield "parallelism", text
     for name, sums in job["vertices"].items():
         if sums.get("recordsFailed"):
             last = "; ".join(sums["lastFailures"])

@@ -9,6 +9,7 @@ from collections import defaultdict
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, Final
 
+from pipeline.runtime.driver.advice import advice_of
 from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
 from pipeline.runtime.driver.event_time_status import event_time_of
 from pipeline.runtime.driver.gate_status import gates_of
@@ -82,6 +83,7 @@ def figures_of(metrics: dict[str, Any]) -> dict[str, Any]:
         "waits": metrics["waits"],
         "event_time": event_time_of(metrics["subtasks"]),
         "gates": gates_of(metrics["subtasks"]),
+        "advice": [one.text for one in advice_of(metrics["subtasks"])],
     }
 
 
