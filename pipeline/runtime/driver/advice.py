@@ -59,7 +59,7 @@ def advise(busy: Mapping[str, Sequence[float]], held: Sequence[float]) -> list[A
         now, mean = len(shares), min(1.0, sum(shares) / len(shares))
         better = max(1, math.ceil(round(now * mean * factor / _ROOM, 6)))
         short = better > now and mean >= _FULL
-        spare = better < now and mean <= _IDLE and stopped < _HELD
+        spare = better < now and 0 < mean <= _IDLE and stopped < _HELD
         if short or spare:
             found.append(Advice(vertex, now, better, mean, stopped))
     return sorted(found, key=lambda one: one.now / one.better)

@@ -44,6 +44,7 @@ def test_it_says_who_binds_the_job_and_why() -> None:
     assert one.text == (
         "4 → 6: bound by totals: its subtasks are busy for 95% of their time, and sources are held up for 12%"
     )
+    assert advise({"out": [0.0] * 8}, [0.0]) == [], "nothing is measured yet, or nothing comes"
     assert [each.text for each in advise({"out": [0.1] * 8}, [0.0])] == [
         "8 → 2 would do for out: its subtasks are busy for 10% of their time"
     ]
