@@ -24,6 +24,8 @@ PREFIX: Final = "/api/v1"
 Asked = TypeVar("Asked")
 _LONGEST_BODY: Final = 64 * 1024
 _LONGEST_WAIT: Final = 30.0
+_PATIENCE: Final = 10.0
+"""Seconds that a body may take to come."""
 _LOOK: Final = 0.05
 
 Timeout = Annotated[float, msgspec.Meta(gt=0, description="Seconds that it may take; none: any time.")]
@@ -130,13 +132,17 @@ def _absolute(uri: str) -> str:
 async def _body(request: Request) -> bytes:
     """
     Raises:
-        HTTPException: it is too long, or no JSON.
+        HTTPException: it is too long, or no JSON, or does not come.
     """
     body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _LONGEST_BODY:
-            raise HTTPException(413, f"A body may have {_LONGEST_BODY:,} bytes")
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > _LONGEST_BODY:
+                    raise HTTPException(413, f"A body may have {_LONGEST_BODY:,} bytes")
+    except TimeoutError as error:
+        raise HTTPException(408, f"The body must come within {_PATIENCE:g} s") from error
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if body and content_type != "application/json":
         raise HTTPException(415, "Send JSON, with the header Content-Type: application/json")

@@ -18,6 +18,7 @@ try:
 
     from pipeline.http.access import Access
     from pipeline.http.app import make_app
+    from pipeline.http.connections import ImpatientProtocol
     from pipeline.http.guard import LOGIN
     from pipeline.http.long_requests import LongRequests
 except ImportError as error:
@@ -68,12 +69,12 @@ class HttpServer:
         job = WatchedJob(name, handle, self._ready_within)
         config = uvicorn.Config(
             make_app(job, self._access, self._port, self._requests),
-            http="h11",
+            http=ImpatientProtocol,
             ws="none",
             loop="asyncio",
             lifespan="off",
             log_config=None,
-            log_level="warning",
+            log_level="error",  # warnings are about clients, and strangers could fill the log of the job with them
             access_log=False,
             proxy_headers=False,
             server_header=False,
