@@ -59,6 +59,9 @@ def test_without_channels_it_is_complete_with_its_state() -> None:
     snapshot = Snapshot((), ())
     snapshot.bring("written", None)
     assert snapshot.completed == ["with its state"]
+    pending = snapshot.pending
+    assert (pending.barrier, pending.checkpoint_id, pending.statistics) == (Barrier(7), 7, {})
+    assert (pending.operators, pending.reused_bytes) == ({}, 0)
 
 
 def test_what_it_waits_for_is_told_in_order() -> None:
