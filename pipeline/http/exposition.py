@@ -16,7 +16,7 @@ from checkpoint.metrics import METRICS, Metric
 from pipeline.http.wait_kinds import kind_of_wait
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-_STATUSES: Final = ("created", "running", "restarting", "finished", "failed", "cancelled")
+_STATUSES: Final = ("created", "running", "restarting", "rescaling", "finished", "failed", "cancelled")
 _PARTS: Final = {
     "timestamp_seconds": "trigger_time",
     "duration_seconds": "duration",

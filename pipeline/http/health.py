@@ -62,7 +62,8 @@ class Movement:
         if status["status"] in ("finished", "failed", "cancelled"):
             return Readiness(False, f"the job is {status['status']}")
         if status["status"] != "running" or running_for is None:
-            doing = "restarting" if status["restarts"] or status["status"] == "restarting" else "starting"
+            doing = "restarting" if status["restarts"] else "starting"
+            doing = status["status"] if status["status"] in ("restarting", "rescaling") else doing
             phase = next(reversed(status["start"]), None)
             at = "" if phase is None else f": {phase} for {human_time(status['start'][phase])}"
             return Readiness(False, f"the job is {doing}{at}{waits}")

@@ -103,3 +103,13 @@ def test_waits_are_told_by_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = {dict(labels)["on"]: at for (name, labels), at in found.items() if name.startswith("weir_waits")}
     assert kinds.keys() == {"brokers", "slots"}
     assert all(abs(at - time.time()) < 60 for at in kinds.values())
+
+
+@pytest.mark.parametrize("status", ["created", "running", "restarting", "rescaling", "finished", "failed", "cancelled"])
+def test_a_job_always_is_something(status: str) -> None:
+    handle = idle_handle()
+    handle._master.status = status
+    found = samples(exposition(WatchedJob("orders", handle, None).status(), False, None, time.time()))
+    assert [
+        dict(labels)["status"] for (name, labels), is_it in found.items() if name == "weir_job_status" and is_it
+    ] == [status]

@@ -69,6 +69,7 @@ def test_it_says_what_a_job_does_that_does_not_run() -> None:
     starting = movement.readiness(job(status="created", running_for=None), 1000.0)
     assert (starting.ready, starting.why) == (False, "the job is starting: restore for 1.00 s")
     assert "is restarting" in movement.readiness(job(status="restarting", restarts=1), 1000.0).why
+    assert "is rescaling" in movement.readiness(job(status="rescaling", restarts=1), 1000.0).why
     for end in ("finished", "failed", "cancelled"):
         assert movement.readiness(job(status=end), 1000.0).why == f"the job is {end}"
 
