@@ -43,10 +43,10 @@ def test_a_job_reads_checkpoints_commits_and_ends(tmp_path: Path) -> None:
     assert sum(metrics["recordsOut"] for name, metrics in progress.metrics.items() if name.startswith("out")) == 200
 
 
-def test_a_checkpoint_passes_a_step_that_lets_a_record_pass_every_few_seconds(tmp_path: Path) -> None:
+def test_a_checkpoint_passes_a_step_that_lets_a_record_pass_now_and_then(tmp_path: Path) -> None:
     source, sink = TestingSource(range(50)), TestingSink()
     p = Pipeline("job", parallelism=1)
-    p.source("in", source).rebalance().limit_rate(0.3, "slow").sink("out", sink)
+    p.source("in", source).rebalance().limit_rate(0.01, "slow").sink("out", sink)
     job, progress = attempt(tmp_path, p, interval=60.0)
     answers: list[int | Exception] = []
     took: list[float] = []
@@ -64,7 +64,7 @@ def test_a_checkpoint_passes_a_step_that_lets_a_record_pass_every_few_seconds(tm
     stopping.join()
     assert [type(one) for one in answers] == [int]
     assert sink.records == [0], "the others are in the checkpoint"
-    assert took[0] < 2.0
+    assert took[0] < 50, "a record passes every 100 s"
     waits = progress.metrics["slow → out[0]"]["waits"]
     assert waits == [], "what has stopped waits for no rate"
 
@@ -73,7 +73,7 @@ def test_a_checkpoint_passes_a_step_that_lets_a_record_pass_every_few_seconds(tm
 def test_the_first_output_is_visible_long_before_the_interval_is_over(tmp_path: Path, interval: float | None) -> None:
     source, sink = TestingSource(range(50)), TestingSink()
     p = Pipeline("job", parallelism=1)
-    p.source("in", source).rebalance().limit_rate(0.3, "slow").sink("out", sink)
+    p.source("in", source).rebalance().limit_rate(0.01, "slow").sink("out", sink)
     job, progress = attempt(tmp_path, p, interval=interval)
     seen: list[list[int]] = []
 
@@ -181,7 +181,8 @@ def test_a_restart_reads_the_files_of_an_incremental_checkpoint_from_their_local
     master.start()
     source.wait_until_paused(WAIT)
     eventually(lambda: len(sink.records) == 100, WAIT)
-    files = list((tmp_path / "storage").rglob("shared/*-state-*"))
+    # Without those that are being written.
+    files = [path for path in (tmp_path / "storage").rglob("shared/*-state-*") if ".tmp-" not in path.name]
     assert files
     for file in files:  # the driver reads what they say about themselves, at their ends
         data = bytearray(file.read_bytes())
