@@ -18,6 +18,7 @@ from pipeline.http.watched_job import WatchedJob
 _CHECKPOINTS: Final = 100
 """Checkpoints of an answer that asks for no other number."""
 _MOST: Final = 10_000
+_DIGITS: Final = 18
 
 
 def rest_routes(job: WatchedJob, requests: LongRequests) -> Mount:
@@ -42,9 +43,11 @@ def rest_routes(job: WatchedJob, requests: LongRequests) -> Mount:
 
     async def one_checkpoint(request: Request) -> Response:
         known(request)
-        found: dict[str, Any] | None = job.checkpoint(request.path_params["id"])
+        id = request.path_params["id"]
+        is_one = id.isascii() and id.isdigit() and len(id) <= _DIGITS
+        found: dict[str, Any] | None = job.checkpoint(int(id)) if is_one else None
         if found is None:
-            raise HTTPException(404, f"Checkpoint {request.path_params['id']} is not known, or not any more")
+            raise HTTPException(404, f"Checkpoint {id[:100]} is not known, or not any more")
         return as_json(found)
 
     async def metrics(request: Request) -> Response:
@@ -71,7 +74,7 @@ def rest_routes(job: WatchedJob, requests: LongRequests) -> Mount:
             Route("/jobs/{job}/metrics", metrics),
             Route("/jobs/{job}/subtasks", subtasks),
             Route("/jobs/{job}/checkpoints", checkpoints),
-            Route("/jobs/{job}/checkpoints/{id:int}", one_checkpoint),
+            Route("/jobs/{job}/checkpoints/{id}", one_checkpoint),
             Route("/openapi.json", openapi),
             *change_routes(job, requests, known),
         ],
@@ -80,6 +83,7 @@ def rest_routes(job: WatchedJob, requests: LongRequests) -> Mount:
 
 def _whole(request: Request, name: str, default: int, most: int) -> int:
     text = request.query_params.get(name, str(default))
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= most):
+    # Python reads no number of thousands of digits.
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS and 1 <= int(text) <= most):
         raise HTTPException(400, f"{name}={text!r} must be a whole number from 1 to {most}")
     return int(text)

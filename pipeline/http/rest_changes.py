@@ -24,11 +24,13 @@ PREFIX: Final = "/api/v1"
 Asked = TypeVar("Asked")
 _LONGEST_BODY: Final = 64 * 1024
 _LONGEST_WAIT: Final = 30.0
+_LONGEST: Final = 1e9
+"""Seconds; far more, and Python can't wait so long, which it says once the job has been asked."""
 _PATIENCE: Final = 10.0
 """Seconds that a body may take to come."""
 _LOOK: Final = 0.05
 
-Timeout = Annotated[float, msgspec.Meta(gt=0, description="Seconds that it may take; none: any time.")]
+Timeout = Annotated[float, msgspec.Meta(gt=0, le=_LONGEST, description="Seconds that it may take; none: any time.")]
 Folder = Annotated[str, msgspec.Meta(description="A URI or an absolute path that is empty or doesn't exist.")]
 
 

@@ -119,6 +119,7 @@ def test_errors_are_the_handles_own(client: TestClient, handle: Handle) -> None:
         ("/savepoints", b'{"uri": 3}', "application/json", 400, "$.uri"),
         ("/stop", b'{"drian": true}', "application/json", 400, "drian"),
         ("/stop", b'{"timeout": 0}', "application/json", 400, "$.timeout"),
+        ("/stop", b'{"timeout": 1e300}', "application/json", 400, "$.timeout"),
         ("/stop", b"{", "application/json", 400, "not as expected"),
         ("/stop", b"\xff", "application/json", 400, "not as expected"),
         ("/stop", b"{}", "text/plain", 415, "Content-Type: application/json"),
@@ -133,6 +134,13 @@ def test_a_body_that_is_not_as_expected_changes_nothing(
     assert answer.headers["content-type"] == "application/problem+json"
     assert why in answer.text
     assert handle.asked == []
+
+
+@pytest.mark.parametrize("digits", ["9" * 5000, "٣", "0" * 19, "-1", "1_0", "x"])
+def test_odd_numbers_are_refused(client: TestClient, digits: str) -> None:
+    assert client.get(f"{JOB}/checkpoints", params={"limit": digits}).status_code == 400
+    assert client.get(f"{JOB}/operations/x", params={"wait": digits}).status_code in (400, 404)
+    assert client.get(f"{JOB}/checkpoints/{digits}").status_code == 404
 
 
 def test_another_jobs_name_and_a_strangers_page_change_nothing(client: TestClient, handle: Handle) -> None:
