@@ -102,6 +102,8 @@ class _Session:
 
     def check(self, stop: Any) -> None: ...
 
+    def fit(self, options: Any) -> None: ...
+
     def lost(self) -> str | None:
         return None
 
