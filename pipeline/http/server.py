@@ -63,6 +63,7 @@ class HttpServer:
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
         self._requests = LongRequests()
+        self._blind = False
 
     def start(self, name: str, handle: JobHandle) -> None:
         """Answer for this job, in a thread that keeps no process alive."""
@@ -112,13 +113,25 @@ class HttpServer:
             await asyncio.sleep(0.1)
             if time.monotonic() - looked >= FRESH:
                 looked = time.monotonic()
-                job.look()
-        job.look()
+                self._look(job)
+        self._look(job)
         ended = time.monotonic()
         while self._requests.owes_answers and time.monotonic() - ended < _LAST_ANSWERS and not serving.done():
             await asyncio.sleep(0.1)
         server.should_exit = True
         await serving
+
+    def _look(self, job: WatchedJob) -> None:
+        """A look that fails must not end the server: probes would find a dead process. Requests about the job look
+        themselves, and are answered by 500."""
+        try:
+            job.look()
+        except Exception:
+            if not self._blind:
+                _LOG.exception("the web server of job %s can't tell how the job is doing", job.name)
+            self._blind = True
+        else:
+            self._blind = False
 
 
 def _listen(address: Address) -> socket.socket:

@@ -103,6 +103,22 @@ def test_what_is_not_there_is_a_problem(server: HttpServer) -> None:
         assert http.get("/", headers={"host": "evil.example"}).json()["status"] == 421
 
 
+def test_a_job_that_cannot_be_looked_at_still_has_a_server(
+    server: HttpServer, handle: JobHandle, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = "the web server of job orders can't tell how the job is doing"
+    run(handle, totals_0={"recordsIn": "none"})
+    eventually(lambda: said in caplog.text)
+    with client(server) as http:
+        assert http.get("/healthz").text == "up\n"
+    with client(server) as http:
+        assert http.get("/api/v1/jobs/orders").json()["status"] == 500
+    run(handle)
+    with client(server) as http:
+        eventually(lambda: http.get("/api/v1/jobs/orders").status_code == 200)
+    assert caplog.text.count(said) == 1
+
+
 def test_the_token_and_links_are_in_no_log(server: HttpServer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     with client(server, token=False) as browser:
