@@ -38,6 +38,8 @@ class WatchedJob:
         self._movement = Movement(default_bound(interval) if ready_within is None else ready_within)
         self._looked = float("-inf")
         self._status: dict[str, Any] = {}
+        self._diagnosed = float("-inf")
+        self._sentences: list[Sentence] = []
 
     def _graph(self) -> dict[str, Any]:
         """A job that is rescaled has another one then."""
@@ -88,6 +90,14 @@ class WatchedJob:
         ]
 
     def diagnosis(self) -> list[Sentence]:
+        """At most a second old, too."""
+        # With 200 subtasks it takes tens of milliseconds, and each page that is open asks once a second.
+        if time.monotonic() - self._diagnosed > FRESH:
+            self._sentences = self._diagnose()
+            self._diagnosed = time.monotonic()
+        return self._sentences
+
+    def _diagnose(self) -> list[Sentence]:
         newest = [row["id"] for row in self.checkpoints(_LOOKED_AT)]
         rows = [row for id in newest if (row := self.checkpoint(id)) is not None]
         return diagnose(self.status(), rows, time.time())
