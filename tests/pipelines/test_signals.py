@@ -162,7 +162,8 @@ def test_no_way_out_leaves_a_trace_or_a_process(
         run.await_moment(moment)
         for sign, then in zip(signs, ("stopping", "cancelling", ""), strict=False):
             run.send(sign)
-            run.await_or_end(then)  # else the next signal of this kind would be one with it
+            run.await_or_end(then)
+            time.sleep(0.4)  # else the next signal would be one with it
         if status < 0:
             eventually(lambda: run.process.poll() is not None and run.left() == [], WAIT)
             assert run.process.returncode == status

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 _AGAIN = 0.5
 """Seconds between a stop that failed and the next try."""
+_ONE = 0.3
+"""Seconds within which signals count as one: `timeout` and others send it to a process and then to its whole group."""
 _ENDING = 60.0
 """Seconds that a cancelled job may take to end at the end of the process."""
 
@@ -52,10 +54,12 @@ class Stopping:
     _deadline: float | None = field(default=None, init=False)
     _again_at: float | None = field(default=None, init=False)
     _ended: bool = field(default=False, init=False)
+    _signalled_at: float = field(default=-math.inf, init=False)
 
     def signalled(self, now: float) -> list[Action]:
-        if self._ended:
+        if self._ended or now - self._signalled_at < _ONE:
             return []
+        self._signalled_at = now
         if self.cancelled:
             return [Leave()]
         if self.asked or self.grace <= 0:

@@ -20,6 +20,14 @@ def test_signals_stop_then_cancel_then_leave() -> None:
     assert stopping.signalled(2) == [Leave()]
 
 
+def test_a_signal_that_comes_twice_at_once_counts_once() -> None:
+    """`timeout` sends it to the process, and then to its group."""
+    stopping = Stopping(30)
+    assert [stopping.signalled(now) for now in (7, 7, 7.001)] == [[AskToStop()], [], []]
+    assert [stopping.signalled(now) for now in (8, 8.2)] == [[Cancel("")], []]
+    assert stopping.signalled(9) == [Leave()]
+
+
 def test_when_the_grace_time_is_over_the_job_is_cancelled_once() -> None:
     stopping = Stopping(30)
     stopping.signalled(5)
