@@ -34,7 +34,7 @@ from small_job import (
 from checkpoint.storage import fencing
 from checkpoint.storage.naming import CheckpointRef
 from pipeline import JobCancelled, JobFailed, Operator, Pipeline, RestartStrategy
-from pipeline.runtime.driver import session
+from pipeline.runtime.driver import operations, session
 from pipeline.testing import JobEnded, TestingSink, TestingSource, failpoints
 
 Name = Callable[[str], str]
@@ -267,6 +267,8 @@ def test_a_driver_that_has_come_while_spark_started_is_not_ended_unasked(
     p = small_job(unique_name("job"), tmp_path, paused_source(tmp_path), TestingSink())
     with socket.create_server(("127.0.0.1", 0)) as listens:
         address = f"127.0.0.1:{listens.getsockname()[1]}"
+        # The listener stands for the server that a job has in this process.
+        monkeypatch.setattr(operations, "_open_here", {address})
         monkeypatch.setattr(session, "require_slots", lambda *_: fencing.take_ownership(storage_of(p), address=address))
         assert "runs already" in failure_of(p, spark)
     assert len(storage_of(p).owners()) == 1  # the other one's

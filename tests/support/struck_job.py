@@ -178,13 +178,13 @@ class StruckJob:
         if step.new_partition:
             self._await_readers()
             self._add_partition()
-        self.stage.produce(step.burst)
 
         def fed() -> bool:
             if condition():
                 return True
             assert self.handle.status != "failed" or condition(), self.handle.failure
-            self.stage.produce(FEED)
+            # Again and again: a checkpoint may be so quick that one burst closes no gate.
+            self.stage.produce(max(FEED, step.burst))
             return condition()
 
         eventually(fed, WAIT)

@@ -26,6 +26,7 @@ from pipeline import Pipeline, PipelineError
 from pipeline.cli import main
 from pipeline.cli.common import in_options
 from pipeline.cli.script import find_pipeline
+from pipeline.runtime.driver import operations
 from pipeline.runtime.driver.restore_plan import check_restorable
 from pipeline.runtime.topology_changes import snapshot_edges
 
@@ -409,12 +410,15 @@ def test_output_that_is_not_committed_is_counted(script: Path) -> None:
     assert found["claims_output"] is True
 
 
-def test_a_job_that_runs_is_told_by_its_claim(script: Path) -> None:
+def test_a_job_that_runs_is_told_by_its_claim(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its driver may have left its address in another user's state folder."""
     storage = CheckpointStorage((script.parent / "checkpoints").as_uri(), "job")
     storage.prepare()
     with socket.create_server(("127.0.0.1", 0)) as listens:
-        fencing.take_ownership(storage, address=f"127.0.0.1:{listens.getsockname()[1]}")
+        address = f"127.0.0.1:{listens.getsockname()[1]}"
+        # The listener stands for the server that a job has in this process.
+        monkeypatch.setattr(operations, "_open_here", {address})
+        fencing.take_ownership(storage, address=address)
         found = planned(script)
         assert found["runs"]
         assert any("job 'job' runs already" in text for text in found["warnings"])
