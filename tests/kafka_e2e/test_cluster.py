@@ -53,7 +53,15 @@ def completed(handle: JobHandle) -> int:
 def await_checkpoints(handle: JobHandle, more: int) -> None:
     """Wait until so many more have completed, or the job has finished."""
     goal = completed(handle) + more
-    eventually(lambda: completed(handle) >= goal or handle.status == "finished", timeout=120)
+
+    def over() -> bool:
+        assert handle.status != "failed", handle.failure
+        return completed(handle) >= goal or handle.status == "finished"
+
+    try:
+        eventually(over, timeout=120)
+    except AssertionError as error:
+        raise AssertionError(f"{handle.status}, {handle.start_phases}, {handle.metrics()['waits']}") from error
 
 
 @contextmanager

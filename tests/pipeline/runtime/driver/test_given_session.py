@@ -53,7 +53,7 @@ told["next"] = daemons()[0].pid
 told["in the next"] = job("third")
 all = [one for one in psutil.Process().children(recursive=True) if one.name() != "java"]
 context.stop()
-told["left"] = len(psutil.wait_procs(all, 20)[1])
+told["left"] = len(psutil.wait_procs(all, 60)[1])
 given_session._SCRIPT = Path("/nowhere")
 context = builder.getOrCreate().sparkContext
 begin_workers(context)
@@ -63,11 +63,12 @@ print(json.dumps(told), flush=True)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_workers_of_a_job_are_forked_from_it_and_it_ends_with_the_session(tmp_path: Path) -> None:
     env = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
     env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"  # where Spark looks for python3
     command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100, env=env)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200, env=env)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     in_it = f"{told['daemon']} sinks b's'"

@@ -141,7 +141,7 @@ def test_a_failure_is_told_to_who_asked(server: OperationsServer) -> None:
 def test_an_unknown_request_is_refused_with_those_there_are(server: OperationsServer) -> None:
     with pytest.raises(
         RequestFailed,
-        match="can't dance; there are status, metrics, state, checkpoint, savepoint, stop, cancel, web_link",
+        match="can't dance; there are status, metrics, state, checkpoint, savepoint, rescale, stop, cancel, web_link",
     ):
         ask(server.address, secret(), "dance")
 

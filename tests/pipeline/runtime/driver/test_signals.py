@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-WAIT = 60.0
+WAIT = 110.0
 
 
 def said(code: str) -> str:
