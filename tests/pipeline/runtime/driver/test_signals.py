@@ -100,7 +100,7 @@ def kill():
 
 gateway.kill = kill
 m = Stubborn()
-threading.Thread(target=lambda: [time.sleep(0.3) or os.kill(os.getpid(), 15) for _ in range(3)], daemon=True).start()
+threading.Thread(target=lambda: [time.sleep(0.6) or os.kill(os.getpid(), 15) for _ in range(3)], daemon=True).start()
 wait(m)
 print("went on", flush=True)
 """
