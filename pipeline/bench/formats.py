@@ -23,6 +23,7 @@ from checkpoint.config import CheckpointConfig
 from pipeline.bench.cpu import CpuMeter
 from pipeline.bench.errors import BenchFailed
 from pipeline.bench.input import RECORD_BYTES, records
+from pipeline.bench.watch import is_over
 from pipeline.broker import NativeBroker
 from pipeline.broker.topics import create_topics, publish
 from pipeline.job import Pipeline
@@ -84,7 +85,7 @@ def measure(servers: str, source: str, target: str, count: int, api: Api) -> Run
         handle = _job(name, servers, source, target, f"file://{folder}", api).start(restore="none")
         meter = CpuMeter()
         try:
-            while handle.status not in ("finished", "failed", "cancelled"):
+            while not is_over(handle):
                 time.sleep(0.02)
                 meter.sample(set(handle.processes().values()))
             ended, running = time.monotonic(), handle.running_since

@@ -13,13 +13,14 @@ from pipeline.bench.memory import shared_out
 from pipeline.bench.processes import processes
 from pipeline.broker.topics import Follower
 from pipeline.handle import JobHandle
+from pipeline.runtime.driver.job_statuses import ENDED
 
 _SAMPLE_S: Final = 0.1
 
 
 def is_over(handle: JobHandle) -> bool:
     """Whether the job goes on no more, however it has ended."""
-    return handle.status in ("finished", "failed", "cancelled")
+    return handle.status in ENDED
 
 
 def ran_from(handle: JobHandle) -> float:

@@ -25,6 +25,7 @@ from pipeline.demo.report import Report
 from pipeline.demo.validate import Expected, Findings, Validator
 from pipeline.demo.weather import weather, weather_messages
 from pipeline.handle import JobHandle
+from pipeline.runtime.driver.job_statuses import ENDED
 
 ALL_FLIGHTS: Final = 336_776
 _PARTITIONS: Final = 4
@@ -145,7 +146,7 @@ class Demo:
         observer = Observer(handle, self._o.records)
         out, killed_at, recovery = 0, None, None
         status = handle.status
-        while status not in ("finished", "failed", "cancelled"):
+        while status not in ENDED:
             messages = follower.poll(_TICK)
             now = time.monotonic()
             if messages and out == 0:

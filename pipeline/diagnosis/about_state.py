@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from pipeline.diagnosis.sentence import Sentence, note, some, trouble
+from pipeline.runtime.driver.job_statuses import ENDED
 from pipeline.shown_times import human_time, time_of
 
-_ENDED: Final = ("finished", "failed", "cancelled")
 _REPEATED: Final = 2
 """Restarts that look like one cause."""
 _LONG_PHASE: Final = 30.0
@@ -27,7 +27,7 @@ def _state(status: Mapping[str, Any]) -> Iterator[Sentence]:
     state = status["status"]
     if state == "failed":
         yield trouble("job", f"The job has failed: {_cause(status)}")
-    elif state in _ENDED:
+    elif state in ENDED:
         yield note("job", f"The job is {state}.")
     elif state != "running" or status["running_for"] is None:
         phase, seconds = next(reversed(status["start"].items()), ("the first checks", 0.0))
@@ -37,7 +37,7 @@ def _state(status: Mapping[str, Any]) -> Iterator[Sentence]:
 
 def _restarts(status: Mapping[str, Any]) -> Iterator[Sentence]:
     restarts = status["restarts"]
-    if not restarts or status["status"] in _ENDED:
+    if not restarts or status["status"] in ENDED:
         return
     text = f"The job was restarted {_times(restarts)}. The newest cause: {_cause(status)}"
     causes = [one["cause"] for one in status["restart_causes"]]

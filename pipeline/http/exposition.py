@@ -14,9 +14,9 @@ from checkpoint.job_metrics import JOB_METRICS, JobMetric
 from checkpoint.metric_names import prometheus_name, prometheus_value
 from checkpoint.metrics import METRICS, Metric
 from pipeline.http.wait_kinds import kind_of_wait
+from pipeline.runtime.driver.job_statuses import STATUSES
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-_STATUSES: Final = ("created", "running", "restarting", "rescaling", "finished", "failed", "cancelled")
 _PARTS: Final = {
     "timestamp_seconds": "trigger_time",
     "duration_seconds": "duration",
@@ -123,7 +123,7 @@ def _job_samples(
 ) -> Iterable[Sample]:
     match metric.name.removeprefix("weir_"):
         case "job_status":
-            return [((one,), float(one == status["status"])) for one in _STATUSES]
+            return [((one,), float(one == status["status"])) for one in STATUSES]
         case "job_start_timestamp_seconds":
             return [((), status["started"])]
         case "job_running_seconds":

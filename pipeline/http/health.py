@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pipeline.runtime.driver.job_statuses import ENDED
 from pipeline.shown_times import human_time, time_of
 
 _LEAST_BOUND: Final = 60.0
@@ -59,7 +60,7 @@ class Movement:
             f"; it waits for {wait['what']} since {time_of(wait['since'])} UTC" for wait in status["waits"][:3]
         )
         running_for = status["running_for"]
-        if status["status"] in ("finished", "failed", "cancelled"):
+        if status["status"] in ENDED:
             return Readiness(False, f"the job is {status['status']}")
         if status["status"] != "running" or running_for is None:
             doing = "restarting" if status["restarts"] else "starting"

@@ -9,6 +9,7 @@ import msgspec
 from pipeline.http.long_requests import Operation
 from pipeline.http.rest_changes import BODIES
 from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
+from pipeline.runtime.driver.job_statuses import STATUSES
 from pipeline.version import VERSION
 
 _REF: Final = "#/components/schemas/{name}"
@@ -30,7 +31,7 @@ _JOB: Final[dict[str, Any]] = {
     "required": ["name", "status", "started", "restarts", "checkpoints", "vertices", "graph", "subtasks", "waits"],
     "properties": {
         "name": {"type": "string"},
-        "status": {"enum": ["created", "running", "restarting", "finished", "failed", "cancelled"]},
+        "status": {"enum": list(STATUSES)},
         "started": {"type": "number", "description": "Since 1970."},
         "uptime": {"type": "number"},
         "running_for": _NUMBER_OR_NULL,

@@ -17,6 +17,7 @@ from pipeline.bench.backpressure.variants import RESCALED, Interruption, Setting
 from pipeline.bench.errors import BenchFailed
 from pipeline.bench.memory import MemoryMeter
 from pipeline.bench.spark_jvm import jvm_gc_ms, jvm_pid
+from pipeline.bench.watch import is_over
 from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
 from pipeline.runtime.subtask.gc_pauses import GcTime
 
@@ -62,7 +63,7 @@ class Watch:
         self._began = self._since = self._await_running()
         jvm_gc, driver_gc = jvm_gc_ms(), self._gc_time.seconds
         next_sample = now = self._began
-        while not self._over(now - self._began) and not self._ended() and not self._enough(now):
+        while not self._over(now - self._began) and not is_over(self._handle) and not self._enough(now):
             self._look(now - self._began)
             if now >= next_sample:
                 next_sample = max(now, next_sample + _SAMPLE_S)
@@ -72,7 +73,7 @@ class Watch:
             time.sleep(_LOOK_S)
             now = time.monotonic()
         checkpoints = self._checkpoints(now)
-        failure = self._handle.failure if self._ended() else None
+        failure = self._handle.failure if is_over(self._handle) else None
         expected = self._settings.tolerable_failures == 0 and any(one.outcome == "failed" for one in checkpoints)
         if failure is not None and not expected:
             raise BenchFailed(f"{self._variant.name}: the job failed, and for no checkpoint's sake: {failure}")
@@ -101,7 +102,7 @@ class Watch:
 
     def _await_running(self) -> float:
         while (since := self._handle.running_since) is None:
-            if self._ended():
+            if is_over(self._handle):
                 raise BenchFailed(f"{self._variant.name}: the job did not come up: {self._handle.failure}")
             time.sleep(_LOOK_S)
         return since
@@ -113,9 +114,6 @@ class Watch:
         if what is None:
             return at >= seconds
         return bool(self._resumed) and at >= self._resumed[0] + seconds - what.at
-
-    def _ended(self) -> bool:
-        return self._handle.status in ("finished", "failed", "cancelled")
 
     def _enough(self, now: float) -> bool:
         if self._settings.enough is None or now - self._began < self._settings.least:

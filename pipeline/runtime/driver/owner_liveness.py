@@ -17,6 +17,7 @@ import psutil
 from checkpoint.storage import fencing
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.errors import PipelineError
+from pipeline.runtime.driver.job_statuses import ENDED
 from pipeline.runtime.driver.operations import is_open_here
 from pipeline.runtime.driver.operations_client import NotReached, RequestFailed, ask
 from pipeline.runtime.running_jobs import running_jobs
@@ -26,7 +27,6 @@ _PATIENCE: Final = 3.0
 """Seconds."""
 _CLOCK_STEP: Final = 5.0
 """Seconds that the host's clock may have been set since it took ownership, and its process still is the owner's."""
-_OVER: Final = ("finished", "failed", "cancelled")
 
 
 class Answer(Enum):
@@ -140,7 +140,7 @@ def _ask(owner: Owner, name: str, process_there: bool) -> Answer:
             return Answer.NOBODY
         if job is not None:
             said = ask(owner.address, job.secret, "status", _PATIENCE)
-            return Answer.ENDED if said["status"] in _OVER else Answer.RUNS
+            return Answer.ENDED if said["status"] in ENDED else Answer.RUNS
     except (NotReached, RequestFailed, OSError, RuntimeError) as error:
         _LOG.debug("the job at %s gives no answer: %s", owner.address, error)
     # Last, since a job takes it for a stranger and warns of it.
