@@ -1,4 +1,4 @@
-"""Addresses of Kafka brokers, and what a client has been told about its connections to them."""
+"""Addresses of Kafka brokers, names of topics, and what a client has been told about its connections to them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,20 @@ _REFUSED: Final = "Connection refused"
 _ADDRESS: Final = re.compile(
     r"((plaintext|ssl|sasl_plaintext|sasl_ssl)://)?(\[[^\]\s]+\]|[^\s:/,;\[\]]+)(:\d+)?", re.IGNORECASE
 )
+
+_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def is_topic_name(name: object) -> bool:
+    """Whether a topic can have this name. Kafka's client ends the process on half a surrogate pair."""
+    return isinstance(name, str) and _TOPIC.fullmatch(name) is not None and name not in (".", "..")
+
+
+def no_topic_name(name: object) -> str:
+    """What to say where `is_topic_name` is false."""
+    return (
+        f"{name!r} is not a valid name of a topic, which has letters from a to z, digits, '.', '_' and '-', 249 at most"
+    )
 
 
 def check_addresses(servers: Any) -> str:

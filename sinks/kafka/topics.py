@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from checkpoint.brokers import is_topic_name, no_topic_name
 from checkpoint.outage import Outage
 from sinks.kafka.clients import DEFAULT_MESSAGE_LIMIT, REFUSING, client_config
 from sinks.kafka.errors import BrokerUnavailable, TopicRefused
@@ -34,8 +34,6 @@ _UNREACHABLE: Final = frozenset(
     {KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE}
 )
 _DEFAULT_AFTER_MS: Final = 3_600_000
-_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-"""What Kafka takes as the name of a topic. Its client ends the process on lone surrogates."""
 _NO_LIMIT: Final = 2**63 - 1
 
 
@@ -97,11 +95,8 @@ class TopicCatalog:
     def _look_up(self, topic: str) -> TopicLimits:
         if not topic:
             raise TopicRefused("the topic's name is empty")
-        if not _NAME.fullmatch(topic):
-            raise TopicRefused(
-                f"{topic!r} is not a valid name of a topic, which has letters from a to z, digits, '.', '_' and '-', "
-                "249 at most"
-            )
+        if not is_topic_name(topic):
+            raise TopicRefused(no_topic_name(topic))
         errors: list[KafkaError] = []
         settings: dict[str, Any] = {**client_config(self._servers, self._config), "error_cb": errors.append}
         admin = AdminClient(settings)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
-from checkpoint.brokers import check_addresses
+from checkpoint.brokers import check_addresses, is_topic_name
 from checkpoint.failure_rate import AtMost, at_most_of
 from checkpoint.options import named_options
-
-_TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 @named_options
@@ -42,7 +39,7 @@ class DeadLetter:
     at_most: AtMost | tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.topic, str) or not _TOPIC_NAME.fullmatch(self.topic) or self.topic in (".", ".."):
+        if not is_topic_name(self.topic):
             raise ValueError(
                 'on_bad_record must be "fail", "skip", or a topic for dead letters, by its name or as '
                 f"DeadLetter(topic); {self.topic!r} is no name of a topic"

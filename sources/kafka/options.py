@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from checkpoint.brokers import check_addresses
+from checkpoint.brokers import check_addresses, is_topic_name, no_topic_name
 from checkpoint.options import Seconds, is_whole, seconds
 from sources.kafka import formats
 from sources.kafka.formats import Format
@@ -98,8 +98,6 @@ _BUDGET_PER_RECORD: Final = 3200
 each costs the client 300 bytes beside its content."""
 DISCOVERY_S: Final = 30.0
 """Between two looks at the topics: one request for metadata and one for descriptions."""
-_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-"""What Kafka takes as the name of a topic. Its client ends the process on lone surrogates."""
 
 
 def timestamp_of(offsets: object) -> int | None:
@@ -175,12 +173,9 @@ class KafkaOptions:
         topics = self.topics
         if isinstance(topics, str) or not isinstance(topics, Sequence) or not topics:
             raise ValueError(f'topics must be a list of names such as ["orders"], not {topics!r}')
-        wrong = next((topic for topic in topics if not (isinstance(topic, str) and _NAME.fullmatch(topic))), None)
-        if wrong is not None:
-            raise ValueError(
-                f"{wrong!r} is not a valid name of a topic, which has letters from a to z, digits, '.', '_' and '-', "
-                "249 at most"
-            )
+        for topic in topics:
+            if not is_topic_name(topic):
+                raise ValueError(no_topic_name(topic))
         object.__setattr__(self, "topics", tuple(dict.fromkeys(topics)))
 
     def _check_offsets(self, name: str, value: object, words: tuple[str, ...]) -> None:
