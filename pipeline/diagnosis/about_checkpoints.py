@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from pipeline.diagnosis.sentence import Sentence, note, some, trouble
@@ -17,14 +17,11 @@ _PARTS: Final = ("start_delay", "alignment", "sync", "async_", "finalise")
 Row = Mapping[str, Any]
 
 
-def sentences(status: Mapping[str, Any], checkpoints: Sequence[Row], now: float) -> Iterator[Sentence]:
-    under_way = [row for row in checkpoints if row["status"] == "in_progress"]
-    ended = [row for row in checkpoints if row["status"] in ("completed", "failed")]
-    if under_way and status["status"] == "running":
-        yield from _under_way(status, min(under_way, key=lambda row: row["id"]), now)
-    if not ended:
+def sentences(status: Mapping[str, Any], under_way: Row | None, newest: Row | None, now: float) -> Iterator[Sentence]:
+    if under_way is not None and status["status"] == "running":
+        yield from _under_way(status, under_way, now)
+    if newest is None:
         return
-    newest = max(ended, key=lambda row: row["id"])
     if newest["status"] == "failed":
         yield trouble("checkpoints", f"{_name(newest)} failed: {newest['failure'] or 'no reason is known'}")
     else:
@@ -39,7 +36,7 @@ def _under_way(status: Mapping[str, Any], row: Row, now: float) -> Iterator[Sent
     lasts = now - row["trigger_time"]
     if lasts < _SLOW:
         return
-    done = {one["name"] for one in row.get("subtasks", ())}
+    done = {one["name"] for one in row["subtasks"]}
     missing = [name for vertex in status["graph"]["vertices"] for name in vertex["subtasks"] if name not in done]
     if not missing:
         why = "all subtasks are done, and its _metadata is being written: is the storage slow?"
@@ -59,7 +56,7 @@ def _completed(row: Row) -> Iterator[Sentence]:
 
 
 def _meaning(row: Row, part: str, seconds: float) -> str:
-    worst = max(row.get("subtasks", ()), key=lambda one: one[part], default=None) if part != "finalise" else None
+    worst = max(row["subtasks"], key=lambda one: one[part], default=None) if part != "finalise" else None
     where = "" if worst is None else f" at {worst['name']}"
     match part:
         case "start_delay":

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from pipeline.diagnosis import Sentence, diagnose
+from pipeline.diagnosis import Sentence
 from pipeline.http.health import Movement, Readiness, default_bound
-from pipeline.plan import Plan
-from pipeline.runtime.driver.job_status import row_of, status_of
+from pipeline.runtime.driver.gate_status import sentence
+from pipeline.runtime.driver.job_status import diagnosis_of, graph_of, row_of, status_of, with_subtasks
 
 if TYPE_CHECKING:
     from pipeline.handle import JobHandle
 
 FRESH: Final = 1.0
 """Seconds that one look at the job serves all who ask."""
-
-
-_LOOKED_AT: Final = 10
-"""Newest checkpoints that a diagnosis looks at."""
 
 
 class WatchedJob:
@@ -41,15 +36,17 @@ class WatchedJob:
         self._diagnosed = float("-inf")
         self._sentences: list[Sentence] = []
 
-    def _graph(self) -> dict[str, Any]:
-        """A job that is rescaled has another one then."""
-        return _graph_of(self.handle._master.options.plan)
-
     def look(self) -> None:
         """Look at the job now; a server does so once a second, so that it knows when the job has moved."""
-        subtasks = self.handle.metrics()["subtasks"]
-        status = status_of(self.name, self.handle.address, self.started, self.handle)
-        self._status = {**status, "graph": self._graph(), "subtasks": subtasks, "processes": self.handle.processes()}
+        metrics = self.handle.metrics()
+        status = status_of(self.name, self.handle.address, self.started, self.handle, metrics)
+        self._status = {
+            **status,
+            "gates": [{**row, "sentence": sentence(row)} for row in status["gates"]],
+            "graph": graph_of(self.handle),
+            "subtasks": metrics["subtasks"],
+            "processes": self.handle.processes(),
+        }
         self._looked = time.monotonic()
         self._movement.note(self._status, time.time())
 
@@ -73,7 +70,7 @@ class WatchedJob:
     def checkpoint(self, id: int) -> dict[str, Any] | None:
         """With the parts of all subtasks; `None`: it is not known, or not any more."""
         row = self.handle._master.history.row(id)
-        return None if row is None else {**row_of(row), "subtasks": [asdict(one) for one in row.subtasks]}
+        return None if row is None else with_subtasks(row)
 
     def subtasks(self) -> list[dict[str, Any]]:
         """All that the job has, also those that have not reported yet."""
@@ -93,37 +90,6 @@ class WatchedJob:
         """At most a second old, too."""
         # With 200 subtasks it takes tens of milliseconds, and each page that is open asks once a second.
         if time.monotonic() - self._diagnosed > FRESH:
-            self._sentences = self._diagnose()
+            self._sentences = diagnosis_of(self.handle, self.status())
             self._diagnosed = time.monotonic()
         return self._sentences
-
-    def _diagnose(self) -> list[Sentence]:
-        newest = [row["id"] for row in self.checkpoints(_LOOKED_AT)]
-        rows = [row for id in newest if (row := self.checkpoint(id)) is not None]
-        return diagnose(self.status(), rows, time.time())
-
-
-def _graph_of(plan: Plan) -> dict[str, Any]:
-    return {
-        "vertices": [
-            {
-                "name": vertex.name,
-                "parallelism": vertex.parallelism,
-                "is_source": vertex.is_source,
-                "subtasks": [vertex.subtask_name(i) for i in vertex.subtasks],
-                "steps": [{"id": step.id, "kind": step.kind.name.lower()} for step in vertex.steps],
-            }
-            for vertex in plan.vertices
-        ],
-        "edges": [
-            {
-                "upstream": plan.vertices[edge.upstream].name,
-                "downstream": plan.vertices[edge.downstream].name,
-                "upstream_step": edge.upstream_step,
-                "downstream_step": edge.downstream_step,
-                "distribution": edge.partitioner.distribution.name.lower(),
-                "side_output": edge.tag,
-            }
-            for edge in plan.edges
-        ],
-    }

@@ -9,14 +9,7 @@ const none = (text) => html("p", { class: "hint" }, text);
 
 export function drawGates(job) {
   show("gates", job.gates.length === 0 ? none("No source tells of a gate.") : html("ul", {}, job.gates.map(
-    (gate) => html("li", {}, html("strong", {}, `${gate.vertex}: `), gate.sentence ?? gateWords(gate)))));
-}
-
-function gateWords(gate) {
-  const state = gate.closed === 0 ? "open" : gate.subtasks === 1 ? "closed" : `${gate.closed} of ${gate.subtasks} closed`;
-  const reasons = gate.reasons.map((reason) => ` (${reason})`).join("");
-  const window = gate.least_window === null ? "" : `, window of ${count(gate.least_window)} records; it ${gate.last_change}`;
-  return `${state}${reasons}${window}`;
+    (gate) => html("li", {}, html("strong", {}, `${gate.vertex}: `), gate.sentence))));
 }
 
 export function drawTime(job) {

@@ -9,6 +9,7 @@ from collections import defaultdict
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, Final
 
+from pipeline.diagnosis import Sentence, diagnose
 from pipeline.runtime.driver.advice import advice_of
 from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
 from pipeline.runtime.driver.event_time_status import event_time_of
@@ -29,17 +30,23 @@ _SUMMED: Final = (
 _LARGEST: Final = ("busyMsPerSecond", "backPressuredMsPerSecond", "pendingCommits")
 _CAUSES: Final = 20
 """Newest restarts whose causes a status has."""
+_LOOKED_AT: Final = 10
+"""Newest checkpoints among which a diagnosis finds what it is about."""
 _SHOWN: Final = 10
 """Newest checkpoints in a status."""
 
 
-def status_of(name: str, address: str | None, started: float, handle: JobHandle) -> dict[str, Any]:
+def status_of(
+    name: str, address: str | None, started: float, handle: JobHandle, metrics: dict[str, Any]
+) -> dict[str, Any]:
     """
     Args:
         address: where `weir status` and others ask it.
         started: in seconds since 1970.
+        metrics: what `handle.metrics()` has given.
     """
     since = handle.running_since
+    recoveries = handle.recoveries()
     return {
         "name": name,
         "address": address,
@@ -57,15 +64,64 @@ def status_of(name: str, address: str | None, started: float, handle: JobHandle)
         "checkpoints": [row_of(row) for row in handle.checkpoints()[-_SHOWN:]],
         "checkpoints_completed": handle._master.history.completed_count,
         "checkpoints_failed": handle._master.history.failed_count,
-        "recoveries": [one.phases for one in handle.recoveries()],
-        "restart_causes": [{"at": one.restarted, "cause": one.cause} for one in handle.recoveries()[-_CAUSES:]],
-        **figures_of(handle.metrics()),
+        "recoveries": [one.phases for one in recoveries],
+        "restart_causes": [{"at": one.restarted, "cause": one.cause} for one in recoveries[-_CAUSES:]],
+        **figures_of(metrics),
     }
+
+
+def graph_of(handle: JobHandle) -> dict[str, Any]:
+    """Its vertices and edges. A job that is rescaled has others then."""
+    plan = handle._master.options.plan
+    return {
+        "vertices": [
+            {
+                "name": vertex.name,
+                "parallelism": vertex.parallelism,
+                "is_source": vertex.is_source,
+                "subtasks": [vertex.subtask_name(i) for i in vertex.subtasks],
+                "steps": [{"id": step.id, "kind": step.kind.name.lower()} for step in vertex.steps],
+            }
+            for vertex in plan.vertices
+        ],
+        "edges": [
+            {
+                "upstream": plan.vertices[edge.upstream].name,
+                "downstream": plan.vertices[edge.downstream].name,
+                "upstream_step": edge.upstream_step,
+                "downstream_step": edge.downstream_step,
+                "distribution": edge.partitioner.distribution.name.lower(),
+                "side_output": edge.tag,
+            }
+            for edge in plan.edges
+        ],
+    }
+
+
+def diagnosis_of(handle: JobHandle, status: dict[str, Any]) -> list[Sentence]:
+    """
+    Args:
+        status: the job's, with `graph` and `subtasks`.
+    """
+    rows = handle.checkpoints()[-_LOOKED_AT:]
+    under_way = next((row for row in rows if row.status == "in_progress"), None)
+    newest = next((row for row in reversed(rows) if row.status in ("completed", "failed")), None)
+    return diagnose(
+        status,
+        None if under_way is None else with_subtasks(under_way),
+        None if newest is None else with_subtasks(newest),
+        time.time(),
+    )
 
 
 def row_of(row: CheckpointStats) -> dict[str, Any]:
     """A checkpoint without the parts of its subtasks."""
     return {one.name: getattr(row, one.name) for one in fields(row) if one.name != "subtasks"}
+
+
+def with_subtasks(row: CheckpointStats) -> dict[str, Any]:
+    """A checkpoint with the parts of its subtasks, as far as they are known."""
+    return {**row_of(row), "subtasks": [asdict(one) for one in row.subtasks]}
 
 
 def figures_of(metrics: dict[str, Any]) -> dict[str, Any]:

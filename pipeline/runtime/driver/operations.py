@@ -16,10 +16,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from pipeline.errors import PipelineError
-from pipeline.http.watched_job import WatchedJob
 from pipeline.runtime import running_jobs
 from pipeline.runtime.auth import AuthenticationError, authenticate_server, new_secret
-from pipeline.runtime.driver.job_status import status_of
+from pipeline.runtime.driver.job_status import diagnosis_of, graph_of, status_of
 from pipeline.runtime.driver.operations_client import HANDSHAKE, LEAST_SECRET, SECRET_VARIABLE
 from pipeline.runtime.wire import ConnectionLost, ControlConnection, Message, shut_down
 
@@ -148,9 +147,10 @@ class OperationsServer:
             return {"type": "failed", "error": type(error).__name__, "message": str(error)}
 
     def _status(self) -> dict[str, Any]:
-        job = WatchedJob(self._name, self._handle, None)
-        status = status_of(self._name, self.address, self._started, self._handle)
-        return {**status, "diagnosis": [asdict(one) for one in job.diagnosis()]}
+        metrics = self._handle.metrics()
+        status = status_of(self._name, self.address, self._started, self._handle, metrics)
+        seen = {**status, "graph": graph_of(self._handle), "subtasks": metrics["subtasks"]}
+        return {**status, "diagnosis": [asdict(one) for one in diagnosis_of(self._handle, seen)]}
 
 
 def _web_link(server: OperationsServer) -> str:

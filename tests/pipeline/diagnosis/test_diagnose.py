@@ -243,4 +243,4 @@ def test_no_status_is_too_odd(
         "event_time": [],
         "gates": [],
     }
-    assert diagnose(bare, [], time.time())
+    assert diagnose(bare, None, None, time.time())
