@@ -8,8 +8,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
+OperationKind: TypeAlias = Literal["checkpoint", "savepoint", "stop", "cancel"]
 _AT_ONCE: Final = 8
 _KEPT: Final = 100
 """Newest ones that have ended."""
@@ -20,7 +21,7 @@ class Operation:
     """Something that was asked of the job."""
 
     id: str
-    kind: Literal["checkpoint", "savepoint", "stop", "cancel"]
+    kind: OperationKind
     status: Literal["running", "succeeded", "failed"]
     started: float
     """Seconds since 1970."""
@@ -46,9 +47,7 @@ class LongRequests:
         self._untold: set[str] = set()
         """Those whose end nobody has seen."""
 
-    def begin(
-        self, kind: Literal["checkpoint", "savepoint", "stop", "cancel"], perform: Callable[[], int | str | None]
-    ) -> Operation:
+    def begin(self, kind: OperationKind, perform: Callable[[], int | str | None]) -> Operation:
         """
         Raises:
             TooMany: eight are under way.

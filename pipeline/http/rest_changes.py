@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, urlparse
 
 import msgspec
@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pipeline.handle import JobHandle
-from pipeline.http.long_requests import LongRequests, TooMany
+from pipeline.http.long_requests import LongRequests, OperationKind, TooMany
 from pipeline.http.responses import as_json
 from pipeline.http.watched_job import WatchedJob
 
@@ -66,23 +66,18 @@ def change_routes(job: WatchedJob, requests: LongRequests, known: Callable[[Requ
         known: refuses a request for another job.
     """
 
-    def route(
-        path: str,
-        kind: Literal["checkpoint", "savepoint", "stop", "cancel"],
-        form: type[Asked],
-        perform: Callable[[JobHandle, Asked], int | str | None],
-    ) -> Route:
-        async def change(request: Request) -> Response:
+    def route(path: str, change: _Change) -> Route:
+        async def answer(request: Request) -> Response:
             known(request)
-            asked = _decoded(await _body(request), form)
+            asked = _decoded(await _body(request), change.form)
             try:
-                operation = requests.begin(kind, lambda: perform(job.handle, asked))
+                operation = requests.begin(change.kind, lambda: change.perform(job.handle, asked))
             except TooMany as error:
                 raise HTTPException(429, str(error)) from error
             where = f"{PREFIX}/jobs/{quote(job.name, safe='')}/operations/{operation.id}"
             return as_json(asdict(operation), 202, {"location": where})
 
-        return Route(path, change, methods=["POST"])
+        return Route(path, answer, methods=["POST"])
 
     async def operations(request: Request) -> Response:
         known(request)
@@ -98,10 +93,7 @@ def change_routes(job: WatchedJob, requests: LongRequests, known: Callable[[Requ
         raise HTTPException(404, f"Operation {request.path_params['id']!r} is not known, or not any more")
 
     return [
-        route("/jobs/{job}/checkpoints", "checkpoint", CheckpointAsked, lambda handle, a: handle.checkpoint(a.timeout)),
-        route("/jobs/{job}/savepoints", "savepoint", SavepointAsked, _savepoint),
-        route("/jobs/{job}/stop", "stop", StopAsked, _stop),
-        route("/jobs/{job}/cancel", "cancel", CancelAsked, _cancel),
+        *(route(path, change) for path, change in _CHANGES.items()),
         Route("/jobs/{job}/operations", operations),
         Route("/jobs/{job}/operations/{id}", operation),
     ]
@@ -173,10 +165,19 @@ def _seconds(request: Request) -> float:
     return seconds
 
 
-BODIES: Final[dict[str, Any]] = {
-    "/jobs/{job}/checkpoints": CheckpointAsked,
-    "/jobs/{job}/savepoints": SavepointAsked,
-    "/jobs/{job}/stop": StopAsked,
-    "/jobs/{job}/cancel": CancelAsked,
+class _Change(NamedTuple):
+    kind: OperationKind
+    form: type[Any]
+    """Of the body."""
+    perform: Callable[[JobHandle, Any], int | str | None]
+
+
+_CHANGES: Final[dict[str, _Change]] = {
+    "/jobs/{job}/checkpoints": _Change("checkpoint", CheckpointAsked, lambda handle, a: handle.checkpoint(a.timeout)),
+    "/jobs/{job}/savepoints": _Change("savepoint", SavepointAsked, _savepoint),
+    "/jobs/{job}/stop": _Change("stop", StopAsked, _stop),
+    "/jobs/{job}/cancel": _Change("cancel", CancelAsked, _cancel),
 }
+"""By path."""
+BODIES: Final[dict[str, Any]] = {path: change.form for path, change in _CHANGES.items()}
 """By path, for the description of the interface."""
