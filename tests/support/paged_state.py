@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from checkpoint.codec import encode_key
@@ -36,6 +37,22 @@ class OneState:
         encoded = encode_key("ann")
         self.backend.set_current_key(encoded, key_group(encoded, _MAX))
         return cast(ValueHandle[Any], self._declares.kept)
+
+    def run(self, change: Callable[[Any, Any], None], steps: Iterable[Any]) -> None:
+        """Each step is a record's, which has not failed."""
+        for step in steps:
+            self.log.begin()
+            change(self, step)
+            self.log.keep()
+
+    def fail(self, change: Callable[[Any, Any], None], steps: Iterable[Any]) -> None:
+        """All steps are of one record that fails at its end."""
+        self.log.begin()
+        for step in steps:
+            if step[0] != "restart":
+                change(self, step)
+        self.backend.clear_current_key()
+        self.log.take_back()
 
     def snapshot(self) -> bytes:
         pieces: list[bytes] = []

@@ -58,6 +58,8 @@ def test_a_job_is_seen_from_its_start_to_its_end(
             ended = http.get(begun.headers["location"], headers=headers, params={"wait": 30}).json()
             assert (ended["status"], ended["result"]) in [("succeeded", row.id) for row in handle.checkpoints()]
             assert "sentences" in http.get(f"/api/v1/jobs/{name}/diagnosis", headers=headers).json()
+            # Subtasks report twice a second.
+            eventually(lambda: "\nweir_records_in_total{" in http.get("/metrics", headers=headers).text, WAIT)
             eventually(lambda: read_by(http.get("/metrics", headers=headers).text, name) == 10, WAIT)
         source.release()
         handle.wait(WAIT)

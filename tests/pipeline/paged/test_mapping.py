@@ -90,10 +90,7 @@ def test_pages_hold_what_a_dict_does(monkeypatch, make, undo, steps):
     monkeypatch.setattr(Database, "values_budget", lambda database: 2_000)
     monkeypatch.setattr(groups, "MOST_CHANGED", 2)
     keeper = Keeper(make, undo)
-    for step in steps:
-        keeper.log.begin()
-        change(keeper, step)
-        keeper.log.keep()
+    keeper.run(change, steps)
     keeper.check()
     keeper.backend.close()
 
@@ -103,18 +100,10 @@ def test_pages_hold_what_a_dict_does(monkeypatch, make, undo, steps):
 def test_what_a_failed_record_has_changed_in_pages_is_taken_back(monkeypatch, before, failed):
     monkeypatch.setattr(directory, "MOST", 4)
     keeper = Keeper(HeapBackend, undo=True)
-    for step in before:
-        keeper.log.begin()
-        change(keeper, step)
-        keeper.log.keep()
+    keeper.run(change, before)
     keeper.check()
     model, rows = dict(keeper.model), sorted(read_snapshot(keeper.snapshot()), key=str)
-    keeper.log.begin()
-    for step in failed:
-        if step[0] != "restart":
-            change(keeper, step)
-    keeper.backend.clear_current_key()
-    keeper.log.take_back()
+    keeper.fail(change, failed)
     keeper.model = model
     assert sorted(read_snapshot(keeper.snapshot()), key=str) == rows
     keeper.check()

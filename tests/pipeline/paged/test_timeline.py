@@ -110,10 +110,7 @@ def test_a_timeline_is_a_sorted_list(monkeypatch, make, undo, steps, most):
     monkeypatch.setattr(Database, "values_budget", lambda database: 2_000)
     monkeypatch.setattr(groups, "MOST_CHANGED", 2)
     keeper = Keeper(make, undo)
-    for step in steps:
-        keeper.log.begin()
-        change(keeper, step)
-        keeper.log.keep()
+    keeper.run(change, steps)
     keeper.check()
     keeper.backend.close()
 
@@ -123,17 +120,9 @@ def test_a_timeline_is_a_sorted_list(monkeypatch, make, undo, steps, most):
 def test_what_a_failed_record_has_changed_is_taken_back(monkeypatch, before, failed):
     monkeypatch.setattr(directory, "MOST", 3)
     keeper = Keeper(HeapBackend, undo=True)
-    for step in before:
-        keeper.log.begin()
-        change(keeper, step)
-        keeper.log.keep()
+    keeper.run(change, before)
     model, rows = copy.deepcopy(keeper.model), sorted(read_snapshot(keeper.snapshot()), key=str)
-    keeper.log.begin()
-    for step in failed:
-        if step[0] != "restart":
-            change(keeper, step)
-    keeper.backend.clear_current_key()
-    keeper.log.take_back()
+    keeper.fail(change, failed)
     keeper.model = model
     assert sorted(read_snapshot(keeper.snapshot()), key=str) == rows
     keeper.check()
