@@ -50,18 +50,26 @@ class JobHandle:
         handle._http = http
         master.on_ended = handle._on_ended
         try:
-            handle._operations = OperationsServer(options.name, handle, http)
-        except OSError as error:
-            _LOG.warning("job %s can't be asked from outside: %s", options.name, error)
-        else:
-            master.address = handle._operations.address
-            _LOG.info("job %s: starting at %s", options.name, handle.address)
-        if http is not None:
-            http.start(options.name, handle)
-            _LOG.info("job %s: its web server is at %s", options.name, http.url)
-        signals.watch(handle._watched)
-        master.start()
+            handle._begin(options.name)
+        except BaseException:  # Ctrl-C, too
+            if not master.begun:
+                handle._on_ended()  # else the end of the script would wait for it
+            raise
         return handle
+
+    def _begin(self, name: str) -> None:
+        try:
+            self._operations = OperationsServer(name, self, self._http)
+        except OSError as error:
+            _LOG.warning("job %s can't be asked from outside: %s", name, error)
+        else:
+            self._master.address = self._operations.address
+            _LOG.info("job %s: starting at %s", name, self.address)
+        if self._http is not None:
+            self._http.start(name, self)
+            _LOG.info("job %s: its web server is at %s", name, self._http.url)
+        signals.watch(self._watched)
+        self._master.start()
 
     def _on_ended(self) -> None:
         signals.forget(self._watched)

@@ -34,6 +34,8 @@ WAITS = "    h = p.start()\n    h.wait()\n    print('ended:', h.status)\n"
 RUNS = "    print('ended:', p.run().status)\n"
 SLEEPS = "    h = p.start()\n    while h.status != 'finished': time.sleep(0.1)\n"
 LEAVES = "    h = p.start()\n    while not h.running_since: time.sleep(0.1)\n"
+SLOWLY = "    from pipeline.testing import failpoints\n    failpoints.stall('snapshot.async_write', 10.0)\n"
+"""The last checkpoint takes its time, so that a second signal comes before the end."""
 BESIDE = "    import threading\n    t = threading.Thread(target=p.run)\n    t.start()\n    t.join()\n"
 
 
@@ -158,7 +160,7 @@ _ROWS = [
 def test_no_way_out_leaves_a_trace_or_a_process(
     tmp_path: Path, moment: str, body: str, signs: list[signal.Signals], status: int
 ) -> None:
-    with script(tmp_path, body) as run:
+    with script(tmp_path, body if len(signs) == 1 else SLOWLY + body) as run:
         run.await_moment(moment)
         for sign, then in zip(signs, ("stopping", "cancelling", ""), strict=False):
             run.send(sign)

@@ -105,6 +105,11 @@ class JobMaster:
     def start(self) -> None:
         self._thread.start()
 
+    @property
+    def begun(self) -> bool:
+        """Whether its thread runs, or has run."""
+        return self._thread.ident is not None
+
     def cancel(self) -> None:
         """End the job; returns at once."""
         self._cancelled.set()

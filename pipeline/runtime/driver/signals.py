@@ -94,7 +94,7 @@ class _Signals:
     def watch(self, job: Watched) -> None:
         with self._lock:
             self._jobs = [*self._jobs, job]
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():  # a signal may have kept it from starting
                 # Before executors of `concurrent.futures` close, which jobs need to the end: an `atexit` would be late.
                 threading._register_atexit(self._at_exit)  # type: ignore[attr-defined]
                 self._thread = threading.Thread(target=self._run, name="weir-signals", daemon=True)

@@ -184,3 +184,30 @@ with signals.waiting():
 signals.forget(job)
 """
     assert said(code) == "stop\ncancel\n"
+
+
+def test_ctrl_c_in_the_middle_of_a_start_leaves_no_job_to_wait_for() -> None:
+    """It comes as an exception, wherever the main thread is."""
+    code = (
+        """
+from pipeline import Pipeline
+from pipeline.testing import TestingSink, TestingSource
+
+p = Pipeline("job", stop_grace=1000)
+p.source("in", TestingSource([])).sink("out", TestingSink())
+start = threading.Thread.start
+def interrupted(thread):
+    if thread.name == "weir-signals":
+        threading.Thread.start = start
+        raise KeyboardInterrupt
+    start(thread)
+threading.Thread.start = interrupted
+try:
+    p.start()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+        + KILL
+        + "wait(Master())\n"
+    )
+    assert said(code) == "interrupted\nstop\n"
