@@ -19,6 +19,7 @@ from pipeline.logs import log_by_default
 from pipeline.runtime.driver.attempt_context import CheckpointRequest, NotTriggered
 from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
 from pipeline.runtime.driver.event_time_status import COUNTED
+from pipeline.runtime.driver.interruptible import await_answer, await_event
 from pipeline.runtime.driver.job_master import JobMaster
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.operations import OperationsServer
@@ -132,7 +133,7 @@ class JobHandle:
         """
         seconds = _seconds(timeout)
         with signals.waiting():
-            if not self._master.ended.wait(seconds):
+            if not await_event(self._master.ended, seconds):
                 raise TimeoutError(f"the job still runs after {seconds:g} s")
             self._await_last_answers()
         if self.status == "failed":
@@ -147,7 +148,7 @@ class JobHandle:
         self._watched.stopping.cancelled = True
         self._master.cancel()
         if wait:
-            self._master.ended.wait()
+            await_event(self._master.ended)
             self._await_last_answers()
 
     def _await_last_answers(self) -> None:
@@ -242,7 +243,7 @@ class JobHandle:
         self._master.rescale(parallelism, step, answers.put)
         seconds = _seconds(timeout)
         try:
-            answer = answers.get(timeout=seconds)
+            answer = await_answer(answers, seconds)
         except queue.Empty:
             raise TimeoutError(f"the job is not rescaled after {seconds:g} s") from None
         if answer is not None:
@@ -259,7 +260,7 @@ class JobHandle:
         self._master.request_checkpoint(request, answers.put)
         seconds = _seconds(timeout)
         try:
-            answer = answers.get(timeout=seconds)
+            answer = await_answer(answers, seconds)
         except queue.Empty:
             raise TimeoutError(f"{late} after {seconds:g} s") from None
         if isinstance(answer, Exception):

@@ -227,5 +227,9 @@ def test_signals_at_any_moment(tmp_path: Path) -> None:
             eventually(lambda run=run: any((tmp_path / "state").glob("*")), WAIT)  # type: ignore[misc]
             time.sleep(i * 0.4)
             run.send(signal.SIGINT)
-            assert run.end() == 0, run.output
+            status = run.end()
+        if "checking the pipeline" not in run.output:  # there is no job yet: it ends as any script does
+            assert status in (0, -signal.SIGINT), run.output
+            continue
+        assert status == 0, run.output
         assert "Traceback" not in run.output, run.output

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from checkpoint.checkpoint_kind import CheckpointKind
 from pipeline.runtime.driver import gateway
 from pipeline.runtime.driver.attempt_context import CheckpointRequest
+from pipeline.runtime.driver.interruptible import await_event
 from pipeline.runtime.driver.stopping import Action, AskToStop, Cancel, Leave, Stopping, seconds_to_end
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ class _Signals:
             self._signal(number)
             return
         if self._exiting:
-            gateway.kill(wait=False)  # whose end is all that the exit still waits for
+            self._events.put(lambda now: gateway.kill(wait=False))  # whose end is all that the exit still waits for
             return
         before = self._before.get(number, signal.SIG_DFL)
         if callable(before):
@@ -170,7 +171,7 @@ class _Signals:
             self._signal(_SCRIPT_ENDED)
         until = time.monotonic() + seconds_to_end(job.stopping for job in jobs)
         for job in jobs:
-            if not job.ended.wait(min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX)):
+            if not await_event(job.ended, max(0.0, until - time.monotonic())):
                 _LOG.warning("%s", f"job {job.name!r} has not ended; its processes end with this one")
 
     def _signal(self, number: int) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 WAIT = 110.0
 
 
@@ -17,6 +19,7 @@ def said(code: str) -> str:
 
 PRELUDE = """
 import os, signal, threading, time
+from pipeline.runtime.driver.interruptible import await_answer, await_event
 from pipeline.runtime.driver.signals import Watched, signals
 
 class Master:
@@ -31,7 +34,7 @@ def wait(master):
     signals.watch(job)
     with signals.waiting():
         ready.set()
-        while not master.ended.wait(0.05): pass
+        await_event(master.ended)
     signals.forget(job)
 
 ready = threading.Event()
@@ -42,6 +45,43 @@ KILL = "threading.Thread(target=lambda: (ready.wait(), os.kill(os.getpid(), sign
 def test_python_s_own_handlers_are_back_once_no_job_runs() -> None:
     code = "before = [signal.getsignal(n) for n in (2, 15)]\n" + KILL + "wait(Master())\n"
     assert said(code + "print([signal.getsignal(n) for n in (2, 15)] == before)") == "stop\nTrue\n"
+
+
+@pytest.mark.parametrize("waits", ["await_event(m.ended)", "await_answer(answers)"])
+def test_a_signal_that_did_not_interrupt_the_wait_is_handled(waits: str) -> None:
+    """As one does that comes just before Python blocks; here since another thread gets it."""
+    code = """
+import queue
+m, answers, blocks = Master(), queue.SimpleQueue(), threading.Event()
+signal.signal(15, lambda *_: (print("handled"), m.ended.set(), answers.put(1)))
+threading.Thread(target=lambda: (blocks.wait(), time.sleep(0.05), os.kill(os.getpid(), 15))).start()
+signal.pthread_sigmask(signal.SIG_BLOCK, {15})
+blocks.set()
+"""
+    assert said(code + waits) == "handled\n"
+
+
+def test_signals_at_the_end_of_the_process_are_handled_one_after_another() -> None:
+    """However fast they come: the handler itself does nothing that takes long."""
+    code = """
+import atexit
+from pipeline.runtime.driver import gateway
+killed = []
+def kill(wait):
+    time.sleep(0.01)
+    killed.append(threading.current_thread().name)
+gateway.kill = kill
+m = Master()
+def burst():
+    for _ in range(3000):
+        os.kill(os.getpid(), 15)
+    while len(killed) < 10: time.sleep(0.01)
+    print(set(killed))
+atexit.register(burst)
+m.ended.set()
+wait(m)
+"""
+    assert said(code) == "{'weir-signals'}\n"
 
 
 def test_a_handler_of_the_users_stays() -> None:
