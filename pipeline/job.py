@@ -19,6 +19,7 @@ from pipeline.event_time_inputs import check_event_time
 from pipeline.graph import Graph, StepKind
 from pipeline.handle import JobHandle
 from pipeline.http.address import Address
+from pipeline.http.tls import Certificate
 from pipeline.plan import Plan, plan
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.restart import RestartStrategy
@@ -74,6 +75,10 @@ class Pipeline:
         ready_within: seconds, or a `timedelta`, without a record and without a completed checkpoint after which
             `/readyz` of the web server (the option `http` of `start`) says that the job doesn't move. `None` (the
             default): three intervals of checkpoints, and at least 60 s.
+        http_certificate: file (PEM) with the certificate of the web server, which then speaks TLS (`https://`). `None`
+            (the default): it speaks plain HTTP.
+        http_key: file (PEM) with the certificate's private key, without a password. `None` (the default): it is in the
+            file of the certificate.
 
     Raises:
         PipelineError: a value can't be used; the message says why.
@@ -89,6 +94,8 @@ class Pipeline:
         buffers: BufferConfig | None = None,
         stop_grace: float | timedelta = 30.0,
         ready_within: float | timedelta | None = None,
+        http_certificate: str | Path | None = None,
+        http_key: str | Path | None = None,
     ):
         if not isinstance(name, str) or not name or any(c in name for c in "/\\\0") or name.startswith("."):
             raise PipelineError(f"a pipeline's name must be non-empty and work as a folder name, not {name!r}")
@@ -119,6 +126,8 @@ class Pipeline:
         self.ready_within = None
         if given.value("ready_within", ready_within) is not None:
             self.ready_within = _duration("ready_within", ready_within, given)
+        self.http_certificate = given.value("http_certificate", http_certificate)
+        self.http_key = given.value("http_key", http_key)
         self._given = given
         self._graph = Graph()
         self._newest: JobHandle | None = None
@@ -215,7 +224,15 @@ class Pipeline:
         # Its libraries are an extra.
         from pipeline.http.server import HttpServer
 
-        return HttpServer(address, self.ready_within)
+        return HttpServer(address, self.ready_within, self._certificate())
+
+    def _certificate(self) -> Certificate | None:
+        origin = self._given.origin("http_certificate") or self._given.origin("http_key")
+        if self.http_certificate is not None:
+            return Certificate(self.http_certificate, self.http_key, origin)
+        if self.http_key is not None:
+            raise PipelineError(f"http_key needs http_certificate, the file of the certificate{origin}")
+        return None
 
     def options(
         self,

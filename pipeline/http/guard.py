@@ -65,7 +65,10 @@ class Guard:
             return problem(403, "The link is used up", "It holds for two minutes, and once: `weir open JOB` makes one")
         response = RedirectResponse("/", 303)
         life = int(SESSION_LIFE)
-        response.set_cookie(self._cookie, session, max_age=life, path="/", httponly=True, samesite="strict")
+        secure = request.scope["scheme"] == "https"
+        response.set_cookie(
+            self._cookie, session, max_age=life, path="/", secure=secure, httponly=True, samesite="strict"
+        )
         return response
 
 

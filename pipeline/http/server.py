@@ -31,6 +31,7 @@ from pipeline.http.watched_job import FRESH, WatchedJob
 
 if TYPE_CHECKING:
     from pipeline.handle import JobHandle
+    from pipeline.http.tls import Certificate
 
 _LOG = logging.getLogger(f"weir.{__name__}")
 _LAST_ANSWERS: Final = 5
@@ -42,13 +43,19 @@ _AT_ONCE: Final = 64
 class HttpServer:
     """Listens from the beginning, and answers from `start` on.
 
+    Args:
+        certificate: with it the server speaks TLS, and nothing else.
+
     Raises:
         PipelineError: the address can't be listened at, or other hosts reach it and there is no token of the user's.
     """
 
-    def __init__(self, address: Address, ready_within: float | None = None) -> None:
+    def __init__(
+        self, address: Address, ready_within: float | None = None, certificate: Certificate | None = None
+    ) -> None:
         self.token = token_for(address)
         self._ready_within = ready_within
+        self._certificate = certificate
         try:
             self._listener = _listen(address)
         except (OSError, UnicodeError) as error:
@@ -57,7 +64,8 @@ class HttpServer:
                 "one), or end who has it"
             ) from error
         self._port = self._listener.getsockname()[1]
-        self.url = f"http://{Address(address.host, self._port)}"
+        scheme = "http" if certificate is None else "https"
+        self.url = f"{scheme}://{Address(address.host, self._port)}"
         self._access = Access(self.token, address.is_loopback)
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
@@ -68,6 +76,7 @@ class HttpServer:
     def start(self, name: str, handle: JobHandle) -> None:
         """Answer for this job, in a thread that keeps no process alive."""
         job = WatchedJob(name, handle, self._ready_within)
+        certificate = self._certificate
         config = uvicorn.Config(
             make_app(job, self._access, self._port, self._requests),
             http=ImpatientProtocol,
@@ -81,6 +90,7 @@ class HttpServer:
             server_header=False,
             limit_concurrency=_AT_ONCE,
             timeout_graceful_shutdown=_LAST_ANSWERS,
+            ssl_context_factory=None if certificate is None else lambda *_: certificate.context,
         )
         self._server = uvicorn.Server(config)
         run = self._run(self._server, job)
@@ -114,6 +124,8 @@ class HttpServer:
             if time.monotonic() - looked >= FRESH:
                 looked = time.monotonic()
                 self._look(job)
+                if self._certificate is not None:
+                    self._certificate.renew()
         self._look(job)
         ended = time.monotonic()
         while self._requests.owes_answers and time.monotonic() - ended < _LAST_ANSWERS and not serving.done():
