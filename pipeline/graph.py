@@ -34,6 +34,9 @@ class StepKind(StrEnum):
     SINK = "sink"
 
 
+MOST_SUBTASKS: Final = 32767
+"""Of a step: where a row in flight goes is kept in 16 bits."""
+
 DEFAULT_BRANCH: Final = "default"
 """The branch of a `split` that gets what no other one takes."""
 

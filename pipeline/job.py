@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from checkpoint.config import CheckpointConfig
 from checkpoint.options import named_options, seconds, whole_number
@@ -16,7 +16,7 @@ from pipeline.buffers import BufferConfig
 from pipeline.dead_ends import dead_ends, unused_streams
 from pipeline.errors import PipelineError
 from pipeline.event_time_inputs import check_event_time
-from pipeline.graph import Graph, StepKind
+from pipeline.graph import MOST_SUBTASKS, Graph, StepKind
 from pipeline.handle import JobHandle
 from pipeline.http.address import Address
 from pipeline.http.tls import Certificate
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _LOG = logging.getLogger(f"weir.{__name__}")
 _refuses_starts = False
-_MOST_SUBTASKS: Final = 32767
-"""How many subtasks a step may have: where a row in flight goes is kept in 16 bits."""
 
 
 @contextmanager
@@ -106,7 +104,7 @@ class Pipeline:
         max_parallelism = given.value("max_parallelism", max_parallelism)
         for label, value in (("parallelism", parallelism), ("max_parallelism", max_parallelism)):
             try:
-                whole_number(value, label, 1, _MOST_SUBTASKS)
+                whole_number(value, label, 1, MOST_SUBTASKS)
             except ValueError as error:
                 raise PipelineError(f"{error}{given.origin(label)}") from error
         for label, thing, kind in (

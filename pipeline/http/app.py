@@ -25,7 +25,7 @@ from pipeline.http.web_page import page_routes
 
 
 def make_app(job: WatchedJob, access: Access, port: int, requests: LongRequests) -> Starlette:
-    routes = [*page_routes(), *_probes(job), _metrics(job), rest_routes(job, requests)]
+    routes = [*page_routes(), *_probes(job), _metrics(job), *rest_routes(job, requests)]
     return Starlette(
         routes=routes,
         middleware=[Middleware(Guard, access=access, port=port)],

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-OperationKind: TypeAlias = Literal["checkpoint", "savepoint", "stop", "cancel"]
+OperationKind: TypeAlias = Literal["checkpoint", "savepoint", "rescale", "stop", "cancel"]
 _AT_ONCE: Final = 8
 _KEPT: Final = 100
 """Newest ones that have ended."""
@@ -27,7 +27,8 @@ class Operation:
     """Seconds since 1970."""
     ended: float | None = None
     result: int | str | None = None
-    """Of a checkpoint its id; of a savepoint, and of a stop with one, its URI; of a cancel what became of the job."""
+    """Of a checkpoint its id; of a savepoint, and of a stop with one, its URI; of a rescale what has changed, as in
+    `in, totals 4 → 8`; of a cancel what became of the job."""
     error: str | None = None
     """Why it failed, and what to do. After a `TimeoutError` it may still come about."""
     error_type: str | None = None
@@ -46,6 +47,8 @@ class LongRequests:
         self._threads: dict[str, threading.Thread] = {}
         self._untold: set[str] = set()
         """Those whose end nobody has seen."""
+        self.over = False
+        """The server ends: whoever waits for the end of one is answered at once."""
 
     def begin(self, kind: OperationKind, perform: Callable[[], int | str | None]) -> Operation:
         """

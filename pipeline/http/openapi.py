@@ -75,6 +75,7 @@ _ANSWERS: Final[dict[tuple[str, str], tuple[str, Any]]] = {
     ("GET", "/jobs/{job}/operations/{id}"): ("How far that is.", "Operation"),
     ("POST", "/jobs/{job}/checkpoints"): ("Take a checkpoint now.", "Operation"),
     ("POST", "/jobs/{job}/savepoints"): ("Write a savepoint.", "Operation"),
+    ("POST", "/jobs/{job}/rescale"): ("Go on at another parallelism.", "Operation"),
     ("POST", "/jobs/{job}/stop"): ("End the job behind a last checkpoint, with everything committed.", "Operation"),
     ("POST", "/jobs/{job}/cancel"): ("End the job at once.", "Operation"),
 }
@@ -128,10 +129,10 @@ def _operation(method: str, path: str, summary: str, answer: Any) -> dict[str, A
         name, schema = _QUERIES[path]
         found["parameters"].append({"name": name, "in": "query", "required": False, "schema": schema})
     if method == "POST":
-        body = _schema(BODIES[path].__name__)
+        form = BODIES[path]
         found["requestBody"] = {
-            "required": path.endswith("/savepoints"),
-            "content": {"application/json": {"schema": body}},
+            "required": any(one.required for one in msgspec.structs.fields(form)),
+            "content": {"application/json": {"schema": _schema(form.__name__)}},
         }
     return found
 

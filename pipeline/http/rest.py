@@ -7,7 +7,7 @@ from typing import Any, Final
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
+from starlette.routing import Route
 
 from pipeline.http.long_requests import LongRequests
 from pipeline.http.openapi import description
@@ -21,7 +21,7 @@ _MOST: Final = 10_000
 _DIGITS: Final = 18
 
 
-def rest_routes(job: WatchedJob, requests: LongRequests) -> Mount:
+def rest_routes(job: WatchedJob, requests: LongRequests) -> list[Route]:
     described = description(PREFIX)
 
     def known(request: Request) -> None:
@@ -65,20 +65,18 @@ def rest_routes(job: WatchedJob, requests: LongRequests) -> Mount:
         known(request)
         return as_json({"sentences": job.diagnosis()})
 
-    return Mount(
-        PREFIX,
-        routes=[
-            Route("/jobs", jobs),
-            Route("/jobs/{job}", one_job),
-            Route("/jobs/{job}/diagnosis", diagnosis),
-            Route("/jobs/{job}/metrics", metrics),
-            Route("/jobs/{job}/subtasks", subtasks),
-            Route("/jobs/{job}/checkpoints", checkpoints),
-            Route("/jobs/{job}/checkpoints/{id}", one_checkpoint),
-            Route("/openapi.json", openapi),
-            *change_routes(job, requests, known),
-        ],
-    )
+    found = {
+        "/jobs": jobs,
+        "/jobs/{job}": one_job,
+        "/jobs/{job}/diagnosis": diagnosis,
+        "/jobs/{job}/metrics": metrics,
+        "/jobs/{job}/subtasks": subtasks,
+        "/jobs/{job}/checkpoints": checkpoints,
+        "/jobs/{job}/checkpoints/{id}": one_checkpoint,
+        "/openapi.json": openapi,
+    }
+    # No `Mount`, for which a path ends at a newline: a job's name may have one.
+    return [*(Route(PREFIX + path, answer) for path, answer in found.items()), *change_routes(job, requests, known)]
 
 
 def _whole(request: Request, name: str, default: int, most: int) -> int:

@@ -1,4 +1,5 @@
-"""What may be asked of a job over REST: checkpoints, savepoints, its end. Each is answered at once by an operation."""
+"""What may be asked of a job over REST: checkpoints, savepoints, another parallelism, its end. Each is answered at once
+by an operation."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from pipeline.graph import MOST_SUBTASKS
 from pipeline.handle import JobHandle
 from pipeline.http.long_requests import LongRequests, OperationKind, TooMany
 from pipeline.http.responses import as_json
@@ -44,6 +46,14 @@ class SavepointAsked(msgspec.Struct, forbid_unknown_fields=True):
     """As `JobHandle.savepoint`."""
 
     uri: Folder
+    timeout: Timeout | None = None
+
+
+class RescaleAsked(msgspec.Struct, forbid_unknown_fields=True):
+    """As `JobHandle.rescale`."""
+
+    parallelism: Annotated[int, msgspec.Meta(ge=1, le=MOST_SUBTASKS)]
+    step: Annotated[str, msgspec.Meta(description="Id of a step that alone is to have it.")] | None = None
     timeout: Timeout | None = None
 
 
@@ -87,20 +97,24 @@ def change_routes(job: WatchedJob, requests: LongRequests, known: Callable[[Requ
         known(request)
         deadline = time.monotonic() + _seconds(request)
         while (found := requests.look(request.path_params["id"])) is not None:
-            if found.status != "running" or time.monotonic() >= deadline:
+            if found.status != "running" or requests.over or time.monotonic() >= deadline:
                 return as_json(asdict(found))
             await asyncio.sleep(_LOOK)
         raise HTTPException(404, f"Operation {request.path_params['id']!r} is not known, or not any more")
 
     return [
-        *(route(path, change) for path, change in _CHANGES.items()),
-        Route("/jobs/{job}/operations", operations),
-        Route("/jobs/{job}/operations/{id}", operation),
+        *(route(PREFIX + path, change) for path, change in _CHANGES.items()),
+        Route(PREFIX + "/jobs/{job}/operations", operations),
+        Route(PREFIX + "/jobs/{job}/operations/{id}", operation),
     ]
 
 
 def _savepoint(handle: JobHandle, asked: SavepointAsked) -> str:
     return handle.savepoint(_absolute(asked.uri), asked.timeout)
+
+
+def _rescale(handle: JobHandle, asked: RescaleAsked) -> str:
+    return handle.rescale(asked.parallelism, asked.step, asked.timeout)[-1].what
 
 
 def _stop(handle: JobHandle, asked: StopAsked) -> str | None:
@@ -175,6 +189,7 @@ class _Change(NamedTuple):
 _CHANGES: Final[dict[str, _Change]] = {
     "/jobs/{job}/checkpoints": _Change("checkpoint", CheckpointAsked, lambda handle, a: handle.checkpoint(a.timeout)),
     "/jobs/{job}/savepoints": _Change("savepoint", SavepointAsked, _savepoint),
+    "/jobs/{job}/rescale": _Change("rescale", RescaleAsked, _rescale),
     "/jobs/{job}/stop": _Change("stop", StopAsked, _stop),
     "/jobs/{job}/cancel": _Change("cancel", CancelAsked, _cancel),
 }

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(f"weir.{__name__}")
 _LAST_ANSWERS: Final = 5
-"""Seconds that the last answers may take once the job has ended."""
+"""Seconds that the last answers may take once the job has ended; a request that is still being sent has one more."""
 _AT_ONCE: Final = 64
 """Connections; more are answered by 503."""
 
@@ -89,7 +89,6 @@ class HttpServer:
             proxy_headers=False,
             server_header=False,
             limit_concurrency=_AT_ONCE,
-            timeout_graceful_shutdown=_LAST_ANSWERS,
             ssl_context_factory=None if certificate is None else lambda *_: certificate.context,
         )
         self._server = uvicorn.Server(config)
@@ -114,7 +113,7 @@ class HttpServer:
     def await_close(self) -> None:
         """Wait until the last answers are given. Not for long."""
         if self._thread is not None:
-            self._thread.join(3 * _LAST_ANSWERS)
+            self._thread.join(2 * _LAST_ANSWERS)
 
     async def _run(self, server: uvicorn.Server, job: WatchedJob) -> None:
         serving = asyncio.create_task(server.serve([self._listener]))
@@ -127,9 +126,11 @@ class HttpServer:
                 if self._certificate is not None:
                     self._certificate.renew()
         self._look(job)
-        ended = time.monotonic()
-        while self._requests.owes_answers and time.monotonic() - ended < _LAST_ANSWERS and not serving.done():
+        until = time.monotonic() + _LAST_ANSWERS
+        while self._requests.owes_answers and time.monotonic() < until and not serving.done():
             await asyncio.sleep(0.1)
+        self._requests.over = True
+        server.config.timeout_graceful_shutdown = max(1, round(until - time.monotonic()))
         server.should_exit = True
         await serving
 

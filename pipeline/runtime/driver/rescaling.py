@@ -14,6 +14,7 @@ from typing import Final
 from checkpoint.options import whole_number
 from pipeline.errors import PipelineError
 from pipeline.event_time_inputs import check_event_time
+from pipeline.graph import MOST_SUBTASKS
 from pipeline.plan import Plan, plan
 from pipeline.runtime.driver.job_options import JobOptions
 
@@ -34,7 +35,7 @@ def rescaled(options: JobOptions, parallelism: int, step: str | None) -> JobOpti
         PipelineError: it can't be; says why.
     """
     try:
-        whole_number(parallelism, "parallelism", 1)
+        whole_number(parallelism, "parallelism", 1, MOST_SUBTASKS)
     except ValueError as error:
         raise PipelineError(str(error)) from error
     if options.graph is None:

@@ -61,6 +61,12 @@ def test_a_job_is_seen_from_its_start_to_its_end(
             # Subtasks report twice a second.
             eventually(lambda: "\nweir_records_in_total{" in http.get("/metrics", headers=headers).text, WAIT)
             eventually(lambda: read_by(http.get("/metrics", headers=headers).text, name) == 10, WAIT)
+            begun = http.post(f"/api/v1/jobs/{name}/rescale", headers=headers, json={"parallelism": 2, "step": "count"})
+            ended = http.get(begun.headers["location"], headers=headers, params={"wait": 30}, timeout=WAIT).json()
+            assert (ended["status"], ended["result"]) == ("succeeded", "count, out 1 → 2"), ended
+            assert (
+                len(http.get(f"/api/v1/jobs/{name}", headers=headers).json()["graph"]["vertices"][1]["subtasks"]) == 2
+            )
         source.release()
         handle.wait(WAIT)
         with pytest.raises(httpx.ConnectError):

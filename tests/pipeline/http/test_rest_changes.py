@@ -21,6 +21,7 @@ from pipeline.http.long_requests import LongRequests
 from pipeline.http.rest_changes import PREFIX
 from pipeline.http.server import HttpServer
 from pipeline.http.watched_job import WatchedJob
+from pipeline.runtime.driver.rescaling import Rescaled
 
 TOKEN = "t" * 16
 JOB = f"{PREFIX}/jobs/orders"
@@ -47,6 +48,12 @@ class Handle(JobHandle):
     ) -> str | None:
         self.asked.append(("stop", savepoint, drain, timeout))
         return None if savepoint is None else str(savepoint)
+
+    def rescale(
+        self, parallelism: int, step: str | None = None, timeout: float | timedelta | None = None
+    ) -> list[Rescaled]:
+        self.asked.append(("rescale", parallelism, step, timeout))
+        return [Rescaled(100.0, "in 1 → 2", 1.5), Rescaled(200.0, f"in 2 → {parallelism}", 1.5)]
 
     def cancel(self, wait: bool = True) -> None:
         self.asked.append(("cancel",))
@@ -96,8 +103,16 @@ def test_each_request_is_the_handles(client: TestClient, handle: Handle) -> None
     assert outcome(client, "/stop")["result"] is None
     stopped = outcome(client, "/stop", {"savepoint": "file:///a", "drain": True, "timeout": 9})
     assert stopped["result"] == "file:///a"
+    assert outcome(client, "/rescale", {"parallelism": 4})["result"] == "in 2 → 4"
+    assert outcome(client, "/rescale", {"parallelism": 3, "step": "in", "timeout": 9})["result"] == "in 2 → 3"
     assert outcome(client, "/cancel")["result"] == "running"
-    assert handle.asked == [("stop", None, False, None), ("stop", "file:///a", True, 9), ("cancel",)]
+    assert handle.asked == [
+        ("stop", None, False, None),
+        ("stop", "file:///a", True, 9),
+        ("rescale", 4, None, None),
+        ("rescale", 3, "in", 9),
+        ("cancel",),
+    ]
 
 
 def test_errors_are_the_handles_own(client: TestClient, handle: Handle) -> None:
@@ -117,6 +132,12 @@ def test_errors_are_the_handles_own(client: TestClient, handle: Handle) -> None:
     [
         ("/savepoints", b"", "application/json", 400, "missing required field `uri`"),
         ("/savepoints", b'{"uri": 3}', "application/json", 400, "$.uri"),
+        ("/rescale", b"", "application/json", 400, "missing required field `parallelism`"),
+        ("/rescale", b'{"parallelism": 0}', "application/json", 400, "$.parallelism"),
+        ("/rescale", b'{"parallelism": 32768}', "application/json", 400, "$.parallelism"),
+        ("/rescale", b'{"parallelism": true}', "application/json", 400, "$.parallelism"),
+        ("/rescale", b'{"parallelism": 2.5}', "application/json", 400, "$.parallelism"),
+        ("/rescale", b'{"parallelism": 2, "step": 1}', "application/json", 400, "$.step"),
         ("/stop", b'{"drian": true}', "application/json", 400, "drian"),
         ("/stop", b'{"timeout": 0}', "application/json", 400, "$.timeout"),
         ("/stop", b'{"timeout": 1e300}', "application/json", 400, "$.timeout"),
@@ -151,6 +172,22 @@ def test_another_jobs_name_and_a_strangers_page_change_nothing(client: TestClien
     assert handle.asked == []
 
 
+def test_names_may_have_a_newline_and_are_not_found_cleanly_where_there_is_no_such_job(client: TestClient) -> None:
+    for name in ("orders%0A", "%0Aorders", "a%0Ab"):
+        for answer in (client.get(f"{PREFIX}/jobs/{name}"), client.post(f"{PREFIX}/jobs/{name}/cancel")):
+            assert answer.status_code == 404
+            assert "This server knows the job 'orders' only" in answer.json()["detail"]
+    assert client.get(f"{JOB}/operations/a%0Ab").status_code == 404
+    assert client.get(f"{JOB}/checkpoints/1%0A").status_code == 404
+    made = idle_handle("a\nb")
+    run(made)
+    app = make_app(WatchedJob("a\nb", made, None), Access(TOKEN, True), 80, LongRequests())
+    odd = TestClient(app, "http://127.0.0.1", headers={"authorization": f"Bearer {TOKEN}"})
+    assert odd.get(f"{PREFIX}/jobs/a%0Ab").json()["name"] == "a\nb"
+    where = odd.post(f"{PREFIX}/jobs/a%0Ab/checkpoints", json={"timeout": 0.01}).headers["location"]
+    assert odd.get(where, params={"wait": 20}).json()["error_type"] == "TimeoutError"
+
+
 def test_more_than_eight_at_once_are_refused(client: TestClient, handle: Handle) -> None:
     for _ in range(8):
         assert client.post(f"{JOB}/checkpoints").status_code == 202
@@ -169,6 +206,26 @@ def test_those_that_have_ended_are_forgotten_some_time() -> None:
     assert requests.look(first.id) is None
     assert requests.look(one.id) is one
     assert len(requests.all()) <= 102
+
+
+def test_whoever_waits_for_an_operation_does_not_hold_the_servers_end(
+    handle: Handle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.http.server._LAST_ANSWERS", 1)
+    server = HttpServer(Address("127.0.0.1", 0))
+    server.start("orders", handle)
+    headers = {"authorization": f"Bearer {server.token}"}
+    with httpx.Client(base_url=server.url, headers=headers, trust_env=False, timeout=60) as http:
+        where = http.post(f"{JOB}/checkpoints").headers["location"]
+        told: list[Any] = []
+        waiting = threading.Thread(target=lambda: told.append(http.get(where, params={"wait": 30}).json()["status"]))
+        waiting.start()
+        eventually(lambda: handle.asked)
+        server.close()
+        waiting.join(25)
+        assert told == ["running"]
+    handle.go_on.set()
+    eventually(lambda: "weir-http-orders" not in [thread.name for thread in threading.enumerate()])
 
 
 def test_the_server_of_a_job_that_has_ended_stays_until_the_outcome_was_seen(handle: Handle) -> None:

@@ -60,6 +60,7 @@ def test_what_was_started_is_rescaled_and_not_what_the_pipeline_has_become() -> 
         (17, None, "parallelism 17 is above the pipeline's max_parallelism 16"),
         (3, "totals", "there is no step 'totals'; there are in, text, length, largest, out"),
         (0, None, "parallelism must be"),
+        (10**9, None, "parallelism must be .*32767"),
     ],
 )
 def test_what_can_not_be_is_refused(parallelism: int, step: str | None, says: str) -> None:
