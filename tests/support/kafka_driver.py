@@ -80,7 +80,8 @@ def main(arguments: dict[str, Any]) -> None:
         handle.wait()
     except JobFailed:
         pass  # told below
-    print(json.dumps({"status": handle.status, "restarts": handle.restarts, "failure": handle.failure}))
+    counts = {"restarts": handle.restarts, "records_in": handle.records_in}
+    print(json.dumps({"status": handle.status, "failure": handle.failure, **counts}))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from deadlines import eventually
-from small_job import assert_exact, records, small_job
+from small_job import NEVER, assert_exact, records, small_job
 from threads_for_processes import WAIT, job_in_threads
 
 from pipeline import JobHandle, PipelineError, RestartStrategy
@@ -19,6 +19,17 @@ from pipeline.testing import TestingSink, TestingSource, failpoints
 def handle_of(p: Any) -> JobHandle:
     master = job_in_threads(p)
     return JobHandle(master, Watched(p.name, master, 30.0))
+
+
+def await_visible(handle: JobHandle, sink: TestingSink, n: int) -> None:
+    """With checkpoints that are asked for, so that none is under way behind it."""
+
+    def visible() -> int:
+        handle.checkpoint(timeout=WAIT)
+        return len(sink.records)
+
+    eventually(lambda: handle.running_since is not None, WAIT)
+    eventually(lambda: visible() == n, WAIT)
 
 
 def widths(handle: JobHandle) -> dict[str, int]:
@@ -33,13 +44,13 @@ def test_a_job_is_rescaled_and_goes_on_as_it_was_if_that_fails(
     pause = TestingSource.PAUSE()
     source = TestingSource([*records(0, 30), pause, *records(30, 60), pause], directory=tmp_path / "source")
     sink = TestingSink(tmp_path / "sink")
-    options = {"interval": 3600.0, "tolerable_failures": 1, "max_parallelism": 8}
+    options = {**NEVER, "tolerable_failures": 1, "max_parallelism": 8}
     p = small_job("rescaled", tmp_path / "checkpoints", source, sink, **options)
     handle = handle_of(p)
     with pytest.raises(PipelineError, match="the job is starting, and only one that runs can be rescaled"):
         handle.rescale(2)
     handle._master.start()
-    eventually(lambda: len(sink.records) == 30, WAIT)
+    await_visible(handle, sink, 30)
     with pytest.raises(PipelineError, match="parallelism 9 is above the pipeline's max_parallelism 8"):
         handle.rescale(9)
 
@@ -48,7 +59,7 @@ def test_a_job_is_rescaled_and_goes_on_as_it_was_if_that_fails(
     assert widths(handle) == {"in": 3, "count → out": 3}
     assert (handle.status, handle.restarts, handle.recoveries()) == ("running", 0, [])
     source.release()
-    eventually(lambda: len(sink.records) == 60, WAIT)
+    await_visible(handle, sink, 60)
 
     with failpoints.fail("coordinator.before_metadata") as point:
         with pytest.raises(RuntimeError, match=r"the job was not rescaled, and keeps its parallelism: (.|\n)*injected"):
@@ -65,9 +76,9 @@ def test_a_failure_behind_the_checkpoint_is_followed_by_an_attempt_at_the_new_pa
     source = TestingSource([*records(0, 30), TestingSource.PAUSE(), *records(30, 60)], directory=tmp_path / "source")
     sink = TestingSink(tmp_path / "sink")
     restart = RestartStrategy.fixed_delay(attempts=1, delay=0)
-    handle = handle_of(small_job("rescaled", tmp_path / "checkpoints", source, sink, restart=restart))
+    handle = handle_of(small_job("rescaled", tmp_path / "checkpoints", source, sink, restart=restart, **NEVER))
     handle._master.start()
-    eventually(lambda: len(sink.records) == 30, WAIT)
+    await_visible(handle, sink, 30)
     with failpoints.fail("committer.before_commit") as point:
         assert handle.rescale(2, "count", timeout=WAIT)[-1].what == "count, out 1 → 2"
         assert point.fired
