@@ -13,10 +13,11 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from checkpoint.state.heap.maps import KeyGroupMap
 from checkpoint.state.heap.stores import HeapStore, check_number
+from checkpoint.state.heap.ttl_rows import LivingDicts, LivingLists, LivingValues
 from checkpoint.state.private_copy import IMMUTABLE
 from checkpoint.state.snapshot_writer import TtlRows
 from checkpoint.state.stores import MISSING, CurrentKey, ListStore, MapStore, ValueStore, refuse_without_key
-from checkpoint.state.ttl import UNKNOWN, FrozenLifetime, Lifetime
+from checkpoint.state.ttl import UNKNOWN, Lifetime
 
 Stamps: TypeAlias = Sequence[int] | None
 """Of the entries of one key, in their order; `None` = not known."""
@@ -139,7 +140,7 @@ class HeapTtlValues(HeapTtlStore, ValueStore):
         return Swept(1, 1)
 
     def frozen(self) -> TtlRows:
-        return _FrozenValues(self.life.frozen())
+        return LivingValues(self.life.frozen())
 
 
 class HeapTtlLists(HeapTtlStore, ListStore):
@@ -235,7 +236,7 @@ class HeapTtlLists(HeapTtlStore, ListStore):
         return Swept(over, 1 + over // _PER_LOOK, over == _PART)
 
     def frozen(self) -> TtlRows:
-        return _FrozenLists(self.life.frozen())
+        return LivingLists(self.life.frozen())
 
 
 class HeapTtlDicts(HeapTtlStore, MapStore):
@@ -379,33 +380,4 @@ class HeapTtlDicts(HeapTtlStore, MapStore):
         return Swept(over, 1 + _PART // _PER_LOOK, over > 0)
 
     def frozen(self) -> TtlRows:
-        return _FrozenDicts(self.life.frozen())
-
-
-class _Frozen:
-    def __init__(self, life: FrozenLifetime) -> None:
-        self._life = life
-        self.clock_name: str = life.clock_name
-
-
-class _FrozenValues(_Frozen):
-    def living(self, kept: Any) -> tuple[bytes, Any] | None:
-        stamp, value = kept
-        return None if self._life.over(stamp) else (self._life.packed((stamp,)), value)
-
-
-class _FrozenLists(_Frozen):
-    def living(self, kept: Any) -> tuple[bytes, Any] | None:
-        life, (stamps, items) = self._life, kept
-        if min(stamps) <= life.bound:
-            living = [i for i, stamp in enumerate(stamps) if not life.over(stamp)]
-            stamps, items = [stamps[i] for i in living], [items[i] for i in living]
-        return (life.packed(stamps), items) if items else None
-
-
-class _FrozenDicts(_Frozen):
-    def living(self, kept: Any) -> tuple[bytes, Any] | None:
-        life, (stamps, values) = self._life, kept
-        if min(stamps.values()) <= life.bound:
-            values = {map_key: value for map_key, value in values.items() if not life.over(stamps[map_key])}
-        return (life.packed([stamps[map_key] for map_key in values]), values) if values else None
+        return LivingDicts(self.life.frozen())
