@@ -11,9 +11,10 @@ from typing import Any, Final, Self
 
 from pipeline.broker.jars import kafka_jars
 from pipeline.broker.java import find_java
-from pipeline.broker.native import BrokerFailed, NativeBroker, check_properties, new_cluster_id
+from pipeline.broker.native import BrokerFailed, NativeBroker
 from pipeline.broker.ports import free_ports
 from pipeline.broker.security import Security
+from pipeline.broker.server_properties import check_properties, new_cluster_id
 
 _HOST: Final = "127.0.0.1"
 _START_TIMEOUT_S: Final = 90.0

@@ -9,8 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import uuid
-from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +21,7 @@ from pipeline.broker.java_tool import run_java_tool
 from pipeline.broker.ports import free_ports, is_free
 from pipeline.broker.readiness import await_broker
 from pipeline.broker.security import CONTROLLER_LISTENER, LISTENER, Security
+from pipeline.broker.server_properties import DEFAULTS, LOGGING, check_properties, new_cluster_id, write_properties
 from pipeline.class_archive import EXIT_SECONDS, ClassArchive, class_archive
 
 _START_TIMEOUT_S: Final = 60.0
@@ -31,37 +30,6 @@ _PORT_ATTEMPTS: Final = 3
 _KILLED: Final = 128 + signal.SIGKILL
 """What `supervisor` ends with if somebody else has killed the JVM."""
 _JVM_OPTIONS: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
-
-_DEFAULTS: Final[Mapping[str, str]] = {
-    "process.roles": "broker,controller",
-    "offsets.topic.replication.factor": "1",
-    "offsets.topic.num.partitions": "4",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-    "transaction.state.log.num.partitions": "4",
-    "share.coordinator.state.topic.replication.factor": "1",
-    "share.coordinator.state.topic.min.isr": "1",
-    "broker.session.timeout.ms": "3000",  # a restart after a kill waits for it
-    "broker.heartbeat.interval.ms": "500",
-    "group.initial.rebalance.delay.ms": "0",
-    "auto.create.topics.enable": "false",
-}
-
-_OWNED: Final = frozenset(
-    ("process.roles", "node.id", "listeners", "advertised.listeners", "controller.quorum.voters", "log.dirs")
-)
-
-_LOGGING: Final = """\
-status = error
-appender.out.type = Console
-appender.out.name = out
-appender.out.layout.type = PatternLayout
-appender.out.layout.pattern = %d{ISO8601} %p %c{1} %m%n
-rootLogger.level = warn
-rootLogger.appenderRef.out.ref = out
-logger.server.name = kafka.server
-logger.server.level = info
-"""
 
 
 class BrokerFailed(RuntimeError):
@@ -288,7 +256,7 @@ class NativeBroker:
         address = f"{LISTENER}://{self._host}:{self._port}"
         controller = f"{CONTROLLER_LISTENER}://127.0.0.1:{self._controllers[self.node]}"
         settings: dict[str, object] = {
-            **_DEFAULTS,
+            **DEFAULTS,
             **self.security.server_properties(self._security_folder),
             "node.id": self.node,
             "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{port}" for n, port in self._controllers.items()),
@@ -297,9 +265,9 @@ class NativeBroker:
             "log.dirs": str(self._directory / "data"),
             **properties,
         }
-        _write_properties(self._properties_path, settings)
-        _write_properties(self.admin_config_path, self.security.java_client_config(self._security_folder))
-        (self._directory / "log4j2.properties").write_text(_LOGGING)
+        write_properties(self._properties_path, settings)
+        write_properties(self.admin_config_path, self.security.java_client_config(self._security_folder))
+        (self._directory / "log4j2.properties").write_text(LOGGING)
         archive = class_archive("kafka", self._java_path, self._jars, may_make=False)
         command = [self._java_path, *archive.options, *self._java_options]
         command += ["kafka.tools.StorageTool", "format", "--ignore-formatted"]
@@ -395,32 +363,6 @@ class NativeBroker:
     def _stop_at_exit(self) -> None:
         if os.getpid() == self._owner:  # not in a fork of it
             self.stop()
-
-
-def check_properties(properties: Mapping[str, object]) -> None:
-    """
-    Raises:
-        ValueError: one that the embedded broker must set itself.
-    """
-    if owned := sorted(_OWNED.intersection(properties)):
-        raise ValueError(f"the embedded broker sets {', '.join(owned)} itself; give host, port or directory instead")
-
-
-def new_cluster_id() -> str:
-    while True:
-        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not cluster_id.startswith("-"):  # the storage tool would take it for an option
-            return cluster_id
-
-
-def _write_properties(path: Path, properties: Mapping[str, object]) -> None:
-    """Readable by the owner only: passwords are in it."""
-    path.touch(mode=0o600)
-    path.write_text("".join(f"{name}={_text(value)}\n" for name, value in properties.items()))
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _signal(pid: int, signum: int) -> None:

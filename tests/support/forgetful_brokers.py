@@ -14,8 +14,8 @@ from deadlines import eventually
 from pipeline.broker import NativeBroker
 from pipeline.broker.jars import kafka_jars
 from pipeline.broker.java import find_java
-from pipeline.broker.native import new_cluster_id
 from pipeline.broker.ports import free_ports
+from pipeline.broker.server_properties import new_cluster_id
 from pipeline.testing import KafkaBroker
 
 _VERSION = "4.4.0"
