@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack
+from typing import Any, Literal, TypeAlias, Unpack
 
 from checkpoint.codec import copied, decode, encode, encode_key
 from checkpoint.elements import ChannelName, EdgeName
 from checkpoint.event_time.bounds import MAX_WATERMARK
 from checkpoint.key_groups import key_group
-from checkpoint.options import named_options, nearest
+from checkpoint.options import named_options
 from checkpoint.state import BroadcastState, KeyedBackend, StateAccessError, descriptors_of, make_backend, read_batches
 from checkpoint.state.operator_lists import shared_out
 from checkpoint.state_backends import StateBackend, checked_state_backend
@@ -27,6 +27,7 @@ from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.streams.checks import check_operator_itself
 from pipeline.testing.clock import ManualClock
+from pipeline.testing.source_record import SourceFields, SourceRecord, check_source_fields
 
 _MAX_PARALLELISM = 128
 _STEP = "operator"
@@ -34,16 +35,6 @@ _INPUT = ChannelName(EdgeName("test", _STEP, ""), 0, 0)
 
 Method: TypeAlias = Literal["process", "process_connected"]
 Broadcast: TypeAlias = Method | None
-
-
-class SourceFields(TypedDict, total=False):
-    """What a Kafka source tells of a record."""
-
-    topic: str
-    partition: int
-    offset: int
-    headers: Sequence[tuple[str, bytes | None]]
-    kafka_key: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,28 +378,6 @@ def _furthest(groups: Iterable[Sequence[int]]) -> dict[int, int]:
     for group, _, watermark in groups:
         found[group] = max(watermark, found.get(group, watermark))
     return found
-
-
-def check_source_fields(given: Mapping[str, Any]) -> None:
-    known = SourceFields.__annotations__
-    for name in given:
-        if name not in known:
-            hint = nearest(name, ["value", "key", "timestamp", *known])
-            raise TypeError(f"there is no {name!r}: give key, timestamp, {', '.join(known)}{hint}")
-
-
-class SourceRecord:
-    """What `ctx` tells of a record that came from a source."""
-
-    def __init__(self, fields: SourceFields) -> None:
-        self._fields: dict[str, Any] = dict(fields)
-        if "headers" in fields:
-            self._fields["headers"] = list(fields["headers"])
-
-    def __getattr__(self, name: str) -> Any:
-        if name in SourceFields.__annotations__ and name in self._fields:
-            return self._fields[name]
-        raise AttributeError(f"ctx.{name} is not known of this record: give it with the record, {name}=…")
 
 
 class _HarnessContext(Context):

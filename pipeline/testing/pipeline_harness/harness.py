@@ -12,13 +12,13 @@ from pipeline.job import Pipeline
 from pipeline.plan import Vertex
 from pipeline.runtime.topology_changes import edge_shapes
 from pipeline.testing.clock import ManualClock
-from pipeline.testing.harness import SourceFields, SourceRecord, check_source_fields
 from pipeline.testing.pipeline_harness.async_subtask import AsyncHarnessSubtask
 from pipeline.testing.pipeline_harness.memory_files import MemoryFiles
 from pipeline.testing.pipeline_harness.snapshot import PipelineSnapshot, make_metadata, restored_parts
 from pipeline.testing.pipeline_harness.stand_ins import pickled_code
 from pipeline.testing.pipeline_harness.subtask import HarnessSubtask
 from pipeline.testing.pipeline_harness.surroundings import Surroundings
+from pipeline.testing.source_record import SourceFields, SourceRecord, check_source_fields
 
 _PACES: Final = (0.5, 0.9, 0.98, 0.995)
 """By seed: the chance that one more step is taken before the next call returns."""
