@@ -7,10 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 from deadlines import eventually
@@ -22,6 +23,7 @@ from pipeline.runtime.driver.spark_job import SparkJob
 from pipeline.testing import TestingSink, TestingSource
 
 CANARY = "canary-7f3a91c5"
+TOKEN = "canary-of-the-web-server-c04e"
 
 
 class SecretSource(TestingSource):
@@ -58,13 +60,8 @@ def test_weirs_own_sessions_authenticate_and_listen_on_loopback_only(spark: Any)
     conf = spark.getConf()
     assert conf.get("spark.authenticate") == "true"
     assert conf.get("spark.driver.bindAddress") == "127.0.0.1"
-    listening = {
-        one.laddr.ip
-        for process in (psutil.Process(), *psutil.Process().children(recursive=True))
-        for one in process.net_connections("tcp")
-        if one.status == psutil.CONN_LISTEN and "java" in process.name()
-    }
-    assert listening <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
+    java = [one for one in psutil.Process().children(recursive=True) if "java" in one.name()]
+    _assert_loopback(java)
 
 
 JOB = """
@@ -80,13 +77,15 @@ class Secret(SequenceSource):
 
 p = Pipeline("secretive", checkpoints=CheckpointConfig(sys.argv[1], interval=0.5), stop_grace=300)
 p.source("numbers", Secret()).sink("out", PrintSink())
-p.run()
+p.run(http="127.0.0.1:0")
 """
 
 
 @pytest.mark.slow
 def test_a_password_shows_nowhere(tmp_path: Path) -> None:
-    """Not in logs of Weir's and Spark's at their most talkative, event logs, work folders, checkpoints, processes."""
+    """Not in logs of Weir's and Spark's at their most talkative, event logs, work folders, checkpoints, processes and
+    what the web server answers. Nor do the secrets that the job is asked with, but for the job's own file and the
+    environment. And every port of the job's processes is on loopback."""
     made = tmp_path / "made"
     for folder in ("events", "local", "tmp", "state", "conf"):
         (made / folder).mkdir(parents=True)
@@ -101,6 +100,7 @@ def test_a_password_shows_nowhere(tmp_path: Path) -> None:
         "SPARK_LOCAL_DIRS": str(made / "local"),
         "TMPDIR": str(made / "tmp"),
         "WEIR_STATE_DIR": str(made / "state"),
+        "WEIR_HTTP_TOKEN": TOKEN,
         "WEIR_LOG_LEVEL": "DEBUG",
         "WEIR_SPARK_LOG_LEVEL": "DEBUG",
     }
@@ -119,8 +119,17 @@ def test_a_password_shows_nowhere(tmp_path: Path) -> None:
         processes = [psutil.Process(job.pid), *psutil.Process(job.pid).children(recursive=True)]
         told = [told for one in processes if (told := _what_it_shows(one)) is not None]
         assert len(told) >= 3  # the script, the JVM, the daemon
-        shown = json.dumps(told)
+        _assert_loopback(processes)
         (running_job,) = [json.loads(path.read_text()) for path in (made / "state").glob("*.json")]
+        secrets = [CANARY, TOKEN, running_job["secret"]]
+        assert running_job["http_token"] == TOKEN
+        assert not [secret for secret in (CANARY, running_job["secret"]) if secret in json.dumps(told)]
+        shown = json.dumps([command for command, _ in told])
+        with httpx.Client(base_url=running_job["http"], trust_env=False) as http:
+            for path in ("/", "/metrics", "/readyz", "/api/v1/jobs/secretive", "/api/v1/jobs/secretive/subtasks"):
+                answer = http.get(path, headers={"authorization": f"Bearer {TOKEN}"})
+                assert answer.status_code == 200, (path, answer.text)
+                shown += answer.text + http.get(path).text
         shown += subprocess.run(
             [sys.executable, "-c", "from pipeline.cli import main; main()", "status", "secretive", "--json"],
             env=environment,
@@ -128,13 +137,12 @@ def test_a_password_shows_nowhere(tmp_path: Path) -> None:
             text=True,
             check=True,
         ).stdout
-        _look_through(made)
+        _look_through(made, secrets)
     finally:
         job.send_signal(signal.SIGTERM)
         job.wait(WAIT)
-    assert CANARY not in shown
-    assert running_job["secret"] not in shown
-    _look_through(made)
+    assert not [secret for secret in secrets if secret in shown]
+    _look_through(made, secrets)
     assert any((made / "events").iterdir())
 
 
@@ -146,11 +154,24 @@ def _what_it_shows(process: psutil.Process) -> list[Any] | None:
         return None
 
 
-def _look_through(folder: Path) -> None:
+def _assert_loopback(processes: Iterable[psutil.Process]) -> None:
+    listening = set()
+    for process in processes:
+        try:
+            ports = process.net_connections("tcp")
+        except psutil.NoSuchProcess:
+            continue
+        listening |= {one.laddr.ip for one in ports if one.status == psutil.CONN_LISTEN}
+    assert listening
+    assert listening <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
+
+
+def _look_through(folder: Path, secrets: Iterable[str]) -> None:
+    """The job's own file apart, which has them for its user."""
     for path in folder.rglob("*"):
-        if path.is_file():
+        if path.is_file() and path.parent != folder / "state":
             try:
                 held = path.read_bytes()
             except FileNotFoundError:
                 continue
-            assert CANARY.encode() not in held, path
+            assert not [secret for secret in secrets if secret.encode() in held], path
