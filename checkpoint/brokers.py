@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError
 
-REFUSES: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
-"""No broker is more patient with a wrong password later on."""
+REFUSES: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED})
+"""A user, a password or a certificate. No broker is more patient with a wrong one later on."""
 _REFUSED: Final = "Connection refused"
 _ADDRESS: Final = re.compile(
     r"((plaintext|ssl|sasl_plaintext|sasl_ssl)://)?(\[[^\]\s]+\]|[^\s:/,;\[\]]+)(:\d+)?", re.IGNORECASE

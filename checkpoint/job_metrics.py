@@ -46,7 +46,8 @@ JOB_METRICS: Final[tuple[JobMetric, ...]] = (
         "weir_waits_since_timestamp_seconds",
         "gauge",
         ("on",),
-        "Since when the job has waited for `brokers`, `slots`, `processes`, a `subtask` that takes long, `event_time`, "
-        "answers to `requests`, the `rate` that a step is limited to, or `other`, since 1970; none while it doesn't.",
+        "Since when the job has waited for `brokers`, brokers that refuse its `credentials`, `slots`, `processes`, a "
+        "`subtask` that takes long, `event_time`, answers to `requests`, the `rate` that a step is limited to, or "
+        "`other`, since 1970; none while it doesn't.",
     ),
 )

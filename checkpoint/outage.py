@@ -6,24 +6,30 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from checkpoint.waiting import Waiting
+from checkpoint.waiting import Waiting, WaitKind
 
 REFUSAL_S: Final = 10.0
 """A service that starts may refuse whom it doesn't know yet. What is refused for longer is refused."""
 _TOLD_AFTER_S: Final = 2.0
 """What is over sooner is no news."""
-
-
 _FORGOTTEN_S: Final = 60.0
 """Clients try again within 10 s."""
+_REFUSES: Final = ", which refuse its user, password or certificate"
 
 
 class Refusals:
     """Being refused, as told by connections that come and go beside others that work. Pure but for the clock."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, waiting: Waiting, what: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """
+        Args:
+            waiting, what: as of `Outage`.
+        """
+        self._waiting = waiting
+        self._what = what + _REFUSES
         self._clock = clock
         self._since = self._last = float("-inf")
+        self._told = False
 
     def count(self) -> bool:
         """One more. Returns whether they have gone on for so long that the client is refused for good."""
@@ -31,7 +37,16 @@ class Refusals:
         if now - self._last > _FORGOTTEN_S:
             self._since = now
         self._last = now
+        if now - self._since >= _TOLD_AFTER_S:
+            self._told = True
+            self._waiting.begin(self._what, self._since, WaitKind.CREDENTIALS)
         return now - self._since >= REFUSAL_S
+
+    def look(self) -> None:
+        """No longer tell of what has not come again for long."""
+        if self._told and self._clock() - self._last > _FORGOTTEN_S:
+            self._told = False
+            self._waiting.end(self._what)
 
 
 class Outage:
@@ -56,6 +71,7 @@ class Outage:
         self._clock = clock
         self._since: float | None = None
         self._refused_since: float | None = None
+        self._told: str | None = None
 
     @property
     def lasts(self) -> bool:
@@ -71,10 +87,13 @@ class Outage:
             Whether to go on waiting; else the time is up.
         """
         self._refused_since = None
-        return self._goes_on(since)
+        return self._goes_on(since, self.what, WaitKind.BROKERS)
 
-    def refused(self) -> bool:
+    def refused(self, credentials: bool = True) -> bool:
         """It has answered that this client may not, at one more try.
+
+        Args:
+            credentials: it doesn't let the client in; else it doesn't know what was asked for.
 
         Returns:
             Whether to try again; else the refusal counts.
@@ -82,18 +101,26 @@ class Outage:
         now = self._clock()
         if self._refused_since is None:
             self._refused_since = now
-        return now - self._refused_since < REFUSAL_S and self._goes_on(None)
+        what, kind = (self.what + _REFUSES, WaitKind.CREDENTIALS) if credentials else (self.what, WaitKind.BROKERS)
+        return now - self._refused_since < REFUSAL_S and self._goes_on(None, what, kind)
 
     def over(self) -> None:
         """It has answered as it should."""
         if self._since is not None or self._refused_since is not None:
             self._since = self._refused_since = None
-            self._waiting.end(self.what)
+            self._tell(None, WaitKind.OTHER)
 
-    def _goes_on(self, since: float | None) -> bool:
+    def _goes_on(self, since: float | None, what: str, kind: WaitKind) -> bool:
         now = self._clock()
         if self._since is None:
             self._since = now if since is None else since
         if now - self._since >= _TOLD_AFTER_S:
-            self._waiting.begin(self.what, self._since)
+            self._tell(what, kind)
         return self.timeout is None or now - self._since < self.timeout
+
+    def _tell(self, what: str | None, kind: WaitKind) -> None:
+        if self._told is not None and self._told != what:
+            self._waiting.end(self._told)
+        if what is not None:
+            self._waiting.begin(what, self._since, kind)
+        self._told = what

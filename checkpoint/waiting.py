@@ -5,6 +5,27 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from enum import StrEnum
+
+
+class WaitKind(StrEnum):
+    """What kind of thing is waited for. Metrics have it as a label, and a diagnosis says by it what to do."""
+
+    BROKERS = "brokers"
+    """Kafka brokers that don't answer."""
+    CREDENTIALS = "credentials"
+    """Brokers that refuse the user, the password or the certificate."""
+    SLOTS = "slots"
+    PROCESSES = "processes"
+    """That Spark has not brought up."""
+    SUBTASK = "subtask"
+    """One that takes long, as in an `open`."""
+    EVENT_TIME = "event_time"
+    REQUESTS = "requests"
+    """Of `map_async`."""
+    RATE = "rate"
+    """That `limit_rate` allows."""
+    OTHER = "other"
 
 
 class Waiting:
@@ -17,9 +38,9 @@ class Waiting:
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._clock = clock
         self._lock = threading.Lock()
-        self._since: dict[str, float] = {}
+        self._since: dict[str, tuple[float, WaitKind]] = {}
 
-    def begin(self, what: str, since: float | None = None) -> None:
+    def begin(self, what: str, since: float | None = None, kind: WaitKind = WaitKind.OTHER) -> None:
         """Changes nothing if that is being waited for already.
 
         Args:
@@ -28,7 +49,7 @@ class Waiting:
             since: in seconds of the clock (`time.monotonic`); `None` = now.
         """
         with self._lock:
-            self._since.setdefault(what, self._clock() if since is None else since)
+            self._since.setdefault(what, (self._clock() if since is None else since, kind))
 
     def end(self, what: str) -> None:
         """Fine if that was not waited for."""
@@ -39,8 +60,8 @@ class Waiting:
         """Whether anything is waited for. Cheap."""
         return bool(self._since)
 
-    def report(self) -> list[tuple[str, float]]:
-        """What is waited for, and for how many seconds."""
+    def report(self) -> list[tuple[str, float, str]]:
+        """What is waited for, for how many seconds, and the kind of it, in the form of messages to the driver."""
         with self._lock:
             now = self._clock()
-            return [(what, max(0.0, now - since)) for what, since in self._since.items()]
+            return [(what, max(0.0, now - since), kind.value) for what, (since, kind) in self._since.items()]

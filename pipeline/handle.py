@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import time
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -287,7 +288,7 @@ class JobHandle:
 
     def metrics(self) -> dict[str, Any]:
         """The current attempt's metrics:
-        `{"subtasks": {name: {metric: value}}, "totals": {metric: value}, "waits": [{"what", "who", "since"}]}`.
+        `{"subtasks": {name: {metric: value}}, "totals": {metric: value}, "waits": [{"what", "kind", "who", "since"}]}`.
 
         Names and units are those of `checkpoint.metrics.METRICS`; totals are sums over subtasks of counters. Waits are
         for what lies outside of the job, such as brokers that are down: for what, in which subtask, since when (seconds
@@ -298,7 +299,7 @@ class JobHandle:
             name: sum(values.get(name) or 0 for values in subtasks.values())
             for name in ("recordsIn", "recordsOut", "bytesIn", "inFlightBytes", "sourceGateClosedMs", *COUNTED)
         }
-        waits = [{"what": wait.what, "who": wait.who, "since": wait.since} for wait in self._master.waits.now()]
+        waits = [asdict(wait) for wait in self._master.waits.now()]
         return {"subtasks": subtasks, "totals": totals, "waits": waits}
 
     @property

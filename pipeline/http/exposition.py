@@ -13,7 +13,6 @@ from checkpoint.event_time.bounds import MAX_WATERMARK
 from checkpoint.job_metrics import JOB_METRICS, JobMetric
 from checkpoint.metric_names import prometheus_name, prometheus_value
 from checkpoint.metrics import METRICS, Metric
-from pipeline.http.wait_kinds import kind_of_wait
 from pipeline.runtime.driver.job_statuses import STATUSES
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -144,8 +143,7 @@ def _job_samples(
         case "waits_since_timestamp_seconds":
             since: dict[str, float] = {}
             for wait in status["waits"]:
-                kind = kind_of_wait(wait["what"])
-                since[kind] = min(wait["since"], since.get(kind, wait["since"]))
+                since[wait["kind"]] = min(wait["since"], since.get(wait["kind"], wait["since"]))
             return [((kind,), at) for kind, at in since.items()]
         case part:
             return [] if last is None else [((), last[_PARTS[part.removeprefix("last_checkpoint_")]])]

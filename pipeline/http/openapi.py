@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from checkpoint.waiting import WaitKind
 from pipeline.http.long_requests import Operation
 from pipeline.http.rest_changes import BODIES
 from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
@@ -52,9 +53,10 @@ _JOB: Final[dict[str, Any]] = {
             "type": "array",
             "items": {
                 "type": "object",
-                "required": ["what", "who", "since"],
+                "required": ["what", "kind", "who", "since"],
                 "properties": {
                     "what": {"type": "string"},
+                    "kind": {"enum": [kind.value for kind in WaitKind]},
                     "who": {"type": "string"},
                     "since": {"type": "number", "description": "Since 1970."},
                 },

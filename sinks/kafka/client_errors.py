@@ -6,7 +6,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from sinks.kafka.clients import REFUSING
+from checkpoint.brokers import REFUSES
 
 _FENCED: Final = frozenset(
     {KafkaError._FATAL, KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
@@ -59,7 +59,7 @@ def is_outage(error: KafkaException) -> bool:
 
 def is_refusal(error: KafkaException) -> bool:
     """Whether it says that the brokers don't let this client in."""
-    return error.args[0].code() in REFUSING
+    return error.args[0].code() in REFUSES
 
 
 def is_fenced(error: KafkaException) -> bool:

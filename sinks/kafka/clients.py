@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from confluent_kafka import KafkaError
-
-from checkpoint.brokers import REFUSES
-
 Delivery = Literal["exactly_once", "at_least_once", "none"]
 
 OWNED: Final[Mapping[str, str]] = {
@@ -64,10 +60,6 @@ _PRODUCER_ONLY: Final = frozenset(
         "transaction.timeout.ms",
     }
 )
-
-
-REFUSING: Final = REFUSES | {KafkaError.SASL_AUTHENTICATION_FAILED}
-"""Errors that say that brokers don't let a client in."""
 
 
 def client_config(servers: str, config: Mapping[str, Any]) -> dict[str, Any]:

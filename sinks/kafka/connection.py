@@ -8,7 +8,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
-from sinks.kafka.clients import REFUSING
+from checkpoint.brokers import REFUSES
 
 _log = logging.getLogger(f"weir.{__name__}")
 
@@ -39,7 +39,7 @@ class Connection:
         _log.log(min(level, logging.INFO), "%s", text)
 
     def error(self, error: KafkaError) -> None:
-        if error.code() in REFUSING:
+        if error.code() in REFUSES:
             self.refused = error
         if error.code() == KafkaError._ALL_BROKERS_DOWN or "TxnCoordinator" in error.str():
             self.lost = error.str()

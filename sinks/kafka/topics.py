@@ -16,9 +16,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from checkpoint.brokers import is_topic_name, no_topic_name
+from checkpoint.brokers import REFUSES, is_topic_name, no_topic_name
 from checkpoint.outage import Outage
-from sinks.kafka.clients import DEFAULT_MESSAGE_LIMIT, REFUSING, client_config
+from sinks.kafka.clients import DEFAULT_MESSAGE_LIMIT, client_config
 from sinks.kafka.errors import BrokerUnavailable, TopicRefused
 
 _log = logging.getLogger(f"weir.{__name__}")
@@ -183,7 +183,7 @@ def limits_of(topic: str, partitions: int, settings: Mapping[str, str]) -> Topic
 
 def _topic_error(topic: str, servers: str, error: KafkaException, said: Sequence[KafkaError] = ()) -> Exception:
     cause = error.args[0]
-    refusal = next((one for one in (*said, cause) if one.code() in REFUSING), None)
+    refusal = next((one for one in (*said, cause) if one.code() in REFUSES), None)
     if refusal is not None:
         return BrokerUnavailable(
             f"the Kafka brokers at {servers} refuse this client: {refusal.str()}. Check user, password and "

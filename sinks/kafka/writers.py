@@ -9,9 +9,10 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException
 
 from checkpoint import failpoints
+from checkpoint.brokers import REFUSES
 from checkpoint.outage import Outage
 from sinks.kafka.client_errors import reason
-from sinks.kafka.clients import REFUSING, Delivery, producer_config
+from sinks.kafka.clients import Delivery, producer_config
 from sinks.kafka.encoding import RecordEncoder
 from sinks.kafka.errors import BrokerUnavailable
 from sinks.kafka.segments import SegmentStager
@@ -138,7 +139,7 @@ class DirectWriter(SinkWriter):
         return float("inf") if self._outage.timeout is None else self._outage.timeout + _FLUSH_SECONDS
 
     def _on_client_error(self, error: KafkaError) -> None:
-        if error.code() in REFUSING:
+        if error.code() in REFUSES:
             self._refusal = error
 
     def _on_stall(self, topics: Collection[str]) -> None:

@@ -26,7 +26,7 @@ class ClientHealth:
         self._errors = errors
         what = f"the Kafka brokers at {options.servers} to read from (source {ctx.source_id!r})"
         self.outage = Outage(ctx.waiting, what, options.outage_timeout)  # type: ignore[arg-type]  # seconds by now
-        self._refusals = Refusals()
+        self._refusals = Refusals(ctx.waiting, what)
         self._due = 0.0
         self.closing = False
         """What the client says from now on doesn't matter."""
@@ -54,6 +54,7 @@ class ClientHealth:
         Raises:
             KafkaUnavailable: an outage has lasted too long.
         """
+        self._refusals.look()
         if not self.outage.lasts or now < self._due:
             return
         self._due = now + _LOOK_AGAIN_S

@@ -37,7 +37,7 @@ def open_when_up(
             if isinstance(e, KafkaUnavailable):
                 goes_on = outage.refused() if e.refused else outage.away(began)
             else:  # brokers that have just started may not know of all topics yet
-                goes_on = outage.lasts and outage.refused()
+                goes_on = outage.lasts and outage.refused(credentials=False)
             if not goes_on:
                 outage.over()
                 raise

@@ -72,9 +72,9 @@ def test_an_outage_is_told_after_two_seconds_with_its_begin_until_it_is_over(clo
     assert not waiting
     clock.now += 0.25
     outage.away()
-    assert waiting.report() == [("brokers", 2.0)]
+    assert waiting.report() == [("brokers", 2.0, "brokers")]
     clock.now += 3.0
-    assert waiting.report() == [("brokers", 5.0)]
+    assert waiting.report() == [("brokers", 5.0, "brokers")]
     outage.over()
     assert not waiting
     assert waiting.report() == []
@@ -109,8 +109,8 @@ def test_a_refusal_is_no_longer_waited_for_than_an_outage(clock: Clock, waiting:
     assert outage.refused()
 
 
-def test_refusals_beside_connections_that_work_count_after_ten_seconds(clock: Clock) -> None:
-    refusals = Refusals(clock)
+def test_refusals_beside_connections_that_work_count_after_ten_seconds(clock: Clock, waiting: Waiting) -> None:
+    refusals = Refusals(waiting, "brokers", clock)
     assert not refusals.count()
     clock.now += 9.75
     assert not refusals.count()
@@ -118,10 +118,46 @@ def test_refusals_beside_connections_that_work_count_after_ten_seconds(clock: Cl
     assert refusals.count()
 
 
-def test_refusals_with_more_than_a_minute_in_between_have_nothing_to_do_with_each_other(clock: Clock) -> None:
-    refusals = Refusals(clock)
+def test_refusals_with_more_than_a_minute_in_between_have_nothing_to_do_with_each_other(
+    clock: Clock, waiting: Waiting
+) -> None:
+    refusals = Refusals(waiting, "brokers", clock)
     refusals.count()
     clock.now += 60.0
     assert refusals.count()
     clock.now += 60.1
     assert not refusals.count()
+
+
+def test_a_refusal_is_told_as_what_it_is_and_an_outage_again_when_the_service_goes_away(
+    clock: Clock, waiting: Waiting
+) -> None:
+    outage = Outage(waiting, "brokers", None, clock)
+    outage.refused()
+    clock.now += 2.0
+    outage.refused()
+    assert waiting.report() == [("brokers, which refuse its user, password or certificate", 2.0, "credentials")]
+    clock.now += 1.0
+    outage.away()
+    assert waiting.report() == [("brokers", 3.0, "brokers")]
+    outage.refused(credentials=False)
+    assert waiting.report() == [("brokers", 3.0, "brokers")]
+    outage.refused()
+    outage.over()
+    assert waiting.report() == []
+
+
+def test_refusals_are_told_until_none_has_come_for_a_minute(clock: Clock, waiting: Waiting) -> None:
+    refusals = Refusals(waiting, "brokers", clock)
+    refusals.count()
+    assert waiting.report() == []
+    clock.now += 2.0
+    refusals.count()
+    refusals.look()
+    assert waiting.report() == [("brokers, which refuse its user, password or certificate", 2.0, "credentials")]
+    clock.now += 60.0
+    refusals.look()
+    assert waiting
+    clock.now += 0.25
+    refusals.look()
+    assert not waiting

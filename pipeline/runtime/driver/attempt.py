@@ -15,6 +15,7 @@ from typing import assert_never
 from checkpoint.coordination import coordinator_events as events
 from checkpoint.coordination.coordinator_events import FailureReason
 from checkpoint.in_flight.replay import ReplayTracker
+from checkpoint.waiting import WaitKind
 from pipeline.graph import StepKind
 from pipeline.runtime import protocol
 from pipeline.runtime.auth import new_secret
@@ -290,9 +291,12 @@ class Attempt:
                 f"look into the executors' logs, check that they reach {host}:{port}, and that no other job of this "
                 "Spark session holds the slots"
             )
-        waits = [(f"{self._name_of(one.who)}, which {one.what}", now - one.since) for one in found.slow]
+        waits = [
+            (f"{self._name_of(one.who)}, which {one.what}", now - one.since, WaitKind.SUBTASK) for one in found.slow
+        ]
         if found.waited >= self._limits.told:
-            waits.append((f"{wanted - here} of {wanted} processes, which Spark has not brought up", found.waited))
+            what = f"{wanted - here} of {wanted} processes, which Spark has not brought up"
+            waits.append((what, found.waited, WaitKind.PROCESSES))
         self._c.waits.report(THE_JOB, waits)
 
     def _name_of(self, connection: Connection) -> str:

@@ -8,6 +8,7 @@ import threading
 import weakref
 from typing import Any, Final
 
+from checkpoint.waiting import WaitKind
 from pipeline.plan import Plan
 from pipeline.runtime.driver.gateway import lost_jvm
 from pipeline.runtime.driver.job_options import JobOptions
@@ -111,7 +112,7 @@ class Session:
 
     def _tell(self, what: str | None) -> None:
         if self.waits is not None:
-            self.waits.instead(THE_JOB, what)
+            self.waits.instead(THE_JOB, what, WaitKind.SLOTS)
 
     @property
     def host(self) -> str:

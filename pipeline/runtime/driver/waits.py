@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from checkpoint.waiting import WaitKind
+
 _LOG = logging.getLogger(f"weir.{__name__}")
 THE_JOB: Final = "the job"
 """Who waits for what holds up all."""
@@ -25,7 +27,8 @@ class Wait:
     what: str
     """Reads on from "waits for"."""
     who: str
-    """A subtask's name, or "the driver"."""
+    """A subtask's name, or "the job"."""
+    kind: WaitKind = WaitKind.OTHER
 
 
 class Waits:
@@ -42,10 +45,10 @@ class Waits:
         """All that one subtask waits for now.
 
         Args:
-            waiting: what, and for how many seconds (`checkpoint.waiting.Waiting.report`).
+            waiting: what, for how many seconds, and of which kind (`checkpoint.waiting.Waiting.report`).
         """
         now = self._clock()
-        found = {(who, what): Wait(now - seconds, what, who) for what, seconds in waiting}
+        found = {(who, what): Wait(now - seconds, what, who, WaitKind(kind)) for what, seconds, kind in waiting}
         with self._lock:
             mine = {key: wait for key, wait in self._waits.items() if key[0] == who}
             if not mine and not found:
@@ -57,24 +60,13 @@ class Waits:
                     found[key] = before
             self._replace({key: wait for key, wait in self._waits.items() if key[0] != who} | found, now)
 
-    def begin(self, who: str, what: str) -> None:
-        """Somebody on the driver begins to wait; changes nothing if it does already."""
-        now = self._clock()
-        with self._lock:
-            self._replace(self._waits | {(who, what): self._waits.get((who, what), Wait(now, what, who))}, now)
-
-    def end(self, who: str, what: str) -> None:
-        """Fine if it didn't wait."""
-        with self._lock:
-            self._replace({key: wait for key, wait in self._waits.items() if key != (who, what)}, self._clock())
-
-    def instead(self, who: str, what: str | None) -> None:
+    def instead(self, who: str, what: str | None, kind: WaitKind) -> None:
         """What somebody waits for is called otherwise now, or is over (`None`); it has waited since the same time."""
         now = self._clock()
         with self._lock:
             since = min((wait.since for wait in self._waits.values() if wait.who == who), default=now)
             others = {key: wait for key, wait in self._waits.items() if key[0] != who}
-            mine = {} if what is None else {(who, what): Wait(since, what, who)}
+            mine = {} if what is None else {(who, what): Wait(since, what, who, kind)}
             self._replace(others | mine, now)
 
     def forget(self, names: Iterable[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from checkpoint.waiting import WaitKind
 from pipeline.async_calls.function import Counting
 from pipeline.runtime.subtask.operator_task import OperatorTask
 from pipeline.runtime.subtask.waits_in_line import WaitsInLine
@@ -69,7 +70,7 @@ class AsyncTask(WaitsInLine, OperatorTask):
         calls = self._calls
         slow = calls.line.records and now - calls.quiet_since >= _SLOW_SECONDS
         if slow and (calls.full or calls.line.controls_wait):
-            self.metrics.waiting.begin(self._waited, calls.quiet_since)
+            self.metrics.waiting.begin(self._waited, calls.quiet_since, WaitKind.REQUESTS)
         elif self.metrics.waiting:
             self.metrics.waiting.end(self._waited)
 

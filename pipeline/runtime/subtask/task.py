@@ -26,6 +26,7 @@ from checkpoint.elements import (
     Watermark,
 )
 from checkpoint.in_flight.restored_input import RestoredInput
+from checkpoint.waiting import WaitKind
 from pipeline.runtime import protocol
 from pipeline.runtime.subtask import mail
 from pipeline.runtime.subtask.batch_in_progress import BatchInProgress
@@ -215,7 +216,7 @@ class Task(ABC):
             if since is None or self._quiet:
                 waits.end(pacer.what)
             else:
-                waits.begin(pacer.what, since)
+                waits.begin(pacer.what, since, WaitKind.RATE)
 
     def _in_flight_bytes(self) -> int:
         """Bytes queued; from any thread."""

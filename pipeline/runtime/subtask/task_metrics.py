@@ -85,7 +85,7 @@ class TaskMetrics:
             },
             "uncaptured": {n: [[c.edge.upstream, c.upstream] for c in ins] for n, (_, ins) in pending.items() if ins},
             "waits": [*waits, *self.time_waits.report(), *self.pace_waits.report()],
-            "waitingMs": 1000 * max((seconds for _, seconds in waits), default=0.0),
+            "waitingMs": 1000 * max((seconds for _, seconds, _ in waits), default=0.0),
             "recordsIn": records_in,
             "recordsOut": records_out,
             "recordsInPerSecond": self._in_rate.at(now, records_in),

@@ -88,8 +88,8 @@ def test_a_record_that_takes_long_is_named(handle: JobHandle) -> None:
 
 
 def test_brokers_that_are_down_and_slots_that_are_missing_are_said_with_since_when(handle: JobHandle) -> None:
-    for who, what in (("in[0]", "the Kafka brokers at kafka:9092"), ("the job", "slots: it needs 4, there are 2")):
-        handle._master.waits.report(who, [(what, 90.0)])
+    handle._master.waits.report("in[0]", [("the Kafka brokers at kafka:9092", 90.0, "brokers")])
+    handle._master.waits.report("the job", [("slots: it needs 4, there are 2", 90.0, "slots")])
     text = troubles(handle)
     assert "in[0] waits for the Kafka brokers at kafka:9092, for 90 s, since " in text
     assert "the job waits for slots: it needs 4, there are 2, for 90 s" in text

@@ -13,6 +13,7 @@ from checkpoint.event_time.bounds import MAX_WATERMARK
 from checkpoint.job_metrics import JOB_METRICS
 from checkpoint.metric_names import prometheus_name
 from checkpoint.metrics import METRICS
+from checkpoint.waiting import WaitKind
 from pipeline.http.exposition import exposition
 from pipeline.http.watched_job import WatchedJob
 
@@ -96,13 +97,15 @@ def test_whatever_subtasks_report_can_be_read(values: dict[str, Any]) -> None:
 def test_waits_are_told_by_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     handle = idle_handle()
     run(handle)
-    handle._master.waits.begin("in[0]", "the Kafka brokers at b:9092 to read from (source 'in')")
-    handle._master.waits.begin("the job", "slots: it needs 4, and Spark at local[2] has 2")
+    waits = handle._master.waits
+    waits.report("in[0]", [("what it says", 1.0, "credentials"), ("something else", 5.0, "brokers")])
+    waits.report("in[1]", [("something", 9.0, "brokers")])
+    waits.instead("the job", "the brokers, in other words", WaitKind.SLOTS)
     job = WatchedJob("orders", handle, None)
     found = samples(exposition(job.status(), False, None, time.time()))
     kinds = {dict(labels)["on"]: at for (name, labels), at in found.items() if name.startswith("weir_waits")}
-    assert kinds.keys() == {"brokers", "slots"}
-    assert all(abs(at - time.time()) < 60 for at in kinds.values())
+    assert kinds.keys() == {"brokers", "credentials", "slots"}
+    assert kinds["brokers"] + 7 < kinds["credentials"] < kinds["slots"] <= time.time()
 
 
 @pytest.mark.parametrize("status", ["created", "running", "restarting", "rescaling", "finished", "failed", "cancelled"])

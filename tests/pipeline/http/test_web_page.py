@@ -101,7 +101,7 @@ def test_figures_follow_the_job(seen: Seen, handle: JobHandle) -> None:
 
 def test_trouble_is_said_in_a_sentence(seen: Seen, handle: JobHandle) -> None:
     expect(seen.page.locator("#diagnosis li")).to_have_count(1)
-    handle._master.waits.report("in[0]", [("the Kafka brokers at kafka:9092", 90.0)])
+    handle._master.waits.report("in[0]", [("the Kafka brokers at kafka:9092", 90.0, "brokers")])
     trouble = seen.page.locator("#diagnosis li.bad")
     expect(trouble).to_contain_text("in[0] waits for the Kafka brokers at kafka:9092, for 9")
 

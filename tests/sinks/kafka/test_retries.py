@@ -136,7 +136,7 @@ def test_an_outage_is_waited_for_without_an_end_and_told() -> None:
     with pytest.raises(CommitRefused):
         one.run()
     assert one.now - 1_000 > 10_000
-    assert [what for what, _ in one.waiting.report()] == ["the Kafka brokers at host:1 to commit to (sink 'out')"]
+    assert [what for what, *_ in one.waiting.report()] == ["the Kafka brokers at host:1 to commit to (sink 'out')"]
     assert one.run() == "done"
     assert one.waiting.report() == []
 

@@ -60,7 +60,9 @@ def test_an_outage_is_told_as_long_as_it_lasts_and_given_up_when_its_time_is_up(
             tolerated = refused is None or clock.now - refused < REFUSAL_S
             assert goes_on == (in_time and tolerated)
             if clock.now - since >= 2 and tolerated:
-                assert waiting.report() == [("brokers", clock.now - since)]
+                ((what, seconds, kind),) = waiting.report()
+                assert (what.split(",")[0], seconds) == ("brokers", clock.now - since)
+                assert kind == ("brokers" if event == "away" else "credentials")
         assert outage.lasts == (since is not None)
         if since is None:
             assert waiting.report() == []
@@ -69,7 +71,7 @@ def test_an_outage_is_told_as_long_as_it_lasts_and_given_up_when_its_time_is_up(
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=30))
 def test_refusals_count_once_they_have_gone_on_for_a_while(passes: list[int]) -> None:
     clock = Clock()
-    refusals = Refusals(clock)
+    refusals = Refusals(Waiting(clock), "brokers", clock)
     first = None
     for seconds in passes:
         clock.now += seconds
@@ -130,7 +132,7 @@ def test_a_running_source_waits_for_its_brokers_and_says_so(broker: KafkaBroker,
     try:
         until(lambda: len(values) == 1)
         broker.kill()
-        until(lambda: any("Kafka brokers" in what and "source 'in'" in what for what, _ in waiting.report()))
+        until(lambda: any("Kafka brokers" in what and "source 'in'" in what for what, *_ in waiting.report()))
         restarted = threading.Thread(target=broker.restart)
         restarted.start()
         until(lambda: not waiting.report())
@@ -148,7 +150,7 @@ def test_a_running_source_is_refused_once_that_has_gone_on_for_a_while(
     """Whatever else it hears from its client meanwhile, of this broker or of others."""
     reader = open_reader(broker, topic, Waiting())
     clock = Clock()
-    reader._health._refusals = Refusals(clock)
+    reader._health._refusals = Refusals(Waiting(clock), "brokers", clock)
     try:
         for clock.now in (0.0, 5.0, 9.0):  # a broker that has just started
             reader._health.on_error(KafkaError(code, "refused"))
@@ -198,7 +200,7 @@ def test_a_restart_during_an_outage_waits_for_the_brokers(broker: KafkaBroker, t
         thread.start()
     try:
         eventually(lambda: len(waiting.report()) == 3, timeout=90)
-        told = " ".join(what for what, _ in waiting.report())
+        told = " ".join(what for what, *_ in waiting.report())
         assert all(part in told for part in ("to read from", "to write to", "to commit to"))
         assert not made.keys() - {"committer"}
     finally:
@@ -243,7 +245,7 @@ def test_a_commit_waits_for_an_outage_however_long_it_tries_other_things(
     thread = threading.Thread(target=lambda: (one.commit(1, []), done.set()), daemon=True)
     thread.start()
     try:
-        eventually(lambda: any("to commit to (sink 'out')" in what for what, _ in waiting.report()), timeout=90)
+        eventually(lambda: any("to commit to (sink 'out')" in what for what, *_ in waiting.report()), timeout=90)
         assert not done.is_set()
     finally:
         broker.restart()
@@ -286,7 +288,7 @@ def test_a_writer_that_nobody_flushes_notices_that_brokers_are_away_and_back(
     try:
         broker.kill()
         thread.start()
-        eventually(lambda: any("to write to (sink 'out')" in what for what, _ in waiting.report()), timeout=60)
+        eventually(lambda: any("to write to (sink 'out')" in what for what, *_ in waiting.report()), timeout=60)
         broker.restart()
         eventually(lambda: not waiting.report(), timeout=60)
         assert thread.is_alive()

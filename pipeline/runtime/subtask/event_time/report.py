@@ -10,7 +10,7 @@ from checkpoint.elements import ChannelName
 from checkpoint.event_time.bounds import MAX_WATERMARK
 from checkpoint.event_time.combiner import WatermarkCombiner
 from checkpoint.state.timers import Timers
-from checkpoint.waiting import Waiting
+from checkpoint.waiting import Waiting, WaitKind
 from pipeline.runtime.subtask.event_time.domains import TimeDomain
 
 _LOG = logging.getLogger(f"weir.{__name__}")
@@ -117,7 +117,7 @@ class TimeReport:
         for what in self._told - found.keys():
             waiting.end(what)
         for what, since in found.items():
-            waiting.begin(what, since)
+            waiting.begin(what, since, WaitKind.EVENT_TIME)
         self._told = set(found)
 
     def waits(self, now: float) -> Iterable[tuple[str, float]]:

@@ -175,7 +175,7 @@ def test_a_vertex_has_its_subtasks_rates_and_a_lag_where_all_know_theirs(
 def test_a_status_says_in_sentences_what_is_wrong(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     handle = idle_handle()
     run(handle, totals_1={"heldMs": 5000.0})
-    handle._master.waits.begin("in[0]", "the brokers")
+    handle._master.waits.report("in[0]", [("the brokers", 0.0, "brokers")])
     server = OperationsServer("orders", handle)
     try:
         found = ask(server.address, secret(), "status")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.waiting import Waiting
+from checkpoint.waiting import Waiting, WaitKind
 from pipeline.cli import operate_tables
 from pipeline.runtime.driver import waits as waits_module
 from pipeline.runtime.driver.waits import Wait, Waits, by_what
@@ -28,28 +28,31 @@ def test_a_subtask_reports_what_it_waits_for_and_for_how_long() -> None:
     clock = Clock()
     metrics = TaskMetrics(clock)
     assert (metrics.report()["waits"], metrics.report()["waitingMs"]) == ([], 0)
-    metrics.waiting.begin("brokers")
+    metrics.waiting.begin("brokers", kind=WaitKind.BROKERS)
     clock.now += 2
-    metrics.waiting.begin("brokers")
+    metrics.waiting.begin("brokers", kind=WaitKind.BROKERS)
     metrics.waiting.begin("the registry", since=clock.now - 0.5)
     assert (metrics.report()["waits"], metrics.report()["waitingMs"]) == (
-        [("brokers", 2.0), ("the registry", 0.5)],
+        [("brokers", 2.0, "brokers"), ("the registry", 0.5, "other")],
         2000,
     )
     metrics.waiting.end("brokers")
     metrics.waiting.end("what nobody waits for")
-    assert metrics.report()["waits"] == [("the registry", 0.5)]
+    assert metrics.report()["waits"] == [("the registry", 0.5, "other")]
 
 
 def test_the_first_and_the_last_that_wait_for_something_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     waits = Waits("job", clock)
     with caplog.at_level(logging.WARNING):
-        waits.report("in[0]", [("brokers", 5.0)])
+        waits.report("in[0]", [("brokers", 5.0, "brokers")])
         clock.now += 1
-        waits.report("in[1]", [("brokers", 2.0)])
-        waits.report("in[0]", [("brokers", 6.1)])
-        assert waits.now() == [Wait(995.0, "brokers", "in[0]"), Wait(999.0, "brokers", "in[1]")]
+        waits.report("in[1]", [("brokers", 2.0, "brokers")])
+        waits.report("in[0]", [("brokers", 6.1, "brokers")])
+        assert waits.now() == [
+            Wait(995.0, "brokers", "in[0]", WaitKind.BROKERS),
+            Wait(999.0, "brokers", "in[1]", WaitKind.BROKERS),
+        ]
         waits.report("in[0]", [])
         clock.now += 9
         waits.report("in[1]", [])
@@ -62,22 +65,20 @@ def test_the_first_and_the_last_that_wait_for_something_are_logged(caplog: pytes
 
 def test_what_subtasks_waited_for_goes_with_them_and_the_drivers_own_waits_stay() -> None:
     waits = Waits("job", Clock())
-    waits.begin("the driver", "slots")
-    waits.begin("the driver", "slots")
-    waits.report("in[0]", [("brokers", 5.0)])
+    waits.report("the job", [("slots", 0.0, "slots")])
+    waits.report("in[0]", [("brokers", 5.0, "brokers")])
     waits.forget(["in[0]", "in[1]"])
-    assert waits.now() == [Wait(1000.0, "slots", "the driver")]
-    waits.end("the driver", "slots")
-    waits.end("the driver", "slots")
+    assert waits.now() == [Wait(1000.0, "slots", "the job", WaitKind.SLOTS)]
+    waits.report("the job", [])
     assert waits.now() == []
 
 
 def test_a_wait_that_begins_anew_between_two_reports_is_another_one() -> None:
     clock = Clock()
     waits = Waits("job", clock)
-    waits.report("in[0]", [("brokers", 60.0)])
-    waits.report("in[0]", [("brokers", 0.1)])
-    assert waits.now() == [Wait(999.9, "brokers", "in[0]")]
+    waits.report("in[0]", [("brokers", 60.0, "brokers")])
+    waits.report("in[0]", [("brokers", 0.1, "brokers")])
+    assert waits.now() == [Wait(999.9, "brokers", "in[0]", WaitKind.BROKERS)]
 
 
 REPORTS = st.lists(
@@ -103,7 +104,7 @@ def test_what_is_shown_is_what_was_reported_last_and_every_wait_is_logged_once(
         for who, whats in reports:
             before = set().union(*last.values())
             clock.now += 1
-            waits.report(who, [(what, 0.0) for what in whats])
+            waits.report(who, [(what, 0.0, "other") for what in whats])
             last[who] = whats
             changes += len(before ^ set().union(*last.values()))
             assert {(wait.who, wait.what) for wait in waits.now()} == {(w, what) for w in last for what in last[w]}
@@ -143,22 +144,22 @@ def test_a_status_names_what_is_waited_for_and_who_waits(capsys: pytest.CaptureF
 def test_what_is_begun_in_one_thread_is_seen_in_another_even_if_it_never_ends() -> None:
     waiting = Waiting()
     waiting.begin("brokers")
-    ((what, seconds),) = waiting.report()
-    assert (what, seconds >= 0) == ("brokers", True)
+    ((what, seconds, kind),) = waiting.report()
+    assert (what, seconds >= 0, kind) == ("brokers", True, "other")
 
 
 def test_what_is_waited_for_is_called_otherwise_and_lasts_on() -> None:
     clock = Clock()
     waits = Waits("orders", clock)
-    waits.begin("in[0]", "the brokers")
+    waits.report("in[0]", [("the brokers", 0.0, "brokers")])
     clock.now += 1
-    waits.instead("the job", "slots: it needs 4, and there are 2")
+    waits.instead("the job", "slots: it needs 4, and there are 2", WaitKind.SLOTS)
     clock.now += 1
-    waits.instead("the job", "slots: it needs 4, and there are 3")
+    waits.instead("the job", "slots: it needs 4, and there are 3", WaitKind.SLOTS)
     assert waits.now() == [
-        Wait(1000.0, "the brokers", "in[0]"),
-        Wait(1001.0, "slots: it needs 4, and there are 3", "the job"),
+        Wait(1000.0, "the brokers", "in[0]", WaitKind.BROKERS),
+        Wait(1001.0, "slots: it needs 4, and there are 3", "the job", WaitKind.SLOTS),
     ]
-    waits.instead("the job", None)
-    waits.instead("the job", None)
+    waits.instead("the job", None, WaitKind.SLOTS)
+    waits.instead("the job", None, WaitKind.SLOTS)
     assert [wait.who for wait in waits.now()] == ["in[0]"]

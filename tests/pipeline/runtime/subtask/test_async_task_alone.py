@@ -171,7 +171,7 @@ class Rig:
     @property
     def waits(self) -> list[str]:
         self.task._on_clock(self.system.now)
-        return [what for what, _ in self.task.metrics.report()["waits"]]
+        return [what for what, *_ in self.task.metrics.report()["waits"]]
 
 
 class Pacer:

@@ -118,8 +118,8 @@ def test_what_a_pacer_waits_for_is_told_for_as_long_as_it_does() -> None:
     pacer = Pacer(0.02)
     paced = task(NotingMailbox(), pacers=[pacer])
     paced._report_pace()
-    ((what, seconds),) = paced.metrics.report()["waits"]
-    assert (what, round(seconds, 1)) == ("its turn", 1.5)
+    ((what, seconds, kind),) = paced.metrics.report()["waits"]
+    assert (what, round(seconds, 1), kind) == ("its turn", 1.5, "rate")
     assert paced.metrics.report()["waitingMs"] == 0, "it is no sign of trouble outside"
     pacer.left = 0.0
     paced._report_pace()

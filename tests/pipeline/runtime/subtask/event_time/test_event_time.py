@@ -974,7 +974,7 @@ def test_an_input_without_splits_goes_on_with_its_own_state_if_nothing_has_chang
 
 def test_how_long_event_time_stands_still_counts_from_its_last_watermark() -> None:
     found: dict[str, float] = {}
-    waits = SimpleNamespace(begin=found.__setitem__, end=found.pop)
+    waits = SimpleNamespace(begin=lambda what, since, kind: found.update({what: since}), end=found.pop)
     metrics: Any = SimpleNamespace(gauge=lambda name, value: None, time_waits=waits)
     one = Subtask(keyed, 1).open()
     one.process(5000, key="k")
