@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
 
 from checkpoint import failpoints
 from checkpoint.barriers.handler import BarrierHandler
 from checkpoint.barriers.tracker import BarrierTracker
 from checkpoint.codec import revived
-from checkpoint.committables import SinkState
 from checkpoint.edge_format import EdgeFormat
 from checkpoint.elements import ChannelName, EdgeName, InFlight
 from checkpoint.gate.gate_options import GateOptions
@@ -19,12 +17,10 @@ from checkpoint.in_flight.restored_input import RestoredInput
 from checkpoint.key_groups import range_of
 from checkpoint.state import KeyedBackend, make_backend
 from checkpoint.state.changelog.snapshot import LoggedState
-from checkpoint.storage import fencing, savepoints
 from checkpoint.storage.inline_files import inline_limit
 from checkpoint.storage.local_copies import LocalCopies, StorageWithCopies
-from checkpoint.storage.naming import shared_path, subtask_name
+from checkpoint.storage.naming import subtask_name
 from checkpoint.storage.ownership import Ownership
-from checkpoint.storage.staging import SharedStaging
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline import logs
 from pipeline.event_time_inputs import TimedInputs
@@ -32,7 +28,6 @@ from pipeline.graph import StepKind
 from pipeline.operators import KeyedOperator
 from pipeline.partitioners import Distribution
 from pipeline.plan import Plan, Vertex
-from pipeline.runtime import protocol
 from pipeline.runtime.deployment import Deployment, JobSpec
 from pipeline.runtime.network.frames import ChannelId
 from pipeline.runtime.network.network import Network
@@ -41,7 +36,7 @@ from pipeline.runtime.restored_in_flight import load_in_flight
 from pipeline.runtime.subtask.async_task import AsyncTask
 from pipeline.runtime.subtask.batch_in_progress import BatchInProgress
 from pipeline.runtime.subtask.chain import Chain
-from pipeline.runtime.subtask.context import Context, contexts_of
+from pipeline.runtime.subtask.context import contexts_of
 from pipeline.runtime.subtask.driver_link import DriverLink
 from pipeline.runtime.subtask.event_time.domains import reads_by_split
 from pipeline.runtime.subtask.event_time.event_time import EventTime
@@ -50,7 +45,7 @@ from pipeline.runtime.subtask.operator_task import OperatorTask
 from pipeline.runtime.subtask.point_queries import PointQueries
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.runtime.subtask.record_writer import RecordWriter
-from pipeline.runtime.subtask.sink_driver import SinkDriver
+from pipeline.runtime.subtask.sink_builder import SinkBuilder
 from pipeline.runtime.subtask.snapshot_files import SnapshotFiles
 from pipeline.runtime.subtask.source_task import SourceTask
 from pipeline.runtime.subtask.state_log import open_log
@@ -69,15 +64,9 @@ from pipeline.runtime.subtask.wiring import (
 )
 from pipeline.runtime.system import SYSTEM, System
 from pipeline.runtime.topology_changes import edge_shapes
-from sinks.sink import Committer, CommitterContext, Lineage, WriterContext
 from sources.source import SourceContext, SourceReader
 
 _RESTORED_LOCAL = "restoredLocalBytes"
-
-
-def _with_values(held: SinkState) -> SinkState:
-    """The messages that brought it were read without the job's classes."""
-    return SinkState.from_wire(revived(held.to_wire()))
 
 
 def _not_counted(size: int) -> None:
@@ -119,6 +108,19 @@ class TaskBuilder:
         """Where what is restored lies: the job's own folder, a savepoint's or another job's."""
         self._ownership = Ownership.from_wire(spec.ownership)
         self._shapes = edge_shapes(self._plan)
+        self._sinks = SinkBuilder(
+            spec=spec,
+            deployment=deployment,
+            parallelism=self._vertex.parallelism,
+            index=self._index,
+            storage=self._storage,
+            restored_storage=self._restored_storage,
+            ownership=self._ownership,
+            mailbox=mailbox,
+            metrics=metrics,
+            link=link,
+            system=system,
+        )
 
     def run(self) -> None:
         """Build the task and run it to its end."""
@@ -139,7 +141,7 @@ class TaskBuilder:
         channels = self._inputs()
         self._network.connect(self._deployment.peers, self._deployment.subtask)
         sinks = {
-            step.id: self._sink(step.id, step.payload, contexts[step.id], record)
+            step.id: self._sinks.build(step.id, step.payload, contexts[step.id], record)
             for step in vertex.steps
             if step.kind is StepKind.SINK
         }
@@ -358,70 +360,3 @@ class TaskBuilder:
             enabled=source.active_backpressure,
         )
         return SourceGate(options, now, self._deployment.restored_checkpoint)
-
-    def _with_own_files(self, id: str, held: SinkState) -> SinkState:
-        """A sink's state with its staged files in the job's own folder: every checkpoint refers to them until they are
-        committed, and a savepoint may go away."""
-        source = self._restored_storage
-        if source.same_folder(self._storage):
-            return held
-        copies = {
-            file: savepoints.copy_file(
-                source, file, self._storage, shared_path(self._ownership.attempt, f"{id}-restored")
-            )
-            for file in held.files
-        }
-        return held.with_files(copies)
-
-    def _sink(self, id: str, sink: Any, context: Context, record: RecordInProgress) -> SinkDriver:
-        spec, deployment = self._spec, self._deployment
-        staging = SharedStaging(self._storage, self._ownership.attempt)
-        restored = self._with_own_files(id, _with_values(deployment.restore.sinks.get(id, SinkState())))
-        lineage, parent = deployment.lineage
-
-        def make_committer(writer: int) -> Committer | None:
-            committer: Committer | None = sink.create_committer(
-                CommitterContext(
-                    spec.pipeline,
-                    id,
-                    writer,
-                    Lineage(lineage, parent),
-                    deployment.restored_checkpoint,
-                    restored.committers.get(writer),
-                    deployment.rewind,
-                    deployment.ignore_earlier_output,
-                    staging,
-                    self._metrics,
-                    lambda: fencing.check(self._storage, self._ownership),
-                    deployment.fork,
-                    self._metrics.waiting,
-                )
-            )
-            return committer
-
-        writer = sink.create_writer(
-            WriterContext(
-                spec.pipeline,
-                id,
-                self._index,
-                self._vertex.parallelism,
-                staging,
-                self._metrics,
-                self._metrics.waiting,
-            )
-        )
-        return SinkDriver(
-            id,
-            self._index,
-            writer,
-            make_committer,
-            restored,
-            context,
-            record,
-            self._mailbox,
-            self._metrics,
-            lambda step, id, waiting, records: self._link.report(protocol.Committed(step, id, records)),
-            lambda step, epoch: self._link.report(protocol.RestoredEpochCommitted(step, epoch)),
-            self._system,
-            hides_output=sink.needs_checkpoints,
-        )
