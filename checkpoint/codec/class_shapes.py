@@ -13,7 +13,9 @@ from typing import Any
 
 from checkpoint.codec.classes import types_of
 from checkpoint.codec.errors import UnfitClass
-from checkpoint.codec.records import Form, PickledForm, RecordForm, form_named
+from checkpoint.codec.form import Form
+from checkpoint.codec.record_forms import RecordForm
+from checkpoint.codec.records import PickledForm, form_named
 from checkpoint.codec.type_shapes import ANY, TypeShape, fits, hints_of, shape_of_type, text
 
 

@@ -14,7 +14,8 @@ from ormsgpack import Ext, packb, unpackb
 
 from checkpoint.codec.errors import DecodingError, UnfitClass, UnknownTimeZone, advice, explained
 from checkpoint.codec.extensions import CONTAINERS, LEAVES, Extension, leaf, unpack_leaf
-from checkpoint.codec.records import Form, Opaque, form_named, form_of
+from checkpoint.codec.form import Form
+from checkpoint.codec.records import Opaque, form_named, form_of
 
 MAX_DEPTH: Final = 255
 """How deep lists and dicts may nest."""

@@ -18,7 +18,8 @@ from pyspark import cloudpickle as _cloudpickle
 
 from checkpoint.codec.class_shapes import field_types
 from checkpoint.codec.classes import install, is_pickled, name_of
-from checkpoint.codec.records import RecordForm, form_of, is_value_class
+from checkpoint.codec.record_forms import RecordForm
+from checkpoint.codec.records import form_of, is_value_class
 from checkpoint.errors import PermanentFailure
 from pipeline.errors import PipelineError
 from pipeline.plan import Plan, PlannedStep

@@ -1,0 +1,231 @@
+"""The forms of classes with fields: dataclasses, Structs, pydantic models, named tuples (see `records.py`)."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import abstractmethod
+from collections.abc import Iterable
+from types import MemberDescriptorType
+from typing import Any, Final
+
+from checkpoint.codec.errors import UnfitClass
+from checkpoint.codec.form import Form, stored_as
+
+_HEAP_TYPE: Final = 1 << 9
+"""`Py_TPFLAGS_HEAPTYPE`: the class was made by Python code, or much like one that was."""
+_MISSING: Final = object()
+
+
+class RecordForm(Form):
+    """Of a class with fields."""
+
+    def __init__(self, cls: Any, names: Iterable[str]) -> None:
+        super().__init__(cls)
+        self.names = tuple(names)
+        self._set_of_names = frozenset(names)
+
+    def needs(self, name: str) -> bool:
+        """Whether a value can't be made without this field."""
+        return self._default(name) is _MISSING
+
+    @abstractmethod
+    def _default(self, name: str) -> Any:
+        """A new instance's value of the field; `_MISSING` if it has to be given."""
+
+    def _fitted(self, content: Any) -> dict[str, Any]:
+        """The fields as the class has them now."""
+        if type(content) is dict and content.keys() == self._set_of_names:
+            return content
+        if type(content) is not dict:
+            raise UnfitClass(
+                f"a value of class {self.name} was {stored_as(content)} when it was written, and has fields now"
+            )
+        unknown = [name for name in content if name not in self._set_of_names]
+        fields = {name: content.get(name, _MISSING) for name in self.names}
+        for name, value in fields.items():
+            if value is _MISSING:
+                fields[name] = self._default(name)
+        missing = [name for name, value in fields.items() if value is _MISSING]
+        if unknown or missing:
+            changes = [
+                f"{', '.join(map(repr, names))} {what}"
+                for names, what in (
+                    (unknown, "was written and is no field now"),
+                    (missing, "was not and has no default"),
+                )
+                if names
+            ]
+            raise UnfitClass(
+                f"class {self.name} has changed since a value of it was written: {'; '.join(changes)}. Give new fields "
+                "a default, and keep old ones"
+            )
+        return fields
+
+    def _missing(self, name: str) -> TypeError:
+        return TypeError(f"its field {name!r} is not set")
+
+
+class DataclassForm(RecordForm):
+    def __init__(self, cls: Any) -> None:
+        _check_layout(cls)
+        self._fields = {field.name: field for field in dataclasses.fields(cls)}
+        super().__init__(cls, self._fields)
+        self.changeable = not cls.__dataclass_params__.frozen
+        self._slots: dict[str, Any] = {
+            name: member
+            for base in cls.__mro__
+            for name, member in vars(base).items()
+            if type(member) is MemberDescriptorType
+        }
+        self._has_dict = cls.__dictoffset__ != 0
+
+    def take(self, value: Any) -> tuple[Any, dict[str, Any] | None]:
+        if not self._slots:
+            fields = value.__dict__
+            if fields.keys() == self._set_of_names:
+                return fields, None
+        held = dict(value.__dict__) if self._has_dict else {}
+        for name, member in self._slots.items():
+            try:
+                held[name] = member.__get__(value)
+            except AttributeError:
+                pass  # not set
+        held.pop("__orig_class__", None)  # what `Box[int](…)` leaves for type checkers
+        fields = {}
+        for name in self.names:
+            if name not in held:
+                raise self._missing(name)
+            fields[name] = held.pop(name)
+        return fields, held or None
+
+    def make(self, content: Any, more: dict[str, Any] | None) -> Any:
+        fields = self._fitted(content)
+        value = object.__new__(self.cls)
+        if more:
+            fields = {**fields, **more}
+        if not self._slots:
+            value.__dict__.update(fields)
+            return value
+        for name, item in fields.items():
+            if name in self._slots:
+                self._slots[name].__set__(value, item)
+            else:
+                value.__dict__[name] = item
+        return value
+
+    def _default(self, name: str) -> Any:
+        field = self._fields[name]
+        if field.default_factory is not dataclasses.MISSING:
+            return field.default_factory()
+        return _MISSING if field.default is dataclasses.MISSING else field.default
+
+
+class StructForm(RecordForm):
+    def __init__(self, cls: Any) -> None:
+        from msgspec import structs
+
+        super().__init__(cls, cls.__struct_fields__)
+        self.changeable = not cls.__struct_config__.frozen
+        self._as_dict, self._set = structs.asdict, structs.force_setattr
+        self._set_again = hasattr(cls, "__post_init__")
+        self._has_dict = cls.__dictoffset__ != 0
+
+    def take(self, value: Any) -> tuple[Any, dict[str, Any] | None]:
+        try:
+            fields = self._as_dict(value)
+        except AttributeError as error:
+            raise TypeError(f"a field is not set: {error}") from None
+        return fields, (value.__dict__ or None) if self._has_dict else None
+
+    def make(self, content: Any, more: dict[str, Any] | None) -> Any:
+        fields = self._fitted(content)
+        value = self.cls(**fields)
+        if self._set_again:
+            for name, item in fields.items():
+                self._set(value, name, item)
+        if more:
+            value.__dict__.update(more)
+        return value
+
+    def _default(self, name: str) -> Any:
+        from msgspec import NODEFAULT, structs
+
+        (field,) = (each for each in structs.fields(self.cls) if each.name == name)
+        if field.default_factory is not NODEFAULT:
+            return field.default_factory()
+        return _MISSING if field.default is NODEFAULT else field.default
+
+
+class ModelForm(RecordForm):
+    """A pydantic model."""
+
+    def __init__(self, cls: Any) -> None:
+        _check_layout(cls)
+        super().__init__(cls, cls.model_fields)
+        self.changeable = not cls.model_config.get("frozen", False)
+
+    def take(self, value: Any) -> tuple[Any, dict[str, Any] | None]:
+        from pydantic import BaseModel
+
+        state = BaseModel.__getstate__(value)
+        fields, more = {}, dict(state["__dict__"])
+        for name in self.names:
+            if name not in more:
+                raise self._missing(name)
+            fields[name] = more.pop(name)
+        given = state["__pydantic_fields_set__"]
+        extra, private = state["__pydantic_extra__"], state["__pydantic_private__"]
+        if not more and given == self._set_of_names and extra is None and private is None:
+            return fields, None
+        return fields, {"more": more, "set": sorted(given), "extra": extra, "private": private}
+
+    def make(self, content: Any, more: dict[str, Any] | None) -> Any:
+        fields = self._fitted(content)
+        held = more or {"more": {}, "set": self.names, "extra": None, "private": None}
+        value = object.__new__(self.cls)
+        for name, item in (
+            ("__dict__", {**fields, **held["more"]}),
+            ("__pydantic_fields_set__", set(held["set"])),
+            ("__pydantic_extra__", held["extra"]),
+            ("__pydantic_private__", held["private"]),
+        ):
+            object.__setattr__(value, name, item)
+        return value
+
+    def _default(self, name: str) -> Any:
+        field = self.cls.model_fields[name]
+        return _MISSING if field.is_required() else field.get_default(call_default_factory=True)
+
+
+class NamedTupleForm(RecordForm):
+    changeable = False
+
+    def __init__(self, cls: Any) -> None:
+        super().__init__(cls, cls._fields)
+        self._has_dict = cls.__dictoffset__ != 0
+
+    def take(self, value: Any) -> tuple[Any, dict[str, Any] | None]:
+        if len(value) != len(self.names):
+            raise TypeError(f"it has {len(value)} items, and its class {len(self.names)} fields")
+        fields = dict(zip(self.names, tuple.__iter__(value), strict=True))
+        return fields, (value.__dict__ or None) if self._has_dict else None
+
+    def make(self, content: Any, more: dict[str, Any] | None) -> Any:
+        fields = self._fitted(content)
+        value = tuple.__new__(self.cls, [fields[name] for name in self.names])
+        if more:
+            value.__dict__.update(more)
+        return value
+
+    def _default(self, name: str) -> Any:
+        return self.cls._field_defaults.get(name, _MISSING)
+
+
+def _check_layout(cls: type) -> None:
+    """
+    Raises:
+        TypeError: instances hold something beside attributes.
+    """
+    for base in cls.__mro__[:-1]:
+        if not base.__flags__ & _HEAP_TYPE:
+            raise TypeError(f"it is also a {base.__qualname__}, whose content would be lost; give it a field for that")
