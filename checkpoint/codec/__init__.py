@@ -19,6 +19,7 @@ Keys have an encoding of their own (`keys.py`): it is the identity of the key, i
 from __future__ import annotations
 
 from checkpoint.codec.classes import register_pickle
+from checkpoint.codec.decoding import decode, decode_joined, decode_opaquely
 from checkpoint.codec.errors import DecodingError, EncodingError, UnfitClass, UnknownTimeZone
 from checkpoint.codec.keys import decode_key, encode_key, owner_of, page_key
 from checkpoint.codec.values import (
@@ -27,9 +28,6 @@ from checkpoint.codec.values import (
     STRICTLY,
     check,
     copied,
-    decode,
-    decode_joined,
-    decode_opaquely,
     encode,
     encode_all,
     encode_around,

@@ -8,8 +8,8 @@ from typing import Final
 from ormsgpack import packb
 
 from checkpoint.codec.class_shapes import ClassShape, shape_of_content
+from checkpoint.codec.decoding import RecordParts, decode_records
 from checkpoint.codec.extensions import Extension
-from checkpoint.codec.values import RecordParts, decode_records
 
 _HEADS: Final = (bytes((Extension.RECORD, 0x92)), bytes((Extension.RECORD, 0x93)))
 """How a value of a class begins, behind its length. Other bytes may look the same."""

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from ormsgpack import packb
 
+from checkpoint.codec.decoding import decode
 from checkpoint.codec.errors import explained
-from checkpoint.codec.values import MAX_DEPTH, NATIVE, SCALARS, array, check_depth, decode, problem_of, scalar
+from checkpoint.codec.values import MAX_DEPTH, NATIVE, SCALARS, array, check_depth, problem_of, scalar
 
 _all_plain_keys: Final = (NATIVE - {float}).issuperset
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from checkpoint.codec.decoding import RecordParts, decode_records
 from checkpoint.codec.errors import UnfitClass
 from checkpoint.codec.records import form_named
-from checkpoint.codec.values import RecordParts, decode_records
 
 
 class StoredRecord(dict[str, Any]):

@@ -1,21 +1,21 @@
-"""Values as bytes and back: see `checkpoint.codec`."""
+"""Values as bytes: see `checkpoint.codec`. `decoding.py` has the way back."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from datetime import date, timedelta
 from decimal import Decimal
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 from uuid import UUID
 
 import ormsgpack
-from ormsgpack import Ext, packb, unpackb
+from ormsgpack import Ext, packb
 
-from checkpoint.codec.errors import DecodingError, UnfitClass, UnknownTimeZone, advice, explained
-from checkpoint.codec.extensions import CONTAINERS, LEAVES, Extension, leaf, unpack_leaf
+from checkpoint.codec.decoding import decode
+from checkpoint.codec.errors import advice, explained
+from checkpoint.codec.extensions import CONTAINERS, LEAVES, Extension, leaf
 from checkpoint.codec.form import Form
-from checkpoint.codec.records import Opaque, form_named, form_of
+from checkpoint.codec.records import Opaque, form_of
 
 MAX_DEPTH: Final = 255
 """How deep lists and dicts may nest."""
@@ -34,14 +34,10 @@ STRICTLY: Final = (
 """For ormsgpack: refuse what it would turn into another type. Dicts whose keys aren't all str are an error in this
 form: msgpack would make strings of enums, dates and UUIDs."""
 _ANY_KEYS: Final = STRICTLY | ormsgpack.OPT_NON_STR_KEYS
-_UNPACK: Final = ormsgpack.OPT_NON_STR_KEYS | ormsgpack.OPT_DATETIME_AS_TIMESTAMP_EXT
-
 SCALARS: Final = frozenset({type(None), bool, int, float, str, bytes, Decimal, UUID, date, timedelta})
 """Types whose values never change, and are all carried."""
 NATIVE: Final = frozenset({type(None), bool, int, float, str, bytes})
 """Scalars that msgpack has, apart from integers and strings at the edges."""
-RecordParts: TypeAlias = tuple[Any, Any, Any]
-"""Of a value of a user's class: the name of the class, the content and what else it holds (see `records.Form.take`)."""
 _MAP_KEYS: Final = NATIVE | {tuple}
 _all_scalars: Final = SCALARS.issuperset
 _all_native: Final = NATIVE.issuperset
@@ -50,8 +46,6 @@ _FEW: Final = 8
 """So many items are looked at one by one sooner than encoded."""
 _SHORT: Final = 258
 """Bytes of msgpack that have no room for a binary of more than 255 bytes."""
-_failure: Final = threading.local()
-"""`error`: why the innermost extension could not be decoded, which ormsgpack doesn't pass on."""
 
 
 def encode(value: Any) -> bytes:
@@ -89,32 +83,6 @@ def encode_all(values: Sequence[Any]) -> list[bytes]:
 def encode_around(value: Any) -> bytes:
     """Like `encode`, for a list or dict of values that were checked one by one: it counts for no level of nesting."""
     return _encode_step_by_step(value, outside=-1)
-
-
-def decode(data: bytes | memoryview) -> Any:
-    """The value that `encode` was given.
-
-    Raises:
-        DecodingError: the bytes are damaged.
-        UnknownTimeZone: they hold a time in a zone that this machine doesn't know.
-    """
-    try:
-        return unpackb(data, ext_hook=_unpack, option=_UNPACK)
-    except ValueError as error:
-        raise _damaged(data, error) from error
-
-
-def decode_opaquely(data: bytes | memoryview) -> Any:
-    """Like `decode`, where classes may be missing: values of users' classes stay what they are as bytes, and are
-    encoded as they were. `revived` gives them back.
-
-    Raises:
-        DecodingError, UnknownTimeZone: as `decode`.
-    """
-    try:
-        return unpackb(data, ext_hook=_unpack_opaquely, option=_UNPACK)
-    except ValueError as error:
-        raise _damaged(data, error) from error
 
 
 def revived(value: Any) -> Any:
@@ -163,33 +131,6 @@ def is_plain(value: Any) -> bool:
         else:
             return True
     return kind in SCALARS or (kind is tuple and _all_scalars(map(type, value)))
-
-
-def decode_joined(data: bytes) -> Any:
-    """Like `decode`, for what was put together of encoded values.
-
-    Raises:
-        ValueError: it is damaged.
-    """
-    return unpackb(data, ext_hook=_unpack, option=_UNPACK)
-
-
-def decode_records(data: bytes | memoryview, record: Callable[[Callable[[], RecordParts]], Any]) -> Any:
-    """Like `decode`, with what `record` gives in place of each value of a user's class. It gets a function that decodes
-    what the value was taken apart into, so first of all the values of classes in there.
-
-    Raises:
-        DecodingError, UnknownTimeZone: as `decode`.
-    """
-
-    def unpack_record(data: bytes) -> Any:
-        return record(lambda: _parts_in(data, unpack))
-
-    unpack = _unpacker(unpack_record)
-    try:
-        return unpackb(data, ext_hook=unpack, option=_UNPACK)
-    except ValueError as error:
-        raise _damaged(data, error) from error
 
 
 # -- what msgpack has no type for ------------------------------------------------------------------------------
@@ -423,19 +364,14 @@ def scalar(value: Any) -> bytes:
 def problem_of(item: Any) -> str | None:
     """Why this very item (not its content) can't be encoded, and what to do; `None` if it can."""
     kind = type(item)
-    if kind in LEAVES:
-        try:
-            leaf(item)
-        except TypeError as error:
-            return str(error)
-        return None
-    if kind in SCALARS or kind in CONTAINERS or kind in (list, dict, bytearray, Opaque):
-        return None
     try:
-        form = form_of(kind)
-        if form is None:
-            return advice(item)
-        form.take(item)
+        if kind in LEAVES:
+            leaf(item)
+        elif kind not in SCALARS and kind not in CONTAINERS and kind not in (list, dict, bytearray, Opaque):
+            form = form_of(kind)
+            if form is None:
+                return advice(item)
+            form.take(item)
     except TypeError as error:
         return str(error)
     return None
@@ -461,54 +397,3 @@ def _holds_buffer(value: Any) -> bool:
             if not _all_scalars(map(type, contents)):
                 pending.extend(contents)
     return False
-
-
-def _unpacker(record: Callable[[bytes], Any]) -> Callable[[int, bytes], Any]:
-    """For ormsgpack. `record`: makes a record of its bytes."""
-
-    def unpack(code: int, data: bytes) -> Any:
-        try:
-            match code:
-                case Extension.TUPLE:
-                    return tuple(unpackb(data, ext_hook=unpack, option=_UNPACK))
-                case Extension.DICT:
-                    items = iter(unpackb(data, ext_hook=unpack, option=_UNPACK))
-                    return dict(zip(items, items, strict=True))
-                case Extension.SET:
-                    return set(unpackb(data, ext_hook=unpack, option=_UNPACK))
-                case Extension.FROZENSET:
-                    return frozenset(unpackb(data, ext_hook=unpack, option=_UNPACK))
-                case Extension.RECORD:
-                    return record(data)
-                case _:
-                    return unpack_leaf(code, data)
-        except Exception as error:
-            if getattr(_failure, "error", None) is None:
-                _failure.error = error
-            raise
-
-    return unpack
-
-
-def _parts_in(data: bytes, unpack: Callable[[int, bytes], Any]) -> RecordParts:
-    name, content, *more = unpackb(data, ext_hook=unpack, option=_UNPACK)
-    return name, content, more[0] if more else None
-
-
-def _unpack_record(data: bytes) -> Any:
-    name, content, more = _parts_in(data, _unpack)
-    return form_named(name).make(content, more)
-
-
-_unpack = _unpacker(_unpack_record)
-_unpack_opaquely = _unpacker(Opaque)
-
-
-def _damaged(data: bytes | memoryview, error: ValueError) -> Exception:
-    cause, _failure.error = getattr(_failure, "error", None), None
-    if isinstance(cause, UnknownTimeZone | UnfitClass):
-        return cause
-    return DecodingError(
-        f"{len(data)} bytes that should be one msgpack value are damaged ({cause or error}); "
-        f"they begin {bytes(data[:16])!r}"
-    )

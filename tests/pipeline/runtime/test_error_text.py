@@ -242,7 +242,7 @@ def test_weirs_own_errors_keep_their_frames() -> None:
 
     run()
     assert error is not None
-    assert "checkpoint/codec/values.py" in error_text.trace(error)
+    assert "checkpoint/codec/decoding.py" in error_text.trace(error)
 
 
 def test_causes_are_told_with_their_text() -> None:
