@@ -25,6 +25,19 @@ JOB_METRICS: Final[tuple[JobMetric, ...]] = (
     JobMetric("weir_job_running_seconds", "gauge", (), "How long all subtasks of this attempt have run; none before."),
     JobMetric("weir_job_ready", "gauge", (), "1 if the job is up and moving, as /readyz says, else 0."),
     JobMetric("weir_job_restarts_total", "counter", (), "Restarts after failures."),
+    JobMetric(
+        "weir_autoscale_rescales_total",
+        "counter",
+        ("outcome",),
+        "Rescales that the job has begun by itself, `rescaled` or `failed`; none without the option `autoscale`.",
+    ),
+    JobMetric(
+        "weir_autoscale_refusals_total",
+        "counter",
+        ("reason",),
+        "How often `autoscale` has begun not to follow advice on parallelism, by reason: `bounds`, `slots`, "
+        "`own_parallelism`, `plan`, `like_rate`, `no_gain`, `failed` or `checkpoint`; none without that option.",
+    ),
     JobMetric("weir_job_start_phase_seconds", "gauge", ("phase",), "How long each phase of this attempt's start took."),
     JobMetric("weir_checkpoints_completed_total", "counter", (), "Checkpoints that were completed."),
     JobMetric("weir_checkpoints_failed_total", "counter", (), "Checkpoints that failed."),

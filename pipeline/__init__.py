@@ -39,6 +39,7 @@ from pipeline.aggregates import (
 )
 from pipeline.async_calls.cache import LookupCache
 from pipeline.async_calls.function import AsyncFunction
+from pipeline.autoscale import Autoscale
 from pipeline.buffers import BufferConfig
 from pipeline.errors import Interrupted, JobCancelled, JobFailed, NotEnoughSlots, PipelineError
 from pipeline.handle import JobHandle
@@ -57,6 +58,7 @@ __all__ = [
     "ApproxCountDistinct",
     "AsyncFunction",
     "AtMost",
+    "Autoscale",
     "BroadcastState",
     "BufferConfig",
     "CheckpointConfig",

@@ -162,12 +162,22 @@ class Graph:
         self.steps.append(step)
         return step
 
-    def rescaled(self, parallelism: int | None, steps: Mapping[str, int]) -> Graph:
+    def roots(self, step: Step) -> frozenset[str]:
+        """The ids of the steps that go by the pipeline's parallelism and that this one follows, or is; none if it goes
+        by what steps set for themselves."""
+        if step.follows is None:
+            return frozenset()
+        if not step.follows:
+            return frozenset({step.id})
+        return frozenset().union(*(self.roots(self.steps[i]) for i in step.follows))
+
+    def rescaled(self, parallelism: int | None, steps: Mapping[str, int], *, own: bool = True) -> Graph:
         """A copy at another parallelism, with the same payloads.
 
         Args:
             parallelism: of steps that go by the pipeline's; `None` = as it is.
-            steps: by id: of these steps, and of those that follow them. From now on they count as set by themselves.
+            steps: by id: of these steps, and of those that follow them.
+            own: from now on these steps count as set by themselves.
 
         Raises:
             PipelineError: there is no such step.
@@ -177,7 +187,7 @@ class Graph:
         for step in self.steps:
             width, follows = step.parallelism, step.follows
             if step.id in steps:
-                width, follows = steps[step.id], None
+                width, follows = steps[step.id], None if own else step.follows
             elif follows:
                 width = max(copy.steps[i].parallelism for i in follows)
             elif follows is not None and parallelism is not None:

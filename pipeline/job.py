@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from checkpoint.config import CheckpointConfig
 from checkpoint.options import named_options, seconds, whole_number
 from pipeline import settings
+from pipeline.autoscale import Autoscale
 from pipeline.buffers import BufferConfig
 from pipeline.dead_ends import dead_ends, unused_streams
 from pipeline.errors import PipelineError
@@ -68,6 +69,8 @@ class Pipeline:
             restarts, each 1 s after the failure.
         buffers: bounds of what is in flight between subtasks (`BufferConfig`). `None` (the default): those of
             `BufferConfig()`, which adapt to the rates that are measured.
+        autoscale: have the running job rescaled by itself, within which bounds (`Autoscale`). `None` (the default): it
+            is only rescaled when somebody asks for it.
         stop_grace: seconds, or a `timedelta`, that SIGINT or SIGTERM gives the job for a last checkpoint and its
             commit, before it is cancelled; 0 = cancelled at once. Default: 30 s.
         ready_within: seconds, or a `timedelta`, without a record and without a completed checkpoint after which
@@ -90,6 +93,7 @@ class Pipeline:
         checkpoints: CheckpointConfig | None = None,
         restart: RestartStrategy | None = None,
         buffers: BufferConfig | None = None,
+        autoscale: Autoscale | None = None,
         stop_grace: float | timedelta = 30.0,
         ready_within: float | timedelta | None = None,
         http_certificate: str | Path | None = None,
@@ -111,6 +115,7 @@ class Pipeline:
             ("checkpoints", checkpoints, CheckpointConfig),
             ("restart", restart, RestartStrategy),
             ("buffers", buffers, BufferConfig),
+            ("autoscale", autoscale, Autoscale),
         ):
             if thing is not None and not isinstance(thing, kind):
                 raise PipelineError(f"{label} must be a {kind.__name__}, not {thing!r}")
@@ -120,6 +125,9 @@ class Pipeline:
         self.checkpoints = given.checkpoint_config(checkpoints)
         self.restart = given.restart_strategy(restart)
         self.buffers = given.buffer_config(buffers)
+        self.autoscale = given.autoscale(autoscale)
+        if self.autoscale is not None:
+            _check_bounds(self.autoscale, parallelism, max_parallelism, given)
         self.stop_grace = _duration("stop_grace", stop_grace, given)
         self.ready_within = None
         if given.value("ready_within", ready_within) is not None:
@@ -267,6 +275,7 @@ class Pipeline:
             ignore_in_flight=ignore_in_flight,
             spark=spark,
             take_over=take_over,
+            autoscale=self.autoscale,
             stop_grace=self.stop_grace,
             graph=self._graph.rescaled(None, {}),  # a copy: the pipeline may get more steps
         )
@@ -313,6 +322,20 @@ class Pipeline:
                 handle.cancel()
                 raise
         return handle
+
+
+def _check_bounds(autoscale: Autoscale, parallelism: int, max_parallelism: int, given: settings.Settings) -> None:
+    if autoscale.most > max_parallelism:
+        raise PipelineError(
+            f"autoscale.most is {autoscale.most}{given.origin('autoscale.most')}, and a step has at most "
+            f"max_parallelism = {max_parallelism} subtasks{given.origin('max_parallelism')}"
+        )
+    if not autoscale.least <= parallelism <= autoscale.most:
+        bounds = f"{autoscale.least} to {autoscale.most}"
+        raise PipelineError(
+            f"parallelism is {parallelism}{given.origin('parallelism')}, and autoscale goes from {bounds}"
+            f"{given.origin('autoscale.most') or given.origin('autoscale.least')}: begin within these bounds"
+        )
 
 
 def _duration(name: str, own: Any, given: settings.Settings) -> float:

@@ -15,6 +15,7 @@ import inspect
 import json
 import os
 import re
+import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,12 +25,13 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from checkpoint.config import CheckpointConfig
+from pipeline.autoscale import Autoscale
 from pipeline.buffers import BufferConfig
 from pipeline.errors import PipelineError
 from pipeline.runtime.driver.restart import STRATEGIES, RestartStrategy
 from pipeline.variables import meant, unknown
 
-T = TypeVar("T", CheckpointConfig, BufferConfig)
+T = TypeVar("T", CheckpointConfig, BufferConfig, Autoscale)
 
 FILE_VARIABLE: Final = "WEIR_CONFIG"
 
@@ -92,6 +94,21 @@ class Settings:
         """
         return _replaced(own or BufferConfig(), self._group("buffers"), "buffers")
 
+    def autoscale(self, own: Autoscale | None) -> Autoscale | None:
+        """
+        Raises:
+            PipelineError: an option has a value that it can't have, or there is no upper bound.
+        """
+        options = self._group("autoscale")
+        if own is None and options:
+            if "most" not in options:
+                raise PipelineError(
+                    f"{_origins('autoscale', options, '')}: the pipeline has no autoscale=Autoscale(...); "
+                    "say how many subtasks a step may have, too: autoscale.most=8"
+                )
+            own = Autoscale(most=_ANY_NUMBER)
+        return own if own is None else _replaced(own, options, "autoscale")
+
     def restart_strategy(self, own: RestartStrategy | None) -> RestartStrategy:
         """The pipeline's own with these options, or another one.
 
@@ -130,6 +147,8 @@ _STRATEGY: Final = "restart.strategy"
 _PLAIN: Final = ("parallelism", "max_parallelism", "stop_grace", "http", "http_certificate", "http_key", "ready_within")
 _UNNAMED: Final = CheckpointConfig("/")
 """The defaults, for a pipeline whose folder comes from outside."""
+_ANY_NUMBER: Final = sys.maxsize
+"""Until the upper bound from outside takes its place."""
 
 
 def _restart_options(kind: str) -> list[str]:
@@ -139,6 +158,7 @@ def _restart_options(kind: str) -> list[str]:
 _OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "checkpoints": tuple(one.name for one in fields(CheckpointConfig)),
     "buffers": tuple(one.name for one in fields(BufferConfig)),
+    "autoscale": tuple(one.name for one in fields(Autoscale)),
     "restart": ("strategy", *dict.fromkeys(option for kind in STRATEGIES for option in _restart_options(kind))),
 }
 """By group."""

@@ -92,6 +92,12 @@ def facts(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "gate", f"{row['vertex']}: {gate_status.sentence(row)}"
     for text in job.get("advice", ()):
         yield "parallelism", text
+    if autoscale := job.get("autoscale"):
+        yield "autoscale", f"{autoscale['least']} to {autoscale['most']}: it {autoscale['state']}"
+        for one in autoscale["refused"]:
+            yield "autoscale", f"{one['what']} is advised and not done: {one['why']}"
+        for one in [each for each in autoscale["newest"] if each["outcome"] != "refused"][-1:]:
+            yield "autoscale", f"{one['outcome']} {one['what']}, at {time_of(one['at'])} UTC: {one['why']}"
     for name, sums in job["vertices"].items():
         if sums.get("recordsFailed"):
             last = "; ".join(sums["lastFailures"])

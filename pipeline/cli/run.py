@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     metavar="URL",
     help="Where Spark runs, as in spark://host:7077.  [default: in this process, with a slot for each subtask]",
 )
+@click.option(
+    "--autoscale",
+    metavar="LEAST:MOST",
+    help="Have the job rescaled by itself, as in 1:8 subtasks of each step that doesn't set its own.  [default: the "
+    "pipeline's autoscale, else never]",
+)
 @click.option("--take-over", is_flag=True, help="End the driver that runs this job now, and go on here.")
 @click.option(
     "--grace",
@@ -54,6 +60,7 @@ def run(
     ignore_in_flight: int | None,
     quiet: bool,
     grace: float | None,
+    autoscale: str | None,
     http: str | None,
     take_over: bool,
     master: str | None,
@@ -76,6 +83,11 @@ def run(
         assignments = (*assignments, f"stop_grace={grace}")
     if http is not None:
         assignments = (*assignments, f"http={http}")
+    if autoscale is not None:
+        least, colon, most = autoscale.partition(":")
+        if not colon:
+            raise click.UsageError(f"--autoscale {autoscale}: write LEAST:MOST, as in 1:8")
+        assignments = (*assignments, f"autoscale.least={least}", f"autoscale.most={most}")
     with ending_cleanly(jobs_first=True), signals.waiting():
         with overriding_options(parallelism, assignments, config):
             pipeline = find_pipeline(target)

@@ -131,6 +131,10 @@ def _job_samples(
             return [((), float(ready))]
         case "job_restarts_total":
             return [((), status["restarts"])]
+        case "autoscale_rescales_total":
+            return _by_label(status["autoscale"], "rescales")
+        case "autoscale_refusals_total":
+            return _by_label(status["autoscale"], "refusals")
         case "job_start_phase_seconds":
             return [((phase,), seconds) for phase, seconds in status["start"].items()]
         case "checkpoints_completed_total":
@@ -147,3 +151,7 @@ def _job_samples(
             return [((kind,), at) for kind, at in since.items()]
         case part:
             return [] if last is None else [((), last[_PARTS[part.removeprefix("last_checkpoint_")]])]
+
+
+def _by_label(autoscale: Mapping[str, Any] | None, name: str) -> Iterable[Sample]:
+    return [] if autoscale is None else [((label,), count) for label, count in autoscale[name].items()]

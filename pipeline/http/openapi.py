@@ -39,6 +39,7 @@ _JOB: Final[dict[str, Any]] = {
         "restarts": {"type": "integer"},
         "restart_causes": {"type": "array", "items": _ANY},
         "failure": {"type": ["string", "null"]},
+        "autoscale": {"type": ["object", "null"], "description": "What it does by itself, and what it refuses."},
         "start": {"type": "object", "additionalProperties": {"type": "number"}},
         "checkpoints": {"type": "array", "items": {"$ref": _REF.format(name="CheckpointStats")}},
         "checkpoints_completed": {"type": "integer"},

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from checkpoint.config import CheckpointConfig
-from pipeline import BufferConfig, Pipeline, PipelineError, RestartStrategy, settings
+from pipeline import Autoscale, BufferConfig, Pipeline, PipelineError, RestartStrategy, settings
 from pipeline.settings import Settings, from_environment, from_file, overriding, parse
 
 
@@ -30,6 +30,9 @@ def file(tmp_path: Path) -> Path:
         strategy = "exponential"
         initial = 0.2
         attempts = 7
+        [autoscale]
+        most = 6
+        window = 30
         """
     )
     return path
@@ -45,6 +48,26 @@ def test_a_file_sets_every_kind_of_option(file: Path) -> None:
     assert p.checkpoints == CheckpointConfig("/var/lib/weir", interval=5, alignment="aligned")
     assert p.buffers == BufferConfig(target=0.5)
     assert p.restart == RestartStrategy.exponential(initial=0.2, attempts=7)
+    assert p.autoscale == Autoscale(most=6, window=30)
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "max_parallelism", "most", "message"),
+    [
+        (1, 128, "8", r"parallelism is 1, and autoscale goes from 2 to 8 \(from WEIR_AUTOSCALE_MOST\): begin within"),
+        (9, 128, "8", r"parallelism is 9, and autoscale goes from 2 to 8"),
+        (2, 4, "8", r"autoscale.most is 8 \(from WEIR_AUTOSCALE_MOST\), and a step has at most max_parallelism = 4"),
+        (2, 128, "1", r"autoscale \(from WEIR_AUTOSCALE_MOST\): least \(2\) must not be above most \(1\)"),
+    ],
+)
+def test_a_pipeline_begins_within_the_bounds_of_autoscale(
+    parallelism: int, max_parallelism: int, most: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = Autoscale(most=6, least=2)
+    assert Pipeline("job", 3, autoscale=own).autoscale == own
+    monkeypatch.setenv("WEIR_AUTOSCALE_MOST", most)
+    with pytest.raises(PipelineError, match=message):
+        Pipeline("job", parallelism, max_parallelism, autoscale=own)
 
 
 def test_variables_set_every_kind_of_option_of_any_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,6 +197,12 @@ def test_a_missing_file_is_an_error_that_says_who_names_it(tmp_path: Path) -> No
         ("checkpoints.interval", "-1", r"checkpoints \(from WEIR_CHECKPOINTS_INTERVAL\): interval must be at least"),
         ("checkpoints.uri", "relative", r"checkpoints \(from WEIR_CHECKPOINTS_URI\): the checkpoint folder must be"),
         ("buffers.linger", "x", r"buffers \(from WEIR_BUFFERS_LINGER\): linger must be seconds"),
+        ("autoscale.most", "0", r"autoscale \(from WEIR_AUTOSCALE_MOST\): most must be a whole number of at least 1"),
+        (
+            "autoscale.window",
+            "60",
+            r"autoscale \(from WEIR_AUTOSCALE_WINDOW\): .* autoscale=Autoscale.*: autoscale.most=8",
+        ),
         ("parallelism", "many", r"whole number from 1 to 32767, not 'many' \(from WEIR_PARALLELISM\)"),
         ("restart.attempts", "0", r"restart \(from WEIR_RESTART_ATTEMPTS\): attempts must be a whole number"),
         (
@@ -217,3 +246,4 @@ def test_the_documentations_file_is_accepted(tmp_path: Path) -> None:
         p = Pipeline("job")
     assert p.checkpoints == CheckpointConfig("s3://bucket/weir", interval=5)
     assert p.restart == RestartStrategy.exponential(initial=0.5, attempts=10)
+    assert p.autoscale == Autoscale(most=8, least=1, pause=300, window=60)

@@ -27,6 +27,10 @@ class FakeSession(Session):
     def open(self) -> None:
         pass
 
+    @property
+    def room(self) -> int | None:
+        return None
+
     def require_room(self, plan: Plan) -> None:
         pass
 

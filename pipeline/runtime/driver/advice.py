@@ -8,7 +8,7 @@ subtasks that are busy for a share `b`, while sources are let emit for a share `
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -65,15 +65,36 @@ def advise(busy: Mapping[str, Sequence[float]], held: Sequence[float]) -> list[A
     return sorted(found, key=lambda one: one.now / one.better)
 
 
-def advice_of(subtasks: Mapping[str, Mapping[str, Any]]) -> Iterator[Advice]:
+@dataclass(frozen=True)
+class Load:
+    """What the subtasks of a job do."""
+
+    busy: Mapping[str, Sequence[float]]
+    """By vertex the share of time of each subtask, from 0 to 1."""
+    held: Sequence[float]
+    """Of each subtask of a source: the share of time for which backpressure or its gate holds it up."""
+    rates: Mapping[str, float]
+    """By vertex: records a second that come in."""
+
+
+def load_of(subtasks: Mapping[str, Mapping[str, Any]]) -> Load:
     """From the metrics of a job's subtasks, by name. A source's own gate is what holds it up."""
     busy: dict[str, list[float]] = {}
     held: list[float] = []
+    rates: dict[str, float] = {}
     for name, values in subtasks.items():
-        busy.setdefault(name.rpartition("[")[0], []).append((values.get("busyMsPerSecond") or 0.0) / 1000)
+        vertex = name.rpartition("[")[0]
+        busy.setdefault(vertex, []).append((values.get("busyMsPerSecond") or 0.0) / 1000)
+        rates[vertex] = rates.get(vertex, 0.0) + (values.get("recordsInPerSecond") or 0.0)
         if "sourceGateReason" in values:
             stopped = (values.get("sourceGateClosedMsPerSecond") or 0.0) + (
                 values.get("backPressuredMsPerSecond") or 0.0
             )
             held.append(min(1.0, stopped / 1000))
-    yield from advise(busy, held)
+    return Load(busy, held, rates)
+
+
+def advice_of(subtasks: Mapping[str, Mapping[str, Any]]) -> list[Advice]:
+    """From the metrics of a job's subtasks, by name."""
+    load = load_of(subtasks)
+    return advise(load.busy, load.held)

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from checkpoint.checkpoint_kind import CheckpointKind
@@ -20,11 +20,12 @@ from pipeline.errors import NotEnoughSlots, PipelineError
 from pipeline.runtime import error_text
 from pipeline.runtime.driver.attempt import Attempt
 from pipeline.runtime.driver.attempt_context import Answer, AttemptContext, CheckpointRequest, NotTriggered, Progress
+from pipeline.runtime.driver.autoscaler import Autoscaler
 from pipeline.runtime.driver.checkpoint_stats import CheckpointHistory
 from pipeline.runtime.driver.failures import AttemptFailed
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.point_queries import PointQueries
-from pipeline.runtime.driver.rescaling import Rescaled, Rescaling, in_words, rescaled
+from pipeline.runtime.driver.rescaling import Rescaled, Rescaling, in_words, rescaled, rescaled_by_itself
 from pipeline.runtime.driver.restart import RestartPolicy
 from pipeline.runtime.driver.restart_times import Recoveries, Recovery
 from pipeline.runtime.driver.session import Session
@@ -94,6 +95,8 @@ class JobMaster:
         """Guards `_current`, `_requests` and `_rescaling` against requests from other threads."""
         self._requests: list[tuple[CheckpointRequest, Answer]] = []
         """Who asked for a checkpoint while no attempt was under way."""
+        self._stops: set[str] = set()
+        """Tokens of the requests to stop that have not failed."""
         self._stopped = False
         """The job's last checkpoint is complete, since a user wanted it to stop: what is left is to commit it."""
         self._cancelled = system.event()
@@ -101,9 +104,12 @@ class JobMaster:
         self._failed_at = self._ended_at = 0.0
         """When the attempt before failed, and when its last process was gone."""
         self._thread = system.thread(self._run, f"weir-job-{options.name}")
+        self.autoscaler = None if options.autoscale is None else Autoscaler(options.autoscale, self, system)
 
     def start(self) -> None:
         self._thread.start()
+        if self.autoscaler is not None:
+            self.autoscaler.start()
 
     @property
     def begun(self) -> bool:
@@ -124,7 +130,8 @@ class JobMaster:
     def request_checkpoint(self, request: CheckpointRequest, answer: Answer) -> None:
         """Ask for a checkpoint or savepoint; `answer` gets its id once it is complete, or an error."""
         if request.stop:
-            answer = self._noting_stop(answer)
+            self._stops.add(request.token)
+            answer = self._noting_stop(request, answer)
         with self._lock:
             if self._current is not None and not self._rescaling.holds_back_requests:
                 self._current.request_checkpoint(request, answer)
@@ -134,13 +141,26 @@ class JobMaster:
                 return
         answer(NotTriggered(f"the job is {self.status}, so no checkpoint is taken any more"))
 
-    def _noting_stop(self, answer: Answer) -> Answer:
+    def _noting_stop(self, request: CheckpointRequest, answer: Answer) -> Answer:
         def note(result: int | Exception) -> None:
-            # An attempt that fails from now on must not be followed by one that reads on.
-            self._stopped |= not isinstance(result, Exception)
+            if isinstance(result, Exception):
+                self._stops.discard(request.token)
+            else:
+                # An attempt that fails from now on must not be followed by one that reads on.
+                self._stopped = True
             answer(result)
 
         return note
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it is to end: somebody has asked for it."""
+        return bool(self._stops) or self._cancelled.is_set()
+
+    @property
+    def room(self) -> int | None:
+        """How many subtasks it may have for Spark's slots; `None` = any number."""
+        return self._session.room
 
     def rescale(self, parallelism: int, step: str | None, answer: Callable[[Exception | None], None]) -> None:
         """Go on at another parallelism, behind a last checkpoint (see `JobHandle.rescale`).
@@ -148,13 +168,31 @@ class JobMaster:
         Raises:
             PipelineError, NotEnoughSlots: it can't be; `answer` gets nothing then.
         """
+        self._rescale(lambda options: rescaled(options, parallelism, step), answer)
+
+    def rescale_by_itself(self, widths: Mapping[str, int], answer: Callable[[Exception | None], None]) -> None:
+        """The same for what `Autoscaler` has decided, unless the job is to end.
+
+        Args:
+            widths: as `rescaled_by_itself` takes them.
+        """
+        self._rescale(lambda options: rescaled_by_itself(options, widths), answer, unless_stopping=True)
+
+    def _rescale(
+        self,
+        to: Callable[[JobOptions], JobOptions],
+        answer: Callable[[Exception | None], None],
+        unless_stopping: bool = False,
+    ) -> None:
         if self.status != "running" or self.progress.running_at is None:
             state = "starting" if self.status in ("created", "running") else self.status
             raise PipelineError(f"the job is {state}, and only one that runs can be rescaled")
-        before, wanted = self._o.plan, rescaled(self._o, parallelism, step)
+        before, wanted = self._o.plan, to(self._o)
         _refuse_invalid(wanted)
         self._session.require_room(wanted.plan)
         with self._lock:
+            if unless_stopping and self.stopping:
+                raise PipelineError("the job is to end")
             if self._current is None:
                 raise PipelineError(f"the job is {self.status}, and only one that runs can be rescaled")
             self._rescaling.ask(wanted, answer, self._system.monotonic(), self._system.time())

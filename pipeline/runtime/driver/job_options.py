@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkpoint.config import CheckpointConfig
+from pipeline.autoscale import Autoscale
 from pipeline.buffers import BufferConfig
 from pipeline.graph import Graph
 from pipeline.plan import Plan
@@ -32,5 +33,7 @@ class JobOptions:
     """From a driver that runs the job."""
     graph: Graph | None = None
     """What the plan was made of, so that it can be made at another parallelism; `None`: it can't."""
+    autoscale: Autoscale | None = None
+    """`None`: it is only rescaled when somebody asks for it."""
     stop_grace: float = 30.0
     """Seconds that the job has for its last checkpoint once a signal has come."""

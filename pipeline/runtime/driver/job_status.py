@@ -59,6 +59,7 @@ def status_of(
         "restarts": handle.restarts,
         "rescaling": handle._master.rescaling,
         "rescales": [asdict(one) for one in handle.rescales],
+        "autoscale": None if (autoscaler := handle._master.autoscaler) is None else autoscaler.status,
         "failure": handle.failure,
         "start": handle.start_phases,
         "checkpoints": [row_of(row) for row in handle.checkpoints()[-_SHOWN:]],

@@ -14,7 +14,7 @@ from typing import Final
 from checkpoint.options import whole_number
 from pipeline.errors import PipelineError
 from pipeline.event_time_inputs import check_event_time
-from pipeline.graph import MOST_SUBTASKS
+from pipeline.graph import MOST_SUBTASKS, Graph
 from pipeline.plan import Plan, plan
 from pipeline.runtime.driver.job_options import JobOptions
 
@@ -45,11 +45,33 @@ def rescaled(options: JobOptions, parallelism: int, step: str | None) -> JobOpti
     )
     if step is None and () not in [one.follows for one in graph.steps]:
         raise PipelineError("every step sets a parallelism of its own: name one, by step= or --step")
-    planned = plan(graph, options.max_parallelism)
-    check_event_time(planned)
-    if not changes(options.plan, planned):
+    replanned = _replanned(options, graph)
+    if not changes(options.plan, replanned.plan):
         same = "every step that goes by the pipeline's parallelism" if step is None else f"step {step!r}"
         raise PipelineError(f"nothing would change: {same} has parallelism {parallelism} already")
+    return replanned
+
+
+def rescaled_by_itself(options: JobOptions, widths: Mapping[str, int]) -> JobOptions:
+    """What the job would go by if these steps had other parallelisms, and those that follow them. They go by the
+    pipeline's, and go on counting as such.
+
+    Args:
+        widths: by the step's id.
+
+    Raises:
+        PipelineError: it can't be; says why.
+    """
+    assert options.graph is not None
+    replanned = _replanned(options, options.graph.rescaled(None, widths, own=False))
+    if not changes(options.plan, replanned.plan):
+        raise PipelineError("nothing would change")
+    return replanned
+
+
+def _replanned(options: JobOptions, graph: Graph) -> JobOptions:
+    planned = plan(graph, options.max_parallelism)
+    check_event_time(planned)
     return replace(options, graph=graph, plan=planned)
 
 

@@ -56,6 +56,11 @@ class Session:
             *(o.name, self.context.version, self.context.master, o.plan.subtasks),
         )
 
+    @property
+    def room(self) -> int | None:
+        """The most subtasks that it has slots for; `None`: it grows with the job."""
+        return None if self._may_grow and not self._shared() else free_slots(self.context)
+
     def require_room(self, plan: Plan) -> None:
         """See that it has slots for this plan, or can get them.
 

@@ -98,6 +98,20 @@ def test_a_failing_script_shows_its_own_frames_only(script: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "status", "message"),
+    [
+        ("8", 2, "--autoscale 8: write LEAST:MOST, as in 1:8"),
+        ("1:many", 1, "most must be a whole number of at least 1, not 'many'"),
+        ("4:8", 1, "parallelism is 3, and autoscale goes from 4 to 8"),
+    ],
+)
+def test_bounds_of_autoscale_that_cannot_be_are_refused(script: Path, given: str, status: int, message: str) -> None:
+    script.write_text(ONE)
+    result = weir("run", str(script), "--autoscale", given)
+    assert (result.exit_code, message in " ".join(result.output.split())) == (status, True), result.output
+
+
+@pytest.mark.parametrize(
     "wrong",
     [
         'KafkaSource("localhost:9092", topics="orders")',

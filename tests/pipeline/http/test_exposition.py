@@ -14,8 +14,12 @@ from checkpoint.job_metrics import JOB_METRICS
 from checkpoint.metric_names import prometheus_name
 from checkpoint.metrics import METRICS
 from checkpoint.waiting import WaitKind
+from pipeline import Autoscale
 from pipeline.http.exposition import exposition
 from pipeline.http.watched_job import WatchedJob
+from pipeline.runtime.driver.autoscaler import Autoscaler
+from pipeline.runtime.driver.autoscaling import Reason
+from pipeline.runtime.system import SYSTEM
 
 VALUES: dict[str, Any] = {"text": "3 checkpoints (4, 5) are under way", "by split": {"orders[0]": 7, "orders[1]": 2}}
 
@@ -46,7 +50,8 @@ def test_every_declared_metric_is_there_with_its_help_and_no_series_comes_twice(
     found = samples(text)
     names = {name for name, _ in found}
     declared = {prometheus_name(metric) for metric in METRICS} - {None}
-    assert names == declared | {one.name for one in JOB_METRICS if one.name != "weir_waits_since_timestamp_seconds"}
+    now_and_then = ("weir_waits_", "weir_autoscale_")
+    assert names == declared | {one.name for one in JOB_METRICS if not one.name.startswith(now_and_then)}
     families = {family.name: family for family in parse(text.decode())}
     for one in JOB_METRICS:
         family = families[one.name.removesuffix("_total")]
@@ -106,6 +111,19 @@ def test_waits_are_told_by_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = {dict(labels)["on"]: at for (name, labels), at in found.items() if name.startswith("weir_waits")}
     assert kinds.keys() == {"brokers", "credentials", "slots"}
     assert kinds["brokers"] + 7 < kinds["credentials"] < kinds["slots"] <= time.time()
+
+
+def test_what_a_job_does_by_itself_and_does_not_is_counted_by_outcome_and_reason() -> None:
+    handle = idle_handle()
+    handle._master.autoscaler = Autoscaler(Autoscale(most=8), handle._master, SYSTEM)
+    found = samples(exposition(WatchedJob("orders", handle, None).status(), False, None, time.time()))
+    counted = {(name, *dict(labels).values()): value for (name, labels), value in found.items() if "autoscale" in name}
+    assert counted == {
+        **{("weir_autoscale_rescales_total", "orders", one): 0.0 for one in ("rescaled", "failed")},
+        **{("weir_autoscale_refusals_total", "orders", reason.value): 0.0 for reason in Reason},
+    }
+    (help_,) = [one.help for one in JOB_METRICS if one.name == "weir_autoscale_refusals_total"]
+    assert all(f"`{reason.value}`" in help_ for reason in Reason)
 
 
 @pytest.mark.parametrize("status", ["created", "running", "restarting", "rescaling", "finished", "failed", "cancelled"])
