@@ -29,10 +29,11 @@ from checkpoint.state.handles import (
     ValueHandle,
 )
 from checkpoint.state.keyed_snapshot import FrozenChanges, WholeSnapshot
+from checkpoint.state.restored_rows import TWICE, check_rows, refuse_row, stamps_of
 from checkpoint.state.snapshot_format import StateBatch
 from checkpoint.state.stores import NO_KEY, CurrentKey, ListStore, MapStore, StateStore, TimerStore, ValueStore
 from checkpoint.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, Timers
-from checkpoint.state.ttl import ClockName, EventClock, Lifetime, ProcessingClock, unpacked
+from checkpoint.state.ttl import ClockName, EventClock, Lifetime, ProcessingClock
 from checkpoint.state.undo import UndoLog
 
 S = TypeVar("S", bound=StateStore)
@@ -322,24 +323,14 @@ class KeyedBackend(ABC):
                 "or start with allow_unclaimed=True to drop it"
             )
         self._check_group(group, name)
-        kind = type(descriptor).__name__
+        what = f"state {name!r} of {self._operator}"
         values = self._evolved(batch, descriptor)
-        if namespaces is not None:
-            i = next(i for i, namespace in enumerate(namespaces) if namespace is not None)
-            self._refuse(name, keys[i], f"has a namespace ({namespaces[i]!r}), which {kind} doesn't have")
-        if not all(issubclass(one, descriptor.content) for one in set(map(type, values))):
-            i = next(i for i, value in enumerate(values) if not isinstance(value, descriptor.content))
-            self._refuse(name, keys[i], f"is no {kind}; declare the state as it was when the checkpoint was taken")
-        stamps = None
+        check_rows(what, batch, values, descriptor)
         if batch.clock != (None if descriptor.ttl is None else descriptor.ttl.time):
             self.restored_as_it_was = False
-        if descriptor.ttl is not None:
-            # Stamps of another clock mean nothing here.
-            known = batch.written if batch.clock == descriptor.ttl.time else None
-            stamps = self._stamps(name, keys, values, known or [None] * len(keys))
-        twice = self._load(name, group - self._first, keys, values, stamps)
+        twice = self._load(name, group - self._first, keys, values, stamps_of(what, batch, values, descriptor))
         if twice is not None:
-            self._refuse(name, twice, "is in the checkpoint twice")
+            refuse_row(what, twice, TWICE)
 
     def _evolved(self, batch: StateBatch, descriptor: KeyedStateDescriptor[Any]) -> list[Any]:
         evolution = self._evolutions.get(batch.state)
@@ -352,23 +343,6 @@ class KeyedBackend(ABC):
             self.migrated += evolution.migrated - before
             self.restored_as_it_was = False
         return values
-
-    def _stamps(
-        self, name: str, keys: list[bytes], values: list[Any], written: list[bytes | None]
-    ) -> list[tuple[int, ...] | None]:
-        members = self._declared[name].content in (list, dict)
-        stamps = []
-        for key, value, packed in zip(keys, values, written, strict=True):
-            one = None if packed is None else unpacked(packed, len(value) if members else 1)
-            if packed is not None and one is None:
-                self._refuse(name, key, "has no time for each of its entries; the checkpoint is damaged")
-            stamps.append(one)
-        return stamps
-
-    def _refuse(self, name: str, key: bytes, problem: str) -> NoReturn:
-        raise StateRestoreError(
-            f"state {name!r} of {self._operator}: the value of key {shown(decode_key(key))} {problem}"
-        )
 
     def _check_group(self, group: int, name: str) -> None:
         if group not in self._key_groups:

@@ -12,6 +12,7 @@ from checkpoint.state.heap.stores import HeapDicts, HeapLists, HeapValueHandle, 
 from checkpoint.state.heap.ttl_stores import HeapTtlDicts, HeapTtlLists, HeapTtlStore, HeapTtlValues
 from checkpoint.state.heap.undo_stores import undoable
 from checkpoint.state.keyed_backend import KeyedBackend
+from checkpoint.state.restored_rows import TWICE, refuse_row
 from checkpoint.state.rocksdb.changes import ChangeNotes, RocksChanges
 from checkpoint.state.rocksdb.database import Database
 from checkpoint.state.rocksdb.groups import CachedGroup, WriteBackCache
@@ -184,7 +185,7 @@ class RocksDbBackend(KeyedBackend):
                     self.restored_as_it_was = False
                 twice = group.load(zip(batch.keys, rows, strict=True))
                 if twice is not None:
-                    self._refuse(batch.state, twice, "is in the checkpoint twice")
+                    refuse_row(f"state {batch.state!r} of {self._operator}", twice, TWICE)
                 return
         self._restore(decoded(batch), allow_unclaimed)
 
