@@ -8,11 +8,13 @@ from pathlib import PurePath
 from typing import Final, Literal
 from urllib.parse import urlparse
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.options import Seconds, flag, named_options, one_of, seconds, whole_number
 from checkpoint.state_backends import StateBackend, checked_state_backend
 
-SAVEPOINT_ALIGNMENT: Final = 1.0
-"""Seconds after which a savepoint of a job with aligned checkpoints becomes unaligned."""
+LONGEST_ALIGNMENT: Final = 1.0
+"""Seconds after which a savepoint of a job with aligned checkpoints becomes unaligned, and the last checkpoint of a job
+that is stopped with unaligned ones."""
 
 
 @named_options
@@ -134,13 +136,18 @@ class CheckpointConfig:
             return None
         return 0.0 if self.alignment == "unaligned" else float(self.alignment)  # type: ignore[arg-type]
 
-    @property
-    def savepoint_alignment_timeout_s(self) -> float | None:
-        """The same for savepoints: as the job's checkpoints. But one that aligned always would take as long as the
-        slowest operator needs for all that is queued."""
-        if self.mode == "exactly_once" and self.alignment_timeout_s is None:
-            return SAVEPOINT_ALIGNMENT
-        return self.alignment_timeout_s
+    def alignment_timeout_of(self, kind: CheckpointKind, stops: bool = False) -> float | None:
+        """The same for a checkpoint of this kind.
+
+        A savepoint that aligned always would take as long as the slowest operator needs for all that is queued. The
+        last one of a job that `stops` gives what is in flight that long to come out at the other end: sources emit
+        nothing behind it. What is left then is part of the checkpoint."""
+        timeout = self.alignment_timeout_s
+        if self.mode == "at_least_once":
+            return None
+        if timeout is None:
+            return LONGEST_ALIGNMENT if kind is CheckpointKind.SAVEPOINT else None
+        return max(timeout, LONGEST_ALIGNMENT) if stops else timeout
 
     @property
     def interval_s(self) -> float | None:

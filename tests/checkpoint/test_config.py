@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.failure_rate import AtMost
 from checkpoint.state_backends import RocksDb
 from pipeline import BufferConfig, CheckpointConfig, Pipeline, PipelineError, RestartStrategy
@@ -53,12 +54,23 @@ def test_options_that_are_not_given_have_the_values_that_help_tells() -> None:
 
 def test_a_savepoint_of_a_job_that_aligns_overtakes_after_a_second() -> None:
     def savepoint(**options: Any) -> float | None:
-        return CheckpointConfig("/var/lib/weir", **options).savepoint_alignment_timeout_s
+        return CheckpointConfig("/var/lib/weir", **options).alignment_timeout_of(CheckpointKind.SAVEPOINT)
 
     assert savepoint() == 0.0
     assert savepoint(alignment="aligned") == 1.0
     assert savepoint(alignment=5) == 5.0
     assert savepoint(mode="at_least_once") is None
+
+
+def test_the_last_checkpoint_of_a_job_that_is_stopped_leaves_time_for_what_is_in_flight() -> None:
+    def last(kind: CheckpointKind = CheckpointKind.FINAL, **options: Any) -> float | None:
+        return CheckpointConfig("/var/lib/weir", **options).alignment_timeout_of(kind, stops=True)
+
+    assert last() == last(alignment=0.05) == last(CheckpointKind.SAVEPOINT) == 1.0
+    assert last(alignment=5) == 5.0
+    assert last(alignment="aligned") is None
+    assert last(CheckpointKind.SAVEPOINT, alignment="aligned") == 1.0
+    assert last(mode="at_least_once") is None
 
 
 @pytest.mark.parametrize("uri", ["file:///var/lib/weir", "s3://bucket/weir?region=x", "/var/lib/weir"])

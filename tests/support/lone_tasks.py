@@ -13,6 +13,7 @@ from option_values import gate_options
 from checkpoint.barriers.events import Barrier
 from checkpoint.barriers.handler import BarrierHandler
 from checkpoint.checkpoint_kind import CheckpointKind
+from checkpoint.config import CheckpointConfig
 from checkpoint.coordination.coordinator_events import Heartbeat
 from checkpoint.elements import BarrierElement
 from checkpoint.gate.source_gate import SourceGate
@@ -289,14 +290,15 @@ class Reader(SourceReader):
 
 
 class Source(Rig):
-    def __init__(self, *batches: Any, restored: Any = (), replay: bool = False, **gate: Any) -> None:
+    def __init__(
+        self, *batches: Any, restored: Any = (), replay: bool = False, alignment: Any = 7.0, **gate: Any
+    ) -> None:
         super().__init__(restored, replay, edge=True, sinks=0)
         self.reader = Reader(self.log, *batches)
         self.task: SourceTask = SourceTask(
             reader=self.reader,
             make_gate=lambda now: SourceGate(gate_options(**{"interval": None, **gate}), now, 0),
-            alignment_timeout=7.0,
-            savepoint_alignment_timeout=None,
+            config=CheckpointConfig("/checkpoints", alignment=alignment),
             **self.common,
         )
 

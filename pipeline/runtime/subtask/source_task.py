@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from checkpoint.barriers.events import Barrier
 from checkpoint.checkpoint_kind import CheckpointKind
+from checkpoint.config import CheckpointConfig
 from checkpoint.gate import gate_events as events
 from checkpoint.gate.source_gate import SourceGate
 from formats.arrow_rows import rows
@@ -35,21 +36,18 @@ class SourceTask(Task):
         *,
         reader: SourceReader,
         make_gate: Callable[[float], SourceGate],
-        alignment_timeout: float | None,
-        savepoint_alignment_timeout: float | None,
+        config: CheckpointConfig,
         **common: Any,
     ):
         """
         Args:
             make_gate: takes the clock's value now.
-            alignment_timeout: of the barriers that begin here (see `Barrier`).
-            savepoint_alignment_timeout: the same, of those of savepoints.
+            config: says how long barriers that begin here align.
         """
         super().__init__(**common)
         self._reader = reader
         self._gate = make_gate(self._clock())
-        self._alignment_timeout = alignment_timeout
-        self._savepoint_alignment_timeout = savepoint_alignment_timeout
+        self._config = config
         self._options: dict[int, protocol.BarrierOptions] = {}
         """Options of checkpoints in progress; ordinary ones have no options."""
         self._stopped_by: int | None = None
@@ -205,9 +203,8 @@ class SourceTask(Task):
         if not self._gate.admits_trigger(checkpoint_id):
             return
         options = self._options.get(checkpoint_id, protocol.BarrierOptions())
-        savepoint = kind is CheckpointKind.SAVEPOINT
-        timeout = self._savepoint_alignment_timeout if savepoint else self._alignment_timeout
-        if options.unaligned and self._savepoint_alignment_timeout is not None:
+        timeout = self._config.alignment_timeout_of(kind, options.stop)
+        if options.unaligned and self._config.mode == "exactly_once":
             timeout = 0.0
         barrier = Barrier(checkpoint_id, kind, timeout, age, options.target)
         if options.stop:
@@ -221,7 +218,7 @@ class SourceTask(Task):
             busy=self._gate.busy(self._held_up),
         )
         taken = events.BarrierTaken(checkpoint_id, kind, self._held_up)
-        if not savepoint:
+        if kind is not CheckpointKind.SAVEPOINT:
             self._held_up = False
         self._act(self._gate.handle(taken, self._clock()))
 

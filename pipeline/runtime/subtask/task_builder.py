@@ -205,8 +205,7 @@ class TaskBuilder:
                 task = SourceTask(
                     reader=reader,
                     make_gate=self._source_gate,
-                    alignment_timeout=spec.checkpoints.alignment_timeout_s,
-                    savepoint_alignment_timeout=spec.checkpoints.savepoint_alignment_timeout_s,
+                    config=spec.checkpoints,
                     **common,
                 )
             else:

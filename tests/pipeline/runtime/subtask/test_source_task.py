@@ -11,6 +11,7 @@ from messages import example_of
 from option_values import gate_options
 
 from checkpoint.checkpoint_kind import CheckpointKind
+from checkpoint.config import CheckpointConfig
 from checkpoint.coordination.coordinator_events import Heartbeat
 from checkpoint.elements import RestoreBarrier, Watermark
 from checkpoint.event_time.generator import WatermarkGenerator
@@ -81,8 +82,7 @@ def source_task(
     return SourceTask(
         reader=reader,
         make_gate=lambda now: SourceGate(gate_options(interval=None), now, 0),
-        alignment_timeout=None,
-        savepoint_alignment_timeout=None,
+        config=CheckpointConfig("/checkpoints", alignment="aligned"),
         name="orders[0]",
         chain=chain,
         writers=writers,

@@ -78,6 +78,18 @@ def test_while_the_replay_goes_on_a_source_reads_nothing() -> None:
     assert rig.said() == ["a"]
 
 
+@pytest.mark.parametrize(
+    ("options", "timeout"), [({}, 0.0), ({"stop": True}, 1.0), ({"stop": True, "unaligned": True}, 0.0)]
+)
+def test_the_last_barrier_leaves_what_is_in_flight_time_to_come_out_unless_it_is_to_be_quick(
+    options: dict[str, bool], timeout: float
+) -> None:
+    rig = Source(["a"], alignment="unaligned").ready()
+    rig.trigger(1, CheckpointKind.FINAL, **options)
+    (taken,) = rig.checkpoints.taken
+    assert (taken["barrier"].alignment_timeout, taken["unaligned"]) == (timeout, timeout == 0.0)
+
+
 def test_behind_the_jobs_last_barrier_a_source_emits_nothing_unless_that_checkpoint_fails() -> None:
     rig = Source(["a"]).ready()
     rig.trigger(1, CheckpointKind.FINAL, stop=True)
@@ -101,7 +113,7 @@ def test_a_barrier_knows_the_age_of_its_trigger_its_target_and_its_timeout() -> 
     rig.trigger(1)
     one, two = rig.checkpoints.taken
     assert one["barrier"] == Barrier(1, CheckpointKind.CHECKPOINT, 7.0, 2.0, None)
-    assert two["barrier"] == Barrier(2, CheckpointKind.SAVEPOINT, None, 0.0, "file:///s")
+    assert two["barrier"] == Barrier(2, CheckpointKind.SAVEPOINT, 7.0, 0.0, "file:///s")
     assert (one["head"], one["unaligned"], one["alignment"]) == ({"source": 1}, False, 0.0)
     assert (one["figures"]["span_records"], one["figures"]["span_bytes"]) == (1, 100)
 
