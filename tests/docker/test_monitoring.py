@@ -16,10 +16,12 @@ import pytest
 import yaml
 from deadlines import eventually
 from idle_handle import idle_handle, run
+from page_code import DOCS, blocks_of, check_commands
 
 from checkpoint.job_metrics import JOB_METRICS
 from checkpoint.metric_names import prometheus_name
 from checkpoint.metrics import METRICS
+from checkpoint.waiting import WaitKind
 from pipeline.broker.ports import free_ports
 from pipeline.http.address import Address
 from pipeline.http.server import HttpServer
@@ -61,6 +63,23 @@ def test_alerts_fire_when_they_should() -> None:
         [found("promtool"), "test", "rules", "alerts_test.yml"], cwd=FOLDER, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_each_alert_has_its_runbook_whose_commands_there_are() -> None:
+    rules = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"][0]["rules"]
+    for rule in rules:
+        assert rule["annotations"]["runbook"] == f"docs/alerts.md#{rule['alert'].lower()}"
+    text = (DOCS / "alerts.md").read_text()
+    assert re.findall(r"^## (\w+)$", text, re.MULTILINE) == [rule["alert"] for rule in rules]
+    assert check_commands(blocks_of("alerts.md")) > 10
+    named = re.findall(r"`weir ([^`]+)`", text)
+    assert check_commands(f"weir {command}" for command in named) > 5
+
+
+def test_an_alert_tells_of_every_wait_for_what_is_outside() -> None:
+    (expression,) = re.findall(r'on=~"([^"]+)"', (FOLDER / "alerts.yml").read_text())
+    waits = {WaitKind.BROKERS, WaitKind.CREDENTIALS, WaitKind.SLOTS, WaitKind.PROCESSES}
+    assert set(expression.split("|")) == waits
 
 
 @pytest.fixture

@@ -6,10 +6,9 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-import click
+from page_code import check_commands
 
 from pipeline import Pipeline
-from pipeline.cli import main
 from sinks import PrintSink
 from sources import KafkaSource
 
@@ -45,11 +44,4 @@ def test_windows_joins_and_services_can_be_planned() -> None:
 
 
 def test_the_commands_take_what_is_written() -> None:
-    lines = [line.partition("#")[0].strip() for block in blocks() for line in block.splitlines()]
-    commands = [line.partition("weir ")[2].split() for line in lines if re.match(r"(weir|echo .*\| weir) ", line)]
-    assert len(commands) >= 5
-    for words in commands:
-        command: click.Command = main
-        while isinstance(command, click.Group) and words and words[0] in command.commands:
-            command = command.commands[words.pop(0)]
-        command.make_parser(click.Context(command)).parse_args(list(words))
+    assert check_commands(blocks()) >= 5

@@ -1,97 +1,17 @@
-"""The tutorial's files and commands, in their order, give what it prints."""
+"""The tutorial's files and commands, in their order, give what it prints; so do those of the page about upgrades."""
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
 
-import psutil
 import pytest
+from page_code import DOCS
+from terminals import Terminals, follow
 
 from pipeline.broker.ports import free_ports
-from pipeline.broker.readiness import await_broker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
-TUTORIAL: Final = Path(__file__).parents[2] / "docs" / "tutorial.md"
-_BLOCK: Final = re.compile(r"^```(\w+)(?: ([^\n]+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-class Block(NamedTuple):
-    kind: str
-    how: str
-    text: str
-
-
-def blocks() -> list[Block]:
-    return [Block(*found) for found in _BLOCK.findall(TUTORIAL.read_text())]
-
-
-class Terminals:
-    """Runs commands in one folder; what runs in the background is ended with all that it has started."""
-
-    def __init__(self, folder: Path, bootstrap: str):
-        self._folder = folder
-        scripts = folder / "bin"
-        scripts.mkdir()
-        (scripts / "weir").write_text(
-            f'#!/bin/sh\nexec {sys.executable} -c \'from pipeline.cli import main; main(prog_name="weir")\' "$@"\n'
-        )
-        (scripts / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-        for script in scripts.iterdir():
-            script.chmod(0o755)
-        self._environment = {
-            **os.environ,
-            "PATH": f"{scripts}:{os.environ['PATH']}",
-            "WEIR_KAFKA_BOOTSTRAP": bootstrap,
-            "WEIR_KAFKA_PORT": bootstrap.rpartition(":")[2],
-            "WEIR_STATE_DIR": str(folder / "state"),
-        }
-        self._behind: list[subprocess.Popen[bytes]] = []
-        self.log = folder / "background.log"
-
-    def run(self, commands: str) -> str:
-        done = subprocess.run(
-            ["bash", "-e", "-o", "pipefail", "-c", commands],
-            cwd=self._folder,
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=250,
-        )
-        assert done.returncode == 0, f"{commands}\n{done.stdout}{done.stderr}\n{self.log.read_text()}"
-        return done.stdout
-
-    def start(self, command: str) -> None:
-        with self.log.open("ab") as log:
-            self._behind.append(
-                subprocess.Popen(
-                    ["bash", "-c", f"exec {command}"],
-                    cwd=self._folder,
-                    env=self._environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                )
-            )
-
-    def close(self) -> None:
-        for process in reversed(self._behind):
-            left = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-            process.terminate()
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            for child in psutil.wait_procs(left, 10)[1]:
-                child.kill()
 
 
 @pytest.fixture
@@ -108,29 +28,13 @@ def terminals(tmp_path: Path, bootstrap: str) -> Iterator[Terminals]:
 
 @pytest.mark.sample(1 / 4)
 def test_the_tutorial_works_as_it_is_written(tmp_path: Path, terminals: Terminals, bootstrap: str) -> None:
-    printed, compared = "", 0
-    for block in blocks():
-        text = block.text.replace("localhost:9092", bootstrap)
-        match block.kind, block.how:
-            case "python", name:
-                (tmp_path / name).write_text(text)
-            case "bash", "in the background":
-                terminals.start(text.strip())
-                if text.strip() == "weir kafka":
-                    await_broker(bootstrap, 120)
-                else:
-                    _await_status(terminals)
-            case "bash", "":
-                printed = terminals.run(text)
-            case "text", "":
-                assert printed == text
-                compared += 1
-            case other:
-                pytest.fail(f"what is {other}?")
-    assert compared == 2
+    assert follow(DOCS / "tutorial.md", tmp_path, terminals, bootstrap) == 2
     assert "job orders: running from checkpoint" in terminals.log.read_text()
 
 
-def _await_status(terminals: Terminals) -> None:
-    """A reader sees when the job runs."""
-    terminals.run("until weir status orders >/dev/null 2>&1; do sleep 0.2; done")
+@pytest.mark.sample(1 / 8)
+def test_an_upgrade_and_the_way_back_work_as_they_are_written(
+    tmp_path: Path, terminals: Terminals, bootstrap: str
+) -> None:
+    assert follow(DOCS / "upgrades.md", tmp_path, terminals, bootstrap) == 4
+    assert "job orders: running from savepoint" in terminals.log.read_text()
