@@ -10,7 +10,8 @@ from confluent_kafka import KafkaError
 
 REFUSES: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED})
 """A user, a password or a certificate. No broker is more patient with a wrong one later on."""
-_REFUSED: Final = "Connection refused"
+REFUSED: Final = "The brokers refuse this client: correct user, password, certificate, security settings in config"
+_NO_LISTENER: Final = "Connection refused"
 _ADDRESS: Final = re.compile(
     r"((plaintext|ssl|sasl_plaintext|sasl_ssl)://)?(\[[^\]\s]+\]|[^\s:/,;\[\]]+)(:\d+)?", re.IGNORECASE
 )
@@ -53,6 +54,6 @@ def nobody_listens(said: Iterable[KafkaError]) -> bool:
     said = list(said)
     tries = [error for error in said if error.code() != KafkaError._ALL_BROKERS_DOWN]
     return len(tries) < len(said) and all(
-        error.code() == KafkaError._RESOLVE or (error.code() == KafkaError._TRANSPORT and _REFUSED in error.str())
+        error.code() == KafkaError._RESOLVE or (error.code() == KafkaError._TRANSPORT and _NO_LISTENER in error.str())
         for error in tries
     )

@@ -179,6 +179,20 @@ METRICS: Final[tuple[Metric, ...]] = (
         "256 partitions of a subtask.",
     ),
     Metric(
+        "partitionsAssigned",
+        "gauge",
+        "partitions",
+        "Partitions that the subtask of a Kafka source has to read, those that it has read to their end included; 0 = "
+        "it has nothing to do.",
+    ),
+    Metric(
+        "recordsUnreadByPartition",
+        "by split",
+        "records",
+        "Offsets in partitions that came while the job ran and that nobody reads, since discovery_interval=None: for "
+        "each of the first 256 of a subtask. None while there is no such partition.",
+    ),
+    Metric(
         "recordsFetched",
         "counter",
         "records",

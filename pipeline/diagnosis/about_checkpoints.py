@@ -12,6 +12,7 @@ _SLOW: Final = 1.0
 """Seconds that a checkpoint may take and is nothing unusual."""
 _SLOW_STORAGE: Final = 1 << 20
 """Bytes a second below which storage is slow, where writing has taken long."""
+_THE_STORAGE: Final = "the storage is slow. Look at its load and the way to it, or use another one"
 _PARTS: Final = ("start_delay", "alignment", "sync", "async_", "finalise")
 
 Row = Mapping[str, Any]
@@ -38,11 +39,20 @@ def _under_way(status: Mapping[str, Any], row: Row, now: float) -> Iterator[Sent
         return
     done = {one["name"] for one in row["subtasks"]}
     missing = [name for vertex in status["graph"]["vertices"] for name in vertex["subtasks"] if name not in done]
+    writing = [name for name in missing if row["id"] in status["subtasks"].get(name, {}).get("writing", ())]
     if not missing:
-        why = "all subtasks are done, and its _metadata is being written: is the storage slow?"
+        why = f"all subtasks are done, and its _metadata is being written: {_THE_STORAGE}"
+    elif len(writing) == len(missing):
+        why = f"{_they(missing)} writing what belongs to it, and all others are done: {_THE_STORAGE}"
     else:
-        why = f"{some(missing)} {'is' if len(missing) == 1 else 'are'} not done yet"
+        why = f"{_they(missing)} not done yet"
+        if writing:
+            why += f", of which {_they(writing)} writing"
     yield trouble("checkpoints", f"{_name(row)} has been under way for {human_time(lasts)}: {why}.")
+
+
+def _they(names: list[str]) -> str:
+    return f"{some(names)} {'is' if len(names) == 1 else 'are'}"
 
 
 def _completed(row: Row) -> Iterator[Sentence]:
@@ -80,9 +90,9 @@ def _speed(worst: Row | None, seconds: float) -> str:
     if worst is None or seconds < _SLOW:
         return ""
     size = worst["written"]
-    slow = ": the storage is slow" if size / seconds < _SLOW_STORAGE else ""
+    slow = f": {_THE_STORAGE}" if size / seconds < _SLOW_STORAGE else ""
     return f", for {size:,} bytes{slow}"
 
 
 def _slow_metadata(seconds: float) -> str:
-    return ": the storage is slow" if seconds >= _SLOW else ""
+    return f": {_THE_STORAGE}" if seconds >= _SLOW else ""

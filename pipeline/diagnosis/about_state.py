@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from checkpoint.waiting import WaitKind
 from pipeline.diagnosis.sentence import Sentence, note, some, trouble
 from pipeline.runtime.driver.job_statuses import ENDED
 from pipeline.shown_times import human_time, time_of
@@ -16,6 +17,19 @@ _LONG_PHASE: Final = 30.0
 _LONG_WAIT: Final = 5.0
 """Seconds that a wait may last and is nothing unusual."""
 
+_ADVICE: Final = {
+    WaitKind.BROKERS: " Do they run, and do the workers reach them? The job goes on by itself once they answer.",
+    WaitKind.CREDENTIALS: " Correct the user, the password or the certificate in config=, and start the job again.",
+    WaitKind.SLOTS: " Lower the parallelism, or give the cluster more cores.",
+    WaitKind.PROCESSES: " Does another job of the Spark session hold the slots? The executors' logs may say more.",
+    WaitKind.SUBTASK: "",
+    WaitKind.EVENT_TIME: "",
+    WaitKind.REQUESTS: " The service that it asks is away, or slow.",
+    WaitKind.RATE: "",
+    WaitKind.OTHER: "",
+}
+"""What to do, where the words of the wait don't say it."""
+
 
 def sentences(status: Mapping[str, Any], now: float) -> Iterator[Sentence]:
     yield from _state(status)
@@ -26,7 +40,7 @@ def sentences(status: Mapping[str, Any], now: float) -> Iterator[Sentence]:
 def _state(status: Mapping[str, Any]) -> Iterator[Sentence]:
     state = status["status"]
     if state == "failed":
-        yield trouble("job", f"The job has failed: {_cause(status)}")
+        yield trouble("job", f"The job has failed: {_cause(status)}{_left_out(status)}")
     elif state in ENDED:
         yield note("job", f"The job is {state}.")
     elif state != "running" or status["running_for"] is None:
@@ -41,23 +55,26 @@ def _restarts(status: Mapping[str, Any]) -> Iterator[Sentence]:
         return
     text = f"The job was restarted {_times(restarts)}. The newest cause: {_cause(status)}"
     causes = [one["cause"] for one in status["restart_causes"]]
-    if len(causes) >= _REPEATED and len(set(causes[-_REPEATED:])) == 1 and _by_a_record(status["failure"] or ""):
-        text += (
-            ". It was the same before: one record seems to cause it each time. on_error=DeadLetter(topic) or Skip on "
-            "that step leaves it out, and the job goes on"
-        )
+    if len(causes) >= _REPEATED and len(set(causes[-_REPEATED:])) == 1:
+        text += _left_out(status)
     yield trouble("job", text)
 
 
 def _cause(status: Mapping[str, Any]) -> str:
     lines = [line.strip() for line in (status["failure"] or "unknown").splitlines() if line.strip()]
-    # A traceback ends with the exception itself.
-    return lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
+    step = status["failed_step"]
+    return lines[0] if step is None else f"{lines[0]}, in step {step!r}"
 
 
-def _by_a_record(failure: str) -> bool:
-    """An exception of the user's code; not a process that is gone, or a broker."""
-    return "Traceback" in failure
+def _left_out(status: Mapping[str, Any]) -> str:
+    """What to do about a record that a step fails on each time."""
+    step = status["failed_step"]
+    if step is None:  # a process that is gone, a broker
+        return ""
+    return (
+        f". If it is one record each time: on_error=DeadLetter(topic) or Skip on step {step!r} leaves it out, and the "
+        "job goes on"
+    )
 
 
 def _times(number: int) -> str:
@@ -72,8 +89,11 @@ def _waits(status: Mapping[str, Any], now: float) -> Iterator[Sentence]:
         since = min(wait["since"] for wait in waits)
         who = some(sorted({wait["who"] for wait in waits}))
         lasts = max(0.0, now - since)
-        text = f"{who} {_verb(waits)} for {what}, for {human_time(lasts)}, since {time_of(since)} UTC."
-        yield (trouble if lasts > _LONG_WAIT else note)("waits", text)
+        kind = WaitKind(waits[0]["kind"])
+        text = f"{who} {_verb(waits)} for {what}, for {human_time(lasts)}, since {time_of(since)} UTC.{_ADVICE[kind]}"
+        wanted = kind is WaitKind.RATE
+        definite = kind is WaitKind.CREDENTIALS
+        yield (trouble if definite or (lasts > _LONG_WAIT and not wanted) else note)("waits", text)
 
 
 def _verb(waits: list[Mapping[str, Any]]) -> str:

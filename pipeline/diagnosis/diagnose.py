@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.diagnosis import about_checkpoints, about_event_time, about_load, about_records, about_state
+from pipeline.diagnosis import (
+    about_checkpoints,
+    about_event_time,
+    about_load,
+    about_partitions,
+    about_records,
+    about_state,
+)
 from pipeline.diagnosis.sentence import Sentence, note
 
 
@@ -23,6 +30,7 @@ def diagnose(
     said = [
         *about_state.sentences(status, now),
         *about_load.sentences(status),
+        *about_partitions.sentences(status),
         *about_checkpoints.sentences(status, under_way, newest, now),
         *about_event_time.sentences(status),
         *about_records.sentences(status),

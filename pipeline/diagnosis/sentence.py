@@ -10,7 +10,8 @@ from typing import Literal
 class Sentence:
     severity: Literal["trouble", "note"]
     about: str
-    """What kind of thing: `job`, `progress`, `waits`, `load`, `checkpoints`, `event time`, `records` or `output`."""
+    """What kind of thing: `job`, `progress`, `waits`, `load`, `partitions`, `checkpoints`, `event time`, `records` or
+    `output`."""
     text: str
 
 

@@ -7,6 +7,8 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
+from checkpoint.brokers import REFUSED, REFUSES
+
 log = logging.getLogger(f"weir.{__name__}")
 client_log: Final = logging.getLogger("weir.sources.kafka.client")
 """Where the client's own log lines go, but for failed connections, of which its error events tell (`ErrorLog`)."""
@@ -47,7 +49,7 @@ _ADVICE: Final = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: "The topic or partition is gone; create it again, or take it out of the source",
     KafkaError._UNKNOWN_TOPIC: "The topic was deleted; create it again, or take it out of the source",
     KafkaError._UNKNOWN_PARTITION: "The partition is gone; was the topic created again with fewer partitions?",
-    KafkaError._AUTHENTICATION: "Check the security settings in config",
+    **dict.fromkeys(REFUSES, REFUSED),
 }
 
 

@@ -14,11 +14,15 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented
     OffsetSpec,
 )
 
-from checkpoint.brokers import REFUSES, nobody_listens
+from checkpoint.brokers import REFUSED, REFUSES, nobody_listens
 from sources.kafka.client_errors import passes
 from sources.kafka.errors import KafkaUnavailable, MissingPermission
 from sources.kafka.options import KafkaOptions, PartitionKey
 
+_CHECK: Final = (
+    "Check that the broker runs, that this machine reaches the address and the broker's advertised.listeners, and the "
+    "security settings in config"
+)
 DEFAULT_TIMEOUT: Final = 10.0
 """Seconds; a broker that answers at all answers these requests in milliseconds."""
 
@@ -250,13 +254,13 @@ class Cluster:
     def _unavailable(self, what: str, error: KafkaException, waited: float | None = None) -> KafkaUnavailable:
         self._admin.poll(0)  # hands over what the connections said
         reasons = dict.fromkeys([str(error.args[0].str()), *(e.str() for e in self._errors)])
-        refused = not passes(error.args[0]) or any(e.code() in REFUSES for e in self._errors)
+        unknown = any(e.code() in REFUSES for e in (error.args[0], *self._errors))
+        refused = unknown or not passes(error.args[0])
         self._errors.clear()
         patience = f"waited up to {self._timeout:g} s" if waited is None else f"waited {waited:.0f} s"
         return KafkaUnavailable(
             f"cannot {what} at {self._options.servers} ({patience}): "
-            f"{'; '.join(list(reasons)[:4])}. Check that the broker runs, that this machine reaches the address and "
-            "the broker's advertised.listeners, and the security settings in config",
+            f"{'; '.join(list(reasons)[:4])}. {REFUSED if unknown else _CHECK}",
             refused,
         )
 

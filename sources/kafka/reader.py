@@ -335,6 +335,11 @@ class KafkaReader(SourceReader):
         told = ((topic, partition, lags[topic, partition]) for topic, partition in sorted(lags)[:_PARTITIONS_TOLD])
         by_partition = {f"{topic}[{partition}]": lag for topic, partition, lag in told if lag is not None}
         self._ctx.metrics.gauge("recordsLagByPartition", by_partition)
+        self._ctx.metrics.gauge("partitionsAssigned", len(self._assigned.splits))
+        if self._unread:
+            told_unread = sorted(self._unread)[:_PARTITIONS_TOLD]
+            unread = {f"{topic}[{partition}]": lags[topic, partition] or 0 for topic, partition in told_unread}
+            self._ctx.metrics.gauge("recordsUnreadByPartition", unread)
 
     # -- errors ----------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,8 @@ class AttemptFailed(Exception):
     """Whether a restart can't help."""
     damaged: str | None = None
     """What a file of the restored checkpoint suffers from, if that is the cause."""
+    step: str | None = None
+    """Whose code has failed, if that is the cause."""
 
     def __str__(self) -> str:
         return self.message
@@ -63,7 +65,7 @@ def own_word(name: str, said: Failed, newest_is_restored: bool) -> tuple[Attempt
         text += "\n" + said.traceback
     # Once a newer checkpoint is complete, whatever is damaged may be its own: the next restore will tell.
     damaged = said.message if said.kind is FailureKind.DAMAGED and newest_is_restored else None
-    cause = AttemptFailed(text, permanent=said.kind is FailureKind.PERMANENT, damaged=damaged)
+    cause = AttemptFailed(text, said.kind is FailureKind.PERMANENT, damaged, said.step)
     return cause, _ABOUT_OTHERS.get(said.kind, Sign.OWN_WORD)
 
 

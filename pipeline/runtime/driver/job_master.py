@@ -79,6 +79,8 @@ class JobMaster:
         self.status = "created"
         self.restarts = 0
         self.failure: str | None = None
+        self.failed_step: str | None = None
+        """Whose code was the cause, if that is known."""
         self.history = CheckpointHistory()
         self.progress = Progress(on_running=self._on_running)
         self.waits = Waits(options.name)
@@ -322,8 +324,9 @@ class JobMaster:
             self.queries.close(f"the job is {self.status}; what its state was is in its newest checkpoint")
             self.on_ended()
 
-    def _end(self, status: str, failure: str | None = None) -> None:
+    def _end(self, status: str, failure: str | None = None, step: str | None = None) -> None:
         self.failure = None if failure is None else error_text.clean(failure)
+        self.failed_step = step
         self.status = status
 
     def _prepare(self) -> tuple[CheckpointStorage, CheckpointConfig]:
@@ -397,9 +400,10 @@ class JobMaster:
             delay = None if failure.permanent and not on_trial else policy.on_failure(self._system.monotonic())
         if delay is None:
             why = "" if failure.permanent and not on_trial else f"\n({policy.describe()})"
-            self._end("failed", failure.message + why)
+            self._end("failed", failure.message + why, failure.step)
             return False
         self.failure = error_text.clean(failure.message)
+        self.failed_step = failure.step
         _LOG.warning(
             "job %s: attempt failed, restarting in %.1f s: %s",
             *(self._o.name, delay, error_text.first_line(self.failure)),

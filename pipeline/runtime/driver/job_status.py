@@ -61,6 +61,7 @@ def status_of(
         "rescales": [asdict(one) for one in handle.rescales],
         "autoscale": None if (autoscaler := handle._master.autoscaler) is None else autoscaler.status,
         "failure": handle.failure,
+        "failed_step": handle._master.failed_step,
         "start": handle.start_phases,
         "checkpoints": [row_of(row) for row in handle.checkpoints()[-_SHOWN:]],
         "checkpoints_completed": handle._master.history.completed_count,

@@ -92,19 +92,59 @@ def test_brokers_that_are_down_and_slots_that_are_missing_are_said_with_since_wh
     handle._master.waits.report("the job", [("slots: it needs 4, there are 2", 90.0, "slots")])
     text = troubles(handle)
     assert "in[0] waits for the Kafka brokers at kafka:9092, for 90 s, since " in text
+    assert "Do they run, and do the workers reach them?" in text
     assert "the job waits for slots: it needs 4, there are 2, for 90 s" in text
+    assert "Lower the parallelism, or give the cluster more cores." in text
+
+
+def test_a_refused_password_is_trouble_at_once_and_a_limited_rate_is_none(handle: JobHandle) -> None:
+    refused = "the Kafka brokers at k:1, which refuse its user, password or certificate"
+    handle._master.waits.report("in[0]", [(refused, 3.0, "credentials"), ("the rate of 5 records/s", 900.0, "rate")])
+    (text,) = troubles(handle).splitlines()
+    assert text.startswith(f"in[0] waits for {refused}, for 3.")
+    assert text.endswith(" Correct the user, the password or the certificate in config=, and start the job again.")
+
+
+def test_partitions_that_nobody_reads_are_named(handle: JobHandle) -> None:
+    run(handle, in_0={"partitionsAssigned": 2, "recordsUnreadByPartition": {"orders[3]": 1200, "orders[2]": 34}})
+    text = troubles(handle)
+    assert "Nobody reads orders[2], orders[3], with 1,234 records so far: the source has discovery_interval" in text
+    assert "start it again, which reads them from their beginning" in text
+
+
+@pytest.mark.parametrize(
+    ("assigned", "why"),
+    [
+        (
+            (1, 0),
+            "1 partitions are fewer than 2 subtasks. Lower the parallelism of the source to 1, or give",
+        ),
+        ((2, 0), "those of each topic go to subtasks in turn, and 2 don't reach all 2. Another parallelism"),
+        ((1, 1), None),
+    ],
+)
+def test_subtasks_without_a_partition_are_named(handle: JobHandle, assigned: tuple[int, int], why: str | None) -> None:
+    run(handle, totals_0={"partitionsAssigned": assigned[0]}, totals_1={"partitionsAssigned": assigned[1]})
+    found = [one.text for one in said(handle) if one.about == "partitions"]
+    assert found == [] if why is None else f"totals → out[1] has no partition to read: {why}" in found[0]
 
 
 def test_restarts_have_their_cause_and_what_to_do_about_one_bad_record(handle: JobHandle) -> None:
     handle._master.restarts = 3
-    handle._master.failure = "subtask totals[0] failed:\nTraceback (most recent call last):\n  …\nValueError: no amount"
+    handle._master.failure = "subtask totals[0] failed: ValueError: no amount\nin step 'totals'\nTraceback …\n  x = 1"
+    handle._master.failed_step = "totals"
     assert "on_error" not in troubles(handle)
     for cause in ("another", "no amount", "no amount"):
         handle._master._recoveries.begun(1.0, 2.0, 3.0, handle._master.progress, cause)
     text = troubles(handle)
-    assert "The job was restarted 3 times. The newest cause: subtask totals[0] failed: … ValueError: no amount" in text
-    assert "one record seems to cause it each time. on_error=DeadLetter(topic) or Skip on that step" in text
-    handle._master.failure = "subtask totals[0] is gone"
+    assert (
+        "The job was restarted 3 times. The newest cause: subtask totals[0] failed: ValueError: no amount, in step"
+        in text
+    )
+    assert (
+        "in step 'totals'. If it is one record each time: on_error=DeadLetter(topic) or Skip on step 'totals'" in text
+    )
+    handle._master.failed_step = None
     assert "on_error" not in troubles(handle)
 
 
@@ -149,6 +189,14 @@ def test_a_checkpoint_under_way_says_for_whom_it_waits_and_a_failed_one_why(hand
     history.acknowledged(7, "in[0]", {}, 0.1)
     text = troubles(handle)
     assert "Checkpoint 7 has been under way for 40 s: totals → out[0], totals → out[1] are not done yet." in text
+    writing = {"writing": [7]}
+    run(handle, totals_0=writing)
+    assert "totals → out[1] are not done yet, of which totals → out[0] is writing." in troubles(handle)
+    run(handle, totals_0=writing, totals_1=writing)
+    assert "are writing what belongs to it, and all others are done: the storage is slow. Look at" in troubles(handle)
+    for name in (f"{TOTALS}[0]", f"{TOTALS}[1]"):
+        history.acknowledged(7, name, {}, 0.1)
+    assert "all subtasks are done, and its _metadata is being written: the storage is slow." in troubles(handle)
     history.failed(7, "the disk is full", 41.0)
     assert troubles(handle) == "Checkpoint 7 failed: the disk is full"
 
@@ -209,6 +257,7 @@ METRICS = [
     "pendingCommits",
     "recordsSkipped",
     "eventTimeIdle",
+    "partitionsAssigned",
 ]
 figures = st.dictionaries(st.sampled_from(METRICS), numbers)
 parts = st.dictionaries(st.sampled_from(["start_delay", "alignment", "sync", "async_", "written"]), st.floats(0, 1e6))
