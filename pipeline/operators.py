@@ -165,6 +165,8 @@ class KeyedOperator(Operator[In, Out, Connected]):
     """What its two inputs are called, if it is one of Weir's own that has two."""
     _timers_can_be_left_out: ClassVar[bool] = True
     """Whether the step's `on_error` counts for timers, too: not where one that is left out takes more with it."""
+    _timers_end: ClassVar[bool] = False
+    """Whether its timers set others only as long as it keeps something, so that they come to an end by themselves."""
 
     def _keeps(self) -> tuple[str, ...]:
         """What it keeps and until when, if it is one of Weir's own that can tell; what nothing bounds it says, too."""

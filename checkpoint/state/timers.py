@@ -52,6 +52,8 @@ class Timers:
         """A timer fires because the clock has ended. Were it to set the next one for ever, there would be no end."""
         self.over = False
         """The clock has reached its end: what is set for later than any time never fires, and is no mistake."""
+        self.end = False
+        """Whoever sets them sees to it that they come to an end: none is dropped at the end of time."""
         self.dropped = 0
         """How many were not set, because time had ended."""
         self.reach = 0
@@ -87,7 +89,7 @@ class Timers:
 
     def _admits_at_end(self, index: int, entry: bytes, at: int) -> bool:
         """Whether a timer that fires at the end of time may set this one."""
-        if (self.within is not None and self.fires < at <= self.within) or self._store.has(index, entry):
+        if self.end or (self.within is not None and self.fires < at <= self.within) or self._store.has(index, entry):
             return True
         key = self._current.key
         if self._set_at_end.get(key, 0) >= AT_END:

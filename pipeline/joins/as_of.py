@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, ClassVar, cast
 
-from checkpoint.event_time.bounds import MAX_WATERMARK
 from checkpoint.options import flag
 from checkpoint.state import ValueState
 from checkpoint.state.stores import PagedStore
@@ -38,6 +37,7 @@ class AsOfJoin(KeyedOperator):
     needs_event_time: ClassVar[str] = "joins each record with what was known at its time"
     _inputs = (LEFT, RIGHT)
     _timers_can_be_left_out = False  # one lets many records go
+    _timers_end = True
 
     waiting: ValueState[Any] = ValueState()
     """Left records above the watermark."""
@@ -104,15 +104,14 @@ class AsOfJoin(KeyedOperator):
         watermark = ctx.key_watermark
         assert watermark is not None
         reached = watermark
-        most = None if watermark == MAX_WATERMARK else MOST_AT_ONCE
-        if gone := self._waiting.drop(self._waiting.count_until(watermark, most)):
+        if gone := self._waiting.drop(self._waiting.count_until(watermark, MOST_AT_ONCE)):
             for following in self._waiting.first():
                 reached = min(reached, following - 1)
                 ctx.timer(following)
             for at, record in zip(*gone, strict=True):
                 ctx.emit_at(at)
                 yield from self._joined(at, record, ctx)
-        self._let_go(reached, most, ctx)
+        self._let_go(reached, ctx)
 
     def snapshot(self, checkpoint_id: int) -> Any:
         return {"max_age": self._max_age}
@@ -147,12 +146,12 @@ class AsOfJoin(KeyedOperator):
             return ()
         return (self._output(ctx.key, record, version),)
 
-    def _let_go(self, reached: int, most: int | None, ctx: OperatorContext) -> None:
-        """Remove versions that no record above `reached` can need, no more than `most`."""
+    def _let_go(self, reached: int, ctx: OperatorContext) -> None:
+        """Remove versions that no record above `reached` can need, no more than `MOST_AT_ONCE`."""
         versions = self._versions
-        count = versions.count_until(reached, None if most is None else most + 1)
-        if most is not None and count > most:
-            count = most
+        count = versions.count_until(reached, MOST_AT_ONCE + 1)
+        if count > MOST_AT_ONCE:
+            count = MOST_AT_ONCE
         elif count:
             ((since, version),) = versions.last_until(reached, 1)
             count -= self._lasts(since, version, reached)

@@ -65,6 +65,7 @@ class IntervalJoin(KeyedOperator):
     needs_event_time: ClassVar[str] = "joins records by their times"
     _inputs = (LEFT, RIGHT)
     _timers_can_be_left_out = False  # one lets many records go
+    _timers_end = True
 
     left: ValueState[Any] = ValueState()
     right: ValueState[Any] = ValueState()
@@ -158,12 +159,11 @@ class IntervalJoin(KeyedOperator):
         Returns:
             Those that are to be emitted alone.
         """
-        if watermark == MAX_WATERMARK:
-            gone = side.kept.drop(len(side.kept))
-        else:
-            gone = side.kept.drop(side.kept.count_until(watermark - side.upper, MOST_AT_ONCE))
-            for following in side.kept.first():
-                ctx.timer(side.last_partner(following))
+        # At the end of event time no partner can come, wherever the bounds are.
+        until = watermark if watermark == MAX_WATERMARK else watermark - side.upper
+        gone = side.kept.drop(side.kept.count_until(until, MOST_AT_ONCE))
+        for following in side.kept.first():
+            ctx.timer(side.last_partner(following))
         if not side.outer or not gone:
             return ()
         rows = zip(gone[TIMES], gone[_RECORDS], gone[_MATCHED], strict=True)

@@ -2,34 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from functools import partial
 from heapq import merge
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
-from checkpoint.event_time.bounds import MAX_WATERMARK
 from checkpoint.state import ValueState
 from pipeline.errors import PipelineError
 from pipeline.joins.cuts import Due, cut_of
-from pipeline.joins.options import LEFT, RIGHT, How, Select, checked_how, output_of, pair, timestamp_of, too_late
+from pipeline.joins.options import (
+    LEFT,
+    MOST_AT_ONCE,
+    RIGHT,
+    How,
+    Select,
+    checked_how,
+    output_of,
+    pair,
+    timestamp_of,
+    too_late,
+)
 from pipeline.operators import KeyedOperator, OperatorContext
 from pipeline.paged.timeline import Timeline
 from pipeline.windows import Window
+
+Place: TypeAlias = tuple[int, int]
+"""Of a record among those of its side: its time, and how many of that time are in front of it."""
+
+_FIELDS: Final = len(Due._fields)
+
+
+class _Pair(NamedTuple):
+    """A result, with the places of its records. `None`: the other one is alone."""
+
+    left_at: Place
+    right_at: Place
+    left: Any
+    right: Any
 
 
 class WindowJoin(KeyedOperator):
     """Joins each left record with each right one that is in the same window, for every window that has both.
 
-    All results of a window come when it closes. A timer is for one window, so that a barrier waits for no more, unless
-    event time has ended.
+    All results of a window come when it closes. A timer gives some of them, and sets itself once more as long as there
+    are others, so that a barrier waits for no more.
     """
 
     needs_event_time: ClassVar[str] = "joins the records of windows"
     _inputs = (LEFT, RIGHT)
     _timers_can_be_left_out = False  # one lets many records go
+    _timers_end = True
 
     left: ValueState[Any] = ValueState()
     right: ValueState[Any] = ValueState()
+    begun: ValueState[Any] = ValueState()
+    """The window of which some results are out, or some records gone: the fields of its `Due`, and the places of the
+    next left and right record."""
 
     def __init__(self, window: Window, how: How = "inner", select: Select | None = None, who: str = "join") -> None:
         """
@@ -55,23 +83,21 @@ class WindowJoin(KeyedOperator):
         return self._keep(RIGHT, self._rights, value, ctx)
 
     def on_timer(self, timestamp: int, ctx: OperatorContext) -> Iterable[Any]:
-        watermark, after = ctx.key_watermark, timestamp - 1
-        assert watermark is not None
+        after = timestamp - 1
         while True:
-            times = merge(*(one.times() for one in self._sides))
-            earliest = next(times, None)
-            if earliest is None:
+            if self.begun.value is None:
+                due = self._next(after)
+                if due is None:
+                    return
+                if due.closes > timestamp:
+                    ctx.timer(due.closes)
+                    return
+                self.begun.value = (*due, *_start(due), *_start(due))
+            due = yield from self._give(ctx)
+            if self.begun.value is not None:
+                ctx.timer(timestamp)
                 return
-            due = self._cut.due(earliest, times, after)
-            if due.closes > watermark or (after >= timestamp and watermark != MAX_WATERMARK):
-                ctx.timer(due.closes)
-                return
-            lefts, rights = (_records(one, due) for one in self._sides)
-            for side in self._sides:
-                side.drop(side.count_until(due.frees - 1))
-            after = max(timestamp, due.last)
-            ctx.emit_at(due.closes)
-            yield from self._results(lefts, rights, due, ctx)
+            after = max(timestamp, due.last)  # at the very end of time several windows close
 
     def snapshot(self, checkpoint_id: int) -> Any:
         return {"window": self._window}
@@ -89,27 +115,85 @@ class WindowJoin(KeyedOperator):
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _keep(self, side: str, kept: Timeline, value: Any, ctx: OperatorContext) -> Iterable[Any]:
-        at = timestamp_of(self._who, side, value, ctx)
-        closes = self._cut.closes(at, ctx.key_watermark)
+        at, watermark = timestamp_of(self._who, side, value, ctx), ctx.key_watermark
+        closes = self._cut.closes(at, watermark)
         if closes is None:
             too_late(side, value, ctx)
             return ()
+        if watermark is not None and at <= watermark and self.begun.value is not None:
+            return self._give_and_keep(kept, at, closes, value, ctx)
         if kept.insert(at, value):
             ctx.timer(closes)  # those of later windows are set one by one
         return ()
 
-    def _results(self, lefts: list[Any], rights: list[Any], due: Due, ctx: OperatorContext) -> Iterator[Any]:
-        key = ctx.key
-        output = partial(_of_window, due) if self._output is pair else self._output
-        for left in lefts:
-            for right in rights:
-                yield output(key, left, right)
-        if not rights and self._how in ("left", "full"):
-            for left in lefts:
-                yield output(key, left, None)
-        if not lefts and self._how in ("right", "full"):
-            for right in rights:
-                yield output(key, None, right)
+    def _give_and_keep(self, kept: Timeline, at: int, closes: int, value: Any, ctx: OperatorContext) -> Iterator[Any]:
+        """For a record in time for a window, and perhaps within another one of which some results are out, for which it
+        is late. It comes where the subtask's watermark has gone back, behind a rescale, so that the timer waits."""
+        due = Due(*self.begun.value[:_FIELDS])
+        ctx.delete_timer(due.closes)
+        while self.begun.value is not None:
+            yield from self._give(ctx)
+        following = self._next(max(due.closes, due.last))
+        kept.insert(at, value)
+        ctx.timer(closes if following is None else min(closes, following.closes))
+
+    def _next(self, after: int) -> Due | None:
+        """The first window of the current key with records of which some end behind `after`."""
+        times = merge(*(one.times() for one in self._sides))
+        earliest = next(times, None)
+        return None if earliest is None else self._cut.due(earliest, times, after)
+
+    def _give(self, ctx: OperatorContext) -> Generator[Any, None, Due]:
+        """Give the next results of the window that has begun; behind the last one let its records go. Then none has
+        begun any more.
+
+        Returns:
+            The window.
+        """
+        *fields, left_at, left_number, right_at, right_number = self.begun.value
+        due = Due(*fields)
+        ctx.emit_at(due.closes)
+        key, output = ctx.key, partial(_of_window, due) if self._output is pair else self._output
+        for given, one in enumerate(self._pairs(due, (left_at, left_number), (right_at, right_number))):
+            if given == MOST_AT_ONCE:
+                self.begun.value = (*due, *one.left_at, *one.right_at)
+                return due
+            yield output(key, one.left, one.right)
+        counts = [side.count_until(due.frees - 1, MOST_AT_ONCE + 1) for side in self._sides]
+        for side, count in zip(self._sides, counts, strict=True):
+            side.drop(min(count, MOST_AT_ONCE))
+        if max(counts) <= MOST_AT_ONCE:
+            self.begun.clear()
+        else:
+            self.begun.value = (*due, *_behind(due), *_behind(due))
+        return due
+
+    def _pairs(self, due: Due, left_from: Place, right_from: Place) -> Iterator[_Pair]:
+        """The results of a window, from a place on."""
+        start = _start(due)
+        if left_from == _behind(due):
+            return
+        has_lefts, has_rights = (next(_records(one, due, start), None) is not None for one in self._sides)
+        if has_lefts and has_rights:
+            for left_at, left in _records(self._lefts, due, left_from):
+                for right_at, right in _records(self._rights, due, right_from):
+                    yield _Pair(left_at, right_at, left, right)
+                right_from = start
+        elif has_lefts and self._how in ("left", "full"):
+            for left_at, left in _records(self._lefts, due, left_from):
+                yield _Pair(left_at, start, left, None)
+        elif has_rights and self._how in ("right", "full"):
+            for right_at, right in _records(self._rights, due, right_from):
+                yield _Pair(start, right_at, None, right)
+
+
+def _start(due: Due) -> Place:
+    return due.first, 0
+
+
+def _behind(due: Due) -> Place:
+    """Where all results of a window are out."""
+    return due.last + 1, 0
 
 
 def _of_window(due: Due, key: Any, left: Any, right: Any) -> dict[str, Any]:
@@ -117,5 +201,8 @@ def _of_window(due: Due, key: Any, left: Any, right: Any) -> dict[str, Any]:
     return {"key": key, "start": due.first, "end": due.end, LEFT: left, RIGHT: right}
 
 
-def _records(of: Timeline, due: Due) -> list[Any]:
-    return [one for found in of.near(due.first, due.last) for one in found.columns[1][found.first : found.stop]]
+def _records(of: Timeline, due: Due, start: Place) -> Iterator[tuple[Place, Any]]:
+    """Those of a window from a place on."""
+    at, number = start
+    for time, before, columns, i in of.from_on(at, due.last, number):
+        yield (time, before), columns[1][i]

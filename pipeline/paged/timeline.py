@@ -76,14 +76,28 @@ class Timeline:
             times = value[TIMES]
             first, stop = bisect_left(times, lower), bisect_right(times, upper)
             return (Stretch(value, first, stop, 0),) if first < stop else ()
-        found = []
-        pages = self._looked_at(value)
-        for place in pages.places(lower, upper):
-            columns = pages.peek(place)
-            first, stop = bisect_left(columns[TIMES], lower), bisect_right(columns[TIMES], upper)
-            if first < stop:
-                found.append(Stretch(columns, first, stop, place))
-        return found
+        return list(self._near(value, lower, upper))
+
+    def from_on(self, lower: int, upper: int, skipped: int = 0) -> Iterator[tuple[int, int, Columns, int]]:
+        """The entries that `near` has, one by one, but for the first `skipped` of the time `lower`. No page is looked
+        at before its turn; until the last one nothing may change.
+
+        Returns:
+            Of each entry its time, how many of that time are in front of it, and the columns with its position there.
+        """
+        value = self._peek()
+        is_small = value is MISSING or type(value[TIMES]) is list
+        now, number = lower, 0
+        for columns, first, stop, _ in self.near(lower, upper) if is_small else self._near(value, lower, upper):
+            times = columns[TIMES]
+            if number < skipped and now == lower:
+                passed = min(skipped - number, bisect_right(times, lower, first, stop) - first)
+                number, first = number + passed, first + passed
+            for i in range(first, stop):
+                if times[i] != now:
+                    now, number = times[i], 0
+                yield now, number, columns, i
+                number += 1
 
     def last_until(self, at: int, number: int) -> list[tuple[Any, ...]]:
         """The last entries of that time or before, in order; of each its time and the rest."""
@@ -249,6 +263,15 @@ class Timeline:
         pages = self._looked_at(value)
         for place in range(len(pages.numbers)):
             yield pages.peek(place)
+
+    def _near(self, value: list[Any], lower: int, upper: int) -> Iterator[Stretch]:
+        """See `near`, of a value with pages."""
+        pages = self._looked_at(value)
+        for place in pages.places(lower, upper):
+            columns = pages.peek(place)
+            first, stop = bisect_left(columns[TIMES], lower), bisect_right(columns[TIMES], upper)
+            if first < stop:
+                yield Stretch(columns, first, stop, place)
 
     def _looked_at(self, value: list[Any]) -> Directory:
         return Directory(self._store, value[1]) if value[0] is _DIRECTORY else self._from_older(value)

@@ -16,8 +16,8 @@ from pipeline.operators import KeyedOperator, OperatorContext
 from pipeline.paged import mapping
 from pipeline.windows.durations import in_time, later_by
 
-_MOST_AT_ONCE: Final = 1000
-"""Early results of a key that one timer gives. A barrier waits for no more than that."""
+MOST_AT_ONCE: Final = 1000
+"""Results of a key that one timer gives. A barrier waits for no more than that."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class TimeWindows(KeyedOperator):
 
     needs_event_time: ClassVar[str] = "closes windows by event time"
     _timers_can_be_left_out = False  # it would leave open windows without one
+    _timers_end = True
 
     windows: ValueState[Any] = ValueState()
     """What a subclass keeps for a key: deleted when nothing is left."""
@@ -137,7 +138,7 @@ class TimeWindows(KeyedOperator):
         if changed is None or self.windows.value is None:
             mapping.remove_all(self.changed)
             return ()
-        updates = list(islice(changed, _MOST_AT_ONCE))
+        updates = list(islice(changed, MOST_AT_ONCE))
         if len(updates) == len(changed):
             mapping.remove_all(self.changed)
         else:

@@ -12,7 +12,7 @@ from pipeline.operators import OperatorContext
 from pipeline.windows.durations import in_time
 from pipeline.windows.folding import Folding
 from pipeline.windows.kinds import Sliding
-from pipeline.windows.operator import Options, TimeWindows
+from pipeline.windows.operator import MOST_AT_ONCE, Options, TimeWindows
 
 
 class SlidingWindows(TimeWindows):
@@ -99,7 +99,8 @@ class SlidingWindows(TimeWindows):
         panes, reached = self.opened(), ctx.key_watermark
         assert reached is not None
         assert panes is not None
-        if ctx.watermark == MAX_WATERMARK:
+        at_once = len(panes) * (self._panes.size // self._panes.slide + 1) <= MOST_AT_ONCE
+        if at == MAX_WATERMARK or (at_once and ctx.watermark == MAX_WATERMARK):
             yield from self._end(at, panes, ctx)
             return
         if self._lateness and self._panes.is_end(at - self._lateness + 1):
@@ -133,7 +134,7 @@ class SlidingWindows(TimeWindows):
                 self.forget(pane)
 
     def _end(self, at: int, panes: MutableMapping[int, Any], ctx: OperatorContext) -> Iterator[Any]:
-        """At the end of event time all that is open closes: timers that windows set for others would be too many."""
+        """At the end of event time all that is open closes, unless it is more than a barrier may wait for."""
         least = at + 1 - self._lateness
         ends = {end for pane in panes for end in self._panes.ends(pane, least, self._panes.last_end(pane))}
         yield from self._results(sorted(ends), panes, True, ctx)

@@ -31,6 +31,8 @@ def compile_process(site: Site) -> CompiledStep:
         tag: push if failed is None else holding(context, push) for tag, push in site.sides.items() if tag != ERRORS
     }
 
+    if isinstance(operator, KeyedOperator) and site.backend is not None:
+        site.backend.event_timers.end = operator._timers_end
     timers_fail = isinstance(operator, KeyedOperator) and not operator._timers_can_be_left_out
 
     def method(name: str) -> Push:
