@@ -20,6 +20,7 @@ from pipeline.buffers import BufferConfig
 from pipeline.runtime import protocol
 from pipeline.runtime.network.frames import ChannelId
 from pipeline.runtime.network.input_channels import InputChannels
+from pipeline.runtime.subtask import mail
 from pipeline.runtime.subtask.async_task import AsyncTask
 from pipeline.runtime.subtask.batch_in_progress import BatchInProgress
 from pipeline.runtime.subtask.event_time.domains import TimeDomain
@@ -295,6 +296,24 @@ def test_a_barrier_is_taken_while_the_rest_of_a_restored_batch_waits() -> None:
     rig.barrier(0)
     rig.step()
     assert rig.checkpoints.captured == [(CHANNELS[1], "a"), (CHANNELS[1], "b")]
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("batch_size", [None, 64])
+def test_the_snapshot_waits_for_none_of_a_thousand_requests(ordered: bool, batch_size: int | None) -> None:
+    """The service never answers. What is asked for is in the snapshot, and so is the rest of the batch."""
+    rig = Rig(capacity=1000, ordered=ordered, batch_size=batch_size).ready()
+    rig.put(0, data(range(1500)))
+    rig.put(1, data(range(1500, 1700)))
+    rig.step(4)
+    assert len(rig.service.asked) == 1000
+    rig.task._read(mail.BarrierSeen(1, BarrierElement(Barrier(1, alignment_timeout=0.0))))
+    assert [number for _, *numbers in rig.checkpoints.captured for number in numbers] == list(range(1000))
+    for upstream in (0, 1):
+        rig.barrier(upstream)
+    in_flight = [number for _, *numbers in rig.checkpoints.captured for number in numbers]
+    assert in_flight == list(range(1700))
+    assert rig.log == []
 
 
 # -- the ends -----------------------------------------------------------------------------------------------------
