@@ -13,10 +13,13 @@ class JobMetric:
     labels: tuple[str, ...]
     """Beside `job`."""
     help: str
+    counted: str = ""
+    """What it counts; other units are at the end of the name."""
 
 
-def _checkpoint(name: str, meaning: str) -> JobMetric:
-    return JobMetric(f"weir_last_checkpoint_{name}", "gauge", (), f"Of the newest completed checkpoint: {meaning}")
+def _checkpoint(name: str, meaning: str, counted: str = "") -> JobMetric:
+    meaning = f"Of the newest completed checkpoint: {meaning}"
+    return JobMetric(f"weir_last_checkpoint_{name}", "gauge", (), meaning, counted)
 
 
 JOB_METRICS: Final[tuple[JobMetric, ...]] = (
@@ -24,12 +27,13 @@ JOB_METRICS: Final[tuple[JobMetric, ...]] = (
     JobMetric("weir_job_start_timestamp_seconds", "gauge", (), "When the job was started, since 1970."),
     JobMetric("weir_job_running_seconds", "gauge", (), "How long all subtasks of this attempt have run; none before."),
     JobMetric("weir_job_ready", "gauge", (), "1 if the job is up and moving, as /readyz says, else 0."),
-    JobMetric("weir_job_restarts_total", "counter", (), "Restarts after failures."),
+    JobMetric("weir_job_restarts_total", "counter", (), "Restarts after failures.", "restarts"),
     JobMetric(
         "weir_autoscale_rescales_total",
         "counter",
         ("outcome",),
         "Rescales that the job has begun by itself, `rescaled` or `failed`; none without the option `autoscale`.",
+        "rescales",
     ),
     JobMetric(
         "weir_autoscale_refusals_total",
@@ -37,10 +41,11 @@ JOB_METRICS: Final[tuple[JobMetric, ...]] = (
         ("reason",),
         "How often `autoscale` has begun not to follow advice on parallelism, by reason: `bounds`, `slots`, "
         "`own_parallelism`, `plan`, `like_rate`, `no_gain`, `failed` or `checkpoint`; none without that option.",
+        "refusals",
     ),
     JobMetric("weir_job_start_phase_seconds", "gauge", ("phase",), "How long each phase of this attempt's start took."),
-    JobMetric("weir_checkpoints_completed_total", "counter", (), "Checkpoints that were completed."),
-    JobMetric("weir_checkpoints_failed_total", "counter", (), "Checkpoints that failed."),
+    JobMetric("weir_checkpoints_completed_total", "counter", (), "Checkpoints that were completed.", "checkpoints"),
+    JobMetric("weir_checkpoints_failed_total", "counter", (), "Checkpoints that failed.", "checkpoints"),
     JobMetric("weir_checkpoint_in_progress_seconds", "gauge", (), "Age of the oldest checkpoint in progress, 0: none."),
     _checkpoint("timestamp_seconds", "when it was triggered, since 1970."),
     _checkpoint("duration_seconds", "from the trigger to durable _metadata."),
@@ -53,8 +58,8 @@ JOB_METRICS: Final[tuple[JobMetric, ...]] = (
     _checkpoint("size_bytes", "all its files."),
     _checkpoint("written_bytes", "the files that are new with it."),
     _checkpoint("in_flight_bytes", "what was in flight and is part of it."),
-    _checkpoint("in_flight_records", "the same in records."),
-    _checkpoint("span_records", "the most that a source has emitted since the barrier before."),
+    _checkpoint("in_flight_records", "the same in records.", "records"),
+    _checkpoint("span_records", "the most that a source has emitted since the barrier before.", "records"),
     JobMetric(
         "weir_waits_since_timestamp_seconds",
         "gauge",

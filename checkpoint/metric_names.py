@@ -1,4 +1,5 @@
-"""What Prometheus calls a subtask's metrics: snake case, the unit at the end, `_total` for counters."""
+"""What Prometheus calls a subtask's metrics: snake case, the unit at the end, `_total` for counters; and what
+OpenTelemetry calls their units."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from checkpoint.metrics import Metric
 
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]\d+|\d+")
 _PER_PARTITION: Final = ["by", "partition"]
+_UNITS: Final = {"seconds": "s", "bytes": "By", "ratio": "1"}
 
 
 def prometheus_name(metric: Metric) -> str | None:
@@ -37,3 +39,14 @@ def prometheus_name(metric: Metric) -> str | None:
 def prometheus_value(metric: Metric, value: float) -> float:
     """In the unit of its name there."""
     return value / 1000 if metric.unit in ("ms", "ms/s") else value
+
+
+def otel_unit(name: str, counted: str) -> str:
+    """As UCUM has it; empty where there is none. (With "1" a collector would add `_ratio` to the name.)
+
+    Args:
+        name: Prometheus'.
+        counted: what it counts, where the name doesn't end with a unit.
+    """
+    last = name.removesuffix("_total").rpartition("_")[2]
+    return _UNITS.get(last) or (f"{{{counted}}}" if counted else "")

@@ -30,6 +30,7 @@ from pipeline.runtime.driver.signals import Watched, signals
 
 if TYPE_CHECKING:
     from pipeline.http.server import HttpServer
+    from pipeline.otel.exporter import MetricsExporter
 
 _LOG = logging.getLogger(f"weir.{__name__}")
 
@@ -43,13 +44,17 @@ class JobHandle:
         self._watched = watched
         self._operations: OperationsServer | None = None
         self._http: HttpServer | None = None
+        self._otel: MetricsExporter | None = None
+        self._started = time.time()
 
     @classmethod
-    def _start(cls, options: JobOptions, http: HttpServer | None = None) -> JobHandle:
+    def _start(
+        cls, options: JobOptions, http: HttpServer | None = None, otel: MetricsExporter | None = None
+    ) -> JobHandle:
         log_by_default()
         master = JobMaster(options)
         handle = cls(master, Watched(options.name, master, options.stop_grace))
-        handle._http = http
+        handle._http, handle._otel = http, otel
         master.on_ended = handle._on_ended
         try:
             handle._begin(options.name)
@@ -70,6 +75,10 @@ class JobHandle:
         if self._http is not None:
             self._http.start(name, self)
             _LOG.info("job %s: its web server is at %s", name, self._http.url)
+        if self._otel is not None:
+            self._otel.start(name, self)
+            sending = self._otel.sending
+            _LOG.info("job %s: its metrics are sent to %s every %g s", name, sending.to, sending.every)
         signals.watch(self._watched)
         self._master.start()
 
@@ -77,6 +86,8 @@ class JobHandle:
         signals.forget(self._watched)
         if self._http is not None:
             self._http.close()
+        if self._otel is not None:
+            self._otel.close()
         if self._operations is not None:
             self._operations.close()
 
@@ -153,7 +164,7 @@ class JobHandle:
             self._await_last_answers()
 
     def _await_last_answers(self) -> None:
-        servers = [one for one in (self._operations, self._http) if one is not None]
+        servers = [one for one in (self._operations, self._http, self._otel) if one is not None]
         if not any(server.asks_here() for server in servers):
             for server in servers:
                 server.await_close()

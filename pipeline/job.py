@@ -32,6 +32,7 @@ from sources.source import Source
 
 if TYPE_CHECKING:
     from pipeline.http.server import HttpServer
+    from pipeline.otel.exporter import MetricsExporter
 
 T = TypeVar("T")
 _LOG = logging.getLogger(f"weir.{__name__}")
@@ -168,6 +169,7 @@ class Pipeline:
         ignore_in_flight: int | None = None,
         take_over: bool = False,
         http: str | None = None,
+        otel: bool = False,
     ) -> JobHandle:
         """Start the job and return at once.
 
@@ -192,9 +194,13 @@ class Pipeline:
             http: where the job's web server listens, with metrics, health and REST, as in `"127.0.0.1:8080"`; port 0:
                 the system chooses one, and `handle.http` has the URL. Needs `weir-streams[http]`. The option from
                 outside is `http`, as in `WEIR_HTTP`. `None` (the default): there is none.
+            otel: send all metrics by OpenTelemetry's protocol, OTLP over HTTP, to where OpenTelemetry's own variables
+                say, such as `OTEL_EXPORTER_OTLP_ENDPOINT`; by default `http://localhost:4318`, every 60 s. Needs
+                `weir-streams[otel]`. From outside it is `otel`, as in `WEIR_OTEL=true`. Default: nothing is sent.
 
         Raises:
-            PipelineError: the pipeline can't run as written, or its web server can't listen.
+            PipelineError: the pipeline can't run as written, its web server can't listen, or a variable of
+                OpenTelemetry's can't be honoured.
         """
         if _refuses_starts:
             raise PipelineError(
@@ -212,9 +218,10 @@ class Pipeline:
         )
         for warning in unused_streams(self._graph):
             _LOG.warning("job %s: %s", self.name, warning)
+        exporter = self._metrics_exporter(otel)
         server = self._web_server(http)
         try:
-            self._newest = JobHandle._start(options, server)
+            self._newest = JobHandle._start(options, server, exporter)
         except BaseException:
             if server is not None:
                 server.close()
@@ -231,6 +238,17 @@ class Pipeline:
         from pipeline.http.server import HttpServer
 
         return HttpServer(address, self.ready_within, self._certificate())
+
+    def _metrics_exporter(self, otel: bool) -> MetricsExporter | None:
+        wanted = self._given.value("otel", otel)
+        if not isinstance(wanted, bool):
+            raise PipelineError(f"otel must be true or false, not {wanted!r}{self._given.origin('otel')}")
+        if not wanted:
+            return None
+        # Its libraries are an extra, too.
+        from pipeline.otel.exporter import metrics_exporter
+
+        return metrics_exporter(self.ready_within)
 
     def _certificate(self) -> Certificate | None:
         origin = self._given.origin("http_certificate") or self._given.origin("http_key")
@@ -291,6 +309,7 @@ class Pipeline:
         ignore_in_flight: int | None = None,
         take_over: bool = False,
         http: str | None = None,
+        otel: bool = False,
         timeout: float | timedelta | None = None,
     ) -> JobHandle:
         """Start the job and wait for its end. Ctrl-C and SIGTERM stop it behind a last checkpoint (see
@@ -315,6 +334,7 @@ class Pipeline:
                 ignore_in_flight=ignore_in_flight,
                 take_over=take_over,
                 http=http,
+                otel=otel,
             )
             try:
                 handle.wait(timeout)

@@ -144,7 +144,16 @@ class Settings:
 
 
 _STRATEGY: Final = "restart.strategy"
-_PLAIN: Final = ("parallelism", "max_parallelism", "stop_grace", "http", "http_certificate", "http_key", "ready_within")
+_PLAIN: Final = (
+    "parallelism",
+    "max_parallelism",
+    "stop_grace",
+    "http",
+    "http_certificate",
+    "http_key",
+    "otel",
+    "ready_within",
+)
 _UNNAMED: Final = CheckpointConfig("/")
 """The defaults, for a pipeline whose folder comes from outside."""
 _ANY_NUMBER: Final = sys.maxsize

@@ -105,6 +105,9 @@ def facts(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for one in job.get("diagnosis", ()):
         if one["severity"] == "trouble" and one["about"] != "waits":  # those are shown above
             yield "trouble", f"{one['text']}"
+    sending = job.get("otel")
+    if sending is not None and sending["failing_since"] is not None:
+        yield "metrics", f"don't get to {sending['to']} since {time_of(sending['failing_since'])} UTC: {sending['why']}"
     if job["failure"] is not None:
         yield "failure", f"{job['failure']}"
 

@@ -41,6 +41,12 @@ if TYPE_CHECKING:
     metavar="ADDRESS",
     help="Where the job's web server listens, as in 127.0.0.1:8080, with metrics, health and REST.  [default: nowhere]",
 )
+@click.option(
+    "--otel/--no-otel",
+    default=None,
+    help="Send all metrics by OpenTelemetry's protocol (OTLP over HTTP), to where OTEL_EXPORTER_OTLP_ENDPOINT says.  "
+    "[default: no]",
+)
 @click.option("--rewind", is_flag=True, help="Accept that output beyond the checkpoint is visible, and make it again.")
 @click.option("-q", "--quiet", is_flag=True, help="Log warnings and errors only.  [WEIR_LOG_LEVEL sets any level]")
 @click.option(
@@ -62,6 +68,7 @@ def run(
     grace: float | None,
     autoscale: str | None,
     http: str | None,
+    otel: bool | None,
     take_over: bool,
     master: str | None,
     log_format: str | None,
@@ -88,6 +95,8 @@ def run(
         if not colon:
             raise click.UsageError(f"--autoscale {autoscale}: write LEAST:MOST, as in 1:8")
         assignments = (*assignments, f"autoscale.least={least}", f"autoscale.most={most}")
+    if otel is not None:
+        assignments = (*assignments, f"otel={str(otel).lower()}")
     with ending_cleanly(jobs_first=True), signals.waiting():
         with overriding_options(parallelism, assignments, config):
             pipeline = find_pipeline(target)

@@ -1,4 +1,4 @@
-"""Whether the job runs, why it was restarted, and what it waits for."""
+"""Whether the job runs, why it was restarted, what it waits for, and whether its metrics get to where they are sent."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ def sentences(status: Mapping[str, Any], now: float) -> Iterator[Sentence]:
     yield from _state(status)
     yield from _restarts(status)
     yield from _waits(status, now)
+    yield from _metrics(status)
 
 
 def _state(status: Mapping[str, Any]) -> Iterator[Sentence]:
@@ -98,3 +99,11 @@ def _waits(status: Mapping[str, Any], now: float) -> Iterator[Sentence]:
 
 def _verb(waits: list[Mapping[str, Any]]) -> str:
     return "waits" if len({wait["who"] for wait in waits}) == 1 else "wait"
+
+
+def _metrics(status: Mapping[str, Any]) -> Iterator[Sentence]:
+    sending = status.get("otel")
+    if sending is not None and sending["failing_since"] is not None:
+        since = time_of(sending["failing_since"])
+        text = f"Its metrics don't get to {sending['to']} since {since} UTC: {sending['why']}. The job goes on without."
+        yield note("job", text)

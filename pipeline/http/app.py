@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from http import HTTPStatus
 
@@ -48,8 +47,7 @@ def _probes(job: WatchedJob) -> Sequence[Route]:
 
 def _metrics(job: WatchedJob) -> Route:
     async def metrics(_: Request) -> Response:
-        text = exposition(job.status(), job.readiness().ready, job.newest_completed(), time.time())
-        return Response(text, media_type=CONTENT_TYPE)
+        return Response(exposition(job.families()), media_type=CONTENT_TYPE)
 
     return Route("/metrics", metrics)
 

@@ -1,11 +1,13 @@
-"""The job that a web server shows: what its handle says, at most a second old."""
+"""The job that a web server shows, and whose metrics are sent: what its handle says, at most a second old."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from pipeline.diagnosis import Sentence
+from pipeline.http.families import Family, families
 from pipeline.http.health import Movement, Readiness, default_bound
 from pipeline.runtime.driver.gate_status import sentence
 from pipeline.runtime.driver.job_status import diagnosis_of, graph_of, row_of, status_of, with_subtasks
@@ -18,7 +20,7 @@ FRESH: Final = 1.0
 
 
 class WatchedJob:
-    """For the thread of the server."""
+    """For one thread, as that of the server."""
 
     def __init__(self, name: str, handle: JobHandle, ready_within: float | None) -> None:
         """
@@ -27,7 +29,6 @@ class WatchedJob:
         """
         self.name = name
         self.handle = handle
-        self.started = time.time()
         options = handle._master.options
         interval = None if options.checkpoints is None else options.checkpoints.interval_s
         self._movement = Movement(default_bound(interval) if ready_within is None else ready_within)
@@ -39,7 +40,7 @@ class WatchedJob:
     def look(self) -> None:
         """Look at the job now; a server does so once a second, so that it knows when the job has moved."""
         metrics = self.handle.metrics()
-        status = status_of(self.name, self.handle.address, self.started, self.handle, metrics)
+        status = status_of(self.name, self.handle.address, self.handle, metrics)
         self._status = {
             **status,
             "gates": [{**row, "sentence": sentence(row)} for row in status["gates"]],
@@ -58,6 +59,10 @@ class WatchedJob:
 
     def readiness(self) -> Readiness:
         return self._movement.readiness(self.status(), time.time())
+
+    def families(self) -> Iterator[Family]:
+        """All metrics, as they are now."""
+        return families(self.status(), self.readiness().ready, self.newest_completed(), time.time())
 
     def newest_completed(self) -> dict[str, Any] | None:
         rows = reversed(self.handle.checkpoints())

@@ -124,5 +124,7 @@ class Progress:
     """Checkpoints up to this id are committed by every sink."""
     failed_at: float | None = None
     """When the first sign of the failure came that ended the attempt."""
+    began: float = 0.0
+    """When the attempt did, in seconds since 1970."""
     on_running: Callable[[], None] = lambda: None
     """Called by the attempt's thread when all subtasks run."""

@@ -82,7 +82,7 @@ class JobMaster:
         self.failed_step: str | None = None
         """Whose code was the cause, if that is known."""
         self.history = CheckpointHistory()
-        self.progress = Progress(on_running=self._on_running)
+        self.progress = Progress(began=system.time(), on_running=self._on_running)
         self.waits = Waits(options.name)
         self._session.waits = self.waits
         self.queries = PointQueries(self._what_queries_wait_for)
@@ -420,7 +420,7 @@ class JobMaster:
             planned: it doesn't follow a failure.
         """
         if number:
-            self.progress = Progress(on_running=self._on_running)
+            self.progress = Progress(began=self._system.time(), on_running=self._on_running)
             now = self._system.monotonic()
             self.progress.start.begin("checks", now)
             if not planned:

@@ -36,13 +36,10 @@ _SHOWN: Final = 10
 """Newest checkpoints in a status."""
 
 
-def status_of(
-    name: str, address: str | None, started: float, handle: JobHandle, metrics: dict[str, Any]
-) -> dict[str, Any]:
+def status_of(name: str, address: str | None, handle: JobHandle, metrics: dict[str, Any]) -> dict[str, Any]:
     """
     Args:
         address: where `weir status` and others ask it.
-        started: in seconds since 1970.
         metrics: what `handle.metrics()` has given.
     """
     since = handle.running_since
@@ -53,10 +50,12 @@ def status_of(
         "pid": os.getpid(),
         "host": socket.gethostname(),
         "status": handle.status,
-        "started": started,
-        "uptime": time.time() - started,
+        "started": handle._started,
+        "attempt_started": handle._master.progress.began,
+        "uptime": time.time() - handle._started,
         "running_for": None if since is None else time.monotonic() - since,
         "restarts": handle.restarts,
+        "otel": None if handle._otel is None else asdict(handle._otel.sending),
         "rescaling": handle._master.rescaling,
         "rescales": [asdict(one) for one in handle.rescales],
         "autoscale": None if (autoscaler := handle._master.autoscaler) is None else autoscaler.status,

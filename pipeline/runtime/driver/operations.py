@@ -52,7 +52,6 @@ class OperationsServer:
         self._name = name
         self._handle = handle
         self._http = http
-        self._started = time.time()
         # Compose or a scheduler may give a job its secret, so that it is known where the job's file isn't.
         self._secret = os.environ.get(SECRET_VARIABLE) or new_secret().hex()
         if len(self._secret.encode()) < LEAST_SECRET:
@@ -148,7 +147,7 @@ class OperationsServer:
 
     def _status(self) -> dict[str, Any]:
         metrics = self._handle.metrics()
-        status = status_of(self._name, self.address, self._started, self._handle, metrics)
+        status = status_of(self._name, self.address, self._handle, metrics)
         seen = {**status, "graph": graph_of(self._handle), "subtasks": metrics["subtasks"]}
         return {**status, "diagnosis": [asdict(one) for one in diagnosis_of(self._handle, seen)]}
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from deadlines import eventually
+from otlp_receiver import OtlpReceiver, otlp_receiver
 from prometheus_client.parser import text_string_to_metric_families
 from small_job import WAIT, assert_exact, records, running, small_job
 
@@ -37,14 +39,41 @@ def read_by(text: str, job: str) -> float:
     return sum(one.value for one in read if one.labels["step"].startswith("in"))
 
 
+@pytest.fixture
+def otlp() -> Iterator[tuple[OtlpReceiver, str]]:
+    with otlp_receiver() as both:
+        yield both
+
+
+def assert_sent(receiver: OtlpReceiver, job: str) -> None:
+    """The job's metrics, up to its end, by two attempts, the second of which has read ten records."""
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("weir-otel")]
+    assert receiver.series()["weir_job_status", (("job", job), ("status", "finished"))] == 1
+    declared = {*(prometheus_name(metric) for metric in METRICS), *(one.name for one in JOB_METRICS)}
+    read = [
+        metrics["weir_records_in_total"]
+        for n in range(len(receiver.requests))
+        if "weir_records_in_total" in (metrics := receiver.metrics(n)) and metrics.keys() <= declared
+    ]
+    assert len({point.start_time_unix_nano for metric in read for point in metric.sum.data_points}) == 2
+    of_source = ("weir_records_in_total", (("job", job), ("step", "in"), ("subtask", "0")))
+    assert receiver.series()[of_source] == 10
+
+
 def test_a_job_is_seen_from_its_start_to_its_end(
-    tmp_path: Path, unique_name: Callable[[str], str], spark: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    unique_name: Callable[[str], str],
+    spark: Any,
+    otlp: tuple[OtlpReceiver, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("WEIR_STATE_DIR", str(tmp_path / "state"))
     name, sink = unique_name("job"), TestingSink()
     source = TestingSource([*records(0, 10), TestingSource.PAUSE(), *records(10, 20)])
     job = small_job(name, tmp_path, source, sink)
-    with running(job, spark, http="127.0.0.1:0") as handle:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", otlp[1])
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "250")
+    with running(job, spark, http="127.0.0.1:0", otel=True) as handle:
         (told,) = running_jobs()
         assert handle.http == told.http
         assert os.stat(told.file).st_mode & 0o077 == 0
@@ -71,4 +100,5 @@ def test_a_job_is_seen_from_its_start_to_its_end(
         handle.wait(WAIT)
         with pytest.raises(httpx.ConnectError):
             httpx.get(f"{told.http}/healthz", trust_env=False)
+    assert_sent(otlp[0], name)
     assert_exact(sink, records(0, 20))

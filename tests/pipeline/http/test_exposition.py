@@ -16,6 +16,7 @@ from checkpoint.metrics import METRICS
 from checkpoint.waiting import WaitKind
 from pipeline import Autoscale
 from pipeline.http.exposition import exposition
+from pipeline.http.families import families
 from pipeline.http.watched_job import WatchedJob
 from pipeline.runtime.driver.autoscaler import Autoscaler
 from pipeline.runtime.driver.autoscaling import Reason
@@ -41,7 +42,7 @@ def of(**subtasks: dict[str, Any]) -> bytes:
     completed(handle, 1, in_0={"start_delay": 1.25, "in_flight_bytes": 10})
     handle._master.history.committed(1, 103.0)
     job = WatchedJob(handle._master.name, handle, None)
-    return exposition(job.status(), True, job.newest_completed(), time.time())
+    return exposition(families(job.status(), True, job.newest_completed(), time.time()))
 
 
 def test_every_declared_metric_is_there_with_its_help_and_no_series_comes_twice() -> None:
@@ -107,7 +108,7 @@ def test_waits_are_told_by_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     waits.report("in[1]", [("something", 9.0, "brokers")])
     waits.instead("the job", "the brokers, in other words", WaitKind.SLOTS)
     job = WatchedJob("orders", handle, None)
-    found = samples(exposition(job.status(), False, None, time.time()))
+    found = samples(exposition(families(job.status(), False, None, time.time())))
     kinds = {dict(labels)["on"]: at for (name, labels), at in found.items() if name.startswith("weir_waits")}
     assert kinds.keys() == {"brokers", "credentials", "slots"}
     assert kinds["brokers"] + 7 < kinds["credentials"] < kinds["slots"] <= time.time()
@@ -116,7 +117,7 @@ def test_waits_are_told_by_kind(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_job_does_by_itself_and_does_not_is_counted_by_outcome_and_reason() -> None:
     handle = idle_handle()
     handle._master.autoscaler = Autoscaler(Autoscale(most=8), handle._master, SYSTEM)
-    found = samples(exposition(WatchedJob("orders", handle, None).status(), False, None, time.time()))
+    found = samples(exposition(WatchedJob("orders", handle, None).families()))
     counted = {(name, *dict(labels).values()): value for (name, labels), value in found.items() if "autoscale" in name}
     assert counted == {
         **{("weir_autoscale_rescales_total", "orders", one): 0.0 for one in ("rescaled", "failed")},
@@ -130,7 +131,7 @@ def test_what_a_job_does_by_itself_and_does_not_is_counted_by_outcome_and_reason
 def test_a_job_always_is_something(status: str) -> None:
     handle = idle_handle()
     handle._master.status = status
-    found = samples(exposition(WatchedJob("orders", handle, None).status(), False, None, time.time()))
+    found = samples(exposition(WatchedJob("orders", handle, None).families()))
     assert [
         dict(labels)["status"] for (name, labels), is_it in found.items() if name == "weir_job_status" and is_it
     ] == [status]
