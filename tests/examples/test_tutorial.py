@@ -1,4 +1,5 @@
-"""The tutorial's files and commands, in their order, give what it prints; so do those of the page about upgrades."""
+"""The tutorial's files and commands, in their order, give what it prints; so do those of the pages about upgrades and
+clusters."""
 
 from __future__ import annotations
 
@@ -38,3 +39,10 @@ def test_an_upgrade_and_the_way_back_work_as_they_are_written(
 ) -> None:
     assert follow(DOCS / "upgrades.md", tmp_path, terminals, bootstrap) == 4
     assert "job orders: running from savepoint" in terminals.log.read_text()
+
+
+@pytest.mark.sample(1 / 8)
+def test_a_cluster_is_made_step_by_step_as_it_is_written(tmp_path: Path, terminals: Terminals, bootstrap: str) -> None:
+    assert follow(DOCS / "spark.md", tmp_path, terminals, bootstrap) == 1
+    shown = [line for line in terminals.log.read_text().splitlines() if "authentication enabled" in line]
+    assert len(shown) >= 2  # of master and worker

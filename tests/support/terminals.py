@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import psutil
+from deadlines import eventually
 
+from pipeline.broker.ports import free_ports
 from pipeline.broker.readiness import await_broker
 
 _BLOCK: Final = re.compile(r"^```(\w+)(?: ([^\n]+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -39,9 +41,10 @@ class Terminals:
         (scripts / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
         for script in scripts.iterdir():
             script.chmod(0o755)
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
         self._environment = {
-            **os.environ,
-            "PATH": f"{scripts}:{os.environ['PATH']}",
+            **kept,
+            "PATH": f"{scripts}:{Path(sys.executable).parent}:{os.environ['PATH']}",
             "WEIR_KAFKA_BOOTSTRAP": bootstrap,
             "WEIR_KAFKA_PORT": bootstrap.rpartition(":")[2],
             "WEIR_STATE_DIR": str(folder / "state"),
@@ -75,6 +78,10 @@ class Terminals:
                 )
             )
 
+    def await_log(self, said: str) -> None:
+        """Until what runs in the background has said so."""
+        eventually(lambda: said in self.log.read_text(), 120)
+
     def close(self) -> None:
         for process in reversed(self._behind):
             left = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
@@ -89,10 +96,15 @@ class Terminals:
 
 
 def follow(page: Path, folder: Path, terminals: Terminals, bootstrap: str) -> int:
-    """Do what a page says; its job is `orders`. Returns how many of its outputs were compared."""
+    """Do what a page says; its job is `orders`, its Spark master listens at 7077.
+
+    Returns:
+        How many of its outputs were compared.
+    """
     printed, compared = "", 0
+    master = str(free_ports(1)[0])
     for block in fenced_blocks(page):
-        text = block.text.replace("localhost:9092", bootstrap)
+        text = block.text.replace("localhost:9092", bootstrap).replace("7077", master)
         match block.kind, block.how:
             case "python", name:
                 (folder / name).write_text(text)
@@ -100,6 +112,8 @@ def follow(page: Path, folder: Path, terminals: Terminals, bootstrap: str) -> in
                 terminals.start(text.strip())
                 if text.strip() == "weir kafka":
                     await_broker(bootstrap, 120)
+                elif "spark-class" in text:
+                    terminals.await_log("New state: ALIVE" if ".Master " in text else "Successfully registered with")
                 else:  # a reader sees when the job runs
                     terminals.run("until weir status orders >/dev/null 2>&1; do sleep 0.2; done")
             case "bash", "":
