@@ -28,6 +28,9 @@ EXIT_SECONDS: Final = 60.0
 _UNUSED_SECONDS: Final = 30 * 86400
 _SILENT: Final = "-Xlog:cds=off,cds+dynamic=off"
 """Why a class can't be archived, or that an archive doesn't fit, matters to nobody."""
+_IN_PLACE: Final = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0")
+"""At the address that it was written for. Elsewhere, which is the default of many builds of Java 17, the JVM changes
+each pointer in it: memory of its own, 34 MB with Spark, and a twentieth of a second."""
 
 log = logging.getLogger(f"weir.{__name__}")
 
@@ -53,6 +56,8 @@ class ClassArchive:
         if self.part is None or self.path is None:
             return
         if self.part.exists() and (size := self.part.stat().st_size):
+            with self.part.open("rb") as written:
+                os.fsync(written)  # a JVM crashes on a file that a power failure has cut short
             self.part.replace(self.path)
             log.info("archived %d MB of Java classes in %s, once: later starts are faster", size >> 20, self.path)
         else:
@@ -87,7 +92,7 @@ def class_archive(kind: str, java: str, jars: Path, may_make: bool = True) -> Cl
     try:
         if path.exists():
             os.utime(path)
-            return ClassArchive((f"-XX:SharedArchiveFile={path}", "-Xshare:auto", _SILENT))
+            return ClassArchive((*_IN_PLACE, f"-XX:SharedArchiveFile={path}", "-Xshare:auto", _SILENT))
         if wish == "use" or not may_make:
             return ClassArchive()
         folder.mkdir(parents=True, exist_ok=True)

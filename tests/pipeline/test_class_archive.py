@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from pipeline.broker.jars import kafka_jars
+from pipeline.broker.java import java_path
 from pipeline.broker.native import NativeBroker
 from pipeline.class_archive import VARIABLE, ClassArchive, class_archive
 from pipeline.errors import PipelineError
@@ -52,6 +53,17 @@ def test_the_first_jvm_makes_the_archive_and_later_ones_use_it(jars: Path) -> No
     later = class_archive("kind", JAVA, jars)
     assert not later.is_made
     assert f"-XX:SharedArchiveFile={path}" in later.options
+
+
+def test_a_jvm_does_not_change_each_pointer_of_an_archive(jars: Path) -> None:
+    """Its own one here: what is made by these tests is none."""
+    made(jars)
+    options = [one for one in class_archive("kind", JAVA, jars).options if "SharedArchiveFile" not in one]
+    told = subprocess.run(
+        [java_path(), *options, "-Xlog:cds=info", "-version"], capture_output=True, text=True, check=True
+    )
+    assert "Mapped static" in told.stdout
+    assert "alternative address" not in told.stdout
 
 
 def test_what_was_killed_leaves_nothing(jars: Path, cache: Path) -> None:
