@@ -12,7 +12,7 @@ from timed_input import Arrival
 from checkpoint.event_time.bounds import MAX_WATERMARK
 from checkpoint.state.files import load_keyed_state
 from checkpoint.state_backends import StateBackend
-from pipeline import CheckpointConfig, Pipeline
+from pipeline import CheckpointConfig, Pipeline, PipelineError
 from pipeline.testing import PipelineHarness, PipelineSnapshot, TestingSink, TestingSource
 from sinks import Sink
 from sources import Source
@@ -45,11 +45,14 @@ class Schedule:
         arrivals: Sequence[Arrival],
         partitions: int,
         readers: int = MOST,
-        checkpoints: CheckpointConfig | None = None,
+        checkpoints: CheckpointConfig | Callable[[], CheckpointConfig] | None = None,
+        settled: bool = False,
     ) -> None:
         """
         Args:
-            checkpoints: where state is, and whether checkpoints are incremental. Then there are many of them.
+            checkpoints: where state is, and whether checkpoints are incremental; asked anew at each restart, if it is a
+                function. Then there are many of them, of which some fail.
+            settled: no record is on its way while the clock goes on, so that `sent` tells when each was processed.
             partitions: of each source.
             readers: subtasks of a source, at most. Those without partitions are idle.
         """
@@ -59,12 +62,17 @@ class Schedule:
         self._partitions = dict.fromkeys(sorted({one.source for one in arrivals}), partitions)
         self._readers = readers
         self._checkpoints = checkpoints
+        self._settled = settled
+        self.sent: dict[int, int] = {}
+        """By id when the clock said that a record was read, in milliseconds."""
         self._reached: dict[tuple[str, int], int | None] = {}
         """By source and partition the highest watermark of the subtask that reads it."""
         self._bounds: dict[int, int | None] = {}
         self._outputs: dict[str, list[Any]] = {}
         self.in_flight = 0
         """Records in flight in all snapshots that were restored."""
+        self.aborted = 0
+        """Checkpoints that failed."""
 
     def run(self, sinks: Sequence[str], idles: bool, frees: bool = True) -> Run:
         """
@@ -82,7 +90,7 @@ class Schedule:
                 harness = self._restart(harness, self._arrivals[number : number + rng.randint(0, 30)])
             self._send(harness, one)
             if self._checkpoints is not None and rng.random() < 0.1:
-                harness.snapshot(aligned=rng.random() < 0.3)
+                self._checkpoint(harness)
         sources = [vertex.head.id for vertex in harness.plan.vertices if vertex.is_source]
         for source in rng.sample(sources, len(sources)):
             harness.end_of_input(source)
@@ -96,24 +104,54 @@ class Schedule:
         return Run(self._arrivals, bounds, self._outputs)
 
     def _pipeline(self) -> Pipeline:
-        p = Pipeline("any schedule", max_parallelism=16, checkpoints=self._checkpoints)
+        checkpoints = self._checkpoints() if callable(self._checkpoints) else self._checkpoints
+        p = Pipeline("any schedule", max_parallelism=16, checkpoints=checkpoints)
         self._build(p, lambda: self._rng.randint(1, MOST), lambda: self._rng.randint(1, self._readers))
         return p
 
     def _send(self, harness: PipelineHarness, one: Arrival) -> None:
         if one.wait:
-            harness.advance_time(one.wait)
+            self._advance(harness, one.wait)
+        self.sent[one.id] = int(harness.clock() * 1000)
         harness.send(one.source, one.value, partition=one.partition)
         # What is behind this record in its channels can't have been overtaken by a later watermark.
         watermarks, place = harness.watermarks(f"time of {one.source}"), (one.source, one.partition)
         told = [watermarks[one.partition % len(watermarks)], self._reached.get(place)]
         self._bounds[one.id] = self._reached[place] = max((at for at in told if at is not None), default=None)
 
+    def _advance(self, harness: PipelineHarness, seconds: float) -> None:
+        if self._settled:
+            harness.deliver()
+        harness.advance_time(seconds)
+
+    def _checkpoint(self, harness: PipelineHarness) -> None:
+        """One that nobody restores. Of some a file can't be written, and others go on without having it all."""
+        rng, files = self._rng, harness._files
+        if rng.random() < 0.5:
+            harness.snapshot(aligned=rng.random() < 0.3)
+            return
+        left = rng.randint(0, 5)
+
+        def create(path: str) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise OSError("no space left")
+            return type(files).create(files, path)
+
+        files.create = create  # type: ignore[method-assign]
+        try:
+            harness.snapshot(aligned=rng.random() < 0.3)
+        except PipelineError:
+            self.aborted += 1
+        finally:
+            del files.create
+
     def _restart(self, harness: PipelineHarness, lost: Sequence[Arrival]) -> PipelineHarness:
         """From a snapshot of now, at other parallelisms. `lost`: what the old attempt goes on with, to no avail."""
         rng = self._rng
         if rng.random() < 0.5:
-            harness.advance_time(rng.choice((0.01, 0.3)))
+            self._advance(harness, rng.choice((0.01, 0.3)))
         snapshot = harness.snapshot(aligned=rng.random() < 0.3)
         self.in_flight += snapshot.in_flight_records
         self._take(harness)
