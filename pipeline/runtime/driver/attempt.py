@@ -15,7 +15,6 @@ from typing import assert_never
 from checkpoint.coordination import coordinator_events as events
 from checkpoint.coordination.coordinator_events import FailureReason
 from checkpoint.in_flight.replay import ReplayTracker
-from checkpoint.waiting import WaitKind
 from pipeline.graph import StepKind
 from pipeline.runtime import protocol
 from pipeline.runtime.auth import new_secret
@@ -39,13 +38,13 @@ from pipeline.runtime.driver.attempt_events import (
 from pipeline.runtime.driver.checkpoints import DriverCheckpoints
 from pipeline.runtime.driver.commit_progress import CommitProgress, Order
 from pipeline.runtime.driver.deploying import deployments
-from pipeline.runtime.driver.failures import GONE, AttemptFailed, FirstCause, Sign, own_word
+from pipeline.runtime.driver.failures import AttemptFailed, FirstCause, Sign, own_word
 from pipeline.runtime.driver.peers import Peer, Peers
 from pipeline.runtime.driver.placement import Slot
+from pipeline.runtime.driver.presence import Presence
 from pipeline.runtime.driver.spark_job import SparkJobFailed
 from pipeline.runtime.driver.surroundings import SURROUNDINGS, Processes, Surroundings
 from pipeline.runtime.driver.waits import THE_JOB
-from pipeline.runtime.liveness import Liveness
 from pipeline.runtime.topology_changes import must_replay
 
 _LOG = logging.getLogger(f"weir.{__name__}")
@@ -68,11 +67,8 @@ class Attempt:
         self._progress = progress
         # By way of the inbox: what the peer said before it went comes first.
         self._peers = Peers(context.plan, lambda connection, reason: self._inbox.put(Lost(connection, reason)))
-        self._arriving: dict[Connection, str] = {}
-        """Processes that have connected and are not ready yet, by how they call themselves."""
         self._limits = context.spec.limits
         now = self._system.monotonic()
-        self._liveness: Liveness[Connection] = Liveness(context.plan.subtasks, self._limits, now)
         self._next_heartbeat = now
         restored = context.start.restored
         self._from = f"{restored.kind.noun} {restored.id}" if restored else "nothing"
@@ -109,6 +105,7 @@ class Attempt:
         self._spark_ended = False
         self._secret = new_secret()
         self._transport = surroundings.transport(context, self._secret, self._inbox.put)
+        self._presence = Presence(context, self._peers, self._transport, self._fail, now)
 
     # -- from other threads -------------------------------------------------------------------------------------
 
@@ -212,7 +209,7 @@ class Attempt:
             self._next_heartbeat = now + self._limits.pace
             if not self._finishing:  # else they leave, one sooner than another
                 self._checkpoints.send_heartbeat()
-            self._look_for_life(now)
+            self._presence.look(now)
         deadlines = (self._next_heartbeat, self._checkpoints.next_deadline(now), self._cause.due_at)
         return min(deadline for deadline in deadlines if deadline is not None)
 
@@ -224,14 +221,13 @@ class Attempt:
         """
         match event:
             case Connected(connection, name):
-                self._arriving[connection] = name
-                self._liveness.connected(connection, self._system.monotonic())
+                self._presence.connected(connection, name, self._system.monotonic())
             case Received(connection, message):
                 self._on_message(connection, message)
             case Lost(connection, reason):
-                self._on_lost(connection, reason)
+                self._presence.lost(connection, reason)
             case Misunderstood(connection, error):
-                self._on_misunderstood(connection, error)
+                self._presence.misunderstood(connection, error)
             case SparkEnded(failure):
                 self._on_spark_end(failure)
             case Finalised(checkpoint_id, problem):
@@ -254,54 +250,6 @@ class Attempt:
 
     def _fail(self, message: str, sign: Sign, permanent: bool = False) -> None:
         self._cause.note(AttemptFailed(message, permanent), sign, self._system.monotonic())
-
-    def _on_lost(self, connection: Connection, reason: str) -> None:
-        phase = self._liveness.phase(connection)
-        self._liveness.left(connection)
-        peer = self._peers.get(connection)
-        if peer is None:
-            if name := self._arriving.pop(connection, None):
-                self._fail(f"the process {name} is gone before it was ready ({reason})", Sign.LOST)
-            return
-        peer.gone = True
-        if peer.closed:
-            return
-        name = self._peers.name(peer)
-        last = f"\nThe last that is known of it: it {phase}." if phase else ""
-        self._fail(f"subtask {name} is gone (process {peer.pid} on {peer.host}: {reason}){last}\n{GONE}", Sign.LOST)
-
-    def _on_misunderstood(self, connection: Connection, error: str) -> None:
-        self._liveness.left(connection)
-        name = self._arriving.pop(connection, "")
-        if (peer := self._peers.get(connection)) is not None:
-            peer.closed = peer.gone = True
-            name = self._peers.name(peer)
-        self._fail(f"subtask {name}: {error}", Sign.OWN_WORD, permanent=self._c.spec.first_attempt)
-
-    def _look_for_life(self, now: float) -> None:
-        """Give up who is silent for too long, and who doesn't come; tell of what takes long."""
-        found = self._liveness.look(now, lambda connection: connection.heard_at)
-        for connection in found.silent:
-            self._on_lost(connection, f"not heard of for {self._limits.silent:g} s, though its host answers")
-        here, wanted = len(self._peers), self._plan.subtasks
-        if found.waited >= self._limits.start:
-            host, port = self._transport.address
-            raise AttemptFailed(
-                f"only {here} of {wanted} subtasks came up, and none for {found.waited:.0f} s; "
-                f"look into the executors' logs, check that they reach {host}:{port}, and that no other job of this "
-                "Spark session holds the slots"
-            )
-        waits = [
-            (f"{self._name_of(one.who)}, which {one.what}", now - one.since, WaitKind.SUBTASK) for one in found.slow
-        ]
-        if found.waited >= self._limits.told:
-            what = f"{wanted - here} of {wanted} processes, which Spark has not brought up"
-            waits.append((what, found.waited, WaitKind.PROCESSES))
-        self._c.waits.report(THE_JOB, waits)
-
-    def _name_of(self, connection: Connection) -> str:
-        peer = self._peers.get(connection)
-        return self._peers.name(peer) if peer is not None else f"the process {self._arriving[connection]}"
 
     def _on_spark_end(self, error: SparkJobFailed | None) -> None:
         self._spark_ended = True
@@ -326,7 +274,7 @@ class Attempt:
     def _on_report(self, peer: Peer, message: protocol.Report) -> None:
         match message:
             case protocol.PhaseEntered(phase):
-                self._liveness.entered(peer.connection, phase, self._system.monotonic())
+                self._presence.entered(peer.connection, phase, self._system.monotonic())
             case protocol.Running():
                 self._on_running(peer, message)
             case protocol.OutputBegan():
@@ -372,7 +320,7 @@ class Attempt:
             case protocol.Closed(metrics):
                 name = self._peers.name(peer)
                 peer.closed = True
-                self._liveness.left(peer.connection)
+                self._presence.left(peer.connection)
                 self._progress.metrics[name] = dict(metrics)
                 self._c.waits.forget([name])
             case _:
@@ -391,7 +339,7 @@ class Attempt:
         name = message.where
         if peer is not None:
             peer.closed = True
-            self._liveness.left(peer.connection)
+            self._presence.left(peer.connection)
             name = self._peers.name(peer)
         cause, sign = own_word(name, message, newest_is_restored=not self._checkpoints.completed_one)
         self._cause.note(cause, sign, self._system.monotonic())
@@ -399,7 +347,6 @@ class Attempt:
     # -- start --------------------------------------------------------------------------------------------------
 
     def _on_hello(self, connection: Connection, hello: protocol.Hello) -> None:
-        del self._arriving[connection]
         self._peers.add(
             Peer(
                 connection=connection,
@@ -410,7 +357,7 @@ class Attempt:
                 slot=Slot(hello.folder, frozenset(hello.copies)),
             )
         )
-        self._liveness.ready(connection, self._system.monotonic())
+        self._presence.ready(connection, self._system.monotonic())
         if len(self._peers) == self._plan.subtasks:
             self._deploy()
 
@@ -431,7 +378,7 @@ class Attempt:
 
     def _on_running(self, peer: Peer, message: protocol.Running) -> None:
         peer.running = True
-        self._liveness.entered(peer.connection, None, self._system.monotonic())
+        self._presence.entered(peer.connection, None, self._system.monotonic())
         if message.highest_checkpoint:
             self._checkpoints.tell(events.IdSeen(message.highest_checkpoint))
         for step, epochs in message.restored_epochs.items():
@@ -448,7 +395,7 @@ class Attempt:
         self._send_queries()
         if self._c.commit_only:
             for peer in self._peers:
-                self._liveness.entered(peer.connection, _COMMITTING, now)
+                self._presence.entered(peer.connection, _COMMITTING, now)
             self._finish_if_settled()
             return
         self._checkpoints.send_heartbeat()  # sources begin with it

@@ -1,4 +1,5 @@
-"""What a record has changed of keyed state is taken back if it fails, and stays if it succeeds."""
+"""What a record has changed of keyed state is taken back if it fails, and stays if it succeeds. `checkpoint.state.undo`
+keeps the log, and the stores of both backends note by `checkpoint.state.heap.undo_stores` what they had."""
 
 from __future__ import annotations
 
