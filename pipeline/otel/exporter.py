@@ -131,7 +131,13 @@ class MetricsExporter:
         )
         self._session.problem = None
         with _unlogged(*_SENDERS) as said:
-            result = self._exporter.export(data)
+            try:
+                result = self._exporter.export(data)
+            except Exception:
+                # Older versions of the library raise what a request raises, which the session has noted in safe words.
+                if self._session.problem is None:
+                    raise
+                return self._session.problem
         if self._session.problem is not None or result is MetricExportResult.SUCCESS:
             return self._session.problem
         return (said or ["the library doesn't say why"])[-1][:_LONGEST]
