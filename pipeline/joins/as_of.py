@@ -138,10 +138,10 @@ class AsOfJoin(KeyedOperator):
 
     def _joined(self, at: int, record: Any, ctx: OperatorContext) -> Iterable[Any]:
         """The result of a left record, by the versions that are there."""
+        found = self._versions.last(at)
         version = None
-        for since, one in self._versions.last_until(at, 1):
-            if self._max_age is None or at - since <= self._max_age:
-                version = one
+        if found is not None and (self._max_age is None or at - found[0] <= self._max_age):
+            version = found[1]
         if version is None and not self._outer:
             return ()
         return (self._output(ctx.key, record, version),)
@@ -152,11 +152,12 @@ class AsOfJoin(KeyedOperator):
         count = versions.count_until(reached, MOST_AT_ONCE + 1)
         if count > MOST_AT_ONCE:
             count = MOST_AT_ONCE
-        elif count:
-            ((since, version),) = versions.last_until(reached, 1)
+        elif (newest := versions.last(reached)) is not None:
+            since, version = newest
             count -= self._lasts(since, version, reached)
-        versions.drop(count)
-        self._time_next(ctx)
+        if count:  # else those that are there have their timers
+            versions.drop(count)
+            self._time_next(ctx)
 
     def _lasts(self, since: int, version: Any, reached: int) -> bool:
         """Whether a record above `reached` may need a version, if no newer one is below it."""
@@ -169,7 +170,8 @@ class AsOfJoin(KeyedOperator):
         times = self._versions.first(2)
         if not times:
             return
-        if self._versions.last_until(times[0], 1)[0][1] is None:
+        oldest = self._versions.last(times[0])
+        if oldest is not None and oldest[1] is None:
             ctx.timer(times[0])
         elif self._max_age is not None:
             ctx.timer(clamped(times[0] + self._max_age))

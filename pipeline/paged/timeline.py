@@ -99,6 +99,15 @@ class Timeline:
                 yield now, number, columns, i
                 number += 1
 
+    def last(self, at: int) -> tuple[Any, ...] | None:
+        """The last entry of that time or before: its time and the rest."""
+        value = self._peek()
+        if value is not MISSING and type(value[TIMES]) is list:
+            i = bisect_right(value[TIMES], at) - 1
+            return tuple([column[i] for column in value]) if i >= 0 else None
+        found = self.last_until(at, 1)
+        return found[0] if found else None
+
     def last_until(self, at: int, number: int) -> list[tuple[Any, ...]]:
         """The last entries of that time or before, in order; of each its time and the rest."""
         value = self._peek()

@@ -86,7 +86,11 @@ class HeapValues(HeapStore, PagedStore):
         return group.own(current.key)
 
     def peek(self) -> Any:
-        return self._group().data.get(self._current.key, MISSING)
+        current = self._current
+        try:
+            return self._groups[current.index].data.get(current.key, MISSING)
+        except IndexError:
+            refuse_without_key(self.what)
 
     def put(self, value: Any) -> None:
         current = self._current

@@ -45,6 +45,15 @@ class Keeper(OneState):
             assert found.count_until(at) == len(until)
             assert found.count_until(at, 3) == min(3, len(until))
             assert [list(one) for one in found.last_until(at, 2)] == until[-2:]
+            assert found.last(at) == (tuple(until[-1]) if until else None)
+            for lower in (at - 3, at):
+                between = [one for one in until if one[0] >= lower]
+                walked = [[column[i] for column in columns] for _, _, columns, i in found.from_on(lower, at)]
+                assert walked == between
+                places = [(time, before) for time, before, _, _ in found.from_on(lower, at)]
+                assert len(set(places)) == len(places)
+                same = sum(one[0] == lower for one in between)
+                assert [place[:2] for place in found.from_on(lower, at, same)] == places[same:]
             near = found.near(at, at + 4)
             rows = [[column[i] for column in one.columns] for one in near for i in range(one.first, one.stop)]
             assert rows == [one for one in model if at <= one[0] <= at + 4]
