@@ -160,13 +160,26 @@ def test_a_change_is_taken_back_whatever_it_is(change: str, backend: StateBacken
     running.backend.close()
 
 
-_records = st.tuples(
-    st.sampled_from(["ann", "ben"]), st.lists(st.sampled_from(sorted(CHANGES)), max_size=6), st.booleans()
-)
+_KINDS: Final = [
+    [name for name in CHANGES if word in name and name.startswith("old_") == old]
+    for old in (False, True)
+    for word in ("page", "timer", "bag", "items", "entr")
+    if not (old and word in ("page", "timer"))
+]
+"""Changes of one state each."""
+
+
+def _records(changes: list[str]) -> st.SearchStrategy[list[tuple[str, list[str], bool]]]:
+    one = st.tuples(st.sampled_from(["ann", "ben"]), st.lists(st.sampled_from(changes), max_size=6), st.booleans())
+    return st.lists(one, max_size=8)
 
 
 @pytest.mark.parametrize("backend", _BACKENDS)
-@given(records=st.lists(_records, max_size=8), seconds=st.integers(0, 12), opened=st.integers(0, 8))
+@given(
+    records=st.sampled_from([*_KINDS, list(CHANGES)]).flatmap(_records),
+    seconds=st.integers(0, 12),
+    opened=st.integers(0, 8),
+)
 def test_what_fails_leaves_nothing(
     backend: StateBackend, records: list[tuple[str, list[str], bool]], seconds: int, opened: int
 ) -> None:
