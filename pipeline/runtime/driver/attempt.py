@@ -9,13 +9,12 @@ from __future__ import annotations
 import logging
 import pickle
 import queue
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import assert_never
 
 from checkpoint.coordination import coordinator_events as events
 from checkpoint.coordination.coordinator_events import FailureReason
 from checkpoint.in_flight.replay import ReplayTracker
-from pipeline.graph import StepKind
 from pipeline.runtime import protocol
 from pipeline.runtime.auth import new_secret
 from pipeline.runtime.driver.attempt_context import Answer, AttemptContext, CheckpointRequest, NotTriggered, Progress
@@ -36,7 +35,7 @@ from pipeline.runtime.driver.attempt_events import (
     SparkEnded,
 )
 from pipeline.runtime.driver.checkpoints import DriverCheckpoints
-from pipeline.runtime.driver.commit_progress import CommitProgress, Order
+from pipeline.runtime.driver.commits import DriverCommits
 from pipeline.runtime.driver.deploying import deployments
 from pipeline.runtime.driver.failures import AttemptFailed, FirstCause, Sign, own_word
 from pipeline.runtime.driver.peers import Peer, Peers
@@ -85,21 +84,13 @@ class Attempt:
             progress,
             self._inbox,
             on_failed=lambda message: self._fail(message, Sign.OWN_WORD),
-            on_final=self._on_final,
+            on_final=lambda checkpoint_id: self._commits.final(checkpoint_id),
             replaying=lambda: self._replay.replaying,
             system=self._system,
         )
-        self._commits = CommitProgress(
-            {
-                step.id: list(vertex.subtasks)
-                for vertex in self._plan.vertices
-                for step in vertex.steps
-                if step.kind is StepKind.SINK
-            }
-        )
+        self._commits = DriverCommits(context, self._peers, progress, self._system)
         self._output_began = False
-        self._final_id: int | None = None
-        self._quiescing = self._finishing = False
+        self._finishing = False
         self._cause = FirstCause()
         self._cancelled = False
         self._spark_ended = False
@@ -179,7 +170,7 @@ class Attempt:
             processes,
             self._spark_ended,
             self._system.monotonic(),
-            on_committed=self._note_commit,
+            on_committed=self._commits.note,
             on_request=lambda event: self._checkpoints.await_answer(event.request, event.answer),
         )
         while (wake := end.tick(self._system.monotonic())) is not None:
@@ -279,7 +270,7 @@ class Attempt:
                 self._on_running(peer, message)
             case protocol.OutputBegan():
                 self._output_began = True
-                self._reach("first record")
+                self._progress.start.reach("first record", self._system.monotonic())
                 self._tell_of_output()
             case protocol.SnapshotTaken(checkpoint_id, span, busy):
                 self._checkpoints.tell(events.SnapshotTaken(checkpoint_id, peer.subtask, span, busy))
@@ -305,9 +296,9 @@ class Attempt:
                     self._finishing = True
                     self._peers.broadcast(protocol.Finish())
             case protocol.Committed():
-                self._on_committed(peer, message)
+                self._commits.committed(peer, message)
             case protocol.RestoredEpochCommitted(step, epoch):
-                self._release(self._commits.restored_committed(step, peer.subtask, epoch))
+                self._commits.restored_committed(peer, step, epoch)
             case protocol.Metrics(metrics):
                 name = self._peers.name(peer)
                 self._progress.metrics[name] = dict(metrics)
@@ -325,9 +316,6 @@ class Attempt:
                 self._c.waits.forget([name])
             case _:
                 assert_never(message)
-
-    def _reach(self, phase: str) -> bool:
-        return self._progress.start.reach(phase, self._system.monotonic())
 
     def _tell_of_output(self) -> None:
         """The first checkpoint is taken as soon as there is output; one before the end of the replay would have whoever
@@ -382,7 +370,7 @@ class Attempt:
         if message.highest_checkpoint:
             self._checkpoints.tell(events.IdSeen(message.highest_checkpoint))
         for step, epochs in message.restored_epochs.items():
-            self._release(self._commits.opened(step, peer.subtask, epochs))
+            self._commits.opened(peer, step, epochs)
         if self._progress.running_at is None and all(p.running for p in self._peers):
             self._on_all_running()
 
@@ -396,7 +384,7 @@ class Attempt:
         if self._c.commit_only:
             for peer in self._peers:
                 self._presence.entered(peer.connection, _COMMITTING, now)
-            self._finish_if_settled()
+            self._commits.finish_if_settled()
             return
         self._checkpoints.send_heartbeat()  # sources begin with it
         self._checkpoints.tell(events.SubtasksRunning())
@@ -409,45 +397,3 @@ class Attempt:
             subtask = self._plan.owner_of(query.step, query.group, self._c.spec.max_parallelism)
             self._c.queries.sent(number, self._plan.subtask_name(subtask))
             self._peers.send_to(subtask, protocol.Query(number, query))
-
-    # -- commits, and the end of the job ------------------------------------------------------------------------
-
-    def _release(self, orders: Iterable[Order]) -> None:
-        for subtask, message in orders:
-            self._peers.send_to(subtask, message)
-        if self._c.commit_only:
-            self._finish_if_settled()
-
-    def _note_commit(self, peer: Peer, message: protocol.Committed) -> None:
-        self._commits.new_committed(message.step, peer.subtask, message.checkpoint_id)
-        self._progress.committed = self._commits.committed
-        self._c.history.committed(self._progress.committed, self._system.monotonic())
-
-    def _on_committed(self, peer: Peer, message: protocol.Committed) -> None:
-        self._note_commit(peer, message)
-        if self._progress.first_commit_at is None and message.records:
-            self._progress.first_commit_at = self._system.monotonic()
-        if message.records and self._reach("commit"):
-            words = self._progress.start.in_words()
-            _LOG.info("job %s: its first output is committed after %s", self._c.spec.pipeline, words)
-        self._finish_if_done()
-
-    def _on_final(self, checkpoint_id: int) -> None:
-        self._final_id = checkpoint_id
-        self._finish_if_done()
-
-    def _finish_if_done(self) -> None:
-        """Once the last checkpoint is complete and committed by every sink, everybody may leave."""
-        if self._final_id is not None and self._commits.all_committed(self._final_id):
-            self._quiesce()
-
-    def _finish_if_settled(self) -> None:
-        """For a job that was stopped: once everything restored is committed, everybody may leave."""
-        if self._progress.running_at is not None and self._commits.restored_settled:
-            self._quiesce()
-
-    def _quiesce(self) -> None:
-        """The job has ended. Nobody leaves before all know, or a neighbour would take it for a failure."""
-        if not self._quiescing:
-            self._quiescing = True
-            self._peers.broadcast(protocol.Quiesce())
