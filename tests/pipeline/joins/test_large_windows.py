@@ -79,45 +79,61 @@ def test_no_timer_gives_more_than_a_barrier_may_wait_for(
     one.close()
 
 
-def together(left: Any, right: Any) -> Any:
-    return [left["id"], right["id"]]
+SLIDING = Sliding(0.010, 0.005)
 
 
-@pytest.mark.parametrize("window", WINDOWS, ids=repr)
+def pipeline(window: Window, parallelism: int) -> Pipeline:
+    p = Pipeline("halves", max_parallelism=16)
+    left, right = [p.source(name, TestingSource()).key_by("key") for name in ("left", "right")]
+    left.join(right, window=window, id="join", parallelism=parallelism)
+    return p
+
+
+def pairs(outputs: list[Any]) -> Counter[tuple[Any, ...]]:
+    """Key, end of the window, and the ids of both."""
+    return Counter((one["key"], one["end"], one["left"]["id"], one["right"]["id"]) for one in outputs)
+
+
+@pytest.mark.parametrize("window", [Tumbling(0.010), SLIDING, Session(0.002)], ids=repr)
 @pytest.mark.parametrize("size", [2, 256])
 def test_a_window_goes_on_where_a_snapshot_found_it_also_where_the_watermark_goes_back(
-    window: Window, size: int
+    window: Window, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A record that comes meanwhile is late for it, and may be in time for another one."""
+    """What comes meanwhile is late for it, and may be in time for another one: it is in no part of its results."""
+    finished = 0
+    give_and_keep = WindowJoin._give_and_keep
 
-    def pipeline(parallelism: int) -> Pipeline:
-        p = Pipeline("halves", max_parallelism=16)
-        left, right = [p.source(name, TestingSource()).key_by("key") for name in ("left", "right")]
-        left.join(right, window=window, select=together, id="join", parallelism=parallelism)
-        return p
+    def counting(*args: Any) -> Any:
+        nonlocal finished
+        finished += 1
+        return give_and_keep(*args)
 
-    split = 0
+    monkeypatch.setattr(WindowJoin, "_give_and_keep", counting)
     with pages_of(size), at_once(2):
-        for seed in range(20):
-            harness = PipelineHarness(pipeline(2), seed=seed)
-            for i in range(3):
-                for side in ("left", "right"):
-                    harness.send(side, {"key": f"k{seed}", "id": i}, timestamp=i)
+        for seed in range(60):
+            harness = PipelineHarness(pipeline(window, 2), seed=seed)
+            records = [(side, key, i) for key in "abc" for side in ("left", "right") for i in range(3)]
+            for side, key, i in records:
+                harness.send(side, {"key": key, "id": i}, timestamp=6 + i)
             harness.deliver()
             for side in ("left", "right"):
-                harness.watermark(side, 11)
+                harness.watermark(side, 11 if isinstance(window, Session) else 9)
+            for key in "abc":
+                harness.send("right", {"key": key, "id": 3}, timestamp=7)
             before = harness.take("join")
-            harness = PipelineHarness.restore(pipeline(3), harness.snapshot(), seed=seed)
-            split += 0 < len(before) < 9
-            harness.send("right", {"key": f"k{seed}", "id": "late"}, timestamp=2)
+            harness = PipelineHarness.restore(pipeline(window, 1), harness.snapshot(), seed=seed)
             harness.end_of_input()
             harness.deliver()
-            pairs = Counter(map(tuple, before + harness.outputs("join")))
-            first = {pair: n for pair, n in pairs.items() if "late" not in pair}
-            assert set(first) == {(a, b) for a in range(3) for b in range(3)}
-            if not isinstance(window, Sliding):
-                assert set(pairs.values()) == {1}
-    assert split, "some snapshots are in the middle of a window"
+            found = pairs(before + harness.outputs("join"))
+            assert set(found.values()) == {1}
+            ends = {end for _, end, *_ in found}
+            assert len(ends) == (2 if isinstance(window, Sliding) else 1)
+            for key in "abc":
+                for end in ends:
+                    rights = Counter(right for k, e, _, right in found if (k, e) == (key, end))
+                    assert {right: rights[right] for right in range(3)} == dict.fromkeys(range(3), 3)
+                    assert rights[3] in (0, 3)
+    assert finished if isinstance(window, Sliding) else not finished
 
 
 def test_what_comes_while_some_results_of_a_window_are_out_is_in_later_windows_only() -> None:
