@@ -37,7 +37,7 @@ def _without(rows: Mapping[str, Mapping[str, Any]]) -> Iterator[Sentence]:
         return
     total = sum(assigned.values())
     why = (
-        f"{total:,.0f} partitions are fewer than {len(assigned)} subtasks. Lower the parallelism of the source to "
+        f"the source has {total:,.0f} in all, for {len(assigned)} subtasks. Lower the parallelism of the source to "
         f"{max(1, total):.0f}, or give its topics more partitions"
         if total < len(assigned)
         else f"those of each topic go to subtasks in turn, and {total:,.0f} don't reach all {len(assigned)}. Another "

@@ -117,7 +117,7 @@ def test_partitions_that_nobody_reads_are_named(handle: JobHandle) -> None:
     [
         (
             (1, 0),
-            "1 partitions are fewer than 2 subtasks. Lower the parallelism of the source to 1, or give",
+            "the source has 1 in all, for 2 subtasks. Lower the parallelism of the source to 1, or give",
         ),
         ((2, 0), "those of each topic go to subtasks in turn, and 2 don't reach all 2. Another parallelism"),
         ((1, 1), None),
