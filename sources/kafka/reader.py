@@ -101,7 +101,7 @@ class KafkaReader(SourceReader):
         if options.rate_limit is not None:
             self._limit = RateLimit(self._share(options.rate_limit), time.monotonic())
         self._reads_new = options.look_every is not None
-        if self._reads_new or unread:
+        if unread or not options.bounded:
             known = {key: topics[key[0]].id for key in self._known}
             self._discovery = PartitionDiscovery(options, options.look_every, known)
 
