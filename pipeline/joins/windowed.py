@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator
 from functools import partial
 from heapq import merge
-from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 from checkpoint.state import ValueState
 from pipeline.errors import PipelineError
@@ -15,6 +15,7 @@ from pipeline.joins.options import (
     MOST_AT_ONCE,
     RIGHT,
     How,
+    Output,
     Select,
     checked_how,
     output_of,
@@ -23,22 +24,16 @@ from pipeline.joins.options import (
     too_late,
 )
 from pipeline.operators import KeyedOperator, OperatorContext
+from pipeline.paged import directory
 from pipeline.paged.timeline import Timeline
 from pipeline.windows import Window
 
 Place: TypeAlias = tuple[int, int]
 """Of a record among those of its side: its time, and how many of that time are in front of it."""
 
+Pair: TypeAlias = tuple[Place, Place, Any, Any]
+"""A result: the places of its records, and the records. `None`: the other one is alone."""
 _FIELDS: Final = len(Due._fields)
-
-
-class _Pair(NamedTuple):
-    """A result, with the places of its records. `None`: the other one is alone."""
-
-    left_at: Place
-    right_at: Place
-    left: Any
-    right: Any
 
 
 class WindowJoin(KeyedOperator):
@@ -92,12 +87,17 @@ class WindowJoin(KeyedOperator):
                 if due.closes > timestamp:
                     ctx.timer(due.closes)
                     return
+                few = self._few(due)
+                if few is not None:
+                    yield from self._give_few(few, due, ctx)
+                    after = max(timestamp, due.last)  # at the very end of time several windows close
+                    continue
                 self.begun.value = (*due, *_start(due), *_start(due))
             due = yield from self._give(ctx)
             if self.begun.value is not None:
                 ctx.timer(timestamp)
                 return
-            after = max(timestamp, due.last)  # at the very end of time several windows close
+            after = max(timestamp, due.last)
 
     def snapshot(self, checkpoint_id: int) -> Any:
         return {"window": self._window}
@@ -143,6 +143,34 @@ class WindowJoin(KeyedOperator):
         earliest = next(times, None)
         return None if earliest is None else self._cut.due(earliest, times, after)
 
+    def _few(self, due: Due) -> list[list[Any]] | None:
+        """The left and the right records of a window, if they have few results, which need no places."""
+        if max(map(len, self._sides)) > directory.MOST:
+            return None
+        records = [
+            [one for found in side.near(due.first, due.last) for one in found.columns[1][found.first : found.stop]]
+            for side in self._sides
+        ]
+        return records if (len(records[0]) or 1) * (len(records[1]) or 1) <= MOST_AT_ONCE else None
+
+    def _give_few(self, few: list[list[Any]], due: Due, ctx: OperatorContext) -> Iterator[Any]:
+        for side in self._sides:
+            side.drop(side.count_until(due.frees - 1))
+        ctx.emit_at(due.closes)
+        key, output, (lefts, rights) = ctx.key, self._output_of(due), few
+        for left in lefts:
+            for right in rights:
+                yield output(key, left, right)
+        if not rights and self._how in ("left", "full"):
+            for left in lefts:
+                yield output(key, left, None)
+        if not lefts and self._how in ("right", "full"):
+            for right in rights:
+                yield output(key, None, right)
+
+    def _output_of(self, due: Due) -> Output:
+        return partial(_of_window, due) if self._output is pair else self._output
+
     def _give(self, ctx: OperatorContext) -> Generator[Any, None, Due]:
         """Give the next results of the window that has begun; behind the last one let its records go. Then none has
         begun any more.
@@ -150,15 +178,17 @@ class WindowJoin(KeyedOperator):
         Returns:
             The window.
         """
-        *fields, left_at, left_number, right_at, right_number = self.begun.value
+        *fields, left_time, left_number, right_time, right_number = self.begun.value
         due = Due(*fields)
         ctx.emit_at(due.closes)
-        key, output = ctx.key, partial(_of_window, due) if self._output is pair else self._output
-        for given, one in enumerate(self._pairs(due, (left_at, left_number), (right_at, right_number))):
+        key, output = ctx.key, self._output_of(due)
+        for given, (left_at, right_at, left, right) in enumerate(
+            self._pairs(due, (left_time, left_number), (right_time, right_number))
+        ):
             if given == MOST_AT_ONCE:
-                self.begun.value = (*due, *one.left_at, *one.right_at)
+                self.begun.value = (*due, *left_at, *right_at)
                 return due
-            yield output(key, one.left, one.right)
+            yield output(key, left, right)
         counts = [side.count_until(due.frees - 1, MOST_AT_ONCE + 1) for side in self._sides]
         for side, count in zip(self._sides, counts, strict=True):
             side.drop(min(count, MOST_AT_ONCE))
@@ -168,7 +198,7 @@ class WindowJoin(KeyedOperator):
             self.begun.value = (*due, *_behind(due), *_behind(due))
         return due
 
-    def _pairs(self, due: Due, left_from: Place, right_from: Place) -> Iterator[_Pair]:
+    def _pairs(self, due: Due, left_from: Place, right_from: Place) -> Iterator[Pair]:
         """The results of a window, from a place on."""
         start = _start(due)
         if left_from == _behind(due):
@@ -177,14 +207,14 @@ class WindowJoin(KeyedOperator):
         if has_lefts and has_rights:
             for left_at, left in _records(self._lefts, due, left_from):
                 for right_at, right in _records(self._rights, due, right_from):
-                    yield _Pair(left_at, right_at, left, right)
+                    yield left_at, right_at, left, right
                 right_from = start
         elif has_lefts and self._how in ("left", "full"):
             for left_at, left in _records(self._lefts, due, left_from):
-                yield _Pair(left_at, start, left, None)
+                yield left_at, start, left, None
         elif has_rights and self._how in ("right", "full"):
             for right_at, right in _records(self._rights, due, right_from):
-                yield _Pair(start, right_at, None, right)
+                yield start, right_at, None, right
 
 
 def _start(due: Due) -> Place:
