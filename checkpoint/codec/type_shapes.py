@@ -260,4 +260,4 @@ def text(shape: TypeShape) -> str:
         return f"dict[{', '.join(parts[0])}]"
     if kind == TUPLES:
         return f"tuple[{text(parts[0])}, ...]"
-    return f"{kind}[{', '.join(map(text, parts))}]"
+    return f"{kind}[{', '.join(map(text, parts)) or '()'}]"
