@@ -305,11 +305,12 @@ def test_a_damaged_file_hides_only_what_is_in_it(job: JobFolder, folder: Path) -
 def test_bytes_that_a_payload_does_not_say_are_those_of_its_files_each_once(job: JobFolder) -> None:
     ref, file, other = CheckpointRef(1, 1), job.segment(b"1" * 30), job.segment(b"2" * 12)
     wires = [file.to_wire(), other.to_wire()]
-    pending = [[0, [[[1, 0], {"rows": 4, "bytes": 9}, wires], [[1, 1], {"rows": 5}, wires[:1]]]]]
+    without_files = [[1, 2], {"rows": 1}, []]
+    pending = [[0, [[[1, 0], {"rows": 4, "bytes": 9}, wires], [[1, 1], {"rows": 5}, wires[:1]], without_files]]]
     sink = OperatorSnapshot({"sink": {"pending": pending, "committers": []}}, files=(file, other))
     job.storage.write_metadata(1, 1, metadata_of(ref, {"out": sink}))
     (found,) = describe(uri(job, ref)).pending
-    assert (found.rows, found.size) == (9, 42)
+    assert (found.rows, found.size) == (10, 42)
 
 
 def test_a_savepoint_is_described_from_its_own_folder_wherever_it_was_moved(job: JobFolder, tmp_path: Path) -> None:
