@@ -14,7 +14,9 @@ import click
 INTERRUPTED: Final = 130
 """Exit status after Ctrl-C, as shells have it."""
 _TERMINATED: Final = 143
-_ARGUMENT: Final = re.compile(r"(?<![\w(])(allow_unclaimed|rewind|claim|ignore_in_flight)=(True|False|\d+)")
+_ARGUMENT: Final = re.compile(
+    r'(?<![\w(])(allow_unclaimed|rewind|claim|ignore_in_flight|restore)=(True|False|\d+|"none")'
+)
 
 
 @contextmanager
@@ -63,7 +65,7 @@ def in_options(text: str) -> str:
 
 
 def _as_option(found: re.Match[str]) -> str:
-    name, value = found[1].replace("_", "-"), found[2]
+    name, value = found[1].replace("_", "-"), found[2].strip('"')
     if value in ("True", "False"):
         return f"--{name}" if value == "True" else f"--no-{name}"
     return f"--{name} {value}"

@@ -77,7 +77,7 @@ class PartitionDiscovery(DiscoveryThread[Split]):
             if existing.get((topic, 0), id) != id:
                 raise DataLoss(
                     f"{topic} was deleted and created again under the running source: what was not read by then is "
-                    'lost. Restore with on_data_loss="earliest" to go on at the beginning of what is there now'
+                    'lost. KafkaSource(on_data_loss="earliest") goes on at the beginning of what is there now'
                 )
         gone = {topic for topic, _ in self._known} - {topic for topic, _ in existing}
         if gone:

@@ -123,7 +123,8 @@ def _still_there(split: Split, existing: Mapping[PartitionKey, str], options: Ka
     if options.on_data_loss == "fail":
         raise DataLoss(
             f"{split} {happened} since the {since}, which stands at offset {split.position}: "
-            f'{lost}. Start with on_data_loss="earliest" to go on with what is there now'
+            f'{lost}. KafkaSource(on_data_loss="earliest") goes on with what is there now; restore="none" begins from '
+            "nothing, without the checkpoint"
         )
     log.warning("%s %s since the %s at offset %d: %s", split, happened, since, split.position, lost)
     return False

@@ -456,6 +456,7 @@ def test_the_tables_say_it_all(script: Path) -> None:
     [
         ("or drop that state with allow_unclaimed=True", "or drop that state with --allow-unclaimed"),
         ("or start with rewind=True to begin anew", "or start with --rewind to begin anew"),
+        ('or restore="none" begins anew', "or --restore none begins anew"),
         ("is DROPPED, since claim=False", "is DROPPED, since --no-claim"),
         ("drop them with ignore_in_flight=12.", "drop them with --ignore-in-flight 12."),
         ("start with --take-over, or start(take_over=True).", "start with --take-over, or start(take_over=True)."),
