@@ -145,12 +145,11 @@ class MetricsExporter:
     def _note(self, name: str, problem: str | None, error: Exception | None = None) -> None:
         before = self.sending
         if problem is not None and before.failing_since is None:
-            _LOG.warning(
-                "job %s: its metrics don't get to %s: %s. The job goes on; the next try is in %g s, and the log says "
-                "when they get there",
-                *(name, before.to, problem, before.every),
-                exc_info=error,
-            )
+            if self._closing.is_set():
+                text = "job %s: its last metrics did not get to %s: %s"
+            else:
+                text = "job %s: its metrics don't get to %s: %s. The job goes on, and the log says when they get there"
+            _LOG.warning(text, name, before.to, problem, exc_info=error)
         elif problem is None and before.failing_since is not None:
             _LOG.info("job %s: its metrics get to %s again", name, before.to)
         self.sending = before.after(problem, time.time())

@@ -220,6 +220,20 @@ def test_a_receiver_that_does_not_answer_holds_the_end_for_a_moment_only(
     exporter.await_close()
     assert time.monotonic() - begun < 30
     receiver.go_on.set()
+    eventually(lambda: not threads())
+
+
+def test_last_values_that_are_refused_are_said(
+    receiver: OtlpReceiver, start: Callable[..., MetricsExporter], caplog: pytest.LogCaptureFixture
+) -> None:
+    exporter = start(OTEL_METRIC_EXPORT_INTERVAL="3600000")
+    eventually(lambda: exporter.sending.sent)
+    receiver.status = 401
+    exporter.close()
+    exporter.await_close()
+    eventually(lambda: not threads())
+    assert "job orders: its last metrics did not get to" in caplog.text
+    assert "it answers 401 Unauthorized" in caplog.text
 
 
 def test_no_secret_is_in_log_or_status(
