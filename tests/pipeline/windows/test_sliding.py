@@ -14,6 +14,7 @@ from checkpoint.key_groups import key_group
 from pipeline import Count, Sliding
 from pipeline.aggregates import Aggregation
 from pipeline.testing import OperatorHarness
+from pipeline.windows import sliding
 from pipeline.windows.grid import Panes
 from pipeline.windows.operator import Options
 from pipeline.windows.operators import operator_of
@@ -185,3 +186,26 @@ def test_a_window_that_fires_looks_at_the_panes_that_there_are_and_not_at_all_th
     harness.process({}, key="ann", timestamp=0)
     results = harness.watermark(50)  # of windows with 1,000,000 panes each
     assert [(one["end"], one["n"]) for one in results] == [(end, 1) for end in range(1, 52)]
+
+
+@given(
+    times=st.lists(st.tuples(st.sampled_from("ab"), st.integers(-60, 60)), min_size=1, max_size=25),
+    lateness=st.sampled_from((0, 3, 40)),
+    watermark=st.integers(-70, 50),
+    most=st.sampled_from((0, 8)),
+)
+def test_at_the_end_many_open_windows_close_one_by_one_as_few_do_together(times, lateness, watermark, most):
+    def outputs(at_once):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sliding, "MOST_AT_ONCE", at_once)
+            harness = TimedHarness(operator(Sliding(0.02, 0.006), lateness))
+            for number, (key, at) in enumerate(times):
+                harness.process(number, key=key, timestamp=at)
+                if number == len(times) // 2:
+                    harness.watermark(watermark)
+            harness.end_of_input()
+            assert is_empty(harness)
+            assert harness.timers_dropped == 0
+            return sorted(told(harness.outputs), key=lambda one: (one[0], one[2], one[3]))
+
+    assert outputs(most) == outputs(1000)
