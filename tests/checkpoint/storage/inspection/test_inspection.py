@@ -391,7 +391,7 @@ def test_unreadable_metadata_is_damage_and_leaves_open_which_files_are_needed(jo
     job.segment()
     alter(folder / ref.path / "_metadata")
     found = verify_job(job.storage)
-    assert [one.ref for one in found.damaged] == [ref]
+    assert [(one.ref, one.files, one.size) for one in found.damaged] == [(ref, 1, 0)]  # nothing but the file itself
     assert found.blind
     assert found.orphans == ()
 
@@ -416,7 +416,9 @@ def test_one_checkpoint_or_savepoint_is_verified_alone(job: JobFolder, folder: P
     alter(folder / bad.path / "totals-0-state.arrow")
     assert [bool(verify_single(one).problems) for one in (uri(job, good), uri(job, bad), saved)] == [False, True, False]
     alter(tmp_path / "kept" / "_metadata")
-    (problem,) = verify_single(saved).problems
+    damaged = verify_single(saved)
+    assert (damaged.ref, damaged.files, damaged.size) == (None, 1, 0)
+    (problem,) = damaged.problems
     assert "_metadata is damaged" in problem
 
 
