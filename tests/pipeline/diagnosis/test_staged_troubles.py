@@ -92,7 +92,9 @@ def test_a_quiet_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "HELD_BACK", 1.0)
     source = TestingSource(partitions=[[*orders(0, 1, 2), TestingSource.PAUSE()], [TestingSource.PAUSE()]])
     with diagnosed(windows(job(tmp_path), source)) as running:
-        running.await_sentence("in → times[0] waits for a first record of split 1, without which 'times' makes no")
+        running.await_sentence(
+            "in → times[0] waits for a first record of split 1, without which 'times' makes no", "idle_after"
+        )
 
 
 def test_a_timestamp_of_the_future(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ _SECONDS: Final = range(10**9, 10**10)
 as milliseconds are the first months of 1970."""
 _BETWEEN_LINES: Final = 30.0
 """Seconds between two log lines about one thing."""
+_IDLE: Final = "idle_after leaves out what is quiet"
 _NAMED: Final = 3
 """Splits or channels that a text names."""
 
@@ -148,9 +149,12 @@ class TimeReport:
             quiet = min((seconds for *_, seconds in holding), default=0.0)
             splits = _list(_split(id) for id, *_ in holding)
             if any(largest is None for _, largest, _ in holding):
-                yield f"a first record of {splits}, without which {domain.step!r} makes no watermark", domain.since
+                yield (
+                    f"a first record of {splits}, without which {domain.step!r} makes no watermark ({_IDLE})",
+                    domain.since,
+                )
             elif quiet >= HELD_BACK:
-                yield f"records of {splits}, which hold the watermark of {domain.step!r} back", now - quiet
+                yield f"records of {splits}, which hold the watermark of {domain.step!r} back ({_IDLE})", now - quiet
 
     def _channel_waits(self, now: float) -> Iterable[tuple[str, float]]:
         combiner, since = self._combiner, self._head.since
