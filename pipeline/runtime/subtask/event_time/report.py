@@ -25,7 +25,7 @@ _SECONDS: Final = range(10**9, 10**10)
 as milliseconds are the first months of 1970."""
 _BETWEEN_LINES: Final = 30.0
 """Seconds between two log lines about one thing."""
-_IDLE: Final = "idle_after leaves out what is quiet"
+_IDLE: Final = "idle_after or quiet_after leaves out what is quiet"
 _NAMED: Final = 3
 """Splits or channels that a text names."""
 
