@@ -20,6 +20,8 @@ _IDLE: Final = 0.5
 """Up to which a step has subtasks to spare."""
 _HELD: Final = 0.05
 """Of sources that are held up for less, nothing is said."""
+_BEGINNING: Final = 30.0
+"""Seconds in which a job catches up with what has waited for it, or waits for its first records."""
 _MOST: Final = 2.0
 """What sources are taken to emit at most, once they are let, times what they do: more than that is not known."""
 
@@ -94,7 +96,14 @@ def load_of(subtasks: Mapping[str, Mapping[str, Any]]) -> Load:
     return Load(busy, held, rates)
 
 
-def advice_of(subtasks: Mapping[str, Mapping[str, Any]]) -> list[Advice]:
-    """From the metrics of a job's subtasks, by name."""
+def advice_of(subtasks: Mapping[str, Mapping[str, Any]], running_for: float | None) -> list[Advice]:
+    """What to tell of a job; nothing while it has only begun.
+
+    Args:
+        subtasks: their metrics, by name.
+        running_for: for how many seconds all of them have run; `None`: they don't.
+    """
+    if running_for is None or running_for < _BEGINNING:
+        return []
     load = load_of(subtasks)
     return advise(load.busy, load.held)

@@ -43,6 +43,7 @@ def status_of(name: str, address: str | None, handle: JobHandle, metrics: dict[s
         metrics: what `handle.metrics()` has given.
     """
     since = handle.running_since
+    running_for = None if since is None else time.monotonic() - since
     recoveries = handle.recoveries()
     return {
         "name": name,
@@ -53,7 +54,7 @@ def status_of(name: str, address: str | None, handle: JobHandle, metrics: dict[s
         "started": handle._started,
         "attempt_started": handle._master.progress.began,
         "uptime": time.time() - handle._started,
-        "running_for": None if since is None else time.monotonic() - since,
+        "running_for": running_for,
         "restarts": handle.restarts,
         "otel": None if handle._otel is None else asdict(handle._otel.sending),
         "rescaling": handle._master.rescaling,
@@ -68,6 +69,7 @@ def status_of(name: str, address: str | None, handle: JobHandle, metrics: dict[s
         "recoveries": [one.phases for one in recoveries],
         "restart_causes": [{"at": one.restarted, "cause": one.cause} for one in recoveries[-_CAUSES:]],
         **figures_of(metrics),
+        "advice": [one.text for one in advice_of(metrics["subtasks"], running_for)],
     }
 
 
@@ -140,7 +142,6 @@ def figures_of(metrics: dict[str, Any]) -> dict[str, Any]:
         "waits": metrics["waits"],
         "event_time": event_time_of(metrics["subtasks"]),
         "gates": gates_of(metrics["subtasks"]),
-        "advice": [one.text for one in advice_of(metrics["subtasks"])],
     }
 
 

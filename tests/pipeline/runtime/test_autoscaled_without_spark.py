@@ -29,7 +29,7 @@ class SlowCount(Count):
 
 
 def status(handle: JobHandle) -> dict[str, Any]:
-    return status_of("job", "127.0.0.1:1", 0.0, handle, handle.metrics())
+    return status_of("job", "127.0.0.1:1", handle, handle.metrics())
 
 
 def test_a_job_follows_its_load_unless_checkpoints_fail(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

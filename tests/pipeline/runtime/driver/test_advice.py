@@ -40,7 +40,8 @@ def test_it_says_who_binds_the_job_and_why() -> None:
         **{f"orders[{i}]": {"busyMsPerSecond": 200.0, "sourceGateClosedMsPerSecond": 120.0, **gate} for i in range(4)},
         **{f"totals[{i}]": {"busyMsPerSecond": 950.0, "backPressuredMsPerSecond": 0.0} for i in range(4)},
     }
-    (one,) = advice_of(subtasks)
+    assert advice_of(subtasks, None) == advice_of(subtasks, 29.0) == []
+    (one,) = advice_of(subtasks, 30.0)
     assert one.text == (
         "4 → 6: bound by totals: its subtasks are busy for 95% of their time, and sources are held up for 12%"
     )
