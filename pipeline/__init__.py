@@ -46,8 +46,8 @@ from pipeline.handle import JobHandle
 from pipeline.job import Pipeline
 from pipeline.on_error import DeadLetter, Skip
 from pipeline.operators import KeyedOperator, Operator
-from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
 from pipeline.runtime.driver.restart import RestartStrategy
+from pipeline.runtime.driver.status.checkpoint_stats import CheckpointStats
 from pipeline.watermarks import WatermarkStrategy
 from pipeline.windows import CountWindow, Global, Session, Sliding, Tumbling
 

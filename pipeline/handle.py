@@ -18,15 +18,15 @@ from pipeline.errors import Interrupted, JobCancelled, JobFailed, PipelineError
 from pipeline.key_state import StepState
 from pipeline.logs import log_by_default
 from pipeline.runtime.driver.attempt_context import CheckpointRequest, NotTriggered
-from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
-from pipeline.runtime.driver.event_time_status import COUNTED
 from pipeline.runtime.driver.interruptible import await_answer, await_event
 from pipeline.runtime.driver.job_master import JobMaster
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.operations import OperationsServer
-from pipeline.runtime.driver.rescaling import Rescaled
-from pipeline.runtime.driver.restart_times import Recovery
+from pipeline.runtime.driver.scaling.rescaling import Rescaled
 from pipeline.runtime.driver.signals import Watched, signals
+from pipeline.runtime.driver.status.checkpoint_stats import CheckpointStats
+from pipeline.runtime.driver.status.event_time_status import COUNTED
+from pipeline.runtime.driver.status.restart_times import Recovery
 
 if TYPE_CHECKING:
     from pipeline.http.server import HttpServer

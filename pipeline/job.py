@@ -25,7 +25,7 @@ from pipeline.plan import Plan, plan
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.restart import RestartStrategy
 from pipeline.runtime.driver.signals import signals
-from pipeline.runtime.driver.start_checks import check_arguments
+from pipeline.runtime.driver.start.start_checks import check_arguments
 from pipeline.streams import Stream
 from pipeline.streams.checks import expected
 from sources.source import Source

@@ -19,8 +19,8 @@ from pipeline.operators import KeyedOperator
 from pipeline.plan import Plan, PlannedEdge, PlannedStep, Vertex
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.owner_liveness import refuse_living_owner
-from pipeline.runtime.driver.restore_plan import Misfit, misfits, wrong_kind
-from pipeline.runtime.driver.start_checks import (
+from pipeline.runtime.driver.start.restore_plan import Misfit, misfits, wrong_kind
+from pipeline.runtime.driver.start.start_checks import (
     claims_output,
     find_restore_point,
     invalid_steps,
@@ -28,8 +28,8 @@ from pipeline.runtime.driver.start_checks import (
     open_gates,
     shared_names,
 )
-from pipeline.runtime.driver.start_positions import fresh_sources, how_to_begin, recorded_starts
-from pipeline.runtime.driver.state_fit import find_states, migrations, undeclared_states, unfit_states
+from pipeline.runtime.driver.start.start_positions import fresh_sources, how_to_begin, recorded_starts
+from pipeline.runtime.driver.start.state_fit import find_states, migrations, undeclared_states, unfit_states
 from pipeline.runtime.driver.uncommitted import uncommitted_parts
 from pipeline.runtime.packing import pack_plan
 from pipeline.runtime.running_jobs import running_jobs

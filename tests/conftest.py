@@ -222,8 +222,8 @@ def _jvms() -> set[int | None]:
     """That of the session, and one that was launched for a session that nobody needed after all."""
     from pyspark import SparkContext
 
-    from pipeline.runtime.driver.daemon_process import release_daemons
-    from pipeline.runtime.driver.gateway import jvm_pid
+    from pipeline.runtime.driver.spark.daemon_process import release_daemons
+    from pipeline.runtime.driver.spark.gateway import jvm_pid
 
     release_daemons()
     if SparkContext._active_spark_context is not None:

@@ -8,7 +8,7 @@ import psutil
 
 from pipeline.bench.spark_jvm import jvm_pid
 from pipeline.handle import JobHandle
-from pipeline.runtime.driver.daemon_process import daemons
+from pipeline.runtime.driver.spark.daemon_process import daemons
 
 
 def processes(handle: JobHandle) -> set[int]:

@@ -21,7 +21,7 @@ from pipeline.bench.helpers import Helper
 from pipeline.bench.report import Figure, figure
 from pipeline.bench.topics import topics
 from pipeline.broker.topics import Follower
-from pipeline.runtime.driver.start_phases import OUTPUT_PHASES
+from pipeline.runtime.driver.start.start_phases import OUTPUT_PHASES
 
 Kind = Literal["fresh", "in a running session", "after a kill"]
 KINDS: Final[tuple[Kind, ...]] = ("fresh", "in a running session", "after a kill")

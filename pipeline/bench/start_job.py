@@ -13,7 +13,7 @@ import time
 from typing import Final
 
 from pipeline.bench.jobs import Job
-from pipeline.runtime.driver.start_phases import OUTPUT_PHASES
+from pipeline.runtime.driver.start.start_phases import OUTPUT_PHASES
 
 _LONGEST_S: Final = 60.0
 """That its output is waited for, beyond the interval."""

@@ -13,7 +13,7 @@ from pipeline.bench.memory import shared_out
 from pipeline.bench.processes import processes
 from pipeline.broker.topics import Follower
 from pipeline.handle import JobHandle
-from pipeline.runtime.driver.job_statuses import ENDED
+from pipeline.runtime.driver.status.job_statuses import ENDED
 
 _SAMPLE_S: Final = 0.1
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 from rich.table import Table
 
 from pipeline.cli.drawing import human_size, human_time, open_console, rate_of, say, share_of, table_of, time_of
-from pipeline.runtime.driver import event_time_status, gate_status
-from pipeline.runtime.driver.waits import Wait, by_what, names
+from pipeline.runtime.driver.status import event_time_status, gate_status
+from pipeline.runtime.driver.status.waits import Wait, by_what, names
 
 _PHASES: Final = ("cancel", "wait", "start", "restore", "catch_up")
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline.demo.observe import Snapshot
-from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
+from pipeline.runtime.driver.status.checkpoint_stats import CheckpointStats
 
 _LINE_EVERY: Final = 2.0
 _CHECKPOINTS: Final = 6

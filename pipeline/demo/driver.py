@@ -25,7 +25,7 @@ from pipeline.demo.report import Report
 from pipeline.demo.validate import Expected, Findings, Validator
 from pipeline.demo.weather import weather, weather_messages
 from pipeline.handle import JobHandle
-from pipeline.runtime.driver.job_statuses import ENDED
+from pipeline.runtime.driver.status.job_statuses import ENDED
 
 ALL_FLIGHTS: Final = 336_776
 _PARTITIONS: Final = 4

@@ -8,7 +8,7 @@ from typing import Final
 
 from pipeline.demo.job import OPERATOR, SOURCE
 from pipeline.handle import JobHandle
-from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
+from pipeline.runtime.driver.status.checkpoint_stats import CheckpointStats
 
 _RATE_WINDOW: Final = 2.0
 

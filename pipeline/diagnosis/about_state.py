@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from checkpoint.waiting import WaitKind
 from pipeline.diagnosis.sentence import Sentence, note, some, trouble
-from pipeline.runtime.driver.job_statuses import ENDED
+from pipeline.runtime.driver.status.job_statuses import ENDED
 from pipeline.shown_times import human_time, time_of
 
 _REPEATED: Final = 2

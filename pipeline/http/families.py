@@ -11,7 +11,7 @@ from checkpoint.event_time.bounds import MAX_WATERMARK
 from checkpoint.job_metrics import JOB_METRICS, JobMetric
 from checkpoint.metric_names import otel_unit, prometheus_name, prometheus_value
 from checkpoint.metrics import METRICS, Metric
-from pipeline.runtime.driver.job_statuses import STATUSES
+from pipeline.runtime.driver.status.job_statuses import STATUSES
 
 _PARTS: Final = {
     "timestamp_seconds": "trigger_time",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pipeline.runtime.driver.job_statuses import ENDED
+from pipeline.runtime.driver.status.job_statuses import ENDED
 from pipeline.shown_times import human_time, time_of
 
 _LEAST_BOUND: Final = 60.0

@@ -9,8 +9,8 @@ import msgspec
 from checkpoint.waiting import WaitKind
 from pipeline.http.long_requests import Operation
 from pipeline.http.rest_changes import BODIES
-from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
-from pipeline.runtime.driver.job_statuses import STATUSES
+from pipeline.runtime.driver.status.checkpoint_stats import CheckpointStats
+from pipeline.runtime.driver.status.job_statuses import STATUSES
 from pipeline.version import VERSION
 
 _REF: Final = "#/components/schemas/{name}"

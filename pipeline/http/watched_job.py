@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pipeline.diagnosis import Sentence
 from pipeline.http.families import Family, families
 from pipeline.http.health import Movement, Readiness, default_bound
-from pipeline.runtime.driver.gate_status import sentence
-from pipeline.runtime.driver.job_status import diagnosis_of, graph_of, row_of, status_of, with_subtasks
+from pipeline.runtime.driver.status.gate_status import sentence
+from pipeline.runtime.driver.status.job_status import diagnosis_of, graph_of, row_of, status_of, with_subtasks
 
 if TYPE_CHECKING:
     from pipeline.handle import JobHandle

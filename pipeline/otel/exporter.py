@@ -164,7 +164,7 @@ def _resource_of(name: str) -> Resource:
 
 
 @contextmanager
-def _unlogged(*loggers: str) -> Iterator[list[str]]:
+def _unlogged(*names: str) -> Iterator[list[str]]:
     """What this thread has these loggers say meanwhile goes there, and not into the log."""
     said: list[str] = []
     here = threading.get_ident()
@@ -174,10 +174,10 @@ def _unlogged(*loggers: str) -> Iterator[list[str]]:
             said.append(record.getMessage())
         return record.thread != here
 
-    for logger in loggers:
-        logging.getLogger(logger).addFilter(keep)
+    for of_others in names:
+        logging.getLogger(of_others).addFilter(keep)
     try:
         yield said
     finally:
-        for logger in loggers:
-            logging.getLogger(logger).removeFilter(keep)
+        for of_others in names:
+            logging.getLogger(of_others).removeFilter(keep)

@@ -91,4 +91,4 @@ def test_a_wheel_has_the_name_the_version_the_command_and_all_packages(wheel: zi
         assert f"{package}/py.typed" in there
         modules = {str(path.relative_to(ROOT)) for path in (ROOT / package).rglob("*.py")}
         assert modules <= there
-    assert "pipeline/runtime/driver/log4j2.properties" in there
+    assert "pipeline/runtime/driver/spark/log4j2.properties" in there

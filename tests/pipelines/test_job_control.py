@@ -34,7 +34,8 @@ from small_job import (
 from checkpoint.storage import fencing
 from checkpoint.storage.naming import CheckpointRef
 from pipeline import JobCancelled, JobFailed, Operator, Pipeline, RestartStrategy
-from pipeline.runtime.driver import operations, session
+from pipeline.runtime.driver import operations
+from pipeline.runtime.driver.spark import session
 from pipeline.testing import JobEnded, TestingSink, TestingSource, failpoints
 
 Name = Callable[[str], str]

@@ -15,7 +15,7 @@ import pytest
 from topology import EXACT, Schedule, Shape, SlowSink, build, validate
 
 from pipeline.handle import JobHandle
-from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
+from pipeline.runtime.driver.status.checkpoint_stats import CheckpointStats
 
 Name = Callable[[str], str]
 Alignment = str | float

@@ -19,7 +19,7 @@ from pyspark import cloudpickle
 from small_job import WAIT, records, running, small_job
 
 from pipeline.runtime.driver import surroundings
-from pipeline.runtime.driver.spark_job import SparkJob
+from pipeline.runtime.driver.spark.spark_job import SparkJob
 from pipeline.testing import TestingSink, TestingSource
 
 CANARY = "canary-7f3a91c5"

@@ -15,7 +15,7 @@ from deadlines import eventually
 from small_job import WAIT, Count, assert_exact, running
 
 from pipeline import CheckpointConfig, JobHandle, KeyedOperator, Operator, Pipeline, RestartStrategy
-from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
+from pipeline.runtime.driver.status.checkpoint_stats import CheckpointStats
 from pipeline.testing import TestingSink, TestingSource
 
 Name = Callable[[str], str]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.runtime.driver.spark_job import SparkJob, SparkJobFailed
+from pipeline.runtime.driver.spark.spark_job import SparkJob, SparkJobFailed
 
 WAIT = 60
 

@@ -12,12 +12,12 @@ from checkpoint.storage.storage import CheckpointStorage
 from pipeline import BufferConfig, RestartStrategy
 from pipeline.plan import Plan
 from pipeline.runtime.driver.attempt_context import AttemptContext
-from pipeline.runtime.driver.checkpoint_stats import CheckpointHistory
 from pipeline.runtime.driver.cleanup import Cleanup
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.point_queries import PointQueries
-from pipeline.runtime.driver.start_point import StartPoint
-from pipeline.runtime.driver.waits import Waits
+from pipeline.runtime.driver.start.start_point import StartPoint
+from pipeline.runtime.driver.status.checkpoint_stats import CheckpointHistory
+from pipeline.runtime.driver.status.waits import Waits
 
 JOB = "job"
 

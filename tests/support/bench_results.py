@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.bench.backpressure.results import Checkpoint, Cost, Run, Sample, summarise
 from pipeline.bench.backpressure.variants import Variant
-from pipeline.runtime.driver.checkpoint_stats import CheckpointStats, SubtaskStats
+from pipeline.runtime.driver.status.checkpoint_stats import CheckpointStats, SubtaskStats
 
 SOURCE = SubtaskStats(
     name="records[0]",

@@ -16,7 +16,7 @@ from rounds_driver import RoundsDriver, Status, watch, write
 
 from pipeline import RestartStrategy
 from pipeline.handle import JobHandle
-from pipeline.runtime.driver.spark_job import local_context
+from pipeline.runtime.driver.spark.spark_job import local_context
 from pipeline.testing import KafkaBroker
 from pipeline.testing.kafka_backends import OpenBackend
 

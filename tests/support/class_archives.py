@@ -7,7 +7,7 @@ import os
 
 from pipeline.broker.native import NativeBroker
 from pipeline.class_archive import VARIABLE
-from pipeline.runtime.driver.spark_job import local_context, stop_context
+from pipeline.runtime.driver.spark.spark_job import local_context, stop_context
 
 
 def main() -> None:

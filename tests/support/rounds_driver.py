@@ -21,7 +21,7 @@ from deadlines import eventually
 from topology import KEYS, MAGIC, Record, Schedule, SlowSink, build
 
 from pipeline import JobFailed, JobHandle, RestartStrategy
-from pipeline.runtime.driver.spark_job import local_context
+from pipeline.runtime.driver.spark.spark_job import local_context
 
 PARTITIONS = 3
 SLOTS = 16

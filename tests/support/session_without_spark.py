@@ -6,7 +6,7 @@ import threading
 
 from pipeline.plan import Plan
 from pipeline.runtime.driver.job_options import JobOptions
-from pipeline.runtime.driver.session import Session
+from pipeline.runtime.driver.spark.session import Session
 
 
 class FakeSession(Session):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.runtime.driver.spark_job import local_context
+from pipeline.runtime.driver.spark.spark_job import local_context
 
 SLOTS = 32
 

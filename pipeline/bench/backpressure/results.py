@@ -12,7 +12,7 @@ from pipeline.bench.backpressure.rates import rates
 from pipeline.bench.backpressure.variants import Settings, Variant
 from pipeline.bench.percentiles import percentile
 from pipeline.bench.report import Figure, figure
-from pipeline.runtime.driver.checkpoint_stats import ATTEMPT_ENDED, CheckpointStats
+from pipeline.runtime.driver.status.checkpoint_stats import ATTEMPT_ENDED, CheckpointStats
 
 
 @dataclass(frozen=True)

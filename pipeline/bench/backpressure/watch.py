@@ -18,7 +18,7 @@ from pipeline.bench.errors import BenchFailed
 from pipeline.bench.memory import MemoryMeter
 from pipeline.bench.spark_jvm import jvm_gc_ms, jvm_pid
 from pipeline.bench.watch import is_over
-from pipeline.runtime.driver.checkpoint_stats import CheckpointStats
+from pipeline.runtime.driver.status.checkpoint_stats import CheckpointStats
 from pipeline.runtime.subtask.gc_pauses import GcTime
 
 _SAMPLE_S: Final = 0.5

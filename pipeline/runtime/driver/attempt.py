@@ -36,14 +36,14 @@ from pipeline.runtime.driver.attempt_events import (
 )
 from pipeline.runtime.driver.checkpoints import DriverCheckpoints
 from pipeline.runtime.driver.commits import DriverCommits
-from pipeline.runtime.driver.deploying import deployments
 from pipeline.runtime.driver.failures import AttemptFailed, FirstCause, Sign, own_word
 from pipeline.runtime.driver.peers import Peer, Peers
-from pipeline.runtime.driver.placement import Slot
 from pipeline.runtime.driver.presence import Presence
-from pipeline.runtime.driver.spark_job import SparkJobFailed
+from pipeline.runtime.driver.spark.spark_job import SparkJobFailed
+from pipeline.runtime.driver.start.deploying import deployments
+from pipeline.runtime.driver.start.placement import Slot
+from pipeline.runtime.driver.status.waits import THE_JOB
 from pipeline.runtime.driver.surroundings import SURROUNDINGS, Processes, Surroundings
-from pipeline.runtime.driver.waits import THE_JOB
 from pipeline.runtime.topology_changes import must_replay
 
 _LOG = logging.getLogger(f"weir.{__name__}")

@@ -13,12 +13,12 @@ from checkpoint.config import CheckpointConfig
 from checkpoint.storage.savepoints import SavepointFolder
 from pipeline.plan import Plan
 from pipeline.runtime.deployment import JobSpec
-from pipeline.runtime.driver.checkpoint_stats import CheckpointHistory
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.point_queries import PointQueries
-from pipeline.runtime.driver.start_phases import StartPhases
-from pipeline.runtime.driver.start_point import StartPoint
-from pipeline.runtime.driver.waits import Waits
+from pipeline.runtime.driver.start.start_phases import StartPhases
+from pipeline.runtime.driver.start.start_point import StartPoint
+from pipeline.runtime.driver.status.checkpoint_stats import CheckpointHistory
+from pipeline.runtime.driver.status.waits import Waits
 from pipeline.runtime.liveness import LIMITS
 from pipeline.runtime.versions import versions
 

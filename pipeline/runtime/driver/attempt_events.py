@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pipeline.runtime.driver.attempt_context import Answer, CheckpointRequest
-from pipeline.runtime.driver.spark_job import SparkJobFailed
+from pipeline.runtime.driver.spark.spark_job import SparkJobFailed
 from pipeline.runtime.protocol import ToDriver, ToSubtask
 
 

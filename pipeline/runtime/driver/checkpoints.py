@@ -28,8 +28,8 @@ from pipeline.runtime.driver import expired_checkpoints
 from pipeline.runtime.driver.attempt_context import Answer, AttemptContext, CheckpointRequest, NotTriggered, Progress
 from pipeline.runtime.driver.attempt_events import AttemptEvent, Fenced, Finalised
 from pipeline.runtime.driver.checkpoint_deletion import CheckpointDeletion
-from pipeline.runtime.driver.checkpoint_stats import in_words
 from pipeline.runtime.driver.peers import Peers
+from pipeline.runtime.driver.status.checkpoint_stats import in_words
 from pipeline.runtime.protocol import Aborted, BarrierOptions, BarrierPassed, Completed, EndInput, Heartbeat, Trigger
 from pipeline.runtime.reach import reached_from_sources
 from pipeline.runtime.system import SYSTEM, System

@@ -20,18 +20,18 @@ from pipeline.errors import NotEnoughSlots, PipelineError
 from pipeline.runtime import error_text
 from pipeline.runtime.driver.attempt import Attempt
 from pipeline.runtime.driver.attempt_context import Answer, AttemptContext, CheckpointRequest, NotTriggered, Progress
-from pipeline.runtime.driver.autoscaler import Autoscaler
-from pipeline.runtime.driver.checkpoint_stats import CheckpointHistory
 from pipeline.runtime.driver.failures import AttemptFailed
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.point_queries import PointQueries
-from pipeline.runtime.driver.rescaling import Rescaled, Rescaling, in_words, rescaled, rescaled_by_itself
 from pipeline.runtime.driver.restart import RestartPolicy
-from pipeline.runtime.driver.restart_times import Recoveries, Recovery
-from pipeline.runtime.driver.session import Session
-from pipeline.runtime.driver.start_checks import invalid_steps, invisible_output, open_gates, shared_names
-from pipeline.runtime.driver.start_point import StartPoints
-from pipeline.runtime.driver.waits import Waits
+from pipeline.runtime.driver.scaling.autoscaler import Autoscaler
+from pipeline.runtime.driver.scaling.rescaling import Rescaled, Rescaling, in_words, rescaled, rescaled_by_itself
+from pipeline.runtime.driver.spark.session import Session
+from pipeline.runtime.driver.start.start_checks import invalid_steps, invisible_output, open_gates, shared_names
+from pipeline.runtime.driver.start.start_point import StartPoints
+from pipeline.runtime.driver.status.checkpoint_stats import CheckpointHistory
+from pipeline.runtime.driver.status.restart_times import Recoveries, Recovery
+from pipeline.runtime.driver.status.waits import Waits
 from pipeline.runtime.system import SYSTEM, System
 
 _LOG = logging.getLogger(f"weir.{__name__}")

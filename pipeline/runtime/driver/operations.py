@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pipeline.errors import PipelineError
 from pipeline.runtime import running_jobs
 from pipeline.runtime.auth import AuthenticationError, authenticate_server, new_secret
-from pipeline.runtime.driver.job_status import diagnosis_of, graph_of, status_of
 from pipeline.runtime.driver.operations_client import HANDSHAKE, LEAST_SECRET, SECRET_VARIABLE
+from pipeline.runtime.driver.status.job_status import diagnosis_of, graph_of, status_of
 from pipeline.runtime.wire import ConnectionLost, ControlConnection, Message, shut_down
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ import psutil
 from checkpoint.storage import fencing
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.errors import PipelineError
-from pipeline.runtime.driver.job_statuses import ENDED
 from pipeline.runtime.driver.operations import is_open_here
 from pipeline.runtime.driver.operations_client import NotReached, RequestFailed, ask
+from pipeline.runtime.driver.status.job_statuses import ENDED
 from pipeline.runtime.running_jobs import running_jobs
 
 _LOG = logging.getLogger(f"weir.{__name__}")

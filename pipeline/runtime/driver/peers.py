@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pipeline.plan import Plan
 from pipeline.runtime.driver.attempt_events import Connection
-from pipeline.runtime.driver.placement import Slot
+from pipeline.runtime.driver.start.placement import Slot
 from pipeline.runtime.protocol import ToSubtask
 from pipeline.runtime.wire import ConnectionLost
 

@@ -9,8 +9,8 @@ from pipeline.runtime.driver.attempt_context import AttemptContext
 from pipeline.runtime.driver.attempt_events import Connection
 from pipeline.runtime.driver.failures import GONE, AttemptFailed, Sign
 from pipeline.runtime.driver.peers import Peers
+from pipeline.runtime.driver.status.waits import THE_JOB
 from pipeline.runtime.driver.surroundings import Transport
-from pipeline.runtime.driver.waits import THE_JOB
 from pipeline.runtime.liveness import Liveness
 
 

@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from checkpoint.checkpoint_kind import CheckpointKind
-from pipeline.runtime.driver import gateway
 from pipeline.runtime.driver.attempt_context import CheckpointRequest
 from pipeline.runtime.driver.interruptible import await_event
+from pipeline.runtime.driver.spark import gateway
 from pipeline.runtime.driver.stopping import Action, AskToStop, Cancel, Leave, Stopping, seconds_to_end
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pipeline.runtime.deployment import Contact
 from pipeline.runtime.driver.attempt_context import AttemptContext
 from pipeline.runtime.driver.attempt_events import AttemptEvent, SparkEnded
 from pipeline.runtime.driver.server import ControlServer
-from pipeline.runtime.driver.spark_job import SparkJob
+from pipeline.runtime.driver.spark.spark_job import SparkJob
 from pipeline.runtime.protocol import Job
 from pipeline.runtime.subtask.process import run_subtask
 from pipeline.runtime.system import SYSTEM, System

@@ -10,7 +10,7 @@ from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.plan import Plan
-from pipeline.runtime.driver.restore_plan import check_restorable, restored_for
+from pipeline.runtime.driver.start.restore_plan import check_restorable, restored_for
 from pipeline.runtime.restored_in_flight import ask_custom_partitioners, in_flight_for
 from pipeline.runtime.topology_changes import must_replay, same_topology, snapshot_edges
 from pipeline.testing.pipeline_harness.memory_files import MemoryFiles

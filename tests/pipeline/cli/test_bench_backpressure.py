@@ -32,7 +32,7 @@ from pipeline.bench.backpressure.variants import Experiment, Settings, Variant, 
 from pipeline.bench.errors import BenchFailed
 from pipeline.bench.memory import MemoryMeter
 from pipeline.cli import main
-from pipeline.runtime.driver.checkpoint_stats import ATTEMPT_ENDED
+from pipeline.runtime.driver.status.checkpoint_stats import ATTEMPT_ENDED
 
 WEIR = [sys.executable, "-c", "from pipeline.cli import main; main(prog_name='weir')", "bench", "backpressure"]
 

@@ -27,7 +27,7 @@ from pipeline.cli import main
 from pipeline.cli.common import in_options
 from pipeline.cli.script import find_pipeline
 from pipeline.runtime.driver import operations
-from pipeline.runtime.driver.restore_plan import check_restorable
+from pipeline.runtime.driver.start.restore_plan import check_restorable
 from pipeline.runtime.topology_changes import snapshot_edges
 
 SCRIPT = """

@@ -18,8 +18,8 @@ from small_job import Count, records
 
 import pipeline
 from pipeline import CheckpointConfig, KeyedOperator, Pipeline, RestartStrategy, Tumbling, WatermarkStrategy
-from pipeline.runtime.driver import slots
 from pipeline.runtime.driver.job_master import JobMaster
+from pipeline.runtime.driver.spark import slots
 from pipeline.runtime.subtask.event_time import report
 from pipeline.testing import TestingSink, TestingSource, failpoints
 

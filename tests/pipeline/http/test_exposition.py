@@ -18,8 +18,8 @@ from pipeline import Autoscale
 from pipeline.http.exposition import exposition
 from pipeline.http.families import families
 from pipeline.http.watched_job import WatchedJob
-from pipeline.runtime.driver.autoscaler import Autoscaler
-from pipeline.runtime.driver.autoscaling import Reason
+from pipeline.runtime.driver.scaling.autoscaler import Autoscaler
+from pipeline.runtime.driver.scaling.autoscaling import Reason
 from pipeline.runtime.system import SYSTEM
 
 VALUES: dict[str, Any] = {"text": "3 checkpoints (4, 5) are under way", "by split": {"orders[0]": 7, "orders[1]": 2}}

@@ -21,7 +21,7 @@ from pipeline.http.long_requests import LongRequests
 from pipeline.http.rest_changes import PREFIX
 from pipeline.http.server import HttpServer
 from pipeline.http.watched_job import WatchedJob
-from pipeline.runtime.driver.rescaling import Rescaled
+from pipeline.runtime.driver.scaling.rescaling import Rescaled
 
 TOKEN = "t" * 16
 JOB = f"{PREFIX}/jobs/orders"

@@ -15,8 +15,8 @@ from threads_for_processes import WAIT, job_in_threads
 
 from pipeline import Autoscale, JobHandle, PipelineError
 from pipeline.cli.operate_tables import facts
-from pipeline.runtime.driver.job_status import status_of
 from pipeline.runtime.driver.signals import Watched
+from pipeline.runtime.driver.status.job_status import status_of
 from pipeline.testing import TestingSink, TestingSource, failpoints
 
 

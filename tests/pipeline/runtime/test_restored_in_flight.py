@@ -27,7 +27,7 @@ from checkpoint.storage.storage import CheckpointStorage
 from pipeline import KeyedOperator, Operator, Pipeline, PipelineError, ValueState
 from pipeline.plan import Plan
 from pipeline.runtime.deployment import RestoredInFlight
-from pipeline.runtime.driver.restore_plan import check_restorable
+from pipeline.runtime.driver.start.restore_plan import check_restorable
 from pipeline.runtime.restored_in_flight import ask_custom_partitioners, in_flight_for, load_in_flight
 from pipeline.runtime.topology_changes import edge_shapes, in_flight_misfits, must_replay, same_topology, snapshot_edges
 from pipeline.testing import TestingSink, TestingSource

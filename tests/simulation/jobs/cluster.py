@@ -20,7 +20,7 @@ from pipeline.runtime.driver.attempt import Attempt
 from pipeline.runtime.driver.attempt_events import SparkEnded
 from pipeline.runtime.driver.job_master import JobMaster
 from pipeline.runtime.driver.job_options import JobOptions
-from pipeline.runtime.driver.spark_job import SparkJobFailed
+from pipeline.runtime.driver.spark.spark_job import SparkJobFailed
 from pipeline.runtime.subtask.process import run_partition
 
 _UNLOADED = 2.0
@@ -89,7 +89,7 @@ class Driver:
 
 
 class _Session:
-    """`pipeline.runtime.driver.session.Session`: there are always slots."""
+    """`pipeline.runtime.driver.spark.session.Session`: there are always slots."""
 
     host = "127.0.0.1"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from small_job import records, small_job
 
-from pipeline.runtime.driver.spark_job import local_context
+from pipeline.runtime.driver.spark.spark_job import local_context
 from pipeline.testing import TestingSink, TestingSource
 
 name, folder, session = sys.argv[1], Path(sys.argv[2]), sys.argv[3]

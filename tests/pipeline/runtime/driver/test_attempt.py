@@ -26,7 +26,7 @@ from pipeline.runtime.driver.attempt_events import (
     Misunderstood,
 )
 from pipeline.runtime.driver.failures import AttemptFailed
-from pipeline.runtime.driver.spark_job import SparkJobFailed
+from pipeline.runtime.driver.spark.spark_job import SparkJobFailed
 from pipeline.runtime.protocol import TO_DRIVER, FailureKind
 from pipeline.runtime.topology_changes import snapshot_edges
 from pipeline.testing import TestingSink, TestingSource

@@ -23,10 +23,10 @@ from checkpoint.storage.savepoints import SavepointFolder
 from pipeline import Pipeline
 from pipeline.runtime.driver.attempt_context import CheckpointRequest, NotTriggered, Progress
 from pipeline.runtime.driver.attempt_events import Deleted, Fenced, Finalised
-from pipeline.runtime.driver.checkpoint_stats import ATTEMPT_ENDED
 from pipeline.runtime.driver.checkpoints import DriverCheckpoints
 from pipeline.runtime.driver.peers import Peer, Peers
-from pipeline.runtime.driver.placement import Slot
+from pipeline.runtime.driver.start.placement import Slot
+from pipeline.runtime.driver.status.checkpoint_stats import ATTEMPT_ENDED
 from pipeline.runtime.protocol import (
     Aborted,
     BarrierOptions,

@@ -24,10 +24,10 @@ from pipeline import PipelineError
 from pipeline.cli import operate_tables
 from pipeline.handle import JobHandle
 from pipeline.runtime import running_jobs
-from pipeline.runtime.driver.job_status import figures_of, vertex_of
 from pipeline.runtime.driver.operations import OperationsServer
 from pipeline.runtime.driver.operations_client import SECRET_VARIABLE, NotReached, RequestFailed, ask
-from pipeline.runtime.driver.restart_times import Recovery
+from pipeline.runtime.driver.status.job_status import figures_of, vertex_of
+from pipeline.runtime.driver.status.restart_times import Recovery
 
 
 class Handle(JobHandle):

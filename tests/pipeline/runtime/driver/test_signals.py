@@ -65,7 +65,7 @@ def test_signals_at_the_end_of_the_process_are_handled_one_after_another() -> No
     """However fast they come: the handler itself does nothing that takes long."""
     code = """
 import atexit
-from pipeline.runtime.driver import gateway
+from pipeline.runtime.driver.spark import gateway
 killed = []
 def kill(wait):
     time.sleep(0.01)
@@ -127,7 +127,7 @@ def test_nobody_goes_on_once_a_third_signal_ends_the_process() -> None:
     """Without Spark's JVM, which ends first, every job fails."""
     code = """
 import types
-from pipeline.runtime.driver import gateway
+from pipeline.runtime.driver.spark import gateway
 
 class Stubborn(Master):
     history = types.SimpleNamespace(rows=list)

@@ -15,7 +15,7 @@ from checkpoint.state import make_backend
 from pipeline import WatermarkStrategy
 from pipeline.graph import StepKind
 from pipeline.plan import PlannedStep
-from pipeline.runtime.driver.event_time_status import event_time_of, sentence
+from pipeline.runtime.driver.status.event_time_status import event_time_of, sentence
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.event_time.domains import TimeDomain
 from pipeline.runtime.subtask.event_time.report import TimeReport

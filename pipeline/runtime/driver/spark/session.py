@@ -1,0 +1,145 @@
+"""Spark, as a job needs it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from typing import Any, Final
+
+from checkpoint.waiting import WaitKind
+from pipeline.plan import Plan
+from pipeline.runtime.driver.job_options import JobOptions
+from pipeline.runtime.driver.spark.gateway import lost_jvm
+from pipeline.runtime.driver.spark.slots import await_slots, free_slots, not_enough_slots, require_slots
+from pipeline.runtime.driver.spark.spark_job import (
+    SUBMITTED,
+    begin_local_context,
+    check_session,
+    spark_context,
+    stop_context,
+)
+from pipeline.runtime.driver.status.waits import THE_JOB, Waits
+
+_LOG = logging.getLogger(f"weir.{__name__}")
+
+
+_OPEN: Final[weakref.WeakSet[Session]] = weakref.WeakSet()
+"""Those of the jobs of this process that run."""
+
+
+class Session:
+    """The session that a job runs in: one that was there before, or its own. Tests without Spark have another class."""
+
+    def __init__(self, options: JobOptions):
+        self._o = options
+        self.waits: Waits | None = None
+        """The job's, where it is told what is waited for."""
+        self.context: Any = None
+        """The `SparkContext`, once it is open."""
+        self._own = self._local = False
+
+    def begin(self) -> None:
+        """Start what takes long of `open`, while the job is checked; returns at once."""
+        begin_local_context(self._o.spark)
+
+    def open(self) -> None:
+        """Find or start it, with a slot for each subtask.
+
+        Raises:
+            PipelineError: it can't be used.
+            NotEnoughSlots: it has too few slots.
+            OSError, RuntimeError: Spark doesn't start.
+        """
+        o = self._o
+        self.context, self._own = spark_context(o.spark, o.plan.subtasks, o.name)
+        self._local = str(self.context.master).startswith("local")
+        _OPEN.add(self)
+        require_slots(self.context, o.plan, self._tell)
+        _LOG.info(
+            "job %s: Spark %s at %s has slots for all %d subtasks; their processes start",
+            *(o.name, self.context.version, self.context.master, o.plan.subtasks),
+        )
+
+    @property
+    def room(self) -> int | None:
+        """The most subtasks that it has slots for; `None`: it grows with the job."""
+        return None if self._may_grow and not self._shared() else free_slots(self.context)
+
+    def require_room(self, plan: Plan) -> None:
+        """See that it has slots for this plan, or can get them.
+
+        Raises:
+            NotEnoughSlots: it can't; says how many there are.
+        """
+        if (slots := free_slots(self.context)) >= plan.subtasks:
+            return
+        if not self._may_grow:
+            raise not_enough_slots(self.context, plan, slots)
+        if self._shared():
+            why = ", and does not grow while another job of this process runs in it"
+            raise not_enough_slots(self.context, plan, slots, why)
+
+    def fit(self, options: JobOptions) -> None:
+        """The next attempts go by these options: a local session of the job's own that has too few slots is replaced
+        by another one, in the same JVM.
+
+        Raises:
+            NotEnoughSlots: it has too few, and is not to be replaced.
+            OSError, RuntimeError: Spark doesn't start.
+        """
+        self._o = options
+        if self._may_grow and (self.context is None or free_slots(self.context) < options.plan.subtasks):
+            if self.context is not None:
+                self.require_room(options.plan)
+                context, self.context = self.context, None
+                stop_context(context)
+            self.context, _ = spark_context(None, options.plan.subtasks, options.name)
+            _LOG.info("job %s: Spark starts anew at %s", options.name, self.context.master)
+
+    @property
+    def _may_grow(self) -> bool:
+        """Whether it is one of Weir's own making in this process, as large as the job."""
+        return self._own and self._local and self._o.spark is None and SUBMITTED not in os.environ
+
+    def _shared(self) -> bool:
+        """Whether another job runs in it."""
+        return sum(session.context is self.context for session in _OPEN if session.context is not None) > 1
+
+    def check(self, stop: threading.Event | None) -> None:
+        """See that an attempt can run in it.
+
+        Args:
+            stop: for a restart: wait for the slots of the attempt before, until this is set.
+
+        Raises:
+            PipelineError: it is stopped.
+            NotEnoughSlots: the slots don't become free.
+        """
+        check_session(self.context)
+        if stop is not None:
+            await_slots(self.context, self._o.plan, stop, self._tell)
+
+    def _tell(self, what: str | None) -> None:
+        if self.waits is not None:
+            self.waits.instead(THE_JOB, what, WaitKind.SLOTS)
+
+    @property
+    def host(self) -> str:
+        """The address that executors reach the driver at."""
+        if self.context.master.startswith("local"):
+            return "127.0.0.1"
+        host: str = self.context.getConf().get("spark.driver.host", "127.0.0.1")
+        return host
+
+    def lost(self) -> str | None:
+        """That Spark's JVM is gone, if it is: what that does to all who talk to it explains nothing."""
+        lost = None if self.context is None else lost_jvm(self.context)
+        return None if lost is None else f"{lost}. Start the job again; it goes on from its newest checkpoint"
+
+    def close(self) -> None:
+        """Stop it, if it is the job's own."""
+        _OPEN.discard(self)
+        if self._own and self.context is not None:
+            stop_context(self.context)

@@ -1,0 +1,134 @@
+"""The JVM of Weir's own sessions starts silently, and what workers print still comes out."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import psutil
+import pytest
+from deadlines import eventually
+
+SCRIPT = """
+from pipeline.runtime.driver.spark.spark_job import local_context
+context = local_context(1, "quiet")
+context.parallelize([1], 1).foreach(lambda _: print("from a worker", flush=True))
+context.stop()
+"""
+
+
+@pytest.mark.slow
+def test_nothing_is_printed_but_what_workers_print() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "from a worker\n")
+
+
+VARIABLES = """
+import os
+from pipeline.runtime.driver.spark.allocators import SETTINGS
+from pipeline.runtime.driver.spark.spark_job import local_context
+os.environ["MALLOC_ARENA_MAX"] = "4"
+context = local_context(1, "quiet")
+def look(_):
+    import pyarrow
+    return [os.environ.get(name) for name in SETTINGS], pyarrow.default_memory_pool().backend_name
+print(context.parallelize([1], 1).map(look).collect(), [name in os.environ for name in SETTINGS], flush=True)
+context.stop()
+"""
+
+
+@pytest.mark.slow
+def test_workers_give_freed_memory_back_and_what_the_user_has_set_stays() -> None:
+    done = subprocess.run([sys.executable, "-c", VARIABLES], stdin=subprocess.DEVNULL, capture_output=True, timeout=100)
+    expected = b"[(['4', '131072', '131072', 'system'], 'system')] [True, False, False, False]\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, expected, b"")
+
+
+KILLED = """
+import os, sys, tempfile, threading, time
+import psutil
+from pipeline.runtime.driver.spark import gateway
+from pipeline.runtime.driver.spark.spark_job import local_context
+
+def jvms():
+    found = []
+    for one in psutil.Process().children(recursive=True):
+        try:
+            found += [one.name()] * ("java" in one.name() and one.status() != psutil.STATUS_ZOMBIE)
+        except psutil.NoSuchProcess:
+            pass  # it has ended meanwhile
+    return found
+
+tempfile.tempdir = sys.argv[1]
+threading.Thread(target=local_context, args=(1, "quiet"), daemon=True).start()
+while not jvms():
+    time.sleep(0.01)
+gateway.kill()
+print(jvms(), flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.slow
+def test_a_jvm_can_be_killed_while_it_starts(tmp_path: Path) -> None:
+    """A daemon for workers that was about to start meanwhile ends with the process."""
+    mark = uuid.uuid4().hex
+    command, env = [sys.executable, "-c", KILLED, str(tmp_path)], {**os.environ, "WEIR_TEST_SCRIPT": mark}
+    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=100)
+    assert (done.returncode, done.stdout) == (0, b"[]\n")
+    await_end(mark)
+    eventually(lambda: list(tmp_path.glob("weir-daemon-*")) == [], 20)
+
+
+EARLY = """
+import psutil, time
+from pipeline.runtime.driver.spark.spark_job import begin_local_context, local_context, stop_context
+
+def jvms():
+    return [one.pid for one in psutil.Process().children(recursive=True) if one.name() == "java"]
+
+begin_local_context(None)
+context = local_context(1, "quiet")
+print(len(jvms()))
+print(context.parallelize([1], 1).map(lambda one: one + 1).collect())
+stop_context(context)
+"""
+
+
+@pytest.mark.slow
+def test_a_session_runs_in_the_jvm_that_was_launched_for_it_before() -> None:
+    done = subprocess.run([sys.executable, "-c", EARLY], stdin=subprocess.DEVNULL, capture_output=True, timeout=100)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"1\n[2]\n", b"")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0.05, 8.0])
+def test_a_process_that_needs_no_session_after_all_leaves_nothing(seconds: float) -> None:
+    mark = uuid.uuid4().hex
+    script = f"from pipeline.runtime.driver.spark.spark_job import begin_local_context as begin; begin(None); {LATER}"
+    env = {**os.environ, "WEIR_TEST_SCRIPT": mark}
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", script.format(seconds)], env=env, check=True, timeout=100)
+    assert time.monotonic() - began < seconds + 20
+    await_end(mark)
+
+
+def await_end(mark: str) -> None:
+    """Of all processes with this mark."""
+    eventually(lambda: not any(environment(one).get("WEIR_TEST_SCRIPT") == mark for one in psutil.process_iter()), 20)
+
+
+LATER = "import time; time.sleep({})"
+
+
+def environment(process: psutil.Process) -> dict[str, str]:
+    try:
+        return dict(process.environ())
+    except psutil.Error:
+        return {}
