@@ -113,7 +113,7 @@ def test_a_job_that_was_stopped_under_backpressure_goes_on_from_its_savepoint(
     stage = make_stage(4000)
     buffers = BufferConfig(max_bytes=4096, frame_bytes=2048)
     source = stage.source(end=None, rate_limit=None, max_span_records=None)
-    job = stage.endless(source=source, sink=stage.slow_sink(0.002), buffers=buffers, interval=0.5)
+    job = stage.endless(source=source, sink=stage.slow_sink(0.05), buffers=buffers, interval=0.5)
     with running(job, spark) as handle:
         eventually(lambda: len(stage.outputs()) > 0)
         handle.stop(tmp_path / "savepoint", timeout=WAIT)
