@@ -33,6 +33,8 @@ class Certificate:
         self._certificate = Path(certificate)
         self._key = self._certificate if key is None else Path(key)
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._problem: str | None = None
+        """Why those that are there now can't be used."""
         try:
             self._state = self._seen()
             self._load(self.context)
@@ -40,19 +42,21 @@ class Certificate:
             raise PipelineError(f"{self._why(error)}{origin}") from error
 
     def renew(self) -> None:
-        """For connections to come, if a file has changed. While the new ones can't be used, the old ones stay."""
+        """For connections to come, if a file has changed. While the new ones can't be used, the old ones stay. The log
+        says each reason once."""
         try:
             now = self._seen()
             if now == self._state:
                 return
-            self._state = now
             self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))  # half of a pair would spoil what is in use
             self._load(self.context)
         except (OSError, ValueError) as error:
-            if self._state:
-                _LOG.warning("the web server keeps its old certificate: %s", self._why(error))
-            self._state = ()
+            why = self._why(error)
+            if why != self._problem:
+                _LOG.warning("the web server keeps its old certificate: %s", why)
+            self._state, self._problem = (), why
         else:
+            self._state, self._problem = now, None
             _LOG.info("the web server has a new certificate, of %s", self._certificate)
 
     def _seen(self) -> _State:

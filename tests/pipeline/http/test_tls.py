@@ -97,6 +97,31 @@ def test_a_renewed_certificate_is_shown_without_a_restart(
     assert subject(server) == "two"
 
 
+def test_each_reason_to_keep_the_old_certificate_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    certificate = Certificate(*make(tmp_path))
+    following, its_key = make(tmp_path, "two")
+
+    def said() -> list[str]:
+        """By looks for some seconds."""
+        caplog.clear()
+        for _ in range(3):
+            certificate.renew()
+        return [record.getMessage() for record in caplog.records]
+
+    assert said() == []
+    os.replace(following, tmp_path / "one.pem")
+    (mismatch,) = said()
+    assert "KEY_VALUES_MISMATCH" in mismatch
+    (tmp_path / "one.key").unlink()
+    (gone,) = said()
+    assert "No such file" in gone
+    os.replace(its_key, tmp_path / "one.key")
+    assert said() == [f"the web server has a new certificate, of {tmp_path / 'one.pem'}"]
+    (tmp_path / "one.key").unlink()
+    assert said() == [gone]
+
+
 def test_files_that_cannot_be_used_are_errors_before_anything_starts(tmp_path: Path) -> None:
     certificate, key = make(tmp_path)
     _, other = make(tmp_path, "two")
