@@ -108,6 +108,7 @@ class MetricsExporter:
             self._exporter.shutdown()  # ends its retries
 
     def _run(self, job: WatchedJob) -> None:
+        resource: Resource | None = None
         due, closing = time.monotonic(), False
         while not closing:
             closing = self._closing.wait(min(FRESH, max(0.0, due - time.monotonic())))
@@ -117,18 +118,18 @@ class MetricsExporter:
             try:
                 job.look()  # also in between, to know when the job has moved
                 if is_due:
-                    self._note(job.name, self._send(job))
+                    # Once: it looks through all packages, and logs what it can't read in a variable.
+                    resource = resource or _resource_of(job.name)
+                    self._note(job.name, self._send(job, resource))
             except Exception as error:
                 # Whatever it is, the next try follows.
                 self._note(job.name, f"they can't be made: {cause_of(error)}", error)
         self._give_up()
 
-    def _send(self, job: WatchedJob) -> str | None:
+    def _send(self, job: WatchedJob, resource: Resource) -> str | None:
         """Why they haven't got there, if so."""
         status = job.status()
-        data = metrics_data(
-            job.families(), _resource_of(job.name), status["started"], status["attempt_started"], time.time()
-        )
+        data = metrics_data(job.families(), resource, status["started"], status["attempt_started"], time.time())
         self._session.problem = None
         with _unlogged(*_SENDERS) as said:
             try:

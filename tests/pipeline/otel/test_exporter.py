@@ -131,6 +131,15 @@ def test_each_interval_and_the_end_have_the_values_of_then(
     assert threads() == []
 
 
+def test_a_resource_that_cannot_be_read_is_said_once(
+    receiver: OtlpReceiver, start: Callable[..., MetricsExporter], caplog: pytest.LogCaptureFixture
+) -> None:
+    exporter = start(OTEL_RESOURCE_ATTRIBUTES="no-pair,deployment.environment=test")
+    eventually(lambda: exporter.sending.sent > 2)
+    assert receiver.resource()["deployment.environment"] == "test"
+    assert caplog.text.count("Invalid key value resource attribute pair") == 1
+
+
 def test_variables_of_opentelemetry_are_honoured(receiver: OtlpReceiver, start: Callable[..., MetricsExporter]) -> None:
     start(
         OTEL_EXPORTER_OTLP_HEADERS="authorization=Bearer%20hunter2,x-scope=a",
