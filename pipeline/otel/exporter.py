@@ -21,7 +21,7 @@ try:
     from opentelemetry.sdk.resources import Resource
 
     from pipeline.otel.points import metrics_data
-    from pipeline.otel.session import NotingSession, cause_of
+    from pipeline.otel.session import LONGEST, NotingSession, cause_of
 except ImportError as error:
     raise PipelineError(
         f"otel=True needs libraries of which one can't be imported ({error}); pip install 'weir-streams[otel]', on the "
@@ -36,8 +36,6 @@ _LAST_VALUES: Final = 2.0
 """Seconds that the last values may hold the job's end."""
 _SENDERS: Final = (OTLPMetricExporter.__module__, "urllib3.connectionpool")
 """Loggers. The second one logs whole addresses at level DEBUG."""
-_LONGEST: Final = 200
-"""Characters of what the library says."""
 
 
 def metrics_exporter(ready_within: float | None) -> MetricsExporter | None:
@@ -141,7 +139,7 @@ class MetricsExporter:
                 return self._session.problem
         if self._session.problem is not None or result is MetricExportResult.SUCCESS:
             return self._session.problem
-        return (said or ["the library doesn't say why"])[-1][:_LONGEST]
+        return (said or ["the library doesn't say why"])[-1][:LONGEST]
 
     def _note(self, name: str, problem: str | None, error: Exception | None = None) -> None:
         before = self.sending

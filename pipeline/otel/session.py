@@ -7,7 +7,7 @@ from typing import Any, Final
 import requests
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 
-_LONGEST: Final = 200
+LONGEST: Final = 200
 """Characters of a text that comes from outside."""
 
 
@@ -31,11 +31,11 @@ class NotingSession(requests.Session):
 
 def _problem(response: requests.Response) -> str | None:
     if not 200 <= response.status_code < 300:
-        return f"it answers {response.status_code} {response.reason}"[:_LONGEST]
+        return f"it answers {response.status_code} {response.reason}"[:LONGEST]
     if response.headers.get("content-type", "").startswith("application/x-protobuf"):
         refused = ExportMetricsServiceResponse.FromString(response.content).partial_success
         if refused.rejected_data_points:
-            return f"it refuses {refused.rejected_data_points} values: {refused.error_message}"[:_LONGEST]
+            return f"it refuses {refused.rejected_data_points} values: {refused.error_message}"[:LONGEST]
     return None
 
 
@@ -46,4 +46,4 @@ def cause_of(error: BaseException) -> str:
     name = type(error).__name__
     # Those of libraries may quote the address, or a header.
     from_system = isinstance(error, OSError) and not isinstance(error, requests.RequestException)
-    return f"{name}: {error}"[:_LONGEST] if from_system else name
+    return f"{name}: {error}"[:LONGEST] if from_system else name
