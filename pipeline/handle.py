@@ -84,12 +84,12 @@ class JobHandle:
 
     def _on_ended(self) -> None:
         signals.forget(self._watched)
-        if self._http is not None:
-            self._http.close()
-        if self._otel is not None:
-            self._otel.close()
-        if self._operations is not None:
-            self._operations.close()
+        for one in reversed(self._beside()):
+            one.close()
+
+    def _beside(self) -> list[OperationsServer | HttpServer | MetricsExporter]:
+        """What has threads of its own beside the job. `close` of the first one may take some time."""
+        return [one for one in (self._operations, self._http, self._otel) if one is not None]
 
     @property
     def address(self) -> str | None:
@@ -164,10 +164,10 @@ class JobHandle:
             self._await_last_answers()
 
     def _await_last_answers(self) -> None:
-        servers = [one for one in (self._operations, self._http, self._otel) if one is not None]
-        if not any(server.asks_here() for server in servers):
-            for server in servers:
-                server.await_close()
+        beside = self._beside()
+        if not any(one.asks_here() for one in beside):
+            for one in beside:
+                one.await_close()
 
     def checkpoint(self, timeout: float | timedelta | None = None) -> int:
         """Take a checkpoint now, or as soon as the job runs; returns its id once it is complete.
