@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 
 import httpx
 import pytest
 from deadlines import eventually
+from extras import imported_and_missing
 from idle_handle import idle_handle, run
 
 from pipeline import JobHandle, PipelineError
@@ -145,14 +144,7 @@ def test_a_port_that_is_taken_and_a_host_of_others_are_errors_before_anything_st
 
 
 def test_its_libraries_are_needed_by_those_who_use_it_only() -> None:
-    code = (
-        "import sys\nfrom pipeline import Pipeline, PipelineError\n"
-        "print(sorted({'starlette', 'uvicorn', 'prometheus_client'} & set(sys.modules)))\n"
-        "sys.modules['uvicorn'] = None\n"
-        "try:\n    Pipeline('job')._web_server('127.0.0.1:0')\n"
-        "except PipelineError as error:\n    print(error)\n"
-    )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    imported, missing = said.splitlines()
+    libraries = {"starlette", "uvicorn", "prometheus_client"}
+    imported, missing = imported_and_missing(libraries, "uvicorn", "_web_server", "None", "'127.0.0.1:0'")
     assert imported == "[]"
     assert "pip install 'weir-streams[http]'" in missing

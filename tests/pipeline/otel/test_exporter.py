@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +12,7 @@ from typing import Any
 
 import pytest
 from deadlines import eventually
+from extras import imported_and_missing
 from idle_handle import completed, idle_handle, run
 from otlp_receiver import OtlpReceiver, Series, otlp_receiver
 from prometheus_client.parser import text_string_to_metric_families as parse
@@ -313,15 +312,7 @@ def test_an_option_from_outside_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_its_libraries_are_needed_by_those_who_use_it_only() -> None:
-    code = (
-        "import sys\nfrom pipeline import Pipeline, PipelineError\n"
-        "Pipeline('job')._metrics_exporter(False)\n"
-        "print(sorted({'opentelemetry', 'requests', 'google.protobuf'} & set(sys.modules)))\n"
-        "sys.modules['opentelemetry'] = None\n"
-        "try:\n    Pipeline('job')._metrics_exporter(True)\n"
-        "except PipelineError as error:\n    print(error)\n"
-    )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    imported, missing = said.splitlines()
+    libraries = {"opentelemetry", "requests", "google.protobuf"}
+    imported, missing = imported_and_missing(libraries, "opentelemetry", "_metrics_exporter", "False", "True")
     assert imported == "[]"
     assert "pip install 'weir-streams[otel]'" in missing
