@@ -112,6 +112,8 @@ def test_waits_are_told_by_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = {dict(labels)["on"]: at for (name, labels), at in found.items() if name.startswith("weir_waits")}
     assert kinds.keys() == {"brokers", "credentials", "slots"}
     assert kinds["brokers"] + 7 < kinds["credentials"] < kinds["slots"] <= time.time()
+    (help_,) = [one.help for one in JOB_METRICS if one.name == "weir_waits_since_timestamp_seconds"]
+    assert all(f"`{kind}`" in help_ for kind in WaitKind)
 
 
 def test_what_a_job_does_by_itself_and_does_not_is_counted_by_outcome_and_reason() -> None:

@@ -116,8 +116,13 @@ def test_each_interval_and_the_end_have_the_values_of_then(
 ) -> None:
     exporter = start()
     eventually(lambda: len(receiver.requests) > 2)
-    starts = {point.start_time_unix_nano for point in receiver.metrics()["weir_records_in_total"].sum.data_points}
-    assert starts == {round(handle._master.progress.began * 1e9)}
+    assert handle._started != handle._master.progress.began
+    for name, began in (
+        ("weir_records_in_total", handle._master.progress.began),
+        ("weir_job_restarts_total", handle._started),
+    ):
+        starts = {point.start_time_unix_nano for point in receiver.metrics()[name].sum.data_points}
+        assert starts == {round(began * 1e9)}
     with_long = start(OTEL_METRIC_EXPORT_INTERVAL="3600000")
     eventually(lambda: with_long.sending.sent == 1)
     exporter.close()
