@@ -142,7 +142,7 @@ class FileReader(SourceReader):
             text = f"{split.path} is gone from {self._options.uri}, and {read} of it was read"
             if self._options.on_data_loss == "fail":
                 raise FileGone(
-                    f'{text}. Put it back, or start with on_data_loss="skip" to go on without what is left of it'
+                    f'{text}. Put it back; FileSource(on_data_loss="skip") goes on without what is left of it'
                 )
             log.warning("source %s: %s; going on without the rest, as on_data_loss says", self._ctx.source_id, text)
             return False

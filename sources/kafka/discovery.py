@@ -99,6 +99,6 @@ class PartitionDiscovery(DiscoveryThread[Split]):
         if self._missed >= _MISSES and self._options.on_data_loss == "fail":
             raise DataLoss(
                 f"a topic was deleted under the running source, and what was not read by then is lost: {text}. Take it "
-                'out of the source, or create it again, and restore with on_data_loss="earliest"'
+                'out of the source, or create it again and give KafkaSource(on_data_loss="earliest")'
             )
         log.warning("looking after the topics, next time in %g s: %s", self._interval, text)

@@ -171,10 +171,10 @@ def check_position(
     to_its_end = end is not None and lost.stop == end
     if on_data_loss == "fail":
         rest = f", which is all that was to be read up to its end, {end}" if to_its_end else ""
-        how = "end it" if to_its_end else "go on at the beginning"
+        how = "ends it" if to_its_end else "goes on at the beginning"
         raise DataLoss(
             f"{split}: {origin} is {position}, but the topic begins at {low}: {gone} are gone{rest}, as a rule through "
-            f'its retention. Start with on_data_loss="earliest" to {how} without them'
+            f'its retention. KafkaSource(on_data_loss="earliest") {how} without them'
         )
     split.position = lost.stop
     on = f"nothing is left to be read up to its end, {end}" if to_its_end else f"going on at {low}"
