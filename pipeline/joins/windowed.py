@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator
 from functools import partial
 from heapq import merge
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from checkpoint.state import ValueState
 from pipeline.errors import PipelineError
@@ -33,7 +33,6 @@ Place: TypeAlias = tuple[int, int]
 
 Pair: TypeAlias = tuple[Place, Place, Any, Any]
 """A result: the places of its records, and the records. `None`: the other one is alone."""
-_FIELDS: Final = len(Due._fields)
 
 
 class WindowJoin(KeyedOperator):
@@ -129,10 +128,10 @@ class WindowJoin(KeyedOperator):
     def _give_and_keep(self, kept: Timeline, at: int, closes: int, value: Any, ctx: OperatorContext) -> Iterator[Any]:
         """For a record in time for a window, and perhaps within another one of which some results are out, for which it
         is late. It comes where the subtask's watermark has gone back, behind a rescale, so that the timer waits."""
-        due = Due(*self.begun.value[:_FIELDS])
-        ctx.delete_timer(due.closes)
+        due = yield from self._give(ctx)
         while self.begun.value is not None:
             yield from self._give(ctx)
+        ctx.delete_timer(due.closes)
         following = self._next(max(due.closes, due.last))
         kept.insert(at, value)
         ctx.timer(closes if following is None else min(closes, following.closes))
