@@ -62,9 +62,9 @@ def _restarts(status: Mapping[str, Any]) -> Iterator[Sentence]:
 
 
 def _cause(status: Mapping[str, Any]) -> str:
-    lines = [line.strip() for line in (status["failure"] or "unknown").splitlines() if line.strip()]
+    what = (status["failure"] or "unknown").strip().splitlines()[0].rstrip()
     step = status["failed_step"]
-    return lines[0] if step is None else f"{lines[0]}, in step {step!r}"
+    return what if step is None else f"{what}, in step {step!r}"
 
 
 def _left_out(status: Mapping[str, Any]) -> str:
