@@ -24,7 +24,7 @@ from joined_input import (
 from checkpoint.event_time.bounds import MAX_WATERMARK
 from pipeline import PipelineError
 from pipeline.by_event_time import NoTimestamp
-from pipeline.joins import AsOfJoin
+from pipeline.joins import AsOfJoin, as_of
 from pipeline.joins.options import MOST_AT_ONCE
 from pipeline.paged import directory
 from pipeline.testing import OperatorHarness
@@ -227,6 +227,16 @@ def test_many_records_of_a_key_that_go_at_once_find_their_versions(watermark: in
     found = one.watermark(watermark)
     assert sorted((each["left"], each["right"]) for each in found) == [(i, i % 100) for i in range(number)]
     assert rows(one) == ([("versions", [[99], [99]])] if max_age is None else [])
+
+
+def test_at_the_end_of_event_time_all_go_however_many_timers_that_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(as_of, "MOST_AT_ONCE", 1)
+    one = OperatorHarness(AsOfJoin())
+    right(one, 5)
+    for i in range(50):
+        left(one, 5, i)
+    assert [output["left"] for output in one.end_of_input()] == list(range(50))
+    assert (rows(one, "waiting"), one.timers_dropped) == ([], 0)
 
 
 @pytest.mark.parametrize("at", [-(2**63) + 1, MAX_WATERMARK - 1, -1])

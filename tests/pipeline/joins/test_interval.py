@@ -25,7 +25,7 @@ from joined_input import (
 from checkpoint.event_time.bounds import MAX_WATERMARK
 from pipeline import PipelineError, Tumbling
 from pipeline.by_event_time import NoTimestamp
-from pipeline.joins import IntervalJoin, WindowJoin
+from pipeline.joins import IntervalJoin, WindowJoin, interval
 from pipeline.joins.options import MOST_AT_ONCE
 from pipeline.testing import OperatorHarness
 
@@ -292,6 +292,15 @@ def test_many_records_of_a_key_that_go_at_once_hold_no_barrier_back(watermark: i
     assert sorted(output["left"] for output in one.outputs) == list(range(2 * MOST_AT_ONCE + 5))
     assert operator.counts == [MOST_AT_ONCE, MOST_AT_ONCE, 5]
     assert one.end_of_input() == []
+
+
+def test_at_the_end_of_event_time_all_go_however_many_timers_that_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interval, "MOST_AT_ONCE", 1)
+    one = harness(how="left")
+    for i in range(50):
+        left(one, 5, i)
+    assert [output["left"] for output in one.end_of_input()] == list(range(50))
+    assert (rows(one), one.timers_dropped) == ([], 0)
 
 
 def test_select_makes_results_and_may_change_what_it_gets() -> None:
