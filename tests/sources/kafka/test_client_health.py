@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
+from checkpoint.outage import Refusals
+from checkpoint.waiting import Waiting
 from sources import KafkaSource, SourceContext
 from sources.kafka.client_errors import ErrorLog
 from sources.kafka.client_health import ClientHealth
@@ -49,6 +51,21 @@ def test_a_refusal_is_no_failure_at_once() -> None:
     found = health()
     found.on_error(KafkaError(KafkaError._AUTHENTICATION))
     assert not found.outage.lasts
+
+
+def test_refusals_that_have_not_come_for_a_minute_are_no_longer_told() -> None:
+    found, now = health(), 0.0
+    waiting = Waiting(lambda: now)
+    found._refusals = Refusals(waiting, "brokers", lambda: now)
+    found.on_error(KafkaError(KafkaError._AUTHENTICATION))
+    now = 3.0
+    found.on_error(KafkaError(KafkaError._AUTHENTICATION))
+    now = 63.0
+    found.check(now)
+    assert waiting
+    now = 63.25
+    found.check(now)
+    assert not waiting
 
 
 def test_an_outage_that_has_lasted_too_long_is_raised_and_begins_anew() -> None:
