@@ -187,7 +187,8 @@ def incremental(rng: random.Random) -> CheckpointConfig:
 
 
 OneSchedule: TypeAlias = Callable[[int], tuple[int, int]]
-"""Runs the schedule of a seed and checks what comes out; how many records were late, and in flight in snapshots."""
+"""Runs the schedule of a seed and checks what comes out; two counts of what it had, such as how many records were late,
+and in flight in snapshots."""
 
 
 def in_schedules(what: str, seeds: Iterable[int], one_schedule: OneSchedule) -> tuple[int, int]:
