@@ -78,17 +78,17 @@ class Attempt:
             for subtask in vertex.subtasks
         ]
         self._replay = ReplayTracker(terminal, restored is not None and must_replay(restored, self._plan))
+        self._commits = DriverCommits(context, self._peers, progress, self._system)
         self._checkpoints = DriverCheckpoints(
             context,
             self._peers,
             progress,
             self._inbox,
             on_failed=lambda message: self._fail(message, Sign.OWN_WORD),
-            on_final=lambda checkpoint_id: self._commits.final(checkpoint_id),
+            on_final=self._commits.final,
             replaying=lambda: self._replay.replaying,
             system=self._system,
         )
-        self._commits = DriverCommits(context, self._peers, progress, self._system)
         self._output_began = False
         self._finishing = False
         self._cause = FirstCause()

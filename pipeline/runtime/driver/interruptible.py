@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 def await_event(event: threading.Event, seconds: float | None = None) -> bool:
     """Whether it was set within `seconds`; `None`: wait until it is."""
-    return _until(event.wait, lambda is_set: is_set, seconds)
+    return _until(event.wait, bool, seconds)
 
 
 def await_answer(answers: queue.SimpleQueue[_T], seconds: float | None = None) -> _T:

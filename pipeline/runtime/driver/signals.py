@@ -171,7 +171,7 @@ class _Signals:
             self._signal(_SCRIPT_ENDED)
         until = time.monotonic() + seconds_to_end(job.stopping for job in jobs)
         for job in jobs:
-            if not await_event(job.ended, max(0.0, until - time.monotonic())):
+            if not await_event(job.ended, until - time.monotonic()):
                 _LOG.warning("%s", f"job {job.name!r} has not ended; its processes end with this one")
 
     def _signal(self, number: int) -> None:

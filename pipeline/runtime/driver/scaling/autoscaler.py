@@ -67,8 +67,9 @@ class Autoscaler:
                 self.look()
                 self._trouble = ""
             except Exception as error:  # of Spark's JVM, say: the job goes on without being rescaled
-                self._core.away(f"can't look at the job: {error_text.summary(error)}")
-                if self._trouble != (trouble := error_text.summary(error)):
+                trouble = error_text.summary(error)
+                self._core.away(f"can't look at the job: {trouble}")
+                if trouble != self._trouble:
                     self._trouble = trouble
                     _LOG.warning("job %s: autoscale can't look at the job", self._master.name, exc_info=True)
             self.status = self._status()

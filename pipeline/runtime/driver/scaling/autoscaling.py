@@ -149,8 +149,8 @@ class Autoscaling:
         self._since: float | None = None
         self._parts: deque[_Part] = deque(maxlen=_PARTS)
         self._part: _Part | None = None
-        self._asked: tuple[Decision, dict[str, _Scaled]] | None = None
-        """What was decided and has no outcome yet; by step what will be remembered of it."""
+        self._asked: dict[str, _Scaled] | None = None
+        """Of a decision that has no outcome yet: by step what will be remembered of it."""
         self._last: dict[str, _Scaled] = {}
         self._said: dict[tuple[str, Reason], float] = {}
         """When each refusal held last: one that comes and goes isn't told each time."""
@@ -170,8 +170,7 @@ class Autoscaling:
     def rescaled(self, now: float) -> None:
         """What was decided has come about."""
         assert self._asked is not None
-        _, scaled = self._asked
-        self._last |= {step: replace(one, at=now) for step, one in scaled.items()}
+        self._last |= {step: replace(one, at=now) for step, one in self._asked.items()}
         self._failures, self._asked = 0, None
 
     def failed(self, now: float) -> None:
@@ -281,8 +280,7 @@ class Autoscaling:
         first = next(iter(decision.widths))
         if (refusal := self._not_now(first, decision.what, now, seen)) is not None:
             return None, [*refused, refusal]
-        kept = {step: replace(scaled[step], new=width) for step, width in decision.widths.items()}
-        self._asked = (decision, kept)
+        self._asked = {step: replace(scaled[step], new=width) for step, width in decision.widths.items()}
         return decision, refused
 
     def _within_bounds(self, wanted: int, key_groups: int) -> tuple[int, str]:
