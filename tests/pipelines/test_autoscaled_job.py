@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from deadlines import eventually
-from small_job import WAIT, Count, assert_exact, records, running, small_job
+from small_job import WAIT, SlowCount, assert_exact, records, running, small_job
 from spark_fixture import SLOTS
 
 from pipeline import Autoscale
 from pipeline.testing import TestingSink, TestingSource
-
-
-class SlowCount(Count):
-    """Takes a millisecond a record."""
-
-    def process(self, value: dict[str, Any], ctx: Any) -> Iterable[Any]:
-        time.sleep(0.001)
-        yield from super().process(value, ctx)
 
 
 def test_a_job_on_spark_follows_its_load(tmp_path: Path, unique_name: Callable[[str], str], spark: Any) -> None:

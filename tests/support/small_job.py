@@ -5,6 +5,7 @@ source → key_by → count → (what a test adds) → sink
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -44,6 +45,14 @@ class Count(KeyedOperator):
     def process(self, value: dict[str, Any], ctx: Any) -> Iterable[Any]:
         self.count.value += 1
         yield {**value, "number": self.count.value}
+
+
+class SlowCount(Count):
+    """Takes a millisecond a record."""
+
+    def process(self, value: dict[str, Any], ctx: Any) -> Iterable[Any]:
+        time.sleep(0.001)
+        yield from super().process(value, ctx)
 
 
 class Remember(Operator):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deadlines import eventually
-from small_job import Count, assert_exact, records, small_job
+from small_job import NEVER, SlowCount, assert_exact, records, small_job
 from threads_for_processes import WAIT, job_in_threads
 
 from pipeline import Autoscale, JobHandle, PipelineError
@@ -18,14 +16,6 @@ from pipeline.cli.operate_tables import facts
 from pipeline.runtime.driver.signals import Watched
 from pipeline.runtime.driver.status.job_status import status_of
 from pipeline.testing import TestingSink, TestingSource, failpoints
-
-
-class SlowCount(Count):
-    """Takes a millisecond a record."""
-
-    def process(self, value: dict[str, Any], ctx: Any) -> Iterable[Any]:
-        time.sleep(0.001)
-        yield from super().process(value, ctx)
 
 
 def status(handle: JobHandle) -> dict[str, Any]:
@@ -37,7 +27,7 @@ def test_a_job_follows_its_load_unless_checkpoints_fail(tmp_path: Path, caplog: 
     all_ = records(0, 20_000, keys=64)
     source = TestingSource(all_, batch_size=20, directory=tmp_path / "source")
     sink = TestingSink(tmp_path / "sink")
-    options = {"interval": 3600.0, "first": "interval", "tolerable_failures": 5, "operator": SlowCount()}
+    options = {**NEVER, "tolerable_failures": 5, "operator": SlowCount()}
     p = small_job("autoscaled", tmp_path / "checkpoints", source, sink, **options)
     p.autoscale = Autoscale(most=2, pause=0.2, window=1.2)
     master = job_in_threads(p)
@@ -75,7 +65,7 @@ def test_a_job_follows_its_load_unless_checkpoints_fail(tmp_path: Path, caplog: 
 def test_a_job_that_is_to_end_is_not_rescaled_by_itself(tmp_path: Path) -> None:
     source = TestingSource([*records(0, 10), TestingSource.PAUSE()], directory=tmp_path / "source")
     sink = TestingSink(tmp_path / "sink")
-    p = small_job("ending", tmp_path / "checkpoints", source, sink, interval=3600.0, first="interval")
+    p = small_job("ending", tmp_path / "checkpoints", source, sink, **NEVER)
     p.autoscale = Autoscale(most=4, pause=0, window=0.1)
     master = job_in_threads(p)
     handle = JobHandle(master, Watched(p.name, master, 30.0))
