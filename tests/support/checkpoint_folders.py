@@ -66,14 +66,14 @@ class JobFolder:
 
 def metadata_of(
     ref: CheckpointRef,
-    operators: Mapping[str, OperatorSnapshot],
+    operators: Mapping[str, OperatorSnapshot] | None = None,
     *,
     channel_state: tuple[FileHandle, ...] = (),
     rows: Mapping[EdgeName, int] | None = None,
     **fields: Any,
 ) -> CheckpointMetadata:
-    """Metadata of a checkpoint of one vertex with one subtask."""
-    subtask = SubtaskSnapshot(operators, channel_state=channel_state, in_flight_rows=rows or {})
+    """Metadata of a checkpoint, of one vertex with one subtask unless `vertices` says otherwise."""
+    subtask = SubtaskSnapshot(operators or {}, channel_state=channel_state, in_flight_rows=rows or {})
     values = {
         "kind": CheckpointKind.CHECKPOINT,
         "pipeline": "orders",

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from captures import GROUPS, channel, data, shown
+from checkpoint_folders import metadata_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.codec import decode, encode, encode_key
 from checkpoint.edge_format import EdgeFormat
 from checkpoint.elements import ChannelName, EdgeName, InFlight, Watermark
@@ -23,6 +23,7 @@ from checkpoint.key_groups import key_group, range_of
 from checkpoint.storage.errors import DamagedFile
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata, SubtaskSnapshot, VertexSnapshot
+from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline import KeyedOperator, Operator, Pipeline, PipelineError, ValueState
 from pipeline.plan import Plan
@@ -94,22 +95,8 @@ class Checkpointed:
         vertices = {
             v.name: VertexSnapshot(tuple(snapshot(v.name, i) for i in range(v.parallelism))) for v in self.old.vertices
         }
-        return CheckpointMetadata(
-            id=5,
-            attempt=1,
-            kind=CheckpointKind.CHECKPOINT,
-            pipeline="job",
-            lineage="x",
-            lineage_parent=None,
-            max_parallelism=GROUPS,
-            weir_version="0",
-            trigger_time=0.0,
-            duration=0.0,
-            options={},
-            vertices=vertices,
-            edges=snapshot_edges(self.old),
-            replaying=replaying,
-        )
+        fields = {"max_parallelism": GROUPS, "vertices": vertices, "edges": snapshot_edges(self.old)}
+        return metadata_of(CheckpointRef(5, 1), pipeline="job", replaying=replaying, **fields)
 
     def load(self, new: Plan, step: str) -> list[list[tuple[ChannelName, InFlight]]]:
         """The restored sequence of each subtask of the vertex with the step, as driver and subtasks work it out."""

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 from attempt_parts import attempt_context
+from checkpoint_folders import metadata_of
 from messages import example_of
 from virtual_attempt import METRICS, VirtualAttempt
 
 from checkpoint.checkpoint_kind import CheckpointKind
-from checkpoint.storage.metadata import CheckpointMetadata, SubtaskSnapshot, VertexSnapshot
+from checkpoint.storage.metadata import SubtaskSnapshot, VertexSnapshot
+from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.restore import RestorePoint
 from pipeline import Pipeline
 from pipeline.runtime import protocol
@@ -271,22 +273,9 @@ def test_a_checkpoint_that_a_subtask_declines_names_it(job: VirtualAttempt) -> N
 def test_sources_go_on_once_the_replay_has_reached_every_subtask_without_outputs(tmp_path: Path) -> None:
     plan = two_vertices().plan()
     context = attempt_context(plan, str(tmp_path))
-    checkpoint = CheckpointMetadata(
-        id=7,
-        attempt=1,
-        kind=CheckpointKind.CHECKPOINT,
-        pipeline="job",
-        lineage="L1",
-        lineage_parent=None,
-        max_parallelism=128,
-        weir_version="0",
-        trigger_time=0.0,
-        duration=0.0,
-        options={},
-        vertices={vertex.name: VertexSnapshot((SNAPSHOT, SNAPSHOT)) for vertex in plan.vertices},
-        edges=snapshot_edges(plan),
-        replaying=True,
-    )
+    vertices = {vertex.name: VertexSnapshot((SNAPSHOT, SNAPSHOT)) for vertex in plan.vertices}
+    fields = {"vertices": vertices, "edges": snapshot_edges(plan), "replaying": True}
+    checkpoint = metadata_of(CheckpointRef(7, 1), pipeline="job", **fields)
     point = RestorePoint(context.start.storage, checkpoint.ref, checkpoint, context.start.storage.uri)
     wide = VirtualAttempt(replace(context, start=replace(context.start, point=point)))
     wide.start()

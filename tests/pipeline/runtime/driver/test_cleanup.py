@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from checkpoint_folders import metadata_of
 
-from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.storage import fencing
 from checkpoint.storage.fencing import Fenced, Ownership
 from checkpoint.storage.handles import FileHandle
-from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
+from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot
 from checkpoint.storage.naming import CheckpointRef, private_path, shared_path
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.runtime.driver.cleanup import Cleanup
@@ -24,21 +24,7 @@ def storage(tmp_path: Path) -> CheckpointStorage:
 
 
 def metadata(ref: CheckpointRef, *files: FileHandle) -> CheckpointMetadata:
-    subtask = SubtaskSnapshot({"out": OperatorSnapshot(files=files)})
-    return CheckpointMetadata(
-        id=ref.id,
-        attempt=ref.attempt,
-        kind=CheckpointKind.CHECKPOINT,
-        pipeline="job",
-        lineage="x",
-        lineage_parent=None,
-        max_parallelism=128,
-        weir_version="0",
-        trigger_time=0.0,
-        duration=0.0,
-        options={},
-        vertices={"v": VertexSnapshot((subtask,))},
-    )
+    return metadata_of(ref, {"out": OperatorSnapshot(files=files)}, pipeline="job")
 
 
 def begin(storage: CheckpointStorage, id: int, attempt: int) -> CheckpointRef:

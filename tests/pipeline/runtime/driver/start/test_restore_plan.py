@@ -7,15 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from checkpoint_folders import metadata_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.codec import decode, encode
 from checkpoint.committables import Committable, SegmentName, SinkState
 from checkpoint.key_groups import range_of
 from checkpoint.storage.handles import FileHandle, StateFile
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
+from checkpoint.storage.naming import CheckpointRef
 from pipeline import KeyedOperator, Operator, Pipeline, PipelineError, ValueState
 from pipeline.plan import Plan
 from pipeline.runtime.deployment import Restored
@@ -49,20 +50,8 @@ def plan(parallelism: int, keyed: bool = True) -> Plan:
 
 def metadata(*subtasks: Mapping[str, OperatorSnapshot], max_parallelism: int = GROUPS) -> CheckpointMetadata:
     """A checkpoint of one vertex, with what each subtask's steps had."""
-    return CheckpointMetadata(
-        id=5,
-        attempt=1,
-        kind=CheckpointKind.CHECKPOINT,
-        pipeline="job",
-        lineage="x",
-        lineage_parent=None,
-        max_parallelism=max_parallelism,
-        weir_version="0",
-        trigger_time=0.0,
-        duration=0.0,
-        options={},
-        vertices={"v": VertexSnapshot(tuple(SubtaskSnapshot(dict(each)) for each in subtasks))},
-    )
+    vertices = {"v": VertexSnapshot(tuple(SubtaskSnapshot(dict(each)) for each in subtasks))}
+    return metadata_of(CheckpointRef(5, 1), pipeline="job", max_parallelism=max_parallelism, vertices=vertices)
 
 
 def restored(old: CheckpointMetadata, new: Plan, vertex: int, allow_unclaimed: bool = False) -> list[Restored]:
