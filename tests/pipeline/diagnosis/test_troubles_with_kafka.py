@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from deadlines import eventually
 from diagnosed_job import diagnosed
+from passwords import rotate
 
 from pipeline import CheckpointConfig, Pipeline, RestartStrategy
-from pipeline.broker.native import NativeBroker
 from pipeline.broker.security import Security
 from pipeline.testing import KafkaBroker, TestingSink
 from sources import KafkaSource
@@ -94,14 +94,3 @@ def test_a_password_that_is_rotated_while_the_job_runs(broker: KafkaBroker, topi
         assert found.text.endswith(
             "Correct the user, the password or the certificate in config=, and start the job again."
         )
-
-
-def rotate(broker: KafkaBroker, before: str, after: str) -> None:
-    """The broker knows the user by another password from now on, and has lost all connections."""
-    native = broker._backend
-    assert isinstance(native, NativeBroker)
-    file = native.directory / "server.properties"
-    text = file.read_text()
-    assert before in text
-    file.write_text(text.replace(before, after))
-    broker.restart()

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError
 from deadlines import eventually
 from hypothesis import given
 from hypothesis import strategies as st
+from passwords import rotate
 
 from checkpoint.outage import REFUSAL_S, Outage, Refusals
 from checkpoint.waiting import Waiting
@@ -94,16 +95,6 @@ def topic(broker: KafkaBroker, unique_name: Callable[[str], str]) -> str:
     name = unique_name("outage")
     broker.create_topic(name)
     return name
-
-
-def rotate(broker: KafkaBroker, old: str, new: str) -> None:
-    """Another password for the job's user, and a restart."""
-    path: Path = broker._backend._properties_path  # type: ignore[attr-defined]
-    text = path.read_text()
-    assert old in text
-    broker.kill()
-    path.write_text(text.replace(old, new))
-    broker.restart()
 
 
 def open_reader(broker: KafkaBroker, topic: str, waiting: Waiting, **options: Any) -> Any:
