@@ -253,7 +253,7 @@ def _variable(name: str) -> str:
 
 
 def from_file(path: Path) -> Settings:
-    """Those of a TOML file: `parallelism`, `max_parallelism` and a table for each group of options.
+    """Those of a TOML file: keys such as `parallelism` and `http`, and a table for each group of options.
 
     Raises:
         PipelineError: it can't be read, is no TOML, or has what is no option; names the file and the key.
