@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -53,6 +54,24 @@ def test_the_first_jvm_makes_the_archive_and_later_ones_use_it(jars: Path) -> No
     later = class_archive("kind", JAVA, jars)
     assert not later.is_made
     assert f"-XX:SharedArchiveFile={path}" in later.options
+
+
+def test_what_a_jvm_wrote_is_synced_before_others_use_it(jars: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[tuple[str, str]] = []
+    fsync, replace = os.fsync, os.replace
+
+    def noted_fsync(file: Any) -> None:
+        done.append(("sync", file.name))
+        fsync(file)
+
+    def noted_replace(old: Path, new: Path) -> None:
+        done.append(("rename", str(old)))
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "replace", noted_replace)
+    part = str(made(jars).part)
+    assert done == [("sync", part), ("rename", part)]
 
 
 def test_a_jvm_does_not_change_each_pointer_of_an_archive(jars: Path) -> None:
