@@ -136,15 +136,23 @@ class CheckpointConfig:
             return None
         return 0.0 if self.alignment == "unaligned" else float(self.alignment)  # type: ignore[arg-type]
 
-    def alignment_timeout_of(self, kind: CheckpointKind, stops: bool = False) -> float | None:
+    def alignment_timeout_of(
+        self, kind: CheckpointKind, *, stops: bool = False, unaligned: bool = False
+    ) -> float | None:
         """The same for a checkpoint of this kind.
 
         A savepoint that aligned always would take as long as the slowest operator needs for all that is queued. The
         last one of a job that `stops` gives what is in flight that long to come out at the other end: sources emit
-        nothing behind it. What is left then is part of the checkpoint."""
+        nothing behind it. What is left then is part of the checkpoint.
+
+        Args:
+            unaligned: it is to overtake what is in flight from the start, unless records may come twice anyway.
+        """
         timeout = self.alignment_timeout_s
         if self.mode == "at_least_once":
             return None
+        if unaligned:
+            return 0.0
         if timeout is None:
             return LONGEST_ALIGNMENT if kind is CheckpointKind.SAVEPOINT else None
         return max(timeout, LONGEST_ALIGNMENT) if stops else timeout

@@ -73,6 +73,20 @@ def test_the_last_checkpoint_of_a_job_that_is_stopped_leaves_time_for_what_is_in
     assert last(mode="at_least_once") is None
 
 
+@pytest.mark.parametrize("alignment", ["aligned", "unaligned", 5])
+@pytest.mark.parametrize("kind", list(CheckpointKind))
+@pytest.mark.parametrize("stops", [True, False])
+def test_what_is_to_overtake_does_so_from_the_start_unless_records_may_come_twice(
+    alignment: Any, kind: CheckpointKind, stops: bool
+) -> None:
+    def overtaking(**options: Any) -> float | None:
+        config = CheckpointConfig("/var/lib/weir", alignment=alignment, **options)
+        return config.alignment_timeout_of(kind, stops=stops, unaligned=True)
+
+    assert overtaking() == 0.0
+    assert overtaking(mode="at_least_once") is None
+
+
 @pytest.mark.parametrize("uri", ["file:///var/lib/weir", "s3://bucket/weir?region=x", "/var/lib/weir"])
 def test_a_checkpoint_folder_is_a_uri_or_an_absolute_path(uri: str) -> None:
     assert CheckpointConfig(uri).uri == uri

@@ -203,9 +203,7 @@ class SourceTask(Task):
         if not self._gate.admits_trigger(checkpoint_id):
             return
         options = self._options.get(checkpoint_id, protocol.BarrierOptions())
-        timeout = self._config.alignment_timeout_of(kind, options.stop)
-        if options.unaligned and self._config.mode == "exactly_once":
-            timeout = 0.0
+        timeout = self._config.alignment_timeout_of(kind, stops=options.stop, unaligned=options.unaligned)
         barrier = Barrier(checkpoint_id, kind, timeout, age, options.target)
         if options.stop:
             self._stopped_by = checkpoint_id

@@ -23,7 +23,7 @@ from pipeline.runtime.driver.interruptible import await_answer, await_event
 from pipeline.runtime.driver.signals import Watched, signals
 
 class Master:
-    stopped = False
+    stopped, status = False, "finished"
     def __init__(self): self.ended = threading.Event()
     def request_checkpoint(self, request, answer):
         print("stop"); answer(1); self.ended.set()
@@ -47,11 +47,14 @@ def test_python_s_own_handlers_are_back_once_no_job_runs() -> None:
     assert said(code + "print([signal.getsignal(n) for n in (2, 15)] == before)") == "stop\nTrue\n"
 
 
-@pytest.mark.parametrize("waits", ["await_event(m.ended)", "await_answer(answers)"])
+@pytest.mark.parametrize(
+    "waits", ["await_event(m.ended)", "await_answer(answers)", "JobHandle(m, Watched('job', m, 30)).wait()"]
+)
 def test_a_signal_that_did_not_interrupt_the_wait_is_handled(waits: str) -> None:
     """As one does that comes just before Python blocks; here since another thread gets it."""
     code = """
 import queue
+from pipeline.handle import JobHandle
 m, answers, blocks = Master(), queue.SimpleQueue(), threading.Event()
 signal.signal(15, lambda *_: (print("handled"), m.ended.set(), answers.put(1)))
 threading.Thread(target=lambda: (blocks.wait(), time.sleep(0.05), os.kill(os.getpid(), 15))).start()
