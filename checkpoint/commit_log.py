@@ -29,7 +29,7 @@ class CommitOrder:
     """The completed checkpoint. For restored committables the epoch of their names, so that even a committer that
     remembers nothing but this number can tell what is committed."""
     committables: tuple[Committable, ...]
-    """May be empty: a marker advances with every completed checkpoint."""
+    """May be empty: a marker advances with completed checkpoints, too."""
 
 
 class CommitLog:
@@ -60,8 +60,8 @@ class CommitLog:
         """Restored epochs up to this one may be committed."""
         self._new_released = False
         self._completed: list[CommitOrder] = []
-        """Completed checkpoints that are not committed, oldest first. They are never merged: the first may be partly
-        out, and its committer finds its way only if it gets the same committables again."""
+        """Completed checkpoints that are not committed, oldest first. Those with committables are never merged: the
+        first may be partly out, and its committer finds its way only if it gets the same committables again."""
         self._open: dict[int, Sequence[Committable]] = {}
         """Epochs of which no checkpoint is complete, ascending; each barrier has its entry, empty or not."""
         self._last = max(self._restored, default=0)
@@ -106,6 +106,10 @@ class CommitLog:
             return
         covered = [epoch for epoch in self._open if epoch <= checkpoint_id]
         committables = _flat([self._open.pop(epoch) for epoch in covered])
+        # A marker may advance by several checkpoints at once. Else the sink would never take a record again where
+        # commits take longer than checkpoints: the empty ones that come meanwhile would count as waiting.
+        if len(self._completed) > 1 and not self._completed[-1].committables:
+            del self._completed[-1]  # not the first, which may be handed out
         self._completed.append(CommitOrder(self._own, checkpoint_id, tuple(committables)))
 
     # -- after a restore ------------------------------------------------------------------------------------------

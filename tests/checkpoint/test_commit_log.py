@@ -180,6 +180,39 @@ def test_the_writer_takes_no_more_records_once_two_completed_epochs_wait():
     assert log.accepts_records
 
 
+def test_a_sink_takes_records_again_however_many_checkpoints_come_while_commits_are_under_way():
+    """Else it would not, once a commit takes longer than it is from one checkpoint to the next."""
+    log = fresh()
+    for epoch in (1, 2):
+        log.add(epoch, segments(epoch, epoch))
+        log.complete(epoch)
+    assert not log.accepts_records
+    for epoch in range(3, 100):
+        log.add(epoch, [])
+        log.complete(epoch)
+        assert log.waiting <= 3
+    done = []
+    while (order := log.next_commit()) is not None:
+        done.append((order.checkpoint_id, len(order.committables)))
+        log.committed(order)
+        assert log.accepts_records == (len(done) > 1)
+    assert done == [(1, 1), (2, 1), (99, 0)]
+
+
+def test_an_order_that_is_handed_out_stays_though_it_is_empty():
+    log = fresh()
+    for epoch in (1, 2, 3):
+        log.add(epoch, [])
+        log.complete(epoch)
+        first = log.next_commit()
+        assert first is not None
+        assert first.checkpoint_id == 1
+    log.committed(first)
+    last = log.next_commit()
+    assert last is not None
+    assert last.checkpoint_id == 3
+
+
 def test_only_completed_epochs_count_as_waiting():
     log = CommitLog(0, {0: [*segments(1, "a"), *segments(2, "b"), *segments(3, "c")]})
     for epoch in (11, 12, 13):
