@@ -25,6 +25,8 @@ SPAN: Final = 100
 """`max_span_records`, of each subtask."""
 TRANSACTION: Final = 2048
 """`max_transaction_bytes`: about 15 records, so that every epoch has several segments and transactions."""
+REPORTED: Final = 0.5
+"""Seconds between two reports of a subtask's metrics."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,8 @@ class StruckJob:
     """Parallelism of the running attempt; 0 before the first start."""
     _handle: JobHandle | None = None
     _traps: dict[str, _Trap] = field(default_factory=dict)
+    _next_feed: float = 0.0
+    """When more input may be written: a reading of the clock."""
 
     def __post_init__(self) -> None:
         self._reader = CommittedReader(self.stage.broker, self.stage.out_topic)
@@ -183,11 +187,19 @@ class StruckJob:
             if condition():
                 return True
             assert self.handle.status != "failed" or condition(), self.handle.failure
-            # Again and again: a checkpoint may be so quick that one burst closes no gate.
-            self.stage.produce(max(FEED, step.burst))
+            # Again and again: a checkpoint may be so quick that one burst closes no gate. But no more than the job
+            # keeps up with, or it would have nothing else to do for minutes.
+            if time.monotonic() >= self._next_feed and self._lag < max(FEED, step.burst):
+                self.stage.produce(max(FEED, step.burst))
+                self._next_feed = time.monotonic() + REPORTED
             return condition()
 
         eventually(fed, WAIT)
+
+    @property
+    def _lag(self) -> int:
+        """Records that sources have yet to read, as they reported last."""
+        return sum(values.get("recordsLag") or 0 for values in self.handle.metrics()["subtasks"].values())
 
     def _await_readers(self) -> None:
         """A reader that the restart from the last crash makes afterwards would have the partition to begin with."""
