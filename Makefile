@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 ARGS ?=
-# Processes that share the files of tests among them; 0 = none, the tests run one after the other.
-WORKERS ?= 6
+# Processes that share the files of tests among them; 0 = none, the tests run one after the other. Two for each core.
+WORKERS ?= 4
 
 .DEFAULT_GOAL := help
 .PHONY: help venv java demo test check format full stress mutate site bench clean

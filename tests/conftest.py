@@ -12,11 +12,13 @@ from __future__ import annotations
 import os
 import random
 import re
+import shutil
 import sys
 import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import cache
 from typing import Any
 
@@ -26,6 +28,7 @@ import s3_server
 from hypothesis import settings
 from s3_server import Bucket, S3Server
 from sampling import left_out, mark_costly
+from scratch import use_memory
 from shared_broker import SharedBroker
 
 from pipeline import class_archive
@@ -44,8 +47,10 @@ os.environ[_SESSION] = uuid.uuid4().hex  # inherited by whatever tests start, ho
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ.setdefault(class_archive.VARIABLE, "use")  # making one takes a JVM some seconds
 os.environ.update(s3_server.ENVIRONMENT)  # before Spark starts, whose workers inherit it
+_scratch = None if "PYTEST_XDIST_WORKER" in os.environ else use_memory()  # workers inherit it
 _left_by_workers: list[str] = []
 _at_end: list[Callable[[], None]] = []
+_at_exit = ExitStack()
 _state_folder = tempfile.TemporaryDirectory(prefix="weir-jobs-")
 os.environ["WEIR_STATE_DIR"] = _state_folder.name
 
@@ -188,12 +193,21 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         lines = [line for process in left if (line := _describe(process))]
         if hasattr(config, "workeroutput"):
             config.workeroutput["left"] = lines
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
     if lines:
-        reporter = config.pluginmanager.get_plugin("terminalreporter")
         text = "processes left behind by tests:\n  " + "\n  ".join(lines)
         if reporter is not None:
             reporter.write_line(f"\n{text}", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    if _scratch is not None:
+        if session.exitstatus == pytest.ExitCode.OK:
+            _at_exit.callback(shutil.rmtree, _scratch, ignore_errors=True)
+        elif reporter is not None:
+            reporter.write_line(f"\nthe files of this run's tests are in {_scratch} until the next run")
+
+
+def pytest_unconfigure() -> None:
+    _at_exit.close()
 
 
 class _Workers:

@@ -16,6 +16,9 @@ from pipeline.testing import KafkaBroker
 
 _RUNNING = "WEIR_KAFKA_BOOTSTRAP"
 _POLL_S = 0.1
+_NEVER_DEAD = {"broker_session_timeout_ms": 600_000}
+"""It is never killed. With the three seconds of others, a busy machine lets it be taken for dead, and then all topics
+are without a leader for a while."""
 
 
 class SharedBroker:
@@ -35,7 +38,7 @@ class SharedBroker:
             if self._address.exists():
                 with patch.dict(os.environ, {_RUNNING: self._address.read_text()}):
                     return self._stack.enter_context(KafkaBroker.start(kind="running"))
-            broker = self._stack.enter_context(KafkaBroker.start(kind="native"))
+            broker = self._stack.enter_context(KafkaBroker.start(kind="native", **_NEVER_DEAD))
             self._owner = True
             self._address.write_text(broker.bootstrap_servers)
             return broker
