@@ -22,7 +22,7 @@ def handle_of(p: Any) -> JobHandle:
 
 
 def await_visible(handle: JobHandle, sink: TestingSink, n: int) -> None:
-    """With checkpoints that are asked for, so that none is under way behind it."""
+    """With checkpoints that are asked for, so that none is under way behind it, nor a commit."""
 
     def visible() -> int:
         handle.checkpoint(timeout=WAIT)
@@ -30,6 +30,7 @@ def await_visible(handle: JobHandle, sink: TestingSink, n: int) -> None:
 
     eventually(lambda: handle.running_since is not None, WAIT)
     eventually(lambda: visible() == n, WAIT)
+    eventually(lambda: handle.checkpoints()[-1].commit is not None, WAIT)
 
 
 def widths(handle: JobHandle) -> dict[str, int]:
