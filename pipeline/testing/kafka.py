@@ -35,7 +35,7 @@ from sources.kafka.cluster import NEW_LEADER
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 
-_ADMIN_TIMEOUT_S: Final = 30.0
+_ADMIN_TIMEOUT_S: Final = 60.0
 _FLUSH_TIMEOUT_S: Final = 60.0
 _RETRY_S: Final = 0.02
 
@@ -275,7 +275,7 @@ class KafkaBroker:
         """The end of each partition; with `read_committed` the last stable offset. A leader that is new is waited for.
 
         Raises:
-            KafkaException: the topic does not exist, or a leader doesn't know its end for half a minute.
+            KafkaException: the topic does not exist, or a leader doesn't know its end for a minute.
         """
         admin = self._admin()
         metadata = admin.list_topics(topic, timeout=_ADMIN_TIMEOUT_S).topics[topic]

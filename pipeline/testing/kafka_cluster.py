@@ -17,7 +17,7 @@ from pipeline.broker.cluster import NativeCluster
 from pipeline.broker.security import Security
 from pipeline.testing.kafka import KafkaBroker
 
-_TIMEOUT_S: Final = 30.0
+_TIMEOUT_S: Final = 60.0
 _RETRY_S: Final = 0.05
 _REASSIGN: Final = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 _ELECT: Final = "org.apache.kafka.tools.LeaderElectionCommand"
@@ -135,7 +135,7 @@ class KafkaCluster(KafkaBroker):
         """Make the node lead the partition, of which it must have a replica in sync, and return once it does.
 
         Raises:
-            RuntimeError: Kafka refuses, or it doesn't lead it within half a minute.
+            RuntimeError: Kafka refuses, or it doesn't lead it within a minute.
         """
         admin = self._admin()
         replicas = _partition(admin, topic, partition).replicas
@@ -154,7 +154,7 @@ class KafkaCluster(KafkaBroker):
         """The node that leads the partition, once there is one, and one that isn't `other_than`.
 
         Raises:
-            TimeoutError: not within half a minute.
+            TimeoutError: not within a minute.
         """
         deadline = time.monotonic() + _TIMEOUT_S
         while (now := self.leader(topic, partition)) in (None, other_than):

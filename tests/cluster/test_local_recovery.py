@@ -10,7 +10,7 @@ import pytest
 from cluster_driver import DAEMON, Driver, Session
 from spark_cluster import Daemon, SparkCluster
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 EXACT = {"lost": 0, "duplicated": 0, "corrupted": 0, "misnumbered": 0, "out_of_order": 0}
 STATEFUL = ("count[0]", "count[1]")

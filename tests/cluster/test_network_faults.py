@@ -14,7 +14,7 @@ from cluster_driver import DAEMON, Driver, Session
 from hosts import Hosts, Unavailable
 from spark_cluster import Daemon, SparkCluster
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = pytest.mark.slow
 
 EXACT = {"lost": 0, "duplicated": 0, "corrupted": 0, "misnumbered": 0, "out_of_order": 0}
 SHORT = 5.0

@@ -11,7 +11,7 @@ import pyspark
 import pytest
 from spark_cluster import SparkCluster
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 JOB = """
 import os, sys
@@ -53,7 +53,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def said(folder: Path, *command: str) -> str:
-    done = subprocess.run(command, env=environment(folder), capture_output=True, text=True, timeout=250)
+    done = subprocess.run(command, env=environment(folder), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 

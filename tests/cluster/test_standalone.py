@@ -22,7 +22,7 @@ from pipeline.errors import JobFailed
 from pipeline.testing.sink import TestingSink
 from sources import SequenceSource
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 EXACT = {"lost": 0, "duplicated": 0, "corrupted": 0, "misnumbered": 0, "out_of_order": 0}
 SLOTS = 8

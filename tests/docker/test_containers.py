@@ -17,7 +17,7 @@ from pipeline.broker.readiness import await_broker
 from pipeline.testing import KafkaBroker
 from pipeline.testing.kafka_backends import docker_trouble
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.docker
 
 ROOT = Path(__file__).parents[2]
 Compose = Callable[..., "subprocess.CompletedProcess[str]"]

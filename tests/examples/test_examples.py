@@ -96,7 +96,7 @@ def test_a_script_called_like_a_package_of_weirs_runs_from_its_own_folder(tmp_pa
         'p.source("numbers", SequenceSource(3)).sink("out", PrintSink())\n'
     )
     weir = Path(sys.executable).with_name("weir")
-    ended = subprocess.run([weir, "run", script.name], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    ended = subprocess.run([weir, "run", script.name], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr
 
 

@@ -34,7 +34,7 @@ def test_bad_records_behind_a_completed_checkpoint_survive_a_crash_before_they_a
     pipeline.source("in", source).sink("out", KafkaSink(kafka.bootstrap_servers, topic=out))
     with failpoints.crash("source.before_snapshot", nth=5) as crash:
         handle = pipeline.start(spark=spark)
-        handle.wait(90)
+        handle.wait(300)
     assert crash.fired
     assert handle.restarts == 1
 

@@ -18,8 +18,6 @@ from small_job import WAIT, running
 from pipeline import JobFailed, RestartStrategy
 from pipeline.testing import KafkaBroker, failpoints
 
-pytestmark = pytest.mark.timeout(240)
-
 StageMaker = Callable[..., Stage]
 
 

@@ -20,8 +20,6 @@ from struck_job import SPAN, Jobs, Step, StruckJob
 from pipeline import JobFailed, RestartStrategy
 from pipeline.testing import KafkaBroker, failpoints
 
-pytestmark = pytest.mark.timeout(240)
-
 SOURCE = (
     Step("source.before_assign", nth=1, at_start=True),
     Step("source.after_assign", nth=1, at_start=True),

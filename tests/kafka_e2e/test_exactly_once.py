@@ -25,8 +25,6 @@ from pipeline import BufferConfig, JobFailed, RestartStrategy
 from pipeline.handle import JobHandle
 from pipeline.testing import KafkaBroker, failpoints
 
-pytestmark = pytest.mark.timeout(240)
-
 NO_RESTART = RestartStrategy.none()
 
 
@@ -55,7 +53,7 @@ def test_a_crash_under_backpressure_leaves_the_output_exact(stage: Stage, spark:
     source, sink = stage.source(rate_limit=None, max_span_records=None), stage.slow_sink(0.001)
     buffers = BufferConfig(max_bytes=4096, frame_bytes=2048)
     with failpoints.crash(step, nth=5) as point:
-        handle = stage.pipeline(source=source, sink=sink, buffers=buffers).run(spark=spark, timeout=90)
+        handle = stage.pipeline(source=source, sink=sink, buffers=buffers).run(spark=spark, timeout=300)
     assert point.fired
     assert handle.restarts == 1
     assert stage.findings() == EXACT
@@ -65,7 +63,7 @@ def test_a_crash_under_backpressure_leaves_the_output_exact(stage: Stage, spark:
 def test_crashes_in_a_row_leave_the_output_exact(stage: Stage, spark: Any) -> None:
     """Each attempt meets what the one before it left behind."""
     with failpoints.crash("committer.after_send_offsets", subtask=0, nth=2, times=3) as point:
-        handle = stage.pipeline().run(spark=spark, timeout=90)
+        handle = stage.pipeline().run(spark=spark, timeout=300)
     assert point.fired
     assert handle.restarts == 3
     assert stage.findings() == EXACT
@@ -86,7 +84,7 @@ def test_workers_killed_at_random_leave_the_output_exact(
             if handle.status != "finished":
                 os.kill(rng.choice(list(handle.processes().values())), signal.SIGKILL)
                 eventually(lambda: handle.restarts == kill)  # noqa: B023
-        handle.wait(90)
+        handle.wait(300)
     finally:
         handle.cancel()
     assert handle.restarts > 0
@@ -101,7 +99,7 @@ def test_of_two_drivers_the_later_one_owns_the_job_and_the_earlier_one_stops(sta
     slow, fast = {"rate_limit": 5}, {"rate_limit": RATE}  # the slow one would take minutes, however loaded the machine
     earlier = kafka_driver.start(stage, source=slow)
     try:
-        eventually(lambda: len(storage_of(stage).complete()) > 0, timeout=150)
+        eventually(lambda: len(storage_of(stage).complete()) > 0)
     except AssertionError:
         earlier.kill()
         raise
@@ -120,7 +118,7 @@ def test_a_driver_whose_job_was_taken_over_does_not_take_it_back_at_its_restart(
         later = fencing.take_ownership(storage_of(stage))
         os.kill(next(iter(handle.processes().values())), signal.SIGKILL)
         with pytest.raises(JobFailed, match=r"Fenced.*newer owner"):
-            handle.wait(30)
+            handle.wait(300)
     finally:
         handle.cancel()
     assert storage_of(stage).owners()[-1] == later
@@ -153,11 +151,11 @@ def test_a_broker_that_restarts_between_crash_and_restore_leaves_the_output_exac
 ) -> None:
     stage = make_stage(1600, broker=own_broker)
     with failpoints.crash(step, nth=nth) as point, pytest.raises(JobFailed):
-        stage.pipeline(restart=NO_RESTART).run(spark=spark, timeout=90)
+        stage.pipeline(restart=NO_RESTART).run(spark=spark, timeout=300)
     assert point.fired
     own_broker.kill()
     own_broker.restart()
-    stage.pipeline(parallelism=parallelism).run(spark=spark, timeout=90)
+    stage.pipeline(parallelism=parallelism).run(spark=spark, timeout=300)
     assert stage.findings() == EXACT
 
 
@@ -170,7 +168,7 @@ def test_a_broker_that_restarts_under_the_job_leaves_the_output_exact(
         eventually(lambda: completed(handle) >= 2)
         own_broker.kill()
         own_broker.restart()
-        handle.wait(110)
+        handle.wait(300)
     finally:
         handle.cancel()
     assert stage.findings() == EXACT
@@ -191,10 +189,10 @@ def test_downtime_beyond_the_transaction_timeout_leaves_the_output_exact(
     stage = make_stage(1600, broker=own_broker)
     sink = stage.sink(config={"transaction.timeout.ms": 5000})
     with failpoints.crash(step, nth=nth), pytest.raises(JobFailed):
-        stage.pipeline(sink=sink, restart=NO_RESTART).run(spark=spark, timeout=90)
+        stage.pipeline(sink=sink, restart=NO_RESTART).run(spark=spark, timeout=300)
     open_now = stage.findings().open_transactions
     eventually(lambda: stage.findings().open_transactions == 0)  # the broker has ended it
-    stage.pipeline(sink=sink, parallelism=parallelism).run(spark=spark, timeout=90)
+    stage.pipeline(sink=sink, parallelism=parallelism).run(spark=spark, timeout=300)
     assert open_now > 0
     assert stage.findings() == EXACT
 
@@ -205,13 +203,13 @@ def test_downtime_beyond_the_transaction_timeout_leaves_the_output_exact(
 def _lose_marker(stage: Stage, subtask: int) -> None:
     group = f"{stage.name}-out-{subtask}"
     admin = AdminClient({"bootstrap.servers": stage.broker.bootstrap_servers})
-    admin.delete_consumer_groups([group])[group].result(30)
+    admin.delete_consumer_groups([group])[group].result(60)
 
 
 def _fail_in_a_commit(stage: Stage, spark: Any) -> tuple[set[int], set[int]]:
     """Leaves a complete checkpoint that is not wholly committed; the ids that it holds, and those committed."""
     with failpoints.crash("committer.mid_produce", nth=2), pytest.raises(JobFailed):
-        stage.pipeline(parallelism=1, restart=NO_RESTART).run(spark=spark, timeout=90)
+        stage.pipeline(parallelism=1, restart=NO_RESTART).run(spark=spark, timeout=300)
     storage = storage_of(stage)
     held = staged_ids(storage, storage.load(storage.list_checkpoints()[-1]))
     return held, {record["id"] for record in stage.outputs()}
@@ -223,8 +221,8 @@ def test_a_marker_that_is_gone_stops_the_job_and_replay_commits_what_the_checkpo
     held, out = _fail_in_a_commit(stage, spark)
     _lose_marker(stage, 0)
     with pytest.raises(JobFailed, match=r'(?s)MarkerLost.*on_marker_lost="replay"'):
-        stage.pipeline(parallelism=1, restart=NO_RESTART).run(spark=spark, timeout=90)
-    stage.pipeline(parallelism=1, sink=stage.sink(on_marker_lost="replay")).run(spark=spark, timeout=90)
+        stage.pipeline(parallelism=1, restart=NO_RESTART).run(spark=spark, timeout=300)
+    stage.pipeline(parallelism=1, sink=stage.sink(on_marker_lost="replay")).run(spark=spark, timeout=300)
     findings = stage.findings()
     assert held - out
     assert findings.duplicated_ids == held & out
@@ -234,7 +232,7 @@ def test_a_marker_that_is_gone_stops_the_job_and_replay_commits_what_the_checkpo
 def test_with_skip_what_the_checkpoint_holds_is_left_out_and_nothing_else(stage: Stage, spark: Any) -> None:
     held, out = _fail_in_a_commit(stage, spark)
     _lose_marker(stage, 0)
-    stage.pipeline(parallelism=1, sink=stage.sink(on_marker_lost="skip")).run(spark=spark, timeout=90)
+    stage.pipeline(parallelism=1, sink=stage.sink(on_marker_lost="skip")).run(spark=spark, timeout=300)
     findings = stage.findings()
     assert held - out
     assert findings.lost_ids == held - out
@@ -269,13 +267,13 @@ def test_output_ahead_of_an_older_checkpoint_stops_the_job_and_a_rewind_writes_a
     stage: Stage, spark: Any, step: str, nth: int
 ) -> None:
     # Aligned, so that what was written since the checkpoint is what was read since.
-    stage.pipeline(retained=5, alignment="aligned").run(spark=spark, timeout=90)
+    stage.pipeline(retained=5, alignment="aligned").run(spark=spark, timeout=300)
     before = _ids_before_checkpoint(stage, 0)
     assert 0 < len(before) < len(stage.inputs)
     older = f"{stage.folder.as_uri()}/{stage.name}/{storage_of(stage).list_checkpoints()[0].path}"
 
     with pytest.raises(JobFailed, match=r"(?s)OutputAhead.*ahead of this checkpoint.*rewind=True"):
-        stage.pipeline(retained=5, alignment="aligned", restart=NO_RESTART).run(older, spark=spark, timeout=90)
+        stage.pipeline(retained=5, alignment="aligned", restart=NO_RESTART).run(older, spark=spark, timeout=300)
     assert stage.findings() == EXACT
 
     with failpoints.crash(step, nth=nth) as point:
@@ -289,7 +287,7 @@ def test_output_ahead_of_an_older_checkpoint_stops_the_job_and_a_rewind_writes_a
 
 def test_a_finished_job_that_is_started_again_writes_nothing(stage: Stage, spark: Any) -> None:
     for _ in range(2):
-        stage.pipeline().run(spark=spark, timeout=90)
+        stage.pipeline().run(spark=spark, timeout=300)
     assert stage.findings() == EXACT
 
 
@@ -305,18 +303,18 @@ def test_a_finished_job_that_is_started_again_writes_nothing(stage: Stage, spark
 def test_restore_none_under_the_same_name_writes_everything_a_second_time(
     stage: Stage, spark: Any, step: str, nth: int
 ) -> None:
-    stage.pipeline().run(spark=spark, timeout=90)
+    stage.pipeline().run(spark=spark, timeout=300)
     with failpoints.crash(step, nth=nth) as point:
-        stage.pipeline().run("none", spark=spark, timeout=90)
+        stage.pipeline().run("none", spark=spark, timeout=300)
     assert point.fired
     assert stage.findings() == Findings(duplicated=len(stage.inputs))
 
 
 def test_a_lost_checkpoint_folder_is_found_out_by_the_output(stage: Stage, spark: Any) -> None:
-    stage.pipeline().run(spark=spark, timeout=90)
+    stage.pipeline().run(spark=spark, timeout=300)
     stage.folder = stage.folder.with_name("elsewhere")
     with pytest.raises(JobFailed, match=r'(?s)EarlierOutput.*restore="none"'):
-        stage.pipeline(restart=NO_RESTART).run(spark=spark, timeout=90)
+        stage.pipeline(restart=NO_RESTART).run(spark=spark, timeout=300)
     assert stage.findings() == EXACT
 
 
@@ -336,7 +334,7 @@ def test_another_max_transaction_bytes_after_a_crash_repeats_and_loses_nothing(
     stage: Stage, spark: Any, step: str, before: int, after: int
 ) -> None:
     with failpoints.crash(step, nth=4) as point, pytest.raises(JobFailed):
-        stage.pipeline(sink=stage.sink(max_transaction_bytes=before), restart=NO_RESTART).run(spark=spark, timeout=90)
+        stage.pipeline(sink=stage.sink(max_transaction_bytes=before), restart=NO_RESTART).run(spark=spark, timeout=300)
     assert point.fired
-    stage.pipeline(sink=stage.sink(max_transaction_bytes=after)).run(spark=spark, timeout=90)
+    stage.pipeline(sink=stage.sink(max_transaction_bytes=after)).run(spark=spark, timeout=300)
     assert stage.findings() == EXACT

@@ -56,7 +56,7 @@ def test_dead_letters_of_steps_come_exactly_once_over_a_crash_and_are_replayed_o
     stream.sink("out", KafkaSink(kafka.bootstrap_servers, topic=out))
     with failpoints.crash("source.before_snapshot", nth=4) as crash:
         handle = pipeline.start(spark=spark)
-        handle.wait(120)
+        handle.wait(300)
     assert crash.fired
     assert handle.restarts == 1
     no_count = [order for order in orders if order["count"] == 0]

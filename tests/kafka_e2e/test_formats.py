@@ -7,14 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pytest
 from kafka_job import EXACT, RunningSum, Stage, expected, records
 
 from pipeline import CheckpointConfig, Pipeline, RestartStrategy
 from pipeline.testing import SchemaRegistry, failpoints
 from sources import ArrowJson, Avro
-
-pytestmark = pytest.mark.timeout(240)
 
 TWO = pa.scalar(2, pa.int32())
 SCHEMA = pa.schema([("id", pa.int64()), ("key", pa.string()), ("amount", pa.int32()), ("magic", pa.int64())])
@@ -50,7 +47,7 @@ def test_a_crash_of_a_job_on_record_batches_leaves_the_output_exact(stage: Stage
         .sink("out", stage.sink())
     )
     with failpoints.crash("subtask.after_acknowledge", nth=9) as point:
-        handle = p.run(spark=spark, timeout=90)
+        handle = p.run(spark=spark, timeout=300)
     assert point.fired
     assert handle.restarts == 1
     assert stage.findings() == EXACT
@@ -69,7 +66,7 @@ def test_a_job_reads_and_writes_with_a_schema_registry(stage: Stage, spark: Any)
         stage.broker.produce(topic, [encode(record, topic) for record in given])
         avro = replace(stage, source_topic=topic, partitions=1)
         avro.pipeline(source=avro.source(value_format=source, rate_limit=None), sink=avro.sink(value_format=sink)).run(
-            spark=spark, timeout=90
+            spark=spark, timeout=300
         )
         decode = sink.decoder("value")
         found = [decode(record.value, stage.out_topic) for record in stage.broker.consume(stage.out_topic)]

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from pipeline import CheckpointConfig, Pipeline
 from pipeline.testing import KafkaBroker, failpoints
 from sinks import KafkaSink
@@ -16,7 +14,6 @@ from sources import SequenceSource
 RECORDS = 150
 
 
-@pytest.mark.timeout(180)
 def test_what_it_staged_still_goes_out_with_the_next_checkpoint(
     kafka: KafkaBroker,
     make_topic: Callable[..., str],
@@ -32,7 +29,7 @@ def test_what_it_staged_still_goes_out_with_the_next_checkpoint(
     pipeline = Pipeline(unique_name("job"), checkpoints=config)
     source = SequenceSource(RECORDS, rate=25)
     pipeline.source("in", source).sink("out", KafkaSink(kafka.bootstrap_servers, topic=topic))
-    handle = pipeline.run(spark=spark, timeout=120)
+    handle = pipeline.run(spark=spark, timeout=300)
     assert [row.status for row in handle.checkpoints()].count("failed") == 1
     assert handle.restarts == 0
     assert sorted(record.json()["id"] for record in kafka.consume(topic)) == list(range(RECORDS))

@@ -17,8 +17,6 @@ from checkpoint.storage.storage import CheckpointStorage
 from pipeline import JobFailed, RestartStrategy
 from pipeline.testing import failpoints
 
-pytestmark = pytest.mark.timeout(240)
-
 StageMaker = Callable[..., Stage]
 NO_RESTART = RestartStrategy.none()
 

@@ -12,8 +12,6 @@ from small_job import WAIT
 
 from pipeline.testing import failpoints
 
-pytestmark = pytest.mark.timeout(240)
-
 
 @pytest.mark.parametrize(
     ("steps", "alignment"),

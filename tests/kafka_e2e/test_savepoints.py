@@ -23,8 +23,6 @@ from checkpoint.storage.storage import CheckpointStorage
 from pipeline import BufferConfig, JobFailed, Pipeline
 from pipeline.testing import failpoints
 
-pytestmark = pytest.mark.timeout(240)
-
 Name = Callable[[str], str]
 StageMaker = Callable[..., Stage]
 
@@ -215,7 +213,7 @@ def test_a_fork_runs_beside_its_original_and_both_outputs_are_exact(
             running(fork.endless(parallelism=3, interval=0.2), spark, restore=savepoint) as copy,
         ):
             stage.produce(400)
-            eventually(lambda: len(fork.outputs()) >= 2400 - len(held_by(savepoint)), timeout=60)
+            eventually(lambda: len(fork.outputs()) >= 2400 - len(held_by(savepoint)))
             copy.stop(timeout=WAIT)
             assert copy.restarts == 1
         assert point.fired

@@ -41,7 +41,7 @@ def test_offsets_groups_dead_letters_and_metrics_of_two_sources_stay_apart_also_
             streams = [pipeline.source(id, source) for id, source in (("near", near), ("far", far))]
             streams[0].union(streams[1]).sink("out", KafkaSink(kafka.bootstrap_servers, topic=out))
             handle = pipeline.start(spark=spark)
-            handle.wait(90)
+            handle.wait(300)
             counters: dict[str, Counter[str]] = {"near": Counter(), "far": Counter()}
             for name, values in handle.metrics()["subtasks"].items():
                 if (source := name.split("[")[0]) in counters:

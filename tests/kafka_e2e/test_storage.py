@@ -20,7 +20,6 @@ from checkpoint.storage.storage import CheckpointStorage
 from pipeline import RestartStrategy
 from pipeline.handle import JobHandle
 
-pytestmark = pytest.mark.timeout(180)
 WAIT = 90.0
 
 

@@ -29,7 +29,7 @@ def terminate(stage: Stage, after: float) -> int:
     driver = kafka_driver.start(stage, source={"end": None, "rate_limit": 200}, pipeline=options)
     time.sleep(after)
     driver.send_signal(signal.SIGTERM)
-    if driver.wait(120) in (-signal.SIGTERM, 128 + signal.SIGTERM):
+    if driver.wait(300) in (-signal.SIGTERM, 128 + signal.SIGTERM):
         assert driver.communicate()[0] == ""  # there was no job yet
         return 0
     told = kafka_driver.end(driver)

@@ -72,7 +72,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     code = f"from setuptools import build_meta; build_meta.build_wheel({str(target)!r})"
-    done = subprocess.run([sys.executable, "-c", code], cwd=source, capture_output=True, text=True, timeout=110)
+    done = subprocess.run([sys.executable, "-c", code], cwd=source, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     (path,) = target.iterdir()
     assert path.name == f"weir_streams-{VERSION}-py3-none-any.whl"

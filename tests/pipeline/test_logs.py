@@ -34,7 +34,7 @@ def said(before: str, log_format: str) -> list[str]:
         env={"PATH": "", "PYTHONIOENCODING": "utf-8", "WEIR_LOG_FORMAT": log_format},
         capture_output=True,
         check=True,
-        timeout=120,
+        timeout=300,
     )
     return done.stderr.decode().splitlines()
 

@@ -19,8 +19,6 @@ from pipeline.testing import failpoints
 
 Name = Callable[[str], str]
 
-pytestmark = pytest.mark.timeout(180)
-
 
 class Stage:
     """A topology whose sink is slower than its sources, with unaligned checkpoints, and what comes of it."""

@@ -23,7 +23,6 @@ from pipeline.testing import TestingSink, TestingSource
 
 Name = Callable[[str], str]
 
-pytestmark = pytest.mark.timeout(180)
 
 LIMITS = Limits(pace=0.2, vanished=4.0, silent=4.0, start=20.0, told=0.5)
 LONG = 7.0

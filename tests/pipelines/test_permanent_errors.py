@@ -15,8 +15,6 @@ from pipeline.testing import TestingSink, TestingSource
 
 Name = Callable[[str], str]
 
-pytestmark = pytest.mark.timeout(180)
-
 
 class Renamed(KeyedOperator):
     number = ValueState(default=0)

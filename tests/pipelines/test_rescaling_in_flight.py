@@ -21,8 +21,6 @@ from small_job import NEVER, WAIT, failure_of
 
 Name = Callable[[str], str]
 
-pytestmark = pytest.mark.timeout(240)
-
 
 @pytest.fixture
 def tour(tmp_path: Path, unique_name: Name, spark: Any) -> Callable[..., Tour]:

@@ -20,8 +20,6 @@ from pipeline.testing import TestingSink, TestingSource
 
 Name = Callable[[str], str]
 
-pytestmark = pytest.mark.timeout(180)
-
 
 def rows(handle: JobHandle, status: str) -> list[CheckpointStats]:
     return [row for row in handle.checkpoints() if row.status == status]
@@ -216,7 +214,6 @@ TIMERS_A_RECORD = 100
 ALARM_KEYS = 50
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("timers", "seconds_per_record"),
     [(40_000, 0.0001), pytest.param(1_000_000, 0.0, marks=pytest.mark.matrix)],

@@ -66,7 +66,7 @@ def test_workers_killed_at_random_moments_leave_the_output_exact(
                 except ProcessLookupError:
                     continue  # it has left meanwhile
         try:
-            handle.wait(180)
+            handle.wait(300)
         finally:
             handle.cancel()
         failpoints.clear()

@@ -17,8 +17,6 @@ from pipeline.testing import TestingSink, TestingSource
 
 Name = Callable[[str], str]
 
-pytestmark = pytest.mark.timeout(180)
-
 
 class Evil(Exception):
     """Its text can't be encoded, and one of its notes raises."""

@@ -155,7 +155,7 @@ def commit_elsewhere(job: FileJob, committables: Sequence[Committable], points: 
         "restored": [one.to_wire() for one in committables],
         "points": points,
     }
-    return subprocess.run([sys.executable, __file__, json.dumps(told)], timeout=60).returncode
+    return subprocess.run([sys.executable, __file__, json.dumps(told)], timeout=300).returncode
 
 
 KILLED = -signal.SIGKILL

@@ -146,17 +146,17 @@ class Job:
 
     def delete_marker(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.servers})
-        admin.delete_consumer_groups([self.group])[self.group].result(10)
+        admin.delete_consumer_groups([self.group])[self.group].result(60)
 
     def alter_topic(self, setting: str, value: str) -> None:
         entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, self.topic, incremental_configs=[entry])
         admin = AdminClient({"bootstrap.servers": self.servers})
-        admin.incremental_alter_configs([resource])[resource].result(10)
+        admin.incremental_alter_configs([resource])[resource].result(60)
 
     def delete_topic(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.servers})
-        admin.delete_topics([self.topic])[self.topic].result(10)
+        admin.delete_topics([self.topic])[self.topic].result(60)
 
 
 def batch(values: Sequence[Any]) -> SinkBatch:
@@ -192,7 +192,7 @@ def commit_in_process(
         "crash": crash,
     }
     done = subprocess.run(
-        [sys.executable, __file__, json.dumps(told)], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, __file__, json.dumps(told)], capture_output=True, text=True, timeout=300, check=False
     )
     if crash is None and done.returncode != 0:
         raise AssertionError(done.stderr)

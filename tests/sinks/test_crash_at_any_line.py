@@ -23,8 +23,6 @@ from line_killer import Line
 from pipeline.testing import KafkaBroker
 from sinks import FileSink, KafkaSink
 
-pytestmark = pytest.mark.timeout(300)
-
 SEED = int(os.environ.get("WEIR_STRESS_SEED", random.SystemRandom().randrange(2**32)))
 EPOCHS = 4
 SAMPLE = {"kafka": 5, "files": 20}

@@ -13,7 +13,7 @@ from pipeline.testing import KafkaBroker
 from sources import END, KafkaSource, SourceBatch, SourceContext, SourceReader
 from sources.kafka.client_pauses import PausePolicy
 
-DEADLINE_S = 30.0
+DEADLINE_S = 240.0
 
 
 @dataclass

@@ -38,7 +38,7 @@ def test_all_that_was_found_is_handed_over_once_in_order_and_then_the_error() ->
         found.extend(numbers.found())
         return len(found) == 3
 
-    eventually(looked, 30)
+    eventually(looked)
     assert found == [1, 2, 3]
     assert numbers.found() == []
     numbers.may_fail.set()
@@ -50,7 +50,7 @@ def test_all_that_was_found_is_handed_over_once_in_order_and_then_the_error() ->
             return True
         return False
 
-    eventually(failed, 30)
+    eventually(failed)
     with pytest.raises(OSError, match="no listing"):
         numbers.found()
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 
-def eventually(condition: Callable[[], bool], timeout: float = 30.0) -> None:
+def eventually(condition: Callable[[], bool], timeout: float = 240.0) -> None:
     """Return once it holds.
 
     Raises:

@@ -28,7 +28,7 @@ def weir_run(example: str, *options: str, first: str = "", **environment: str) -
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=100,
+        timeout=300,
     )
     assert done.returncode == 0, done.stdout
     return done.stdout

@@ -101,5 +101,5 @@ class ForgetfulBrokers(KafkaBroker):
     def _create(self, name: str, node: int, partitions: int, config: Mapping[str, str]) -> None:
         topic = NewTopic(name, partitions, replica_assignment=[[node]] * partitions, config=dict(config))
         admin: AdminClient = self._admin()
-        admin.create_topics([topic])[name].result(30)
+        admin.create_topics([topic])[name].result(60)
         self._await_partitions(admin, name, partitions)

@@ -230,7 +230,7 @@ def await_processed(handle: JobHandle, n: int) -> None:
         subtasks = handle.metrics()["subtasks"].items()
         return sum(metrics["recordsIn"] for name, metrics in subtasks if name.startswith("sum"))
 
-    eventually(lambda: processed() >= n, timeout=60)
+    eventually(lambda: processed() >= n)
 
 
 def staged_ids(storage: CheckpointStorage, metadata: CheckpointMetadata) -> set[int]:

@@ -71,7 +71,7 @@ class PostgresServer:
                 yield server
             finally:
                 process.send_signal(signal.SIGINT)  # breaks connections, and ends its own processes
-                process.wait(30)
+                process.wait(300)
 
     def conninfo(self, database: str = "postgres") -> str:
         return f"host=127.0.0.1 port={self.port} user=postgres dbname={database}"

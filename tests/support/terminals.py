@@ -60,7 +60,7 @@ class Terminals:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=250,
+            timeout=300,
         )
         assert done.returncode == 0, f"{commands}\n{done.stdout}{done.stderr}\n{self.log.read_text()}"
         return done.stdout
@@ -80,14 +80,14 @@ class Terminals:
 
     def await_log(self, said: str) -> None:
         """Until what runs in the background has said so."""
-        eventually(lambda: said in self.log.read_text(), 120)
+        eventually(lambda: said in self.log.read_text())
 
     def close(self) -> None:
         for process in reversed(self._behind):
             left = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
             process.terminate()
             try:
-                process.wait(30)
+                process.wait(300)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

@@ -266,7 +266,7 @@ def test_while_a_failed_one_is_being_deleted_nobody_gets_its_folder(job: Checkpo
         with pytest.raises(StorageError, match="a savepoint is being taken in"):
             savepoints.prepare(str(tmp_path / "a"))
         held.release()
-        deleting.result(30)
+        deleting.result(60)
     savepoint(job, tmp_path / "a", 4)
     assert from_uri(str(tmp_path / "a")).ref == CheckpointRef(4, 1)
 

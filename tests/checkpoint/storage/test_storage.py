@@ -307,7 +307,7 @@ raise SystemExit("the process was not killed")
 """
     here = Path(__file__).parent
     environment = os.environ | {"PYTHONPATH": f"{here}:{here.parents[1] / 'support'}"}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 

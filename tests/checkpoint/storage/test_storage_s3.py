@@ -149,7 +149,7 @@ def test_metadata_that_is_half_uploaded_when_its_process_ends_is_no_checkpoint(
     bucket: Bucket, end: str, code: int
 ) -> None:
     """† pyarrow completes an upload, or hangs, when a process exits that has one under way."""
-    done = subprocess.run([sys.executable, "-c", WRITES_HALF + end, bucket.uri], capture_output=True, timeout=20)
+    done = subprocess.run([sys.executable, "-c", WRITES_HALF + end, bucket.uri], capture_output=True, timeout=300)
     assert done.returncode == code, done.stderr
     storage = CheckpointStorage(bucket.uri, "orders")
     assert storage.complete() == []
@@ -190,7 +190,7 @@ def test_a_process_with_a_client_and_a_busy_thread_ends_cleanly(bucket: Bucket) 
         sys.exit(7)
     """
     program = [sys.executable, "-c", textwrap.dedent(script), bucket.uri]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(program, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stderr) == (7, "")
 
 
@@ -206,7 +206,7 @@ def test_what_spark_forks_workers_from_has_no_client() -> None:
         except pyarrow.ArrowInvalid as error:
             print("noticed", error)
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=20)
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("noticed S3 was already initialized")
 
@@ -223,6 +223,6 @@ def test_a_storage_is_opened_again_in_a_forked_process(bucket: Bucket) -> None:
         sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
     """
     program = [sys.executable, "-c", textwrap.dedent(script), bucket.uri]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=20, env=dict(os.environ))
+    done = subprocess.run(program, capture_output=True, text=True, timeout=300, env=dict(os.environ))
     assert done.returncode == 0, done.stderr
     assert StoredFolder(bucket, "orders").names() == ["owner"]

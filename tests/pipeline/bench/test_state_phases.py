@@ -19,14 +19,13 @@ from pipeline.bench.state_phases import CpuWait, Loop, Subtask, keys_of
 
 
 @pytest.mark.sample(1 / 4)
-@pytest.mark.timeout(120)
 def test_each_size_is_built_written_and_restored(tmp_path: Path) -> None:
     target = tmp_path / "result.json"
     checkpoints = tmp_path / "checkpoints"
     checkpoints.mkdir()
     command = [sys.executable, "-c", "from pipeline.cli import main; main(prog_name='weir')", "bench", "state"]
     arguments = ["--mib", "1", "--mib", "3", "--folder", str(checkpoints), "--json", str(target)]
-    done = subprocess.run([*command, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=110)
+    done = subprocess.run([*command, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     small, large = json.loads(target.read_text())["results"]
     assert (small["mib"], large["mib"]) == (1, 3)

@@ -43,13 +43,12 @@ def test_cpu_time_counts_from_the_first_look_and_survives_the_end_of_a_process()
 
 @pytest.mark.sample(1 / 4)
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("job", ["sum", "window"])
 def test_throughput_is_measured_for_both_guarantees(job: str, kafka: KafkaBroker, tmp_path: Path) -> None:
     target = tmp_path / "result.json"
     command = [sys.executable, "-c", "from pipeline.cli import main; main(prog_name='weir')", "bench", "throughput"]
     arguments = ["--job", job, "--records", "20000", "--bootstrap", kafka.bootstrap_servers, "--json", str(target)]
-    done = subprocess.run([*command, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=170)
+    done = subprocess.run([*command, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     result = json.loads(target.read_text())
     assert result["bench"] == "throughput"
@@ -68,7 +67,6 @@ def test_throughput_is_measured_for_both_guarantees(job: str, kafka: KafkaBroker
 
 @pytest.mark.sample(1 / 4)
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_the_cost_of_exactly_once_is_measured_by_interval(kafka: KafkaBroker, tmp_path: Path) -> None:
     target = tmp_path / "result.json"
     command = [sys.executable, "-c", "from pipeline.cli import main; main(prog_name='weir')", "bench", "delivery"]
@@ -78,7 +76,7 @@ def test_the_cost_of_exactly_once_is_measured_by_interval(kafka: KafkaBroker, tm
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     (point,) = json.loads(target.read_text())["points"]
@@ -91,7 +89,6 @@ def test_the_cost_of_exactly_once_is_measured_by_interval(kafka: KafkaBroker, tm
 
 @pytest.mark.sample(1 / 4)
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_latency_is_measured_from_when_records_were_due(kafka: KafkaBroker, tmp_path: Path) -> None:
     result = _bench(
         tmp_path, "latency", kafka, "--rate", "500", "--seconds", "2", "--warm-up", "1", "--delivery", "at_least_once"
@@ -104,7 +101,6 @@ def test_latency_is_measured_from_when_records_were_due(kafka: KafkaBroker, tmp_
 
 @pytest.mark.sample(1 / 4)
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_a_start_and_one_after_a_kill_are_measured_by_phase(kafka: KafkaBroker, tmp_path: Path) -> None:
     arguments = ("--runs", "1", "--interval", "0.5", "--kind", "fresh", "--kind", "after a kill")
     result = _bench(tmp_path, "start", kafka, *arguments)
@@ -116,7 +112,6 @@ def test_a_start_and_one_after_a_kill_are_measured_by_phase(kafka: KafkaBroker, 
 
 @pytest.mark.sample(1 / 4)
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_growth_is_measured_and_fitted(kafka: KafkaBroker, tmp_path: Path) -> None:
     arguments = ("--axis", "steps", "--point", "1", "--point", "3", "--records", "5000")
     (grown,) = _bench(tmp_path, "growth", kafka, *arguments)["growth"]
@@ -134,7 +129,7 @@ def _bench(folder: Path, name: str, kafka: KafkaBroker, *arguments: str) -> dict
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(target.read_text())

@@ -183,7 +183,7 @@ def test_a_broker_that_comes_up_late_is_waited_for() -> None:
     address = f"127.0.0.1:{port}"
     with started("kafka", "create", "late:2", "--wait", "100", "--bootstrap", address) as process:
         with NativeBroker.start(port=port):
-            output, _ = process.communicate(timeout=100)
+            output, _ = process.communicate(timeout=300)
         assert (process.returncode, output) == (0, "late: created with 2 partitions\n")
 
 

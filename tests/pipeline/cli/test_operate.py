@@ -166,7 +166,7 @@ def test_weir_run_tells_its_address_takes_options_from_the_environment_and_ends_
         await_line(process, "'id': 10")
         eventually(lambda: json.loads(said("status", address, "--json"))["checkpoints_completed"] > 1)
         said("cancel", "endless")
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=300)
     assert process.returncode == 130
     assert "job 'endless' was cancelled" in output
     assert "Traceback" not in output
@@ -181,7 +181,7 @@ def test_a_killed_driver_is_not_listed_any_more(tmp_path: Path, folder: Path) ->
     with started("run", str(script), "--set", f"checkpoints.uri={tmp_path / 'checkpoints'}") as process:
         await_line(process, "'id': 1")
         os.kill(process.pid, signal.SIGKILL)
-        process.wait(30)
+        process.wait(300)
         assert len(list(folder.iterdir())) == 1
         assert "no job of this user runs on this host" in said("status")
         assert list(folder.iterdir()) == []

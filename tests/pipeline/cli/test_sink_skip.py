@@ -65,7 +65,7 @@ class Place:
         entry = ConfigEntry("max.message.bytes", "1000", incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, self.out, incremental_configs=[entry])
         admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers})
-        admin.incremental_alter_configs([resource])[resource].result(10)
+        admin.incremental_alter_configs([resource])[resource].result(60)
 
     def ids(self) -> list[int]:
         return [record.json()["id"] for record in self.kafka.consume(self.out)]

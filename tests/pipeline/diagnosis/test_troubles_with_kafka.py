@@ -65,7 +65,7 @@ def test_partitions_that_nobody_reads_and_a_subtask_that_has_none(
 def test_a_dead_broker(broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
     sink = TestingSink()
     with diagnosed(job(broker, topic, tmp_path, sink)) as running:
-        eventually(lambda: bool(sink.records), 60)
+        eventually(lambda: bool(sink.records))
         broker.kill()
         try:
             found = running.await_sentence(
@@ -75,7 +75,7 @@ def test_a_dead_broker(broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
             broker.restart()
         assert found.text.endswith("The job goes on by itself once they answer.")
         broker.produce(topic, [{"id": 1}])
-        eventually(lambda: len(sink.records) == 2, 60)
+        eventually(lambda: len(sink.records) == 2)
         assert running.handle.restarts == 0
 
 
@@ -83,7 +83,7 @@ def test_a_dead_broker(broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
 def test_a_password_that_is_rotated_while_the_job_runs(broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
     sink = TestingSink()
     with diagnosed(job(broker, topic, tmp_path, sink)) as running:
-        eventually(lambda: bool(sink.records), 60)
+        eventually(lambda: bool(sink.records))
         rotate(broker, "first-password", "second-password")
         try:
             found = running.await_sentence("(source 'in'), which refuse its user, password or certificate, for ")

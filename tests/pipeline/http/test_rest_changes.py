@@ -222,7 +222,7 @@ def test_whoever_waits_for_an_operation_does_not_hold_the_servers_end(
         waiting.start()
         eventually(lambda: handle.asked)
         server.close()
-        waiting.join(25)
+        waiting.join(60)
         assert told == ["running"]
     handle.go_on.set()
     eventually(lambda: "weir-http-orders" not in [thread.name for thread in threading.enumerate()])

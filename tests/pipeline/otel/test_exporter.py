@@ -182,7 +182,7 @@ def test_a_receiver_that_is_down_is_said_once_and_holds_nobody(
     exporter.close()
     begun = time.monotonic()
     exporter.await_close()
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 55
     ours = {record.name for record in caplog.records}
     assert ours == {"weir.pipeline.otel.exporter"}
 
@@ -231,7 +231,7 @@ def test_a_receiver_that_does_not_answer_holds_the_end_for_a_moment_only(
     exporter.close()
     begun = time.monotonic()
     exporter.await_close()
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 55
     receiver.go_on.set()
     eventually(lambda: not threads())
 

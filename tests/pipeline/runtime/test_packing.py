@@ -144,7 +144,7 @@ def test_code_of_a_script_and_of_modules_beside_it_travels_by_value(tmp_path: Pa
     for name, text in (("helpers", HELPERS), ("steps", STEPS), ("job", SCRIPT)):
         (folder / f"{name}.py").write_text(text)
     packed = tmp_path / "plan"
-    subprocess.run([sys.executable, folder / "job.py", folder, packed], check=True, cwd=tmp_path, timeout=60)
+    subprocess.run([sys.executable, folder / "job.py", folder, packed], check=True, cwd=tmp_path, timeout=300)
     _, greet, mine = unpack_plan(packed.read_bytes()).vertices[0].steps
     assert list(greet.payload.process(1, None)) == ["from the helper: 1"]
     assert mine.payload(2) == "from the helper: 2!"

@@ -12,7 +12,7 @@ pytest.importorskip("pandas")
 
 def run(program: str) -> list[str]:
     """The lines that it prints."""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -63,7 +63,7 @@ def test_a_large_message_passes(pair: Pair) -> None:
     sender = threading.Thread(target=lambda: pair.left.send("large", data=large))
     sender.start()
     received = pair.right.receive()
-    sender.join(10)
+    sender.join(60)
     assert received == {"type": "large", "data": large}
 
 
@@ -77,7 +77,7 @@ def test_senders_in_many_threads_do_not_mix_their_messages(pair: Pair) -> None:
         thread.start()
     received = [pair.right.receive(10) for _ in range(8 * 50)]
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     for n in range(8):
         assert [m["i"] for m in received if m and m["thread"] == n] == list(range(50))
 
@@ -121,7 +121,7 @@ def test_closing_ends_a_receive_in_another_thread(pair: Pair) -> None:
 
     threading.Thread(target=receive, daemon=True).start()
     pair.left.close()
-    assert lost.wait(10)
+    assert lost.wait(60)
 
 
 def test_a_message_above_the_limit_is_refused_at_its_sender(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:

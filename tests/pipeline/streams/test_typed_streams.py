@@ -28,7 +28,6 @@ def marked() -> list[int]:
 
 @pytest.mark.sample(1 / 4)
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_mypy_follows_the_records(tmp_path: Path) -> None:
     options = ["--strict", "--config-file=", "--follow-imports=silent", "--python-version=3.11"]
     done = subprocess.run(
@@ -42,7 +41,6 @@ def test_mypy_follows_the_records(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_pyright_follows_the_records() -> None:
     checker = shutil.which("basedpyright", path=str(Path(sys.executable).parent)) or shutil.which("pyright")
     if checker is None:

@@ -123,10 +123,10 @@ def test_what_is_held_goes_on_when_released() -> None:
     with failpoints.hold(STEP) as point:
         thread = threading.Thread(target=reach)
         thread.start()
-        point.wait(10)
+        point.wait(60)
         assert not passed.is_set()
         point.release()
-        thread.join(10)
+        thread.join(60)
         assert passed.is_set()
 
 
@@ -134,8 +134,8 @@ def test_what_is_held_goes_on_when_the_block_ends() -> None:
     with failpoints.hold(STEP) as point:
         thread = threading.Thread(target=hit, args=(STEP,))
         thread.start()
-        point.wait(10)
-    thread.join(10)
+        point.wait(60)
+    thread.join(60)
     assert not thread.is_alive()
 
 

@@ -34,7 +34,6 @@ def visible(folder: Path) -> list[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("format", ["jsonl", pytest.param("parquet", marks=pytest.mark.matrix)])
 def test_the_file_sink_keeps_its_contract(folder: Path, format: str) -> None:  # noqa: A002
     schema = pa.schema([("id", pa.int64()), ("key", pa.string())]) if format == "parquet" else None

@@ -322,7 +322,7 @@ def test_of_several_at_once_one_fetches_and_the_others_wait(tmp_path: Path, monk
         (folder / "complete").write_text("4 a.jar\n")
 
     def come() -> None:
-        everybody_came.wait(10)
+        everybody_came.wait(60)
         kafka_jars(tmp_path)
 
     monkeypatch.setattr("pipeline.broker.jars._fetch", fetch)
@@ -330,7 +330,7 @@ def test_of_several_at_once_one_fetches_and_the_others_wait(tmp_path: Path, monk
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert fetched == [jars_folder(tmp_path)]
 
 

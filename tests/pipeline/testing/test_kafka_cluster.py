@@ -90,7 +90,7 @@ def test_the_coordinator_of_a_group_is_what_kafka_says(
     for name in names:
         commit_offset(cluster, name, topic)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    told = {name: future.result(30).coordinator.id for name, future in admin.describe_consumer_groups(names).items()}
+    told = {name: future.result(60).coordinator.id for name, future in admin.describe_consumer_groups(names).items()}
     assert {name: cluster.coordinator(group=name) for name in names} == told
 
 

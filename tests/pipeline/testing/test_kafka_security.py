@@ -78,7 +78,7 @@ def test_a_user_may_do_what_an_acl_allows_and_nothing_else(secured: KafkaBroker,
     write = AclBinding(ResourceType.TOPIC, topic, pattern, "User:job", "*", AclOperation.WRITE, allow)
     admin = AdminClient({"bootstrap.servers": secured.bootstrap_servers, **secured.client_config()})
     for future in admin.create_acls([write]).values():
-        future.result(30)
+        future.result(60)
     assert produce(secured, topic, as_job) is None
 
 

@@ -25,8 +25,6 @@ from sinks.kafka.marker_group import HangingTransaction, MarkerGroup
 from sinks.kafka.staged_rows import read_rows
 from sinks.kafka.transactions import TransactionalProducer
 
-pytestmark = pytest.mark.timeout(300)
-
 PATIENCE = 1.0
 """Seconds after which a marker hangs that was not committed."""
 

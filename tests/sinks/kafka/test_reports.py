@@ -34,7 +34,7 @@ def test_a_topic_that_is_deleted_before_the_commit_fails_it_and_one_created_anew
     started = time.monotonic()
     with pytest.raises((TopicRefused, RecordRefused), match=job.topic):
         committer.commit(2, second)
-    assert time.monotonic() - started < 20  # of the minute that a delivery is waited for
+    assert time.monotonic() - started < 50  # of the minute that a delivery is waited for
     committer.close()
     kafka.create_topic(job.topic)
     with pytest.raises(MarkerLost, match="on_marker_lost"):
@@ -98,7 +98,7 @@ def test_a_topic_deleted_before_a_commit_is_named_within_seconds(
     started = time.monotonic()
     with pytest.raises(TopicRefused, match=f"sink 'out': topic '{job.topic}' doesn't exist .* Create it again"):
         committer.commit(2, epoch)
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 50
     committer.close()
     kafka.create_topic(job.topic)
     job.restore(2, committer.snapshot(), epoch)

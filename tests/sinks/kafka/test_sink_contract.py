@@ -13,7 +13,6 @@ from sinks import KafkaSink
 
 @pytest.mark.sample(1 / 4)
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("delivery", ["exactly_once", pytest.param("at_least_once", marks=pytest.mark.matrix)])
 def test_it_keeps_the_sink_contract(
     kafka: KafkaBroker, make_topic: Callable[..., str], delivery: Literal["exactly_once", "at_least_once"]

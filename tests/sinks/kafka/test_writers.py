@@ -180,7 +180,7 @@ def test_a_limit_that_was_raised_meanwhile_is_seen(kafka: KafkaBroker, make_job:
     entry = ConfigEntry("max.message.bytes", "10000", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, job.topic, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.incremental_alter_configs([resource])[resource].result(10)
+    admin.incremental_alter_configs([resource])[resource].result(60)
     writer.write_batch(batch([{"k": "a", "id": "x" * 5_000}]))
     assert len(writer.prepare_commit(1)) == 1
 

@@ -635,13 +635,13 @@ def test_a_watched_folder_gives_each_new_file_once_however_late_it_comes(tmp_pat
         return len(found) >= wanted
 
     try:
-        eventually(lambda: look(1), 30)
+        eventually(lambda: look(1))
         (tmp_path / ".c").write_text("2\n")
         (tmp_path / ".c").rename(tmp_path / "c")
-        eventually(lambda: look(2), 30)
+        eventually(lambda: look(2))
         os.utime(lines(tmp_path, ".a", [3]), ns=(0, 0))
         (tmp_path / ".a").rename(tmp_path / "sub-a")
-        eventually(lambda: look(3), 30)
+        eventually(lambda: look(3))
         states = [reading.snapshot(1, 1) for reading in readers]
     finally:
         for reading in readers:
@@ -669,7 +669,7 @@ def test_a_watched_folder_that_goes_away_for_a_while_is_looked_for_again(tmp_pat
         assert not look()
     lines(tmp_path / "away", "b", [2])
     (tmp_path / "away").rename(folder)
-    eventually(look, 30)
+    eventually(look)
     reading.close()
     assert found == [1, 2]
 
@@ -689,7 +689,7 @@ def test_a_watched_file_that_changes_after_it_was_read_fails_the_source(tmp_path
             return True
         return False
 
-    eventually(failed, 30)
+    eventually(failed)
     reading.close()
 
 

@@ -270,11 +270,11 @@ def _growth(kafka: KafkaBroker, topic: str, budget: int) -> int:
         [sys.executable, "-c", _READ_ONE_BY_ONE, kafka.bootstrap_servers, topic, str(budget)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         check=True,
     )
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.delete_topics([topic])[topic].result(10)
+    admin.delete_topics([topic])[topic].result(60)
     return int(json.loads(ran.stdout)["growth"])
 
 
@@ -317,4 +317,4 @@ def test_a_broker_that_is_down_for_a_while_is_waited_for() -> None:
         reader.on_checkpoint_complete(1000)
         started = time.monotonic()
         reader.close()
-        assert time.monotonic() - started < 20  # not the minute that the outstanding commit takes
+        assert time.monotonic() - started < 50  # not the minute that the outstanding commit takes

@@ -26,7 +26,6 @@ from sinks.sink import CommitterContext, Lineage, SinkBatch, WriterContext
 from sources import KafkaSource, SourceBatch, SourceContext
 from sources.kafka import KafkaUnavailable
 
-pytestmark = pytest.mark.timeout(240)
 USER = "job"
 
 
@@ -118,7 +117,7 @@ def test_a_running_source_waits_for_its_brokers_and_says_so(broker: KafkaBroker,
             values.extend(batch.values)
 
     def until(condition: Callable[[], bool]) -> None:
-        eventually(lambda: polls() or condition(), timeout=90)
+        eventually(lambda: polls() or condition())
 
     try:
         until(lambda: len(values) == 1)
@@ -147,7 +146,7 @@ def test_a_running_source_is_refused_once_that_has_gone_on_for_a_while(
             reader._health.on_error(KafkaError(code, "refused"))
             reader._health.on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN, "down"))
             broker.produce(topic, [{"id": 1}])
-            eventually(lambda: bool(reader.poll(100, 0.1)), timeout=60)
+            eventually(lambda: bool(reader.poll(100, 0.1)))
             clock.now += 1.0
         with pytest.raises(RuntimeError, match="the Kafka client failed: refused"):
             reader._health.on_error(KafkaError(code, "refused"))
@@ -160,7 +159,7 @@ def test_an_outage_of_a_running_source_is_given_up_when_its_timeout_is_over(brok
     try:
         broker.kill()
         with pytest.raises(KafkaUnavailable, match=r"could be reached for 3 s \(outage_timeout\)"):
-            eventually(lambda: bool(reader.poll(100, 0.01)), timeout=60)
+            eventually(lambda: bool(reader.poll(100, 0.01)))
     finally:
         broker.restart()
         reader.close()
@@ -190,7 +189,7 @@ def test_a_restart_during_an_outage_waits_for_the_brokers(broker: KafkaBroker, t
     for thread in threads:
         thread.start()
     try:
-        eventually(lambda: len(waiting.report()) == 3, timeout=90)
+        eventually(lambda: len(waiting.report()) == 3)
         told = " ".join(what for what, *_ in waiting.report())
         assert all(part in told for part in ("to read from", "to write to", "to commit to"))
         assert not made.keys() - {"committer"}
@@ -213,7 +212,7 @@ def test_brokers_that_are_back_may_not_know_of_all_topics_yet(
     thread = threading.Thread(target=lambda: made.append(open_reader(broker, topic, waiting)), daemon=True)
     thread.start()
     try:
-        eventually(lambda: bool(waiting.report()), timeout=60)
+        eventually(lambda: bool(waiting.report()))
     finally:
         broker.restart()
     time.sleep(1)  # for it to look and miss the topic
@@ -236,7 +235,7 @@ def test_a_commit_waits_for_an_outage_however_long_it_tries_other_things(
     thread = threading.Thread(target=lambda: (one.commit(1, []), done.set()), daemon=True)
     thread.start()
     try:
-        eventually(lambda: any("to commit to (sink 'out')" in what for what, *_ in waiting.report()), timeout=90)
+        eventually(lambda: any("to commit to (sink 'out')" in what for what, *_ in waiting.report()))
         assert not done.is_set()
     finally:
         broker.restart()
@@ -279,9 +278,9 @@ def test_a_writer_that_nobody_flushes_notices_that_brokers_are_away_and_back(
     try:
         broker.kill()
         thread.start()
-        eventually(lambda: any("to write to (sink 'out')" in what for what, *_ in waiting.report()), timeout=60)
+        eventually(lambda: any("to write to (sink 'out')" in what for what, *_ in waiting.report()))
         broker.restart()
-        eventually(lambda: not waiting.report(), timeout=60)
+        eventually(lambda: not waiting.report())
         assert thread.is_alive()
     finally:
         writing.clear()
@@ -298,8 +297,8 @@ def test_a_password_that_is_refused_after_a_rotation_is_an_error_wherever_it_sho
     broker.produce(topic, [{"id": i, "x": "x" * 1000} for i in range(2000)])
     busy = open_reader(broker, topic, Waiting(), rate_limit=1)  # has fetched what it may not hand over yet
     paused = open_reader(broker, topic, Waiting())
-    eventually(lambda: bool(busy.poll(1, 0.1)), timeout=60)
-    eventually(lambda: bool(paused.poll(1, 0.1)), timeout=60)
+    eventually(lambda: bool(busy.poll(1, 0.1)))
+    eventually(lambda: bool(paused.poll(1, 0.1)))
     paused.pause()
     one = committer(broker, topic, Waiting())
     one.open([])

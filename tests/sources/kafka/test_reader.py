@@ -507,7 +507,7 @@ def _in_transaction(producer: Producer, topic: str, n: int, commit: bool) -> Non
 def _delete_before(kafka: KafkaBroker, topic: str, offset: int) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     for future in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
-        future.result(10)
+        future.result(60)
 
 
 def _commit(kafka: KafkaBroker, group: str, *offsets: TopicPartition) -> None:
@@ -549,7 +549,7 @@ def test_partitions_that_are_not_read_are_told_of_and_counted_in_the_lag(
         reading.poll(1)
         return f"{topic}[1] has appeared and is not read" in caplog.text
 
-    eventually(told, timeout=60)
+    eventually(told)
     assert ("discovery_interval=None" in caplog.text) == (end is None)
     if end is None:
-        eventually(lambda: reading.poll() or reading.metrics.gauges.get("recordsLag") == 60, timeout=60)
+        eventually(lambda: reading.poll() or reading.metrics.gauges.get("recordsLag") == 60)

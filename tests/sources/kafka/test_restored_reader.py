@@ -301,12 +301,12 @@ def test_a_source_without_a_group_commits_nothing(
 def _delete_before(kafka: KafkaBroker, topic: str, offset: int) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     for future in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
-        future.result(10)
+        future.result(60)
 
 
 def _create_again(kafka: KafkaBroker, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.delete_topics([topic])[topic].result(10)
+    admin.delete_topics([topic])[topic].result(60)
     _await(lambda: topic not in admin.list_topics(timeout=10).topics)
     kafka.create_topic(topic)
 

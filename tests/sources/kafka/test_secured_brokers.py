@@ -23,7 +23,7 @@ from pipeline.testing import KafkaBroker
 from sources import END, KafkaSource, SourceBatch, SourceContext, SourceReader
 from sources.kafka import KafkaUnavailable, MissingPermission
 
-DEADLINE_S = 30.0
+DEADLINE_S = 240.0
 JOB = "job"
 
 
@@ -214,14 +214,14 @@ def _grant(broker: KafkaBroker, name: str, operation: AclOperation, kind: Resour
     allow = AclPermissionType.ALLOW
     binding = AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{JOB}", "*", operation, allow)
     admin = _admin(broker)
-    admin.create_acls([binding])[binding].result(10)
+    admin.create_acls([binding])[binding].result(60)
 
 
 def _revoke(broker: KafkaBroker, name: str) -> None:
     everything = (None, None, AclOperation.ANY, AclPermissionType.ANY)
     chosen = AclBindingFilter(ResourceType.TOPIC, name, ResourcePatternType.LITERAL, *everything)
     admin = _admin(broker)
-    assert admin.delete_acls([chosen])[chosen].result(10)
+    assert admin.delete_acls([chosen])[chosen].result(60)
 
 
 def _committed(broker: KafkaBroker, group: str, topic: str) -> int:

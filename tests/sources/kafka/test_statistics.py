@@ -15,7 +15,7 @@ from sources.kafka.statistics import FetchStatistics
 
 MakeTopic = Callable[..., str]
 OpenSubtask = Callable[..., Any]
-DEADLINE_S = 30.0
+DEADLINE_S = 240.0
 
 
 @pytest.fixture(autouse=True)

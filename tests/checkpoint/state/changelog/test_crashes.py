@@ -150,7 +150,6 @@ def steps(dying: Dying, folder: Path) -> Iterator[tuple[int, Running]]:
         yield at, running
 
 
-@pytest.mark.timeout(300)
 def test_wherever_a_process_dies_the_newest_checkpoint_is_whole_and_orphans_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

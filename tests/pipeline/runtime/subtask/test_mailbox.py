@@ -45,7 +45,7 @@ def waits(mailbox: Mailbox, times: int = 1) -> threading.Semaphore:
 def test_mail_or_a_wake_up_before_the_wait_is_not_lost(told: Callable[[Mailbox], None]) -> None:
     mailbox = Mailbox()
     told(mailbox)
-    assert waits(mailbox).acquire(timeout=10)
+    assert waits(mailbox).acquire(timeout=60)
 
 
 def test_a_wake_up_does_not_interrupt_the_record_loop() -> None:
@@ -66,14 +66,14 @@ def test_a_waiting_thread_is_woken_from_another_one() -> None:
     mailbox = Mailbox()
     turns = waits(mailbox)
     mailbox.post(Cancel())
-    assert turns.acquire(timeout=10)
+    assert turns.acquire(timeout=60)
 
 
 def test_each_wait_needs_a_wake_up_of_its_own() -> None:
     mailbox = Mailbox()
     turns = waits(mailbox, times=2)
     mailbox.wake()
-    assert turns.acquire(timeout=10)
+    assert turns.acquire(timeout=60)
     assert not turns.acquire(blocking=False)
     mailbox.wake()
-    assert turns.acquire(timeout=10)
+    assert turns.acquire(timeout=60)

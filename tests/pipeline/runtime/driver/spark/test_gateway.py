@@ -24,7 +24,7 @@ context.stop()
 @pytest.mark.slow
 def test_nothing_is_printed_but_what_workers_print() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100
+        [sys.executable, "-c", SCRIPT], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "from a worker\n")
 
@@ -45,7 +45,7 @@ context.stop()
 
 @pytest.mark.slow
 def test_workers_give_freed_memory_back_and_what_the_user_has_set_stays() -> None:
-    done = subprocess.run([sys.executable, "-c", VARIABLES], stdin=subprocess.DEVNULL, capture_output=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", VARIABLES], stdin=subprocess.DEVNULL, capture_output=True, timeout=300)
     expected = b"[(['4', '131072', '131072', 'system'], 'system')] [True, False, False, False]\n"
     assert (done.returncode, done.stdout, done.stderr) == (0, expected, b"")
 
@@ -80,10 +80,10 @@ def test_a_jvm_can_be_killed_while_it_starts(tmp_path: Path) -> None:
     """A daemon for workers that was about to start meanwhile ends with the process."""
     mark = uuid.uuid4().hex
     command, env = [sys.executable, "-c", KILLED, str(tmp_path)], {**os.environ, "WEIR_TEST_SCRIPT": mark}
-    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=100)
+    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=300)
     assert (done.returncode, done.stdout) == (0, b"[]\n")
     await_end(mark)
-    eventually(lambda: list(tmp_path.glob("weir-daemon-*")) == [], 20)
+    eventually(lambda: list(tmp_path.glob("weir-daemon-*")) == [])
 
 
 EARLY = """
@@ -103,7 +103,7 @@ stop_context(context)
 
 @pytest.mark.slow
 def test_a_session_runs_in_the_jvm_that_was_launched_for_it_before() -> None:
-    done = subprocess.run([sys.executable, "-c", EARLY], stdin=subprocess.DEVNULL, capture_output=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", EARLY], stdin=subprocess.DEVNULL, capture_output=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"1\n[2]\n", b"")
 
 
@@ -114,14 +114,14 @@ def test_a_process_that_needs_no_session_after_all_leaves_nothing(seconds: float
     script = f"from pipeline.runtime.driver.spark.spark_job import begin_local_context as begin; begin(None); {LATER}"
     env = {**os.environ, "WEIR_TEST_SCRIPT": mark}
     began = time.monotonic()
-    subprocess.run([sys.executable, "-c", script.format(seconds)], env=env, check=True, timeout=100)
-    assert time.monotonic() - began < seconds + 20
+    subprocess.run([sys.executable, "-c", script.format(seconds)], env=env, check=True, timeout=300)
+    assert time.monotonic() - began < seconds + 120
     await_end(mark)
 
 
 def await_end(mark: str) -> None:
     """Of all processes with this mark."""
-    eventually(lambda: not any(environment(one).get("WEIR_TEST_SCRIPT") == mark for one in psutil.process_iter()), 20)
+    eventually(lambda: not any(environment(one).get("WEIR_TEST_SCRIPT") == mark for one in psutil.process_iter()))
 
 
 LATER = "import time; time.sleep({})"

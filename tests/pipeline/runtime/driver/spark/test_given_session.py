@@ -63,12 +63,11 @@ print(json.dumps(told), flush=True)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_workers_of_a_job_are_forked_from_it_and_it_ends_with_the_session(tmp_path: Path) -> None:
     env = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
     env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"  # where Spark looks for python3
     command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200, env=env)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, env=env)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     in_it = f"{told['daemon']} sinks b's'"

@@ -60,7 +60,7 @@ def test_brokers_that_refuse_are_told_together_without_waiting_and_before_spark_
     with caplog.at_level(logging.INFO):
         handle = p.start()
         with pytest.raises(JobFailed) as failed:
-            handle.wait(60)
+            handle.wait(300)
     message = str(failed.value)
     assert f"step 'in': cannot list topics at {there}" in message
     assert f"step 'out': no Kafka broker listens at {here}" in message
@@ -107,7 +107,7 @@ def test_a_script_hears_of_its_job_unless_it_has_set_logging_up(
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=300,
     )
     lines = done.stderr.splitlines()
     own = "own" in before
