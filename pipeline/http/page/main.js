@@ -3,7 +3,7 @@
 import { drawCheckpoint, drawTimeline, remember, shownId } from "./checkpoints.js";
 import { html, show } from "./elements.js";
 import { drawGraph } from "./graph.js";
-import { drawGates, drawRestarts, drawTime, drawWaits } from "./panels.js";
+import { drawGates, drawParallelism, drawRestarts, drawTime, drawWaits } from "./panels.js";
 import { count, span } from "./words.js";
 
 const EVERY = 1000, PATIENCE = 10000;
@@ -53,6 +53,7 @@ function draw() {
   drawGates(job);
   drawTime(job);
   drawWaits(job, Date.now() / 1000);
+  drawParallelism(job);
   drawRestarts(job);
 }
 

@@ -29,6 +29,25 @@ export function drawWaits(job, now) {
     "li", {}, html("strong", {}, wait.who), ` waits for ${wait.what}, since ${moment(wait.since * 1000)} (${span(Math.max(0, now - wait.since))})`))));
 }
 
+export function drawParallelism(job) {
+  const auto = job.autoscale, last = job.rescales.at(-1);
+  const said = [
+    job.rescaling ? `It is being rescaled: ${job.rescaling}.` : null,
+    auto ? `Autoscale (${count(auto.least)} to ${count(auto.most)} subtasks a step) ${auto.state}.` : null,
+    ...job.advice.map((text) => `Advice: ${text}.`),
+    ...(auto?.refused ?? []).map((one) => `${one.what} is advised and not done: ${one.why}.`),
+    last ? `Rescaled ${last.what}, at ${moment(last.at * 1000)}, in ${span(last.seconds)}.` : null,
+  ].filter((text) => text !== null);
+  const columns = [["when", (row) => moment(row.at * 1000)], ["what", (row) => row.what], ["outcome", (row) => row.outcome],
+    ["why", (row) => row.why]];
+  show("parallelism",
+    said.length === 0 ? none("Nothing is advised.") : html("ul", {}, said.map((text) => html("li", {}, text))),
+    auto ? html("p", { class: "hint" }, `After each start and rescale it pauses for ${span(auto.pause)}; advice must last for ${span(auto.window)}.`)
+      : none("Autoscale is off: `weir rescale` changes it, or the option `autoscale`."),
+    auto?.newest.length ? table("What autoscale has decided and refused, the newest first", columns, [...auto.newest].reverse(), "autoscale")
+      : null);
+}
+
 const phases = (all) => Object.entries(all).filter(([, seconds]) => seconds !== null)
   .map(([name, seconds]) => `${name} ${span(seconds)}`).join(", ");
 

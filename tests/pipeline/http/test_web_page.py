@@ -12,9 +12,13 @@ from idle_handle import idle_handle, run
 from playwright.sync_api import Browser, Page, expect
 
 from checkpoint.checkpoint_kind import CheckpointKind
-from pipeline import JobHandle
+from pipeline import Autoscale, JobHandle
 from pipeline.http.address import Address
 from pipeline.http.server import HttpServer
+from pipeline.runtime.driver.job_master import JobMaster
+from pipeline.runtime.driver.scaling.autoscaler import Autoscaler
+from pipeline.runtime.driver.scaling.rescaling import Rescaled
+from pipeline.runtime.system import SYSTEM
 
 PARTS = {"start_delay": 0.004, "alignment": 0.002, "sync": 0.001, "async": 0.01, "size": 2048, "in_flight_bytes": 512}
 TOTALS = "totals → out"
@@ -106,6 +110,33 @@ def test_trouble_is_said_in_a_sentence(seen: Seen, handle: JobHandle) -> None:
     expect(trouble).to_contain_text("in[0] waits for the Kafka brokers at kafka:9092, for 9")
 
 
+def test_it_shows_what_autoscale_does_and_what_it_does_not_and_why(
+    seen: Seen, handle: JobHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = seen.page.locator("#parallelism")
+    monkeypatch.setattr(JobMaster, "room", None)
+    expect(shown).to_contain_text("Autoscale is off")
+    master = handle._master
+    master._rescaling.done.append(Rescaled(1.7e9, "in, totals 1 → 2", 2.5))
+    master.autoscaler = Autoscaler(Autoscale(most=8, pause=3600), master, SYSTEM)
+    master.autoscaler.start()
+    try:
+        expect(shown).to_contain_text("Autoscale (1 to 8 subtasks a step) pauses for")
+        expect(shown).to_contain_text("pauses for 1 h; advice must last for 1 min.")
+        expect(shown).to_contain_text("Rescaled in, totals 1 → 2, at 2023-11-14 22:13:20 UTC, in 2.5 s.")
+        no_space = RuntimeError("the disk is full")
+        monkeypatch.setattr(master, "rescale_by_itself", lambda widths, answer: answer(no_space))
+        busy = {"busyMsPerSecond": 1000.0, "recordsInPerSecond": 100.0}
+        run(handle, in_0={"backPressuredMsPerSecond": 200.0}, totals_0=busy, totals_1=busy)
+        master.autoscaler = Autoscaler(Autoscale(most=8, pause=0, window=0.6), master, SYSTEM)
+        master.autoscaler.start()
+        decided = shown.locator("tbody tr", has_text="failed").last
+        expect(decided).to_contain_text(re.compile("totals, out 2 → 3.*failed.*the disk is full"))
+        expect(shown.locator("li", has_text="is advised and not done: the rescale before failed")).to_have_count(1)
+    finally:
+        master.ended.set()
+
+
 def test_everything_is_reached_by_keyboard_and_keeps_the_focus_while_figures_come(
     seen: Seen, handle: JobHandle
 ) -> None:
@@ -148,7 +179,7 @@ def test_when_the_job_answers_no_more_it_says_since_when(browser: Browser, serve
     page.goto(server.new_link())
     expect(page.locator("#state")).to_have_text("running")
     server.close()
-    expect(page.locator("#stale")).to_contain_text("No news for", timeout=20_000)
+    expect(page.locator("#stale")).to_contain_text("No news for")
     expect(page.locator("h1")).to_have_text("orders")  # the last that is known stays
     context.close()
 
