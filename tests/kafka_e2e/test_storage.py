@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deadlines import PATIENCE as WAIT
 from deadlines import eventually
 from kafka_job import EXACT, Stage
 from s3_server import Bucket
@@ -19,8 +20,6 @@ from small_disk import small_disk
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline import RestartStrategy
 from pipeline.handle import JobHandle
-
-WAIT = 90.0
 
 
 def completed(handle: JobHandle) -> int:

@@ -45,7 +45,9 @@ _WITH_SPARK = (
 _TAKES_SPARK = re.compile(r"\bspark: (Any|SparkSession)\b")
 """The fixture, by which such tests elsewhere are known."""
 _PATIENCE = 900.0
-"""Seconds that a group of tests may take. A test that hangs fails before: each has a timeout of its own."""
+"""Seconds that a group of tests may take."""
+_HANGS = 120.0
+"""Seconds that a test may take that says nothing else."""
 
 
 _MOST_IMPORTERS = 8
@@ -149,7 +151,7 @@ class Bench:
 
     def _failure(self, tests: tuple[str, ...], patience: float) -> _Failure | None:
         """The first test that fails, or that they don't end in so many seconds; `None`: all pass."""
-        options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"--timeout={_HANGS:g}"]
         options += [f"--deselect={name}" for name in sorted(self.left_out)]
         code = self._run_pytest(*options, *tests, patience=patience)
         if code is None:

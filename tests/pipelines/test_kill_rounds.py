@@ -14,13 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from deadlines import PATIENCE
 from rounds_driver import RoundsDriver, Settings, Status, await_none_left, first_anomaly, schedule_of, sink_of
 from topology import EXACT, validate
 
 SEED = int(os.environ.get("WEIR_STRESS_SEED", random.SystemRandom().randrange(2**32)))
 ROUNDS = int(os.environ.get("WEIR_STRESS_ROUNDS", 200))
 VALIDATE_EVERY = 20
-PATIENCE = 120.0
 """Seconds that a start or restart may take."""
 LEAST_RECORDS = 20
 """A round."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deadlines import eventually
+from deadlines import PATIENCE, eventually
 from rounds_driver import PARTITIONS, first_anomaly, schedule_of, sink_of
 from topology import EXACT, build, validate
 
@@ -25,7 +25,6 @@ from pipeline import JobFailed, JobHandle, Pipeline, RestartStrategy
 
 SEED = int(os.environ.get("WEIR_STRESS_SEED", random.SystemRandom().randrange(2**32)))
 ROUNDS = int(os.environ.get("WEIR_STRESS_ROUNDS", 40))
-PATIENCE = 90.0
 
 
 class Rounds:

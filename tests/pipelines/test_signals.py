@@ -16,10 +16,10 @@ from typing import Any
 
 import psutil
 import pytest
+from deadlines import PATIENCE as WAIT
 from deadlines import eventually
 
 pytestmark = pytest.mark.timeout(900)
-WAIT = 240.0
 JOB = """
 import sys, time
 from pipeline import CheckpointConfig, Interrupted, Pipeline

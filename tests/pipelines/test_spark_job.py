@@ -7,10 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from deadlines import PATIENCE as WAIT
 
 from pipeline.runtime.driver.spark.spark_job import SparkJob, SparkJobFailed
-
-WAIT = 60
 
 
 def _end_of(spark: Any, run_subtask: Callable[[bytes], None]) -> SparkJobFailed | None:

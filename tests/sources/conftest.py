@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from deadlines import PATIENCE
 
 from pipeline.testing import KafkaBroker
 from sources import END, KafkaSource, SourceBatch, SourceContext, SourceReader
 from sources.kafka.client_pauses import PausePolicy
-
-DEADLINE_S = 240.0
 
 
 @dataclass
@@ -51,13 +50,13 @@ class Subtask:
 
     def next_batch(self, max_records: int = 10_000) -> SourceBatch:
         """The next records, however long they take."""
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             batch = self.poll(max_records)
             if isinstance(batch, SourceBatch):
                 return batch
             assert batch is None, "the source ended"
-        raise AssertionError(f"no records within {DEADLINE_S} s")
+        raise AssertionError(f"no records within {PATIENCE} s")
 
     def read(self, records: int, max_records: int = 10_000) -> list[Any]:
         """Exactly so many values."""
@@ -68,7 +67,7 @@ class Subtask:
 
     def read_to_end(self, max_records: int = 10_000) -> list[Any]:
         """All values of a bounded source."""
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + PATIENCE
         values: list[Any] = []
         while time.monotonic() < deadline:
             batch = self.poll(max_records)
@@ -76,7 +75,7 @@ class Subtask:
                 return values
             if batch is not None:
                 values += batch.values
-        raise AssertionError(f"the source did not end within {DEADLINE_S} s; it has read {len(values)} records")
+        raise AssertionError(f"the source did not end within {PATIENCE} s; it has read {len(values)} records")
 
     def stays_silent(self, polls: int = 30) -> bool:
         """Whether nothing comes for a while (and the source does not end)."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 
+PATIENCE = float(os.environ.get("WEIR_TEST_PATIENCE", "240"))
+"""Seconds after which what didn't happen is taken for what never will. A busy machine needs some of them."""
 
-def eventually(condition: Callable[[], bool], timeout: float = 240.0) -> None:
+
+def eventually(condition: Callable[[], bool], timeout: float = PATIENCE) -> None:
     """Return once it holds.
 
     Raises:

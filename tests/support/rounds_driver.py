@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from deadlines import PATIENCE as WAIT
 from deadlines import eventually
 from topology import KEYS, MAGIC, Record, Schedule, SlowSink, build
 
@@ -25,7 +26,6 @@ from pipeline.runtime.driver.spark.spark_job import local_context
 
 PARTITIONS = 3
 SLOTS = 16
-WAIT = 90.0
 _MARK = "WEIR_TEST_ROUNDS"
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deadlines import PATIENCE as WAIT
 
 from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.storage import CheckpointStorage
@@ -31,8 +32,6 @@ from pipeline.testing import TestingSink
 from sinks import Sink
 from sources import Source
 
-WAIT = 90.0
-"""Seconds; a generous bound, since nothing that is waited for may take long on a quiet machine."""
 NEVER: dict[str, Any] = {"interval": 3600.0, "first": "interval"}
 """Options of checkpoints for tests that ask for each one."""
 

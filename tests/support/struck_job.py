@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pytest
+from deadlines import PATIENCE as WAIT
 from deadlines import eventually
 from kafka_job import EXACT, Findings, Record, Stage, count_open, judge, record
 from kafka_reader import CommittedReader
@@ -18,7 +19,6 @@ from pipeline import JobFailed, JobHandle, RestartStrategy
 from pipeline.testing import failpoints
 from pipeline.testing.failpoints import Armed
 
-WAIT: Final = 90.0
 FEED: Final = 80
 """Records that are written at once while a step is waited for."""
 SPAN: Final = 100

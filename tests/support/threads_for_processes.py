@@ -7,6 +7,7 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
+from deadlines import PATIENCE as WAIT
 from session_without_spark import FakeSession
 
 from pipeline import Pipeline
@@ -17,8 +18,6 @@ from pipeline.runtime.driver.attempt_events import SparkEnded
 from pipeline.runtime.driver.job_master import JobMaster
 from pipeline.runtime.driver.surroundings import Post, Surroundings
 from pipeline.runtime.subtask.process import run_partition
-
-WAIT = 60.0
 
 
 class ThreadsForProcesses(Surroundings):

@@ -9,14 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from deadlines import PATIENCE as WAIT
 from deadlines import eventually
 
 from checkpoint.codec import encode
 from pipeline import AsyncFunction
 from pipeline.async_calls.loop import LoopThread
 from pipeline.async_calls.options import async_step
-
-WAIT = 30.0
 
 
 def loop_of(function: Any, **options: Any) -> LoopThread:

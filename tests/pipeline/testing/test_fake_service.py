@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from deadlines import PATIENCE as WAIT
 from deadlines import eventually
 
 from pipeline.testing import FakeService, ServiceError
-
-WAIT = 30.0
 
 
 @pytest.fixture

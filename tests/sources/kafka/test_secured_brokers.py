@@ -17,13 +17,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourcePatternType,
     ResourceType,
 )
+from deadlines import PATIENCE
 
 from pipeline.broker.security import Security
 from pipeline.testing import KafkaBroker
 from sources import END, KafkaSource, SourceBatch, SourceContext, SourceReader
 from sources.kafka import KafkaUnavailable, MissingPermission
 
-DEADLINE_S = 240.0
 JOB = "job"
 
 
@@ -191,7 +191,7 @@ def _open(source: Any) -> SourceReader:
 
 def _poll(reader: SourceReader, until: Callable[[list[int]], bool]) -> list[int]:
     values: list[int] = []
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + PATIENCE
     while not until(values):
         assert time.monotonic() < deadline, values
         batch = reader.poll(100, 0.01)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from deadlines import PATIENCE
 
 from pipeline.testing import KafkaBroker
 from sources.kafka import reader as reader_module
@@ -15,7 +16,6 @@ from sources.kafka.statistics import FetchStatistics
 
 MakeTopic = Callable[..., str]
 OpenSubtask = Callable[..., Any]
-DEADLINE_S = 240.0
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def _lag_at_every_look(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def lag_becomes(reading: Any, lag: int) -> None:
     """Polls, without taking a record, until the gauge says so."""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + PATIENCE
     while reading.metrics.gauges.get("recordsLag") != lag:
         assert time.monotonic() < deadline, reading.metrics.gauges
         assert reading.poll() is None
@@ -112,7 +112,7 @@ def test_the_lag_of_a_source_that_is_held_up_is_told_at_its_barriers(
     reading = subtask(topics=[topic], config={"statistics.interval.ms": 50})
     batch = reading.next_batch(10)
     kafka.produce(topic, [{"id": i} for i in range(20, 50)])
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + PATIENCE
     checkpoint = 0
     while reading.metrics.gauges.get("recordsLag") != 50 - 1 or reading.metrics.counters.get("recordsFetched") != 50:
         assert time.monotonic() < deadline, reading.metrics
@@ -148,7 +148,7 @@ def test_what_is_fetched_and_what_is_fetched_in_vain_is_counted(
 
 def _poll_until(reading: Any, condition: Callable[[], bool], held_up: bool = False) -> None:
     """Polls that bring no records, as the gate is closed or there are none."""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, reading.metrics.counters
         if held_up:

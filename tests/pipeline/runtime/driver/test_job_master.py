@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from attempt_parts import job_options
 from checkpoint_folders import metadata_of
+from deadlines import PATIENCE as WAIT
 from session_without_spark import FakeSession
 
 from checkpoint.checkpoint_kind import CheckpointKind
@@ -27,8 +28,6 @@ from pipeline.runtime.driver.attempt_context import Answer, AttemptContext, Chec
 from pipeline.runtime.driver.failures import AttemptFailed
 from pipeline.runtime.driver.job_master import JobMaster
 from pipeline.testing import TestingSink, TestingSource
-
-WAIT = 20.0
 
 
 class Attempt:

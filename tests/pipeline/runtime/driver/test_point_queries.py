@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from attempt_parts import attempt_context
+from deadlines import PATIENCE as WAIT
 from deadlines import eventually
 from virtual_attempt import VirtualAttempt
 
@@ -28,7 +29,6 @@ from pipeline.runtime.driver.point_queries import Answer, NotAnswered, PointQuer
 from pipeline.runtime.point_query import Found, PointQuery
 from pipeline.testing import TestingSink, TestingSource
 
-WAIT = 20.0
 MAX = 128
 FOUND = Found({"total": b"\x05"})
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from deadlines import PATIENCE as WAIT
 from deadlines import eventually
 
 from pipeline.runtime import protocol
@@ -22,7 +23,6 @@ from pipeline.runtime.versions import versions
 from pipeline.runtime.wire import ConnectionLost, ControlConnection
 
 SECRET = b"sixteen bytes or more"
-WAIT = 30.0
 JOB = Job(versions=versions(), first_attempt=True, limits=LIMITS, spec=b"spec")
 
 

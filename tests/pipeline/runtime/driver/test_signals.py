@@ -6,8 +6,7 @@ import subprocess
 import sys
 
 import pytest
-
-WAIT = 110.0
+from deadlines import PATIENCE as WAIT
 
 
 def said(code: str) -> str:

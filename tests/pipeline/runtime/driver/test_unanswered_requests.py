@@ -6,14 +6,13 @@ import threading
 from pathlib import Path
 
 from attempt_parts import attempt_context
+from deadlines import PATIENCE as WAIT
 
 from pipeline import CheckpointConfig, Pipeline
 from pipeline.runtime.driver.attempt import Attempt
 from pipeline.runtime.driver.attempt_context import CheckpointRequest, NotTriggered, Progress
 from pipeline.runtime.driver.job_master import JobMaster
 from pipeline.testing import TestingSink, TestingSource
-
-WAIT = 20.0
 
 
 def job(folder: Path) -> Pipeline:

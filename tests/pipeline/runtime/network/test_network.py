@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pytest
+from deadlines import PATIENCE
 
 from checkpoint.barriers.events import Barrier
 from checkpoint.elements import BarrierElement, Data, EndOfInput, IdleStatus, Watermark
@@ -25,7 +26,6 @@ from pipeline.runtime.network.network import Network
 
 SECRET = new_secret()
 BUFFERS = BufferConfig(debloat=False, max_bytes=100_000, frame_bytes=10_000)
-PATIENCE = 30
 """Seconds after which a test gives up; nothing here takes one."""
 
 

@@ -9,10 +9,9 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from deadlines import PATIENCE
 
 from pipeline.runtime.network.tcp_keepalive import GONE_AFTER, fail_when_peer_is_gone
-
-PATIENCE = 60.0
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="TCP_USER_TIMEOUT is Linux's")
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from deadlines import PATIENCE as WAIT
 from deadlines import eventually
 from manual_system import ManualSystem
 from messages import example_of
@@ -45,7 +46,6 @@ from pipeline.runtime.wire import ConnectionLost, ControlConnection
 from sinks.kafka.errors import RecordRefused
 from sources.kafka.errors import BadRecord
 
-WAIT = 30.0
 DriverEnd = MessageConnection[ToSubtask, ToDriver]
 Ends = tuple[DriverEnd, DriverLink, Mailbox]
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from deadlines import PATIENCE as WAIT
 
 from checkpoint.codec import encode_key
 from checkpoint.committables import Committable, SegmentName, SinkState
@@ -23,8 +24,6 @@ from pipeline.runtime.subtask.task_metrics import TaskMetrics
 from pipeline.testing import ManualClock
 from sinks import Committer, SinkWriter
 from sinks.sink import SinkBatch
-
-WAIT = 20.0
 
 
 class ListWriter(SinkWriter):

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from deadlines import PATIENCE as WAIT
 from deadlines import eventually
 from pyspark.serializers import read_int
 
 from pipeline.runtime.driver.spark.daemon_process import MODULE, DaemonProcess, _new_folder, daemons, start_daemon
 from pyspark_weir.daemon import VARIABLE
-
-WAIT = 60.0
 
 
 class Spark:
