@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from deadlines import eventually
 from diagnosed_job import diagnosed
 from pyspark import SparkConf
 from session_without_spark import FakeSession
@@ -109,15 +110,23 @@ def test_a_timestamp_of_the_future(tmp_path: Path) -> None:
 
 
 def test_a_poison_record(tmp_path: Path) -> None:
+    tries, looked = tmp_path / "tries", tmp_path / "looked"
+
     def total(value: dict[str, Any]) -> Any:
+        if "amount" not in value:
+            with tries.open("a") as file:
+                print("again", file=file)
+            if tries.read_text().count("again") == 3:
+                eventually(looked.exists)
         return value["amount"]
 
-    p = job(tmp_path, restart=RestartStrategy.fixed_delay(attempts=2, delay=1.0))
+    p = job(tmp_path, restart=RestartStrategy.fixed_delay(attempts=2, delay=0.1))
     source = p.source("in", TestingSource([{"amount": 3}, {"id": 7}]), parallelism=1)
     source.rebalance().map(total, id="total").sink("out", TestingSink())
     advice = "on_error=DeadLetter(topic) or Skip on step 'total' leaves it out"
     with diagnosed(p) as running:
         again = running.await_sentence("The job was restarted 2 times", advice)
+        looked.touch()
         failed = running.await_sentence("The job has failed", advice)
     for found in (again, failed):
         assert found.severity == "trouble"

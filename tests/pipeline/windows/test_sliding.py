@@ -180,12 +180,12 @@ def test_many_panes_and_late_records_among_them(size, slide, lateness):
     assert is_empty(harness)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(120)  # looks at all of them would be five billion
 def test_a_window_that_fires_looks_at_the_panes_that_there_are_and_not_at_all_that_it_may_have():
-    harness = OperatorHarness(operator_of(Sliding(100_000, 0.001), Aggregation({"n": Count()}), Options()))
+    harness = OperatorHarness(operator_of(Sliding(1000, 0.001), Aggregation({"n": Count()}), Options()))
     harness.process({}, key="ann", timestamp=0)
-    results = harness.watermark(50)  # of windows with 100,000,000 panes each
-    assert [(one["end"], one["n"]) for one in results] == [(end, 1) for end in range(1, 52)]
+    results = harness.watermark(5000)  # of windows with 1,000,000 panes each
+    assert [(one["end"], one["n"]) for one in results] == [(end, 1) for end in range(1, 5002)]
 
 
 @given(

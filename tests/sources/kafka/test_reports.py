@@ -174,8 +174,10 @@ def test_an_end_inside_of_a_gap_that_compaction_left_is_reached(
         }
     )
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    for i in range(20):  # each in a segment of its own; the last one is never compacted
-        producer.produce(topic, b'{"id": %d}' % i, "first" if i == 0 else "again and again")
+    begun = round(time.time() * 1000) - 1000
+    for i in range(20):  # each in a segment of its own, since it is later; the last one is never compacted
+        key = "first" if i == 0 else "again and again"
+        producer.produce(topic, b'{"id": %d}' % i, key, timestamp=begun + 10 * i)
         assert producer.flush(10) == 0
     eventually(lambda: len(kafka.consume(topic)) <= 3)
     left = [record.offset for record in kafka.consume(topic)]

@@ -51,7 +51,8 @@ told["after its end"] = job("second")
 begin_workers(context)
 told["next"] = daemons()[0].pid
 told["in the next"] = job("third")
-all = [one for one in psutil.Process().children(recursive=True) if one.name() != "java"]
+all = [one for one in psutil.Process().children(recursive=True) if "python" in one.name()]
+assert all
 context.stop()
 told["left"] = len(psutil.wait_procs(all, 60)[1])
 given_session._SCRIPT = Path("/nowhere")
