@@ -50,6 +50,7 @@ _OF_TESTS: Final = frozenset(
         "WEIR_TEST_DRIVER",
         "WEIR_TEST_ROUNDS",
         "WEIR_TEST_SCRIPT",
+        "WEIR_TEST_PATIENCE",
         "WEIR_TEST_SESSION",
     }
 )
