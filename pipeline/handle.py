@@ -301,7 +301,8 @@ class JobHandle:
         """The current attempt's metrics:
         `{"subtasks": {name: {metric: value}}, "totals": {metric: value}, "waits": [{"what", "kind", "who", "since"}]}`.
 
-        Names and units are those of `checkpoint.metrics.METRICS`; totals are sums over subtasks of counters. Waits are
+        Names and units are those of `checkpoint.metrics.METRICS`; `hotKeys` of a subtask are the keys that have most of
+        its records, each with its share (`Pipeline(show_keys=)`); totals are sums over subtasks of counters. Waits are
         for what lies outside of the job, such as brokers that are down: for what, in which subtask, since when (seconds
         since 1970), the longest first. Of "the job" they are for what takes long in a subtask, such as an `open`.
         """

@@ -77,6 +77,8 @@ class Pipeline:
         ready_within: seconds, or a `timedelta`, without a record and without a completed checkpoint after which
             `/readyz` of the web server (the option `http` of `start`) says that the job doesn't move. `None` (the
             default): three intervals of checkpoints, and at least 60 s.
+        show_keys: whether status, REST and the page may name the keys that have most of a step's records. `False` where
+            keys are personal data: then they tell the shares alone. Default: `True`.
         http_certificate: file (PEM) with the certificate of the web server, which then speaks TLS (`https://`). `None`
             (the default): it speaks plain HTTP.
         http_key: file (PEM) with the certificate's private key, without a password. `None` (the default): it is in the
@@ -99,6 +101,7 @@ class Pipeline:
         ready_within: float | timedelta | None = None,
         http_certificate: str | Path | None = None,
         http_key: str | Path | None = None,
+        show_keys: bool = True,
     ):
         if not isinstance(name, str) or not name or any(c in name for c in "/\\\0") or name.startswith("."):
             raise PipelineError(f"a pipeline's name must be non-empty and work as a folder name, not {name!r}")
@@ -133,6 +136,7 @@ class Pipeline:
         self.ready_within = None
         if given.value("ready_within", ready_within) is not None:
             self.ready_within = _duration("ready_within", ready_within, given)
+        self.show_keys = _flag("show_keys", show_keys, given)
         self.http_certificate = given.value("http_certificate", http_certificate)
         self.http_key = given.value("http_key", http_key)
         self._given = given
@@ -240,10 +244,7 @@ class Pipeline:
         return HttpServer(address, self.ready_within, self._certificate())
 
     def _metrics_exporter(self, otel: bool) -> MetricsExporter | None:
-        wanted = self._given.value("otel", otel)
-        if not isinstance(wanted, bool):
-            raise PipelineError(f"otel must be true or false, not {wanted!r}{self._given.origin('otel')}")
-        if not wanted:
+        if not _flag("otel", otel, self._given):
             return None
         # Its libraries are an extra, too.
         from pipeline.otel.exporter import metrics_exporter
@@ -295,6 +296,7 @@ class Pipeline:
             take_over=take_over,
             autoscale=self.autoscale,
             stop_grace=self.stop_grace,
+            show_keys=self.show_keys,
             graph=self._graph.rescaled(None, {}),  # a copy: the pipeline may get more steps
         )
 
@@ -356,6 +358,13 @@ def _check_bounds(autoscale: Autoscale, parallelism: int, max_parallelism: int, 
             f"parallelism is {parallelism}{given.origin('parallelism')}, and autoscale goes from {bounds}"
             f"{given.origin('autoscale.most') or given.origin('autoscale.least')}: begin within these bounds"
         )
+
+
+def _flag(name: str, own: Any, given: settings.Settings) -> bool:
+    value = given.value(name, own)
+    if not isinstance(value, bool):
+        raise PipelineError(f"{name} must be true or false, not {value!r}{given.origin(name)}")
+    return value
 
 
 def _duration(name: str, own: Any, given: settings.Settings) -> float:

@@ -153,6 +153,7 @@ _PLAIN: Final = (
     "http_key",
     "otel",
     "ready_within",
+    "show_keys",
 )
 _UNNAMED: Final = CheckpointConfig("/")
 """The defaults, for a pipeline whose folder comes from outside."""

@@ -9,9 +9,11 @@ from typing import Any, Final
 from rich.table import Table
 
 from pipeline.cli.drawing import human_size, human_time, open_console, rate_of, say, share_of, table_of, time_of
-from pipeline.runtime.driver.status import event_time_status, gate_status
+from pipeline.runtime.driver.status import event_time_status, gate_status, hot_key_status
 from pipeline.runtime.driver.status.waits import Wait, by_what, names
 
+_HOT_KEYS: Final = 3
+"""That are shown."""
 _PHASES: Final = ("cancel", "wait", "start", "restore", "catch_up")
 
 
@@ -90,6 +92,8 @@ def facts(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "event time", f"{row['vertex']}: {event_time_status.sentence(row)}"
     for row in job.get("gates", ()):
         yield "gate", f"{row['vertex']}: {gate_status.sentence(row)}"
+    for row in job.get("hot_keys", ())[:_HOT_KEYS]:
+        yield "hot key", hot_key_status.sentence(row)
     for text in job.get("advice", ()):
         yield "parallelism", text
     if autoscale := job.get("autoscale"):

@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any, Final
 
 from pipeline.diagnosis.sentence import Sentence, note, some, trouble
+from pipeline.runtime.driver.status.hot_key_status import named
 from pipeline.shown_times import human_time
 
 _BUSY: Final = 800.0
@@ -93,7 +94,7 @@ def _slow(
         yield trouble(
             "load",
             f"{text}: the load is uneven. It gets {uneven:.1f} times as many records as the median of the other "
-            f"subtasks: one key, or a few, have most of the records. More subtasks don't help; a finer key, or "
+            f"subtasks: {_who_has_most(rows[slowest])}. More subtasks don't help; a finer key, or "
             "adding up by a part of the key first, does.",
         )
     else:
@@ -110,6 +111,15 @@ def _uneven(rows: Mapping[str, Values], slowest: str) -> float | None:
         return None
     ratio = mine / max(median(others), 1e-9)
     return min(ratio, 1e6) if ratio >= _SKEWED else None
+
+
+def _who_has_most(values: Values) -> str:
+    keys = values.get("hotKeys")
+    if not keys:
+        return "one key, or a few, have most of the records"
+    (key, share), *others = keys
+    more = [f"{'another' if other is None else other} {part:.0%}" for other, part in others]
+    return ", ".join([f"{named(key)} has {share:.0%} of its records", *more])
 
 
 def _still(status: Values) -> Iterator[Sentence]:

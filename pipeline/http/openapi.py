@@ -63,6 +63,11 @@ _JOB: Final[dict[str, Any]] = {
         "graph": _ANY,
         "gates": {"type": "array", "items": _ANY},
         "event_time": {"type": "array", "items": _ANY},
+        "hot_keys": {
+            "type": "array",
+            "items": _ANY,
+            "description": "Keys with most records a second: subtask, key (null: not named), share of its records.",
+        },
         "waits": {
             "type": "array",
             "items": {

@@ -50,6 +50,8 @@ class JobSpec:
     """Wire form of a `checkpoint.storage.probe.Probe`: every worker must see the same checkpoint folder."""
     failpoints: list[Any]
     limits: Limits
+    show_keys: bool
+    """Whether status may name keys."""
     first_attempt: bool
     """Nothing has run yet: what a process lacks was lacking from the start, and won't be there at the next attempt."""
 

@@ -20,6 +20,7 @@ def file(tmp_path: Path) -> Path:
         """
         parallelism = 3
         max_parallelism = 64
+        show_keys = false
         [checkpoints]
         uri = "/var/lib/weir"
         interval = 5
@@ -41,10 +42,17 @@ def file(tmp_path: Path) -> Path:
 # -- where values come from -------------------------------------------------------------------------------------------
 
 
+def test_whether_keys_are_shown_is_yes_or_no(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Pipeline("job").show_keys
+    monkeypatch.setenv("WEIR_SHOW_KEYS", "no")
+    with pytest.raises(PipelineError, match=r"show_keys must be true or false, not 'no' \(from WEIR_SHOW_KEYS\)"):
+        Pipeline("job")
+
+
 def test_a_file_sets_every_kind_of_option(file: Path) -> None:
     with overriding(Settings(), file):
         p = Pipeline("job")
-    assert (p.parallelism, p.max_parallelism) == (3, 64)
+    assert (p.parallelism, p.max_parallelism, p.show_keys) == (3, 64, False)
     assert p.checkpoints == CheckpointConfig("/var/lib/weir", interval=5, alignment="aligned")
     assert p.buffers == BufferConfig(target=0.5)
     assert p.restart == RestartStrategy.exponential(initial=0.2, attempts=7)

@@ -115,11 +115,14 @@ function drawSubtasks(job) {
   if (rows.some((row) => row.watermark !== undefined)) {
     columns.push(["behind the clock", (row) => (row.eventTimeIdle ? "idle" : span(lag(row))), "number"]);
   }
+  if (rows.some((row) => row.hotKeys?.length)) columns.push(["hottest keys", (row) => hottest(row.hotKeys)]);
   if (rows.some((row) => row.recordsFailed)) columns.push(["failed", (row) => count(row.recordsFailed), "number"]);
   const failures = job.vertices[vertex.name]?.lastFailures ?? [];
   show("subtasks", table(`Subtasks of ${vertex.name}`, columns, rows, "subtasks"),
     failures.map((failure) => html("pre", {}, failure)));
 }
+
+const hottest = (keys) => (keys ?? []).map(([key, part]) => `${key ?? "a key"} ${(part * 100).toFixed(0)} %`).join(", ");
 
 const lag = (row) => (row.watermarkLagMs === null || row.watermarkLagMs === undefined ? null : row.watermarkLagMs / 1000);
 

@@ -79,6 +79,7 @@ class AttemptContext:
             probe=start.probe.to_wire() if start.probe else None,
             failpoints=failpoints.active(),
             limits=LIMITS,
+            show_keys=job.show_keys,
             first_attempt=first,
         )
         first_checkpoint = 1 + max(start.largest_id, history.largest_id)

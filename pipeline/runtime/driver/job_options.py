@@ -35,5 +35,7 @@ class JobOptions:
     """What the plan was made of, so that it can be made at another parallelism; `None`: it can't."""
     autoscale: Autoscale | None = None
     """`None`: it is only rescaled when somebody asks for it."""
+    show_keys: bool = True
+    """Whether status may name keys."""
     stop_grace: float = 30.0
     """Seconds that the job has for its last checkpoint once a signal has come."""

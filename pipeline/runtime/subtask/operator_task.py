@@ -21,6 +21,7 @@ from checkpoint.in_flight.replay import RestoreBarrierCounter
 from pipeline.runtime import protocol
 from pipeline.runtime.network.input_channels import InputChannels
 from pipeline.runtime.subtask import mail
+from pipeline.runtime.subtask.hot_keys import HotKeys
 from pipeline.runtime.subtask.task import Task
 
 
@@ -44,8 +45,20 @@ class OperatorTask(Task):
     """Takes batches from its input channels and pushes their records through the chain; carries out what the barrier
     handler asks for."""
 
-    def __init__(self, *, inputs: InputChannels, channels: Sequence[ChannelName], barriers: Barriers, **common: Any):
-        """`channels`: their names, in the order of `inputs.channels`."""
+    def __init__(
+        self,
+        *,
+        inputs: InputChannels,
+        channels: Sequence[ChannelName],
+        barriers: Barriers,
+        show_keys: bool = True,
+        **common: Any,
+    ):
+        """
+        Args:
+            channels: their names, in the order of `inputs.channels`.
+            show_keys: whether status may name the keys that have most of the records.
+        """
         super().__init__(**common)
         self._inputs = inputs
         self._channels = channels
@@ -53,6 +66,7 @@ class OperatorTask(Task):
         self._barriers = barriers
         self._open_channels = set(channels)
         self._restore_barriers = RestoreBarrierCounter(channels)
+        self._hot_keys = HotKeys(show_keys, self._clock())
         self._work_began = self._clock()
         for channel, name in zip(inputs.channels, channels, strict=True):
             channel.on_captured = self._on_captured(name)
@@ -97,10 +111,12 @@ class OperatorTask(Task):
     def _take(self, channel: int, element: Any) -> None:
         match element:
             case Data():
-                if element.unpacked is None:  # else it was put back
-                    self.metrics.bytes_in += element.size
-                entry = self._entry_of[channel]
+                entry, new = self._entry_of[channel], element.unpacked is None  # else it was put back
                 self.batch.take(element, channel, entry.format, entry.push)
+                if new:
+                    self.metrics.bytes_in += element.size
+                    if element.unpacked.keys:
+                        self._hot_keys.look(element.unpacked.keys)
             case Watermark() | IdleStatus() | RestoreBarrier():
                 self._take_control(self._channels[channel], element)
             case BarrierElement(barrier):
@@ -184,6 +200,7 @@ class OperatorTask(Task):
         self.metrics.gauge("bufferBudgetBytes", inputs.budget_bytes)
         seconds = inputs.estimated_time_to_consume
         self.metrics.gauge("estimatedTimeToConsumeMs", None if seconds is None else 1000 * seconds)
+        self.metrics.hot_keys = self._hot_keys.told(self._clock())
 
     def _in_flight_bytes(self) -> int:
         return self._inputs.queued_bytes + super()._in_flight_bytes()

@@ -210,7 +210,13 @@ class TaskBuilder:
                 )
             else:
                 kind = OperatorTask if chain.calls is None else AsyncTask
-                task = kind(inputs=self._network.inputs, channels=channels, barriers=self._barriers(channels), **common)
+                task = kind(
+                    inputs=self._network.inputs,
+                    channels=channels,
+                    barriers=self._barriers(channels),
+                    show_keys=spec.show_keys,
+                    **common,
+                )
             task.run()
 
     # -- parts --------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 from checkpoint.elements import ChannelName
 from checkpoint.metrics import Gauged, check_counter, check_metric
 from checkpoint.waiting import Waiting
+from pipeline.runtime.subtask.hot_keys import HotKey
 from pipeline.runtime.subtask.recent_rate import RecentRate
 
 
@@ -33,6 +34,8 @@ class TaskMetrics:
         input channels being captured on which it has not arrived."""
         self.writing: set[int] = set()
         """Checkpoints whose asynchronous part is under way."""
+        self.hot_keys: list[HotKey] = []
+        """The keys that have most of the records. Replaced whole."""
         self._started = clock()
         self.looked_at = self._started
         """When the task thread last looked around: until it does again, operators or a sink's writer hold it."""
@@ -86,6 +89,7 @@ class TaskMetrics:
             "uncaptured": {n: [[c.edge.upstream, c.upstream] for c in ins] for n, (_, ins) in pending.items() if ins},
             "waits": [*waits, *self.time_waits.report(), *self.pace_waits.report()],
             "waitingMs": 1000 * max((seconds for _, seconds, _ in waits), default=0.0),
+            "hotKeys": [list(one) for one in self.hot_keys],
             "recordsIn": records_in,
             "recordsOut": records_out,
             "recordsInPerSecond": self._in_rate.at(now, records_in),

@@ -82,6 +82,25 @@ def test_uneven_load_is_told_from_a_slow_step(handle: JobHandle) -> None:
     assert "set the pace" not in text
 
 
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ([["'ann'", 0.71]], "subtasks: key 'ann' has 71% of its records. More subtasks don't help"),
+        ([["'ann'", 0.5], ["('b', 1)", 0.2]], "subtasks: key 'ann' has 50% of its records, ('b', 1) 20%. More"),
+        ([[None, 0.5], [None, 0.2]], "subtasks: one key has 50% of its records, another 20%. More"),
+        ([], "subtasks: one key, or a few, have most of the records. More"),
+    ],
+)
+def test_the_keys_that_make_load_uneven_are_named(handle: JobHandle, keys: list[Any], words: str) -> None:
+    even = {"recordsInPerSecond": 10.0, "hotKeys": [["'carl'", 0.9]]}
+    uneven = {**BUSY, "recordsInPerSecond": 90.0, "hotKeys": keys}
+    run(handle, in_0={"backPressuredMsPerSecond": 900.0}, totals_0=even, totals_1=uneven)
+    assert words in troubles(handle)
+    rows = WatchedJob("orders", handle, None).status()["hot_keys"]
+    assert rows[-1] == {"subtask": f"{TOTALS}[0]", "key": "'carl'", "share": 0.9}
+    assert [[row["key"], row["share"]] for row in rows[:-1]] == keys
+
+
 def test_a_record_that_takes_long_is_named(handle: JobHandle) -> None:
     run(handle, totals_1={"heldMs": 12_000.0})
     assert "totals → out[1] has not looked around for 12 s: one record, or one call of its step" in troubles(handle)

@@ -103,6 +103,13 @@ def test_figures_follow_the_job(seen: Seen, handle: JobHandle) -> None:
     assert "restarting" in seen.page.title()
 
 
+def test_the_hottest_keys_of_subtasks_are_shown(seen: Seen, handle: JobHandle) -> None:
+    run(handle, totals_0={"hotKeys": [["'ann'", 0.714], ["'<b>'", 0.2]]}, totals_1={"hotKeys": [[None, 0.9]]})
+    seen.page.locator(f'[id="vertex-{TOTALS}"]').click()
+    expect(seen.page.get_by_role("cell", name="'ann' 71 %, '<b>' 20 %")).to_be_visible()
+    expect(seen.page.get_by_role("cell", name="a key 90 %")).to_be_visible()
+
+
 def test_trouble_is_said_in_a_sentence(seen: Seen, handle: JobHandle) -> None:
     expect(seen.page.locator("#diagnosis li")).to_have_count(1)
     handle._master.waits.report("in[0]", [("the Kafka brokers at kafka:9092", 90.0, "brokers")])

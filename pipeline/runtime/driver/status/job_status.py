@@ -14,6 +14,7 @@ from pipeline.runtime.driver.scaling.advice import advice_of
 from pipeline.runtime.driver.status.checkpoint_stats import CheckpointStats
 from pipeline.runtime.driver.status.event_time_status import event_time_of
 from pipeline.runtime.driver.status.gate_status import gates_of
+from pipeline.runtime.driver.status.hot_key_status import hot_keys_of
 
 if TYPE_CHECKING:
     from pipeline.handle import JobHandle
@@ -142,6 +143,7 @@ def figures_of(metrics: dict[str, Any]) -> dict[str, Any]:
         "waits": metrics["waits"],
         "event_time": event_time_of(metrics["subtasks"]),
         "gates": gates_of(metrics["subtasks"]),
+        "hot_keys": hot_keys_of(metrics["subtasks"]),
     }
 
 

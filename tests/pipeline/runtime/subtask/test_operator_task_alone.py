@@ -8,8 +8,10 @@ from lone_tasks import CHAINED, CHANNELS, Operator
 
 from checkpoint.barriers.events import Barrier
 from checkpoint.elements import BarrierElement, CancelMarker, EndOfInput, IdleStatus, RestoreBarrier, Watermark
+from checkpoint.row_format import row_format
 from pipeline.runtime import protocol
 from pipeline.runtime.subtask import mail
+from pipeline.runtime.subtask.task import Entry
 
 
 def test_an_operator_processes_a_batch_then_what_is_due_then_what_is_next() -> None:
@@ -44,6 +46,24 @@ def test_what_is_due_waits_for_what_was_in_flight_behind_the_head() -> None:
     assert rig.said() == [("behind", "a")]
     rig.step()
     assert rig.said() == ["fired"]
+
+
+def test_an_operator_tells_of_the_keys_that_have_most_of_its_records() -> None:
+    rig = Operator().ready()
+    rig.task._entry_of = [Entry(rig.take, row_format(carries_keys=True))] * 2
+    rig.interrupted_by = ["ann", 1]
+    for _ in range(30):
+        rig.put(0, data([["ann", 1], *[["bob", 2]] * 39], keyed=True))
+        rig.step(2)
+        rig.task._put_batch_back()  # it has been looked at, and is not looked at again
+        rig.step(2)
+    for _ in range(10):
+        rig.put(1, data([["carl", 3]] * 120, keyed=True))
+        rig.step(2)
+    rig.task._set_gauges()
+    told = dict(rig.task.metrics.hot_keys)
+    assert told["'carl'"] == 0.5, "it has 1,200 records of 2,400"
+    assert told.keys() <= {"'ann'", "'bob'", "'carl'"}
 
 
 @pytest.mark.parametrize("restored", [False, True])

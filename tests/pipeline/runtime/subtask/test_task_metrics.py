@@ -25,6 +25,7 @@ def test_at_first_nothing_was_done(subtask: Subtask) -> None:
     names = ("recordsIn", "recordsOut", "recordsInPerSecond", "recordsOutPerSecond", "bytesIn", "bytesOut", "gcMs")
     assert [told[name] for name in (*names, "inFlightBytes", "waitingMs", "sourceGateClosedMs")] == [0] * 10
     assert (told["heldMs"], told["busyMsPerSecond"]) == (2000.0, 1000.0)
+    assert told["hotKeys"] == []
     assert (told["barriers"], told["writing"], told["unsent"], told["uncaptured"], told["waits"]) == (
         {},
         [],
