@@ -17,6 +17,9 @@ export function remember(newest) {
   for (const id of surplus) rows.delete(id);
 }
 
+// Whether one of them was known before.
+export const joins = (newest) => newest.some((row) => rows.has(row.id));
+
 const inOrder = () => [...rows.values()].sort((a, b) => a.id - b.id);
 
 export function shownId() {

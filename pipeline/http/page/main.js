@@ -1,13 +1,13 @@
 // Asks the job once a second, and draws what it says.
 
-import { drawCheckpoint, drawTimeline, remember, shownId } from "./checkpoints.js";
+import { drawCheckpoint, drawTimeline, joins, remember, shownId } from "./checkpoints.js";
 import { html, show } from "./elements.js";
 import { drawGraph } from "./graph.js";
 import { drawGates, drawParallelism, drawRestarts, drawTime, drawWaits } from "./panels.js";
 import { count, span } from "./words.js";
 
 const EVERY = 1000, PATIENCE = 10000;
-const FIRST = 1000, NEWEST = 20;
+const ALL = 1000, NEWEST = 20;
 const GOOD = ["running", "finished"], BAD = ["failed", "cancelled", "restarting"];
 
 let name = null;
@@ -15,7 +15,6 @@ let job = null;
 let diagnosis = [];
 let checkpoint = null;
 let heard = Date.now();
-let known = 0;
 
 async function get(path) {
   const answer = await fetch(`/api/v1/${path}`, { signal: AbortSignal.timeout(PATIENCE), headers: { Accept: "application/json" } });
@@ -29,11 +28,12 @@ async function ask() {
   name ??= (await get("jobs")).jobs[0].name;
   const place = `jobs/${encodeURIComponent(name)}`;
   const [status, rows, said] = await Promise.all([
-    get(place), get(`${place}/checkpoints?limit=${known === 0 ? FIRST : NEWEST}`), get(`${place}/diagnosis`),
+    get(place), get(`${place}/checkpoints?limit=${NEWEST}`), get(`${place}/diagnosis`),
   ]);
   [job, diagnosis] = [status, said.sentences];
-  remember(rows.checkpoints);
-  known = rows.checkpoints.length;
+  // A page that nobody looks at asks for nothing, and many may have come since.
+  const gap = rows.checkpoints.length === NEWEST && !joins(rows.checkpoints);
+  remember(gap ? (await get(`${place}/checkpoints?limit=${ALL}`)).checkpoints : rows.checkpoints);
   const id = shownId();
   checkpoint = id === null ? null : await get(`${place}/checkpoints/${id}`);
 }

@@ -180,6 +180,13 @@ def test_two_hundred_subtasks_and_a_thousand_checkpoints_are_all_there(seen: See
     expect(page.locator("#subtasks tbody tr")).to_have_count(200)
 
 
+def test_checkpoints_that_came_while_nobody_looked_are_there_too(seen: Seen, handle: JobHandle) -> None:
+    checkpoints(handle, 1, 3)
+    expect(seen.page.get_by_role("option")).to_have_count(2)
+    checkpoints(handle, 3, 91)
+    expect(seen.page.get_by_role("option")).to_have_count(90)
+
+
 def test_when_the_job_answers_no_more_it_says_since_when(browser: Browser, server: HttpServer) -> None:
     context = browser.new_context()
     page = context.new_page()
