@@ -17,7 +17,7 @@ from checkpoint.state.heap.undo_stores import undoable
 from checkpoint.state.keyed_backend import KeyedBackend
 from checkpoint.state.snapshot_format import StateBatch
 from checkpoint.state.snapshot_writer import FrozenGroup
-from checkpoint.state.stores import ListStore, MapStore, StateStore, ValueStore
+from checkpoint.state.stores import NO_KEY, ListStore, MapStore, StateStore, ValueStore
 from checkpoint.state.timers import TIMER_STATES
 from checkpoint.state.ttl import Lifetime
 from checkpoint.state.undo import UndoLog
@@ -39,6 +39,8 @@ class HeapBackend(KeyedBackend):
         self._ttl: dict[str, HeapTtlStore] = {}
         """States with a time to live."""
         self._sweeps: list[Sweep] = []
+        self._restored: tuple[int, dict[bytes, bytes]] = NO_KEY, {}
+        """While it is restored: the position of the key group that came last, and its keys."""
         super().__init__(key_groups, max_parallelism)
 
     def _groups(self, name: str) -> list[KeyGroupMap]:
@@ -118,6 +120,7 @@ class HeapBackend(KeyedBackend):
     def restore(self, batches: Iterable[StateBatch], allow_unclaimed: bool = False) -> None:
         with garbage.paused():
             super().restore(batches, allow_unclaimed)
+            self._restored = NO_KEY, {}
             if sum(len(one.data) for maps in self._maps.values() for one in maps) >= garbage.LARGE_STATE:
                 garbage.exempt()
 
@@ -129,6 +132,8 @@ class HeapBackend(KeyedBackend):
         values: list[Any],
         stamps: Sequence[tuple[int, ...] | None] | None,
     ) -> bytes | None:
+        if len(self._declared) > 1:
+            keys = self._shared(index, keys)
         store, target = self._ttl.get(name), self._maps[name][index]
         if store is not None:
             assert stamps is not None
@@ -138,6 +143,13 @@ class HeapBackend(KeyedBackend):
             return _first_double(keys, target.data)
         target.put_all(rows)
         return None
+
+    def _shared(self, index: int, keys: list[bytes]) -> list[bytes]:
+        """The keys as the objects that other states have, as they share those of records: each takes half as much as a
+        row of a small value."""
+        if self._restored[0] != index:
+            self._restored = index, {}
+        return list(map(self._restored[1].setdefault, keys, keys))
 
 
 def _first_double(keys: list[bytes], present: Container[bytes]) -> bytes:

@@ -19,16 +19,16 @@ class ChangedKeys:
 
     __slots__ = ("_changed", "_data", "_lock", "_rows")
 
-    def __init__(self, changed: dict[bytes, bool], data: dict[bytes, Any]) -> None:
+    def __init__(self, changed: dict[bytes, bool] | None, data: dict[bytes, Any]) -> None:
         """
         Args:
-            changed: the keys, and whether they were there before they changed.
-            data: not to be changed before `rows` was called.
+            changed: the keys, and whether they were there before they changed; `None` = all, none of which was.
+            data: not to be changed before `rows` was called; if all have changed, not before `release`.
         """
-        self._changed = changed
+        self._changed = {} if changed is None else changed
         self._data = data
         self._lock = Lock()
-        self._rows: dict[bytes, Any] | None = None
+        self._rows: dict[bytes, Any] | None = data if changed is None else None
 
     def rows(self) -> Mapping[bytes, Any]:
         """By key; `MISSING` where it is not there any more. A key that came and went is left out. Any thread may call
@@ -42,20 +42,23 @@ class ChangedKeys:
                 self._rows, self._changed, self._data = rows, {}, {}
             return self._rows
 
+    def release(self) -> None:
+        """Nobody needs the rows any more; the dict that they come from may know this object for longer."""
+        with self._lock:
+            self._rows, self._changed, self._data = {}, {}, {}
+
 
 class LoggedMap(KeyGroupMap):
     """`private` are the keys that have changed since the last snapshot of either kind, and whether they were there
-    before; no snapshot can see their values."""
+    before; `None` = all that are there, and none was before. No snapshot can see their values."""
 
     __slots__ = ("_earlier", "_unread")
 
-    private: dict[bytes, bool]
-
     def __init__(self) -> None:
         super().__init__()
-        self.private = {}
-        self._earlier: dict[bytes, bool] = {}
-        """Those that had changed when a snapshot of everything was taken, which is no part of the log."""
+        self._earlier: dict[bytes, bool] | None = {}
+        """Those that had changed when a snapshot of everything was taken, which is no part of the log; `None` = as
+        `private`."""
         self._unread: ChangedKeys | None = None
         """Still needs the dict as it is."""
 
@@ -71,47 +74,46 @@ class LoggedMap(KeyGroupMap):
     def freeze_changes(self, reading: Reading) -> ChangedKeys | None:
         """What has changed since the last call, to be read until then; `None` if nothing has."""
         changed = self._all_changed()
-        self.private, self._earlier = {}, {}
-        if not changed:
+        if not (self.data if changed is None else changed):
             return None
+        self.private, self._earlier = {}, {}
         self._open.add(reading)
-        self._unread = ChangedKeys(changed, self.data)
-        return self._unread
+        frozen = ChangedKeys(changed, self.data)
+        if changed is None:
+            self._frozen = True
+        else:
+            self._unread = frozen
+        return frozen
 
-    def _all_changed(self) -> dict[bytes, bool]:
+    def _all_changed(self) -> dict[bytes, bool] | None:
+        if self.private is None or self._earlier is None:
+            return None
         return {**self.private, **self._earlier} if self._earlier else self.private
 
     def settle(self, changed: bool) -> None:
         """What was restored is all there is: whether it counts as changed."""
         self._earlier = {}
-        self.private = dict.fromkeys(self.data, False) if changed else {}
+        self.private = None if changed or not self.data else {}
 
     def put(self, key: bytes, value: Any) -> None:
-        if key not in self.private:
+        if self.private is not None and key not in self.private:
             self._before_change(key)
         self.data[key] = value
 
-    def put_all(self, rows: dict[bytes, Any]) -> None:
-        self.data.update(rows)
-
     def remove(self, key: bytes) -> None:
         if key in self.data:
-            if key not in self.private:
+            if self.private is not None and key not in self.private:
                 self._before_change(key)
             del self.data[key]
 
     def own(self, key: bytes) -> Any:
-        value = self.data[key]
-        if key in self.private:
+        value, private = self.data[key], self.private
+        if private is None or key in private:
             return value
         self._before_change(key)
         if self._open.any():
             value = self.data[key] = private_copy(value)
         return value
-
-    def is_shared(self, key: bytes) -> bool:
-        """Whether `own` would count the key as changed."""
-        return key not in self.private
 
     def _before_change(self, key: bytes) -> None:
         if self._unread is not None:
@@ -123,6 +125,7 @@ class LoggedMap(KeyGroupMap):
                 if len(self.data) >= garbage.LARGE_MAP:
                     garbage.exempt()
             self._frozen = False
+        assert self.private is not None
         self.private[key] = key in self.data
 
 
@@ -158,13 +161,16 @@ class HeapChanges:
 
     def _merged(self, parts: Sequence[dict[int, list[tuple[str, ChangedKeys]]]]) -> Iterator[FrozenGroup]:
         for group in sorted({group for part in parts for group in part}):
-            states: dict[str, dict[bytes, Any]] = {}
+            states: dict[str, Mapping[bytes, Any]] = {}
             for part in parts:
                 for name, keys in part.get(group, ()):
                     rows = keys.rows()
-                    states[name] = {**states[name], **rows} if name in states else dict(rows)
+                    states[name] = {**states[name], **rows} if name in states else rows
             yield group, sorted(states.items())
 
     def release(self) -> None:
         self._reading.over = True
-        self._groups = {}
+        while self._groups:  # not all at once, which would hold the interpreter for as long as the values take
+            _, changed = self._groups.popitem()
+            for _, keys in changed:
+                keys.release()

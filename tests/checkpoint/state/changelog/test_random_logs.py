@@ -156,7 +156,7 @@ def values_are_handed_out_uncounted() -> Any:
 @fault
 def values_are_handed_out_uncopied() -> Any:
     def own(self: LoggedMap, key: bytes) -> Any:
-        if key not in self.private:
+        if self.is_shared(key):
             self._before_change(key)
         return self.data[key]
 
@@ -167,6 +167,7 @@ def values_are_handed_out_uncopied() -> Any:
 def changes_are_read_when_they_are_written() -> Any:
     def before_change(self: LoggedMap, key: bytes) -> None:
         self._frozen = False
+        assert self.private is not None
         self.private[key] = key in self.data
 
     return patch.object(LoggedMap, "_before_change", before_change)
