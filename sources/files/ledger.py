@@ -34,7 +34,7 @@ class Split:
     path: str
     size: int
     modified: int
-    part: int = 0
+    part: int
     offset: int = 0
     """JSON lines: bytes of the (uncompressed) content in front of the next record. Parquet: its row group."""
     row: int = 0

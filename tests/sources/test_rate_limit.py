@@ -48,6 +48,12 @@ def test_another_rate_keeps_what_was_saved_up_to_the_new_burst() -> None:
     assert limit.allowance(20.0) == 100
 
 
+def test_what_was_saved_up_until_the_rate_changes_is_of_the_old_one() -> None:
+    limit = RateLimit(1000.0, 0.0)
+    limit.set_rate(2000.0, 0.05)
+    assert limit.allowance(0.05) == 51
+
+
 def test_a_poll_is_admitted_what_it_asks_for_up_to_the_allowance() -> None:
     assert admit(None, 7, 0.0) == 7
     limit = RateLimit(100.0, time.monotonic() - 10.0)

@@ -108,6 +108,8 @@ def test_records_in_flight_are_counted_by_edge_and_can_be_left_out() -> None:
     assert whole.in_flight_records == 12
     without = whole.without_in_flight()
     assert without.in_flight_rows() == {}
+    in_flight = [subtask.in_flight_bytes for vertex in without.vertices.values() for subtask in vertex.subtasks]
+    assert in_flight == [0] * len(in_flight) != []
     assert {file.path for file in whole.all_files()} - {file.path for file in without.all_files()} == {
         "chk-5-2/totals-0-channels.arrow"
     }

@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import random
+import re
 import tempfile
 import tracemalloc
 from collections.abc import Iterator, Sequence
@@ -53,6 +54,8 @@ SCHEMA = pa.schema(
         ("id", pa.uuid()),
     ]
 )
+
+NAMED = re.compile(r"(\S+) in \S+ has changed since the job's first start")
 
 
 @dataclass
@@ -759,3 +762,18 @@ def test_records_of_json_lines_are_nobody_elses_and_rows_of_parquet_may_be() -> 
 def test_options_that_cannot_be_are_refused(tmp_path: Path, options: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         FileSource(**{"uri": tmp_path.as_uri(), **options})
+
+
+def test_a_file_that_has_changed_since_the_first_start_is_read_as_it_is_now_and_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("same", "changed"):
+        (tmp_path / f"{name}.jsonl").write_text("1\n")
+    source = FileSource(str(tmp_path))
+    kept = source.resolution(source.resolve())
+    (tmp_path / "changed.jsonl").write_text("1\n2\n")
+    (tmp_path / "new.jsonl").write_text("3\n")
+    resolved = source.with_resolution(kept)
+    assert [Path(path).name for path in NAMED.findall(caplog.text)] == ["changed.jsonl"]
+    sizes = {Path(path).name: size for path, size, _ in source.resolution(resolved)}
+    assert sizes == {"same.jsonl": 2, "changed.jsonl": 4, "new.jsonl": 2}
