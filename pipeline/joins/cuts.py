@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from pipeline.errors import PipelineError
@@ -33,15 +32,20 @@ class Cut(Protocol):
     frees: str
     """What the watermark has to pass for a record to go."""
 
+    @property
+    def gap(self) -> int | None:
+        """Records of which each is no further than that behind the one before are in one window; `None` = windows begin
+        and end without regard to records."""
+
     def closes(self, at: int, watermark: int | None) -> int | None:
         """When the first window closes that a record of that time comes into; `None` = all have."""
 
-    def due(self, earliest: int, behind: Iterator[int], after: int) -> Due:
+    def due(self, earliest: int, last: int, after: int) -> Due:
         """The first window with records of which some end behind `after`.
 
         Args:
             earliest: the time of the first record of both inputs.
-            behind: those of all others, in order.
+            last: with a gap, the time of the last one that is in the same window.
             after: no window that closed at this time or before is meant.
         """
 
@@ -62,6 +66,7 @@ def cut_of(who: str, window: object) -> Cut:
 
 class _Tumbling:
     frees = "the end of its window"
+    gap = None
 
     def __init__(self, grid: Grid | Days) -> None:
         self._grid = grid
@@ -70,7 +75,7 @@ class _Tumbling:
         closes = clamped(self._grid.bounds(at)[1] - 1)
         return closes if watermark is None or closes > watermark else None
 
-    def due(self, earliest: int, behind: Iterator[int], after: int) -> Due:
+    def due(self, earliest: int, last: int, after: int) -> Due:
         # What has closed has no records any more.
         start, end = self._grid.bounds(earliest)
         return Due(start, end - 1, clamped(end - 1), end, end)
@@ -78,6 +83,7 @@ class _Tumbling:
 
 class _Sliding:
     frees = "the end of its last window"
+    gap = None
 
     def __init__(self, panes: Panes) -> None:
         self._panes = panes
@@ -91,7 +97,7 @@ class _Sliding:
                 return None
         return clamped(end - 1)
 
-    def due(self, earliest: int, behind: Iterator[int], after: int) -> Due:
+    def due(self, earliest: int, last: int, after: int) -> Due:
         panes = self._panes
         end = max(panes.first_end(panes.pane(earliest)), panes.end_from(after + 2))
         start = end - panes.size
@@ -102,17 +108,12 @@ class _Sessions:
     """A session closes when no record can touch it any more: one exactly a gap behind its last one still would."""
 
     def __init__(self, gap: int) -> None:
-        self._gap = gap
+        self.gap = gap
         self.frees = later_by("the last time of its session", gap)
 
     def closes(self, at: int, watermark: int | None) -> int | None:
-        closes = clamped(at + self._gap)
+        closes = clamped(at + self.gap)
         return closes if watermark is None or closes > watermark else None
 
-    def due(self, earliest: int, behind: Iterator[int], after: int) -> Due:
-        last = earliest
-        for at in behind:
-            if at > last + self._gap:
-                break
-            last = at
-        return Due(earliest, last, clamped(last + self._gap), last + 1, last + self._gap)
+    def due(self, earliest: int, last: int, after: int) -> Due:
+        return Due(earliest, last, clamped(last + self.gap), last + 1, last + self.gap)

@@ -24,7 +24,7 @@ Output: TypeAlias = Callable[[Any, Any, Any], Any]
 LEFT: Final = "left"
 RIGHT: Final = "right"
 MOST_AT_ONCE: Final = 1000
-"""Records of a key that one timer lets go, and results of a window that it gives. A barrier waits for no more."""
+"""Records of a key that one timer lets go or looks at, and results that it gives. A barrier waits for no more."""
 _LOWEST: Final = -(2**63)
 
 

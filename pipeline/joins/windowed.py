@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator
 from functools import partial
 from heapq import merge
+from itertools import islice
 from typing import Any, ClassVar, TypeAlias
 
 from checkpoint.state import ValueState
@@ -39,7 +40,7 @@ class WindowJoin(KeyedOperator):
     """Joins each left record with each right one that is in the same window, for every window that has both.
 
     All results of a window come when it closes. A timer gives some of them, and sets itself once more as long as there
-    are others, so that a barrier waits for no more.
+    are others, so that a barrier waits for no more. So does one that looks for the end of a session.
     """
 
     needs_event_time: ClassVar[str] = "joins the records of windows"
@@ -52,6 +53,8 @@ class WindowJoin(KeyedOperator):
     begun: ValueState[Any] = ValueState()
     """The window of which some results are out, or some records gone: the fields of its `Due`, and the places of the
     next left and right record."""
+    looked: ValueState[Any] = ValueState()
+    """The time up to which all records are known to be in the first session."""
 
     def __init__(self, window: Window, how: How = "inner", select: Select | None = None, who: str = "join") -> None:
         """
@@ -80,11 +83,8 @@ class WindowJoin(KeyedOperator):
         after = timestamp - 1
         while True:
             if self.begun.value is None:
-                due = self._next(after)
+                due = self._due(after, timestamp, ctx)
                 if due is None:
-                    return
-                if due.closes > timestamp:
-                    ctx.timer(due.closes)
                     return
                 few = self._few(due)
                 if few is not None:
@@ -132,15 +132,51 @@ class WindowJoin(KeyedOperator):
         while self.begun.value is not None:
             yield from self._give(ctx)
         ctx.delete_timer(due.closes)
-        following = self._next(max(due.closes, due.last))
+        earliest = self._earliest()
+        if earliest is not None:
+            # Of a session this may be too early. Then the timer sets the next one.
+            closes = min(closes, self._cut.due(earliest, earliest, max(due.closes, due.last)).closes)
         kept.insert(at, value)
-        ctx.timer(closes if following is None else min(closes, following.closes))
+        ctx.timer(closes)
 
-    def _next(self, after: int) -> Due | None:
-        """The first window of the current key with records of which some end behind `after`."""
-        times = merge(*(one.times() for one in self._sides))
-        earliest = next(times, None)
-        return None if earliest is None else self._cut.due(earliest, times, after)
+    def _earliest(self) -> int | None:
+        """The time of the current key's first record."""
+        return min((at for one in self._sides for at in one.first()), default=None)
+
+    def _due(self, after: int, timestamp: int, ctx: OperatorContext) -> Due | None:
+        """The first window of the current key with records of which some end behind `after`, if it closes at
+        `timestamp` or before. Else sets the timer for it, if there is one."""
+        earliest = self._earliest()
+        if earliest is None:
+            return None
+        due = self._cut.due(earliest, earliest, after)
+        if due.closes <= timestamp and self._cut.gap is not None:
+            last = self._last(earliest, self._cut.gap)
+            if last is None:
+                ctx.timer(timestamp)
+                return None
+            due = self._cut.due(earliest, last, after)
+            if due.closes <= timestamp:
+                self.looked.clear()
+        if due.closes > timestamp:
+            ctx.timer(due.closes)
+            return None
+        return due
+
+    def _last(self, earliest: int, gap: int) -> int | None:
+        """The time of the last record of the session that begins then; `None` = there are more to be looked at. No
+        record can come in front of it any more, so what is known of it stays true."""
+        looked = self.looked.value
+        last: int = earliest if looked is None else looked
+        times = list(islice(merge(*(one.times(last) for one in self._sides)), MOST_AT_ONCE))
+        for at in times:
+            if at > last + gap:
+                return last
+            last = at
+        if len(times) < MOST_AT_ONCE:
+            return last
+        self.looked.value = last
+        return None
 
     def _few(self, due: Due) -> list[list[Any]] | None:
         """The left and the right records of a window, if they have few results, which need no places."""

@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
+from checkpoint.event_time.bounds import MAX_WATERMARK
 from checkpoint.state.handles import ValueHandle
 from checkpoint.state.stores import MISSING, PagedStore
 from pipeline.paged import directory
@@ -32,6 +33,10 @@ class Stretch(NamedTuple):
     """The one behind the last."""
     place: int
     """The page."""
+
+
+Spot: TypeAlias = tuple[int, int]
+"""A page, and a position in its columns."""
 
 
 class Timeline:
@@ -62,10 +67,16 @@ class Timeline:
                 break
         return times
 
-    def times(self) -> Iterator[int]:
-        """Those of all entries."""
-        for columns in self._pages():
-            yield from columns[TIMES]
+    def times(self, after: int) -> Iterator[int]:
+        """Those of all entries behind that time, in order."""
+        value = self._peek()
+        if value is MISSING:
+            return
+        if type(value[TIMES]) is list:
+            yield from value[TIMES][bisect_right(value[TIMES], after) :]
+            return
+        for one in self._near(value, after + 1, MAX_WATERMARK):
+            yield from one.columns[TIMES][one.first : one.stop]
 
     def near(self, lower: int, upper: int) -> Sequence[Stretch]:
         """The entries from `lower` to `upper`, both included, in order."""
@@ -77,6 +88,30 @@ class Timeline:
             first, stop = bisect_left(times, lower), bisect_right(times, upper)
             return (Stretch(value, first, stop, 0),) if first < stop else ()
         return list(self._near(value, lower, upper))
+
+    def some_near(self, lower: int, upper: int, most: int, start: Spot = (0, 0)) -> tuple[list[Stretch], Spot | None]:
+        """The first entries that `near` has, and the spot from which on there are others, if there are. No page is
+        looked at before its turn.
+
+        Args:
+            most: so many of them.
+            start: what the last call has returned, since which nothing has changed but by `fill`.
+        """
+        value = self._peek()
+        found: list[Stretch] = []
+        if value is MISSING:
+            return found, None
+        page, position = start
+        is_small = type(value[TIMES]) is list
+        for one in self.near(lower, upper) if is_small else self._near(value, lower, upper, page):
+            first = max(one.first, position) if one.place == page else one.first
+            stop = min(one.stop, first + most)
+            if first < stop:
+                found.append(Stretch(one.columns, first, stop, one.place))
+                most -= stop - first
+            if stop < one.stop:
+                return found, (one.place, stop)
+        return found, None
 
     def from_on(self, lower: int, upper: int, skipped: int = 0) -> Iterator[tuple[int, int, Columns, int]]:
         """The entries that `near` has, one by one, but for the first `skipped` of the time `lower`. No page is looked
@@ -273,10 +308,11 @@ class Timeline:
         for place in range(len(pages.numbers)):
             yield pages.peek(place)
 
-    def _near(self, value: list[Any], lower: int, upper: int) -> Iterator[Stretch]:
-        """See `near`, of a value with pages."""
+    def _near(self, value: list[Any], lower: int, upper: int, start: int = 0) -> Iterator[Stretch]:
+        """See `near`, of a value with pages, from one of them on."""
         pages = self._looked_at(value)
-        for place in pages.places(lower, upper):
+        places = pages.places(lower, upper)
+        for place in range(max(places.start, start), places.stop):
             columns = pages.peek(place)
             first, stop = bisect_left(columns[TIMES], lower), bisect_right(columns[TIMES], upper)
             if first < stop:

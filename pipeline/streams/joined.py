@@ -103,7 +103,11 @@ class JoinableStream(Stream[T]):
         """
         if (within is None) == (window is None):
             raise PipelineError("join: give either within=(lower, upper) or window=Tumbling(…)")
-        operator = IntervalJoin(within, how, select) if window is None else WindowJoin(window, how, select)
+        operator: KeyedOperator = (
+            WindowJoin(window, how, select)
+            if window is not None
+            else IntervalJoin(within, how, select, whole=select is not None and on_error != "fail")
+        )
         return _joined("join", self, other, operator, id, parallelism, state_backend, on_error)
 
     @overload

@@ -14,6 +14,7 @@ from time_oracles import Run, Side, as_of_join, check_late, interval_join, late_
 from timed_input import timed_input
 
 from pipeline import Pipeline, WatermarkStrategy
+from pipeline.joins import interval
 from pipeline.paged import directory
 from pipeline.testing import PipelineHarness
 
@@ -117,6 +118,7 @@ def test_also_with_incremental_checkpoints_in_either_backend(
     shape: Shape, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(directory, "MOST", size)
+    monkeypatch.setattr(interval, "MOST_AT_ONCE", size)
     in_schedules(f"a join of {shape}, logged", range(2), lambda seed: one_schedule(seed, shape, logs=True))
 
 

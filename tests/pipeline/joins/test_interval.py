@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -31,6 +33,18 @@ from pipeline.testing import OperatorHarness
 
 HOWS = ("inner", "left", "right", "full")
 BOUNDS = st.tuples(st.integers(-8, 8), st.integers(-8, 8)).map(lambda pair: (min(pair), max(pair)))
+
+
+@contextmanager
+def at_once(most: int) -> Iterator[None]:
+    """So many pairs, or records, in one piece."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interval, "MOST_AT_ONCE", most)
+        yield
+
+
+MANY = [Record("right", "a", 6, 0), Record("right", "a", 6, 1), Record("right", "a", 6, 2), Record("left", "a", 10, 3)]
+"""The last one has more partners than one."""
 
 
 def in_seconds(within: tuple[int, int]) -> tuple[float, float]:
@@ -77,10 +91,24 @@ def test_results_are_those_of_the_whole_input(found: list[Any], within: tuple[in
         check(found, within, how)
 
 
-@given(events(most=25), BOUNDS, st.sampled_from(HOWS), SIZES)
+@given(events(), BOUNDS, st.sampled_from(HOWS), SIZES, st.integers(1, 3))
+@settings(max_examples=150, deadline=None)
+@example([*MANY, Restore()], (-5, 5), "full", 2, 1)
+@example([*MANY, Record("left", "a", 6, 4), Record("right", "a", 9, 5), Watermark(20)], (-5, 5), "full", 2, 1)
+@example([Watermark(5), *MANY, Record("left", "a", 7, 4), Watermark(20)], (-8, -3), "left", 2, 1)
+@example([*MANY, Record("left", "a", 14, 4), Record("right", "a", 16, 5), Watermark(25)], (-5, 5), "left", 2, 1)
+def test_also_where_each_record_has_too_many_partners_for_one_piece(
+    found: list[Any], within: tuple[int, int], how: str, size: int, most: int
+) -> None:
+    """A harness fires timers at watermarks only: what comes meanwhile waits, over restores, too."""
+    with pages_of(size), at_once(most):
+        check(found, within, how)
+
+
+@given(events(most=25), BOUNDS, st.sampled_from(HOWS), SIZES, st.sampled_from((1, 2, MOST_AT_ONCE)))
 @settings(max_examples=15, deadline=None)
-def test_it_is_the_same_with_rocksdb(found: list[Any], within: tuple[int, int], how: str, size: int) -> None:
-    with pages_of(size):
+def test_it_is_the_same_with_rocksdb(found: list[Any], within: tuple[int, int], how: str, size: int, most: int) -> None:
+    with pages_of(size), at_once(most):
         check(found, within, how, "rocksdb")
 
 

@@ -15,6 +15,7 @@ from joined_input import SIZES, JoinRun, Record, Restore, Watermark, events, pag
 from checkpoint.event_time.bounds import MAX_WATERMARK
 from pipeline import Pipeline, Session, Sliding, Tumbling
 from pipeline.joins import WindowJoin, windowed
+from pipeline.paged.timeline import Timeline
 from pipeline.testing import OperatorHarness, PipelineHarness, TestingSource
 from pipeline.windows import Window
 
@@ -75,6 +76,39 @@ def test_no_timer_gives_more_than_a_barrier_may_wait_for(
     expected = lefts * max(rights, how == "left") * each
     assert (len(one.outputs), max(operator.counts)) == (expected, windowed.MOST_AT_ONCE if expected else 0)
     assert len({(one["left"], one["right"], one["end"]) for one in one.outputs}) == expected
+    assert rows(one) == []
+    one.close()
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+@pytest.mark.parametrize("watermark", [10**7, MAX_WATERMARK])
+def test_no_timer_looks_further_for_the_end_of_a_session_than_a_barrier_may_wait_for(
+    watermark: int, backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[int] = []
+    times, on_timer = Timeline.times, WindowJoin.on_timer
+
+    def counting(self: Timeline, after: int) -> Iterator[int]:
+        for at in times(self, after):
+            looked[-1] += 1
+            yield at
+
+    def noting(self: WindowJoin, timestamp: int, ctx: Any) -> Any:
+        looked.append(0)
+        return on_timer(self, timestamp, ctx)
+
+    monkeypatch.setattr(Timeline, "times", counting)
+    monkeypatch.setattr(WindowJoin, "on_timer", noting)
+    number = 3 * windowed.MOST_AT_ONCE + 5
+    one = OperatorHarness(WindowJoin(Session(1)), state_backend=backend)
+    for i in range(number):
+        one.process(i, key="k", timestamp=900 * i)
+    one.process_connected("r", key="k", timestamp=900 * (number - 1) + 500)
+    one.watermark(watermark)
+    assert len(one.outputs) == number
+    assert {(one["start"], one["end"]) for one in one.outputs} == {(0, 900 * (number - 1) + 1500)}
+    assert max(looked) <= windowed.MOST_AT_ONCE + 2
+    assert sum(looked) < 2 * number, "what is known is not looked at again"
     assert rows(one) == []
     one.close()
 

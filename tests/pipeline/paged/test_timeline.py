@@ -35,7 +35,8 @@ class Keeper(OneState):
     def check(self) -> None:
         found, model = self.timeline(), self.model
         assert [list(one) for one in found.all()] == model
-        assert list(found.times()) == [one[0] for one in model]
+        for at in (-(2**63), -1, 0, 5):
+            assert list(found.times(at)) == [one[0] for one in model if one[0] > at]
         assert len(found) == len(model)
         assert [found.first(number) for number in (1, 2, 9)] == [
             [one[0] for one in model[:number]] for number in (1, 2, 9)
@@ -57,6 +58,14 @@ class Keeper(OneState):
             near = found.near(at, at + 4)
             rows = [[column[i] for column in one.columns] for one in near for i in range(one.first, one.stop)]
             assert rows == [one for one in model if at <= one[0] <= at + 4]
+            for most in (1, 3):
+                parts, spot = [], (0, 0)
+                while spot is not None:
+                    some, spot = found.some_near(at, at + 4, most, spot)
+                    part = [[column[i] for column in one.columns] for one in some for i in range(one.first, one.stop)]
+                    assert len(part) == most or spot is None
+                    parts += part
+                assert parts == rows
 
 
 def change(keeper: Keeper, step: tuple[Any, ...]) -> None:

@@ -167,3 +167,28 @@ def test_of_one_key_with_very_much_no_more_than_a_thousand_results_are_given(kin
     rig.run_on(lambda: not rig.task.event_time.due)
     assert rig.emitted == results
     rig.backend.close()
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+@pytest.mark.parametrize("watermark", [None, -1])
+def test_of_the_pairs_of_one_record_no_more_than_a_thousand_are_in_front_of_a_barrier(
+    watermark: int | None, backend: Any
+) -> None:
+    """Event time stands still, or is not known yet."""
+    rig = Busy(IntervalJoin((-10, 10), "full"), backend)
+    if watermark is not None:
+        rig.reach(watermark)
+        rig.run_on(lambda: not rig.task.event_time.due)
+    for i in range(2 * MOST_AT_ONCE + 500):
+        rig.process("hot", i)
+    rig.announced_at = 1
+    for at in (5, 6):
+        rig.process("hot", at, connected=True)
+    rig.run_on(lambda: bool(rig.at_snapshot))
+    assert 1 <= rig.at_snapshot[0] <= MOST_AT_ONCE
+    rig.run_on(lambda: not rig.task.event_time.due)
+    assert rig.emitted == 2 * (2 * MOST_AT_ONCE + 500)
+    rig.reach(MAX_WATERMARK)
+    rig.run_on(lambda: not rig.task.event_time.due)
+    assert rig.emitted == 2 * (2 * MOST_AT_ONCE + 500), "all have found partners"
+    rig.backend.close()
