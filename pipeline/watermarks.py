@@ -20,7 +20,8 @@ class WatermarkStrategy:
     lateness: int
     """Milliseconds by which records may come out of order."""
     idle_after: float | None = None
-    """Seconds without records after which a split holds the others back no more; `None` = it always does."""
+    """Seconds without records after which a split holds the others back no more; `None` = it always does. Once all are
+    idle, the furthest one counts."""
     quiet_after: float | None = None
     """Seconds without records in any split after which the watermark goes on with the clock; `None` = never."""
     max_ahead: int | None = None
@@ -41,8 +42,8 @@ class WatermarkStrategy:
         Args:
             field_or_function: where a record has its timestamp, an int in milliseconds since the epoch.
             lateness: seconds or `timedelta`.
-            idle_after: a split (of Kafka: a partition) without records for so long holds the others back no more;
-                `None` = it always does.
+            idle_after: a split (of Kafka: a partition) without records for so long holds the others back no more, and
+                once all are idle, the furthest one counts; `None` = it always does.
             quiet_after: when no split has had records for so long, the watermark goes on with the clock, counted from
                 the newest record, so that the last timers fire; what comes later with older timestamps is late. A split
                 that is quiet for so long holds the others back no more, as with `idle_after`. `None` = without records

@@ -1,8 +1,9 @@
 """The watermark of a subtask: the minimum of what its input channels said (pure).
 
 A channel whose watermark is `MAX_WATERMARK` has ended: no event time comes there any more, so it holds nothing back.
-A channel that has told no watermark yet holds everything back; an idle one holds nothing back. Watermarks that a
-channel tells while it is idle follow the clock: they count once nobody else has anything to say.
+A channel that has told no watermark yet holds everything back; an idle one holds nothing back. Once all are idle, the
+highest of their watermarks counts: so it would have come out had those that are behind fallen idle first. Watermarks
+that a channel tells while it is idle follow the clock, and count in the same way.
 """
 
 from __future__ import annotations
@@ -238,9 +239,10 @@ class WatermarkCombiner:
         elif active := [one for one in open_ if not one.idle]:
             lowest = min(map(_value, active))
         else:
-            # While all are idle, what is known of the time is what the clock says, counted from the newest record, and
-            # where the data of those ends that have ended.
-            known = [_value(one) for one in open_ if one.follows_clock]
+            # While all are idle, none holds others back, nor does where the data of those ends that have ended. Those
+            # that will end, too, may still bring what is older than others are; the clock they follow knows of it.
+            ending = self._ending()
+            known = [_value(one) for one in open_ if one.follows_clock or not ending]
             lowest = max(known + [one.last for one in self._counting() if one.last is not None], default=_UNKNOWN)
         if lowest > (_UNKNOWN if self.combined is None else self.combined):
             self.combined = lowest

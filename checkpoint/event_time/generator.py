@@ -53,8 +53,9 @@ class WatermarkGenerator:
     """The watermark lies `lateness` behind the largest timestamp of the split that is furthest behind.
 
     A split without records yet holds it back. A split whose source tells that it isn't read any more does not, nor does
-    one that had no records for `idle_after` seconds. When no split had any for `quiet_after` seconds, the watermark
-    goes on with the clock, from the largest timestamp of all. That clock stands still while the reader of the splits is
+    one that had no records for `idle_after` seconds. When all splits that are read are idle, none holds others back:
+    the one that is furthest counts. When no split had any for `quiet_after` seconds, the watermark goes on with the
+    clock, from the largest timestamp of all. That clock stands still while the reader of the splits is
     held up: it would find records if it looked. How long splits have been quiet is state, with short breaks between a
     checkpoint and its restore.
 
@@ -240,7 +241,8 @@ class WatermarkGenerator:
             most: seconds that count as read since the last call.
 
         Returns:
-            The next watermark, if it has advanced and the period since the last one is over.
+            The next watermark, if it has advanced and the period since the last one is over, or all splits have fallen
+            idle, which is told behind it.
         """
         if not held_up:
             self._clock += min(now - self._now, most)
@@ -254,7 +256,7 @@ class WatermarkGenerator:
                 split.quiet_since = self._clock
             elif looked and self._idle_after is not None and self._quiet(split) >= self._idle_after:
                 split.idle = True
-        return self._news() if now >= self._next else None
+        return self._news() if now >= self._next or (self.idle and not self.follows_clock) else None
 
     def passed(self, timestamp: int, now: float) -> None:
         """The watermark was sent."""
@@ -268,7 +270,8 @@ class WatermarkGenerator:
             since = min(self._quiet(split) for split in reading if split.largest != NO_RECORD)
             reached = min(max(split.largest for split in reading) + int(since * 1000), MAX_WATERMARK - 1)
         else:
-            reached = min((split.largest for split in reading if not split.idle), default=NO_RECORD)
+            furthest = max((split.largest for split in reading), default=NO_RECORD)
+            reached = min((split.largest for split in reading if not split.idle), default=furthest)
             if reached == NO_RECORD:
                 return None
         watermark = max(reached - self._lateness - 1, NO_RECORD)

@@ -45,11 +45,17 @@ def test_an_idle_channel_holds_nothing_back() -> None:
     assert (one.combined, one.idle) == (10, False)
 
 
-def test_where_all_channels_are_idle_the_watermark_stays() -> None:
-    one = combiner(a=10, b=20)
-    one.on_idle("b", True)
-    one.on_idle("a", True)
-    assert (one.combined, one.idle) == (10, True)
+@pytest.mark.parametrize("order", list(permutations("abc")))
+def test_where_all_channels_are_idle_the_furthest_counts_whichever_fell_idle_first(order: str) -> None:
+    one = combiner(a=10, b=20, c=None)
+    for channel in order:
+        one.on_idle(channel, True)
+    assert (one.combined, one.idle, one.follows_clock) == (20, True, False)
+    one.on_idle("a", False)
+    one.on_watermark("a", 15)
+    assert one.combined == 20
+    one.on_watermark("a", 25)
+    assert one.combined == 25
 
 
 def test_a_channel_that_wakes_up_behind_the_watermark_holds_it_back_until_it_has_caught_up() -> None:
@@ -82,9 +88,24 @@ def test_the_end_of_one_channel_is_no_end_of_event_time_while_another_is_only_id
     one = combiner(a=10, b=20)
     one.on_idle("b", True)
     one.on_watermark("a", MAX_WATERMARK)
-    assert (one.combined, one.idle) == (10, True)
+    assert (one.combined, one.idle) == (20, True)
     one.on_idle("b", False)
     assert one.combined == 20
+    one.on_watermark("b", 30)
+    assert one.combined == 30
+
+
+def test_where_others_of_its_group_will_end_an_idle_channel_moves_nothing_by_what_it_told_before() -> None:
+    """What comes out of the others at the end may be older."""
+    one = WatermarkCombiner(["a1", "a2", "b1"], group=lambda channel: str(channel)[0])
+    for channel, watermark in (("a1", 10), ("a2", 20), ("b1", 30)):
+        one.on_watermark(channel, watermark)
+    one.on_end("a1")
+    one.on_idle("b1", True)
+    one.on_idle("a2", True)
+    assert (one.combined, one.idle) == (20, False)
+    one.on_watermark("b1", 31)
+    assert one.combined == 31, "that is what the clock says"
 
 
 def test_it_is_not_idle_while_some_of_a_group_have_ended_and_the_others_will() -> None:
@@ -237,10 +258,12 @@ EVENTS = st.lists(
 @settings(max_examples=300)
 @given(EVENTS)
 def test_the_combined_watermark_is_the_highest_minimum_so_far_over_any_restarts(events: list[Any]) -> None:
+    """While all are idle, it is the highest of all."""
     one = WatermarkCombiner(CHANNELS)
     value: dict[str, int | None] = dict.fromkeys(CHANNELS)
     idle = dict.fromkeys(CHANNELS, False)
-    by_clock = dict.fromkeys(CHANNELS, False)
+    left_behind = dict.fromkeys(CHANNELS, False)
+    """It was idle, and has not been as far as the others since."""
     end_of_data: list[int] = []
     highest: int | None = None
     for event, channel, argument in events:
@@ -249,11 +272,11 @@ def test_the_combined_watermark_is_the_highest_minimum_so_far_over_any_restarts(
             case "watermark":
                 one.on_watermark(channel, argument)
                 if value[channel] is None or argument > value[channel]:
-                    value[channel], by_clock[channel] = argument, idle[channel]
+                    value[channel] = argument
             case "idle":
                 one.on_idle(channel, argument)
-                by_clock[channel] &= argument
                 idle[channel] = argument
+                left_behind[channel] |= argument
             case "end":
                 one.on_end(channel)
                 if (last := value[channel]) not in (None, MAX_WATERMARK):
@@ -272,10 +295,14 @@ def test_the_combined_watermark_is_the_highest_minimum_so_far_over_any_restarts(
         elif active and None not in active:
             highest = max(min(v for v in active if v is not None), -1 if highest is None else highest)
         elif not active:
-            told = [v for c in open_ if by_clock[c] and (v := value[c]) is not None]
+            told = [v for c in open_ if (v := value[c]) is not None]
             highest = max([*told, *end_of_data, *([] if highest is None else [highest])], default=None)
         assert one.combined == highest
         assert one.idle == (bool(open_) and not active)
+        for c in open_:
+            reached = -1 if (v := value[c]) is None else v
+            left_behind[c] &= idle[c] or reached < (-1 if highest is None else highest)
+            assert left_behind[c] or highest is None or highest <= reached, "who was never idle is never late"
         for earlier, now in zip(before, (one.combined, one.emitted), strict=True):
             assert earlier is None or (now is not None and now >= earlier)
 

@@ -114,15 +114,15 @@ def test_the_clock_stands_still_while_the_source_is_held_up() -> None:
 
 
 def test_quiet_subtasks_hold_nobody_back_and_the_newest_one_leads() -> None:
-    """Watermarks behind an idle status follow the clock; what an idle channel had told before does not."""
+    """Watermarks behind an idle status follow the clock; where all are idle, what they had told before counts, too."""
     one = WatermarkCombiner("abc")
     one.on_watermark("a", 10)
     one.on_watermark("b", 50)
     for channel in "abc":
         one.on_idle(channel, True)
-    assert (one.combined, one.follows_clock) == (None, False)
+    assert (one.combined, one.follows_clock) == (50, False)
     one.on_watermark("a", 20)
-    assert (one.combined, one.follows_clock, one.idle) == (20, True, True)
+    assert (one.combined, one.follows_clock, one.idle) == (50, True, True)
     one.on_watermark("b", 60)
     assert one.combined == 60
     one.on_idle("a", False)
@@ -182,6 +182,82 @@ def test_left_out_channels_are_left_out_of_restored_data_too() -> None:
     one.restore([before.snapshot()], False, ["data", "rules"])
     one.on_watermark("data", 30, restored=True)
     assert one.combined == 30
+
+
+# -- idle -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_where_all_splits_fall_idle_the_furthest_counts_at_once_or_one_after_the_other(together: bool) -> None:
+    source = Source("ab", lateness=100, idle_after=10.0)
+    source.record("b", 1000)
+    if not together:
+        assert source.pass_time(4) is None, "a has told nothing"
+    source.record("a", 2000)
+    assert source.pass_time(0.5) == 1000 - 101
+    assert source.pass_time(10) == 2000 - 101
+    assert source.one.idle
+    source.record("b", 1500)
+    source.record("b", 3000)
+    assert source.pass_time(1) == 3000 - 101
+
+
+def test_what_the_furthest_split_says_comes_before_it_is_told_that_all_are_idle() -> None:
+    """The period since the last watermark is not waited for: behind an idle status it would count as the clock's."""
+    one = Source("abc", idle_after=10.0).one
+    for id, largest in (("a", 1000), ("b", 2000)):
+        one.touch(one.split(id))
+        one.split(id).largest = largest
+    assert one.on_clock(0.125, held_up=False) is None
+    assert one.on_clock(10.0, held_up=False) == 999, "c holds nothing back any more"
+    one.passed(999, 10.0)
+    assert (one.on_clock(10.125, held_up=False), one.idle) == (1999, True)
+    one.passed(1999, 10.125)
+    assert one.on_clock(20.0, held_up=False) is None
+
+
+def test_splits_that_are_read_no_more_move_nothing() -> None:
+    source = Source("ab", idle_after=10.0)
+    source.record("a", 1000)
+    source.record("b", 2000)
+    assert source.pass_time(1) == 999
+    source.one.set_splits("")
+    assert (source.one.idle, source.pass_time(20)) == (True, 999)
+
+
+SPLITS = ("a", "b", "c")
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(SPLITS), st.integers(1, 40)),
+        st.tuples(st.just("time"), st.sampled_from([0.1, 1.0, 3.0, 5.0])),
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS, st.integers(0, 10))
+def test_only_a_split_that_was_idle_finds_itself_behind_and_time_stands_still_at_the_furthest(
+    steps: list[Any], lateness: int
+) -> None:
+    """Records that are in order in their split are late only if there was none in it for `idle_after`, and the others
+    went on meanwhile."""
+    source = Source("abc", lateness=lateness, idle_after=5.0)
+    left_behind = dict.fromkeys(SPLITS, False)
+    for what, argument in steps:
+        if what == "time":
+            source.pass_time(argument)
+        else:
+            source.record(what, argument)
+        reached = source.sent[-1] if source.sent else NO_RECORD
+        known = {id: source.one.split(id) for id in SPLITS}
+        for id, split in known.items():
+            mine = NO_RECORD if split.largest == NO_RECORD else split.largest - lateness - 1
+            left_behind[id] = split.idle or (left_behind[id] and mine < reached)
+            assert left_behind[id] or reached <= mine
+        furthest = max(split.largest for split in known.values())
+        if source.one.idle and furthest != NO_RECORD:
+            assert reached == max(furthest - lateness - 1, *source.sent)
+    assert source.sent == sorted(source.sent)
 
 
 # -- over restarts --------------------------------------------------------------------------------------------

@@ -227,6 +227,20 @@ def test_a_quiet_source_follows_the_clock() -> None:
     assert harness.outputs("totals")[1:] == [{"key": "a", "fired": 50}]
 
 
+def test_where_all_splits_fall_idle_at_once_the_furthest_counts() -> None:
+    """A small trial: a few records in some of the partitions, and none any more."""
+    p = Pipeline("p", 3)
+    timed = p.source("in", TestingSource()).assign_timestamps(WatermarkStrategy.bounded("at", 0, idle_after=2))
+    timed.key_by("key").process("totals", Total())
+    harness = PipelineHarness(p, partitions={"in": 4})
+    harness.send("in", {"id": 0, "key": "a", "at": 0}, partition=0)
+    harness.send("in", {"id": 1, "key": "b", "at": 51}, partition=1)
+    assert len(harness.outputs("totals")) == 2
+    harness.advance_time(2.5)
+    assert harness.outputs("totals")[2:] == [{"key": "a", "fired": 50}]
+    assert harness.watermarks("totals") == [50, 50, 50]
+
+
 def test_processing_timers_fire_in_all_subtasks() -> None:
     p = Pipeline("p", 3)
     p.source("in", TestingSource()).key_by("key").process("waits", Waits())

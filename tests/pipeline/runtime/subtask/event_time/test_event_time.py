@@ -495,6 +495,18 @@ def test_a_source_that_falls_idle_says_so_and_wakes_up_in_front_of_its_next_reco
     assert one.sent == [IdleStatus(False), ({"at": 100}, 100)]
 
 
+def test_what_the_furthest_of_idle_splits_says_goes_in_front_of_the_idle_status() -> None:
+    one = Subtask(lambda s: bounded(s, idle_after=5), splits=["a", "b"]).open()
+    one.process({"at": 100}, split="a")
+    one.process({"at": 200}, split="b")
+    one.advance(0)
+    assert one.sent[-1] == Watermark(99)
+    one.advance(5)
+    assert one.sent == [Watermark(199), IdleStatus(True)]
+    one.advance(50)
+    assert one.sent == []
+
+
 @pytest.mark.parametrize("splits", [[], ["a"]])
 def test_behind_the_end_of_event_time_nothing_is_due_however_much_time_passes(splits: list[str]) -> None:
     """Or the end of output would wait for ever."""
