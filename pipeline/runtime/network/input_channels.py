@@ -122,10 +122,6 @@ class InputChannel:
         return self._received_bytes - self._consumed_bytes
 
     @property
-    def consumed_bytes(self) -> int:
-        return self._consumed_bytes
-
-    @property
     def _drained(self) -> bool:
         return self._consumed_frames == self._received_frames
 
@@ -247,20 +243,20 @@ class InputChannels:
         self.channels[index].put_back(element)
         self._next = index
 
-    def debloat(self, now: float, active_seconds: float, in_progress_bytes: int = 0) -> None:
+    def debloat(self, now: float, active_seconds: float, processed_bytes: int) -> None:
         """Adapt the budgets; call it every `debloat.INTERVAL` seconds or more often (calls in between return at once).
 
         Args:
             now: monotonic seconds.
             active_seconds: total time since the start that the task thread spent in operators or waiting for room
                 downstream, but not waiting for input.
-            in_progress_bytes: bytes of the batch that was polled and is not processed yet.
+            processed_bytes: bytes of the batches, or parts of them, that it has processed since the start, whether
+                they came on a channel or were restored.
         """
         if self._debloater is None or (self._observed_at is not None and now < self._observed_at + INTERVAL):
             return
-        consumed = sum(channel.consumed_bytes for channel in self.channels) - in_progress_bytes
-        budget = self._debloater.observe(consumed - self._observed_bytes, active_seconds - self._observed_active)
-        self._observed_at, self._observed_bytes, self._observed_active = now, consumed, active_seconds
+        budget = self._debloater.observe(processed_bytes - self._observed_bytes, active_seconds - self._observed_active)
+        self._observed_at, self._observed_bytes, self._observed_active = now, processed_bytes, active_seconds
         if budget is not None:
             for channel in self.channels:
                 channel.set_budget(budget)

@@ -68,6 +68,7 @@ class OperatorTask(Task):
         self._restore_barriers = RestoreBarrierCounter(channels)
         self._hot_keys = HotKeys(show_keys, self._clock())
         self._work_began = self._clock()
+        self._processed_bytes = 0
         for channel, name in zip(inputs.channels, channels, strict=True):
             channel.on_captured = self._on_captured(name)
 
@@ -142,6 +143,11 @@ class OperatorTask(Task):
             case _:
                 super()._take_control(channel, element, restored)
 
+    def _process_batch(self) -> None:
+        before = self.batch.bytes
+        super()._process_batch()
+        self._processed_bytes += before - self.batch.bytes
+
     def _put_back(self, channel: int, element: Data) -> None:
         self._inputs.put_back(channel, element)
 
@@ -183,7 +189,7 @@ class OperatorTask(Task):
         if deadline is not None and now >= deadline:
             self._tell(events.Tick())
         self.event_time.on_clock(now, held_up=not self._may_process())
-        self._inputs.debloat(now, now - self._work_began - self.metrics.idle_s, self.batch.bytes)
+        self._inputs.debloat(now, now - self._work_began - self.metrics.idle_s, self._processed_bytes)
         pending = self._barriers.pending
         channels = self._inputs.channels
         self.metrics.barriers = (

@@ -67,6 +67,30 @@ def test_an_operator_tells_of_the_keys_that_have_most_of_its_records() -> None:
 
 
 @pytest.mark.parametrize("restored", [False, True])
+def test_the_rate_is_that_of_what_is_processed_restored_or_not(restored: bool) -> None:
+    """A batch takes a second. Of one in progress only the part that is processed counts."""
+    batches = [data(["a", "b", "c", "d"]) for _ in range(8)]
+    rig = Operator([(CHANNELS[i % 2], batch) for i, batch in enumerate(batches)] if restored else [])
+    if not restored:
+        rig.ready()
+        for batch in batches:
+            rig.put(0, batch)
+    rig.interrupted_by = "b"
+    for i in range(8):
+        rig.step(2)
+        rig.system.now += 0.5
+        rig.task._on_clock(rig.system.now)
+        if i == 5:
+            rig.task._put_batch_back()
+            rig.step()
+        rig.step()
+        rig.system.now += 0.5
+        rig.task._on_clock(rig.system.now)
+    assert rig.said() == list("abcd") * 8
+    assert rig.inputs.statistics().rate == pytest.approx(batches[0].size)
+
+
+@pytest.mark.parametrize("restored", [False, True])
 def test_what_is_left_of_a_batch_is_put_back_where_it_came_from(restored: bool) -> None:
     rig = Operator([(CHANNELS[1], data(["a", "b"]))] if restored else [])
     rig.interrupted_by = "a"
