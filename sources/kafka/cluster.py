@@ -262,6 +262,7 @@ class Cluster:
             f"cannot {what} at {self._options.servers} ({patience}): "
             f"{'; '.join(list(reasons)[:4])}. {REFUSED if unknown else _CHECK}",
             refused,
+            unknown,
         )
 
 

@@ -10,10 +10,12 @@ from checkpoint.errors import Explained, PermanentFailure
 class KafkaUnavailable(Explained, RuntimeError):
     """No broker answered, or it refused this client."""
 
-    def __init__(self, message: str, refused: bool = False) -> None:
+    def __init__(self, message: str, refused: bool = False, credentials: bool = False) -> None:
         super().__init__(message)
         self.refused = refused
         """It has answered, and refused it."""
+        self.credentials = credentials
+        """For its user, password or certificate."""
 
 
 class DataLoss(PermanentFailure, RuntimeError):

@@ -9,6 +9,7 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from checkpoint.brokers import REFUSES
 from sources.kafka.client_errors import passes
 from sources.kafka.errors import KafkaUnavailable
 from sources.kafka.options import KafkaOptions, PartitionKey
@@ -34,6 +35,7 @@ def committed_offsets(
             f"cannot look up the committed offsets of the group {options.group_id} at {options.servers}: "
             f"{e.args[0].str()}. Check the broker, and the permission to read the group",
             refused=_refuses(e.args[0]),
+            credentials=e.args[0].code() in REFUSES,
         ) from e
     for partition in found:
         if partition.error is not None:
@@ -41,6 +43,7 @@ def committed_offsets(
                 f"cannot look up the committed offset of {partition.topic}[{partition.partition}] for the group "
                 f"{options.group_id}: {partition.error.str()}",
                 refused=_refuses(partition.error),
+                credentials=partition.error.code() in REFUSES,
             )
     return {(p.topic, p.partition): p.offset if p.offset >= 0 else None for p in found}
 

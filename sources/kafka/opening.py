@@ -35,7 +35,7 @@ def open_when_up(
                 splits = open_splits(options, assignment, cluster, topics, committed)
         except (KafkaUnavailable, DataLoss, ValueError) as e:
             if isinstance(e, KafkaUnavailable):
-                goes_on = outage.refused() if e.refused else outage.away(began)
+                goes_on = outage.refused(e.credentials) if e.refused else outage.away(began)
             else:  # brokers that have just started may not know of all topics yet
                 goes_on = outage.lasts and outage.refused(credentials=False)
             if not goes_on:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,6 +29,28 @@ def test_nothing_is_asked_for_no_partitions_and_a_group_out_of_reach_is_named(co
     with pytest.raises(KafkaUnavailable, match=r"committed offsets of the group g at 127\.0\.0\.1:1: ") as caught:
         committed_offsets(consumer, OPTIONS, [("t", 0)], 0.01)
     assert not caught.value.refused
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize(
+    ("code", "refused", "credentials"),
+    [
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, True, False),
+        (KafkaError.SASL_AUTHENTICATION_FAILED, True, True),
+        (KafkaError._TRANSPORT, False, False),
+    ],
+)
+def test_a_refusal_is_told_from_one_of_credentials(code: int, refused: bool, credentials: bool, whole: bool) -> None:
+    class Refusing:
+        def committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+            if whole:
+                raise KafkaException(KafkaError(code))
+            return [SimpleNamespace(topic="t", partition=0, error=KafkaError(code))]  # type: ignore[list-item]
+
+    consumer: Any = Refusing()
+    with pytest.raises(KafkaUnavailable) as caught:
+        committed_offsets(consumer, OPTIONS, [("t", 0)], 1.0)
+    assert (caught.value.refused, caught.value.credentials) == (refused, credentials)
 
 
 def failures(caplog: pytest.LogCaptureFixture) -> int:
