@@ -8,7 +8,7 @@ import time
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.options import named_options
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pipeline.http.server import HttpServer
     from pipeline.otel.exporter import MetricsExporter
 
+_T = TypeVar("_T")
 _LOG = logging.getLogger(f"weir.{__name__}")
 
 
@@ -253,11 +254,7 @@ class JobHandle:
         """
         answers: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
         self._master.rescale(parallelism, step, answers.put)
-        seconds = _seconds(timeout)
-        try:
-            answer = await_answer(answers, seconds)
-        except queue.Empty:
-            raise TimeoutError(f"the job is not rescaled after {seconds:g} s") from None
+        answer = _await(answers, timeout, "the job is not rescaled")
         if answer is not None:
             raise answer
         return self.rescales
@@ -270,11 +267,7 @@ class JobHandle:
     def _request(self, request: CheckpointRequest, timeout: float | timedelta | None, late: str) -> int:
         answers: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()
         self._master.request_checkpoint(request, answers.put)
-        seconds = _seconds(timeout)
-        try:
-            answer = await_answer(answers, seconds)
-        except queue.Empty:
-            raise TimeoutError(f"{late} after {seconds:g} s") from None
+        answer = _await(answers, timeout, late)
         if isinstance(answer, Exception):
             if request.target is not None and isinstance(answer, NotTriggered):
                 request.target.release()
@@ -335,6 +328,18 @@ class JobHandle:
 
 def _seconds(timeout: float | timedelta | None) -> float | None:
     return timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+
+
+def _await(answers: queue.SimpleQueue[_T], timeout: float | timedelta | None, late: str) -> _T:
+    """
+    Raises:
+        TimeoutError: there is none after `timeout` seconds; `late` says what has not come about.
+    """
+    seconds = _seconds(timeout)
+    try:
+        return await_answer(answers, seconds)
+    except queue.Empty:
+        raise TimeoutError(f"{late} after {seconds:g} s") from None
 
 
 def _savepoint_folder(uri: str | Path) -> SavepointFolder:
