@@ -21,9 +21,10 @@ from checkpoint.storage.errors import StorageError
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.ownership import RestoreRecord
 from checkpoint.storage.storage import CheckpointStorage
-from pipeline import Pipeline, PipelineError
+from pipeline import CheckpointConfig, Pipeline, PipelineError
 from pipeline.graph import StepKind
 from pipeline.preview import preview
+from pipeline.runtime.driver.start.start_point import StartPoints
 from pipeline.runtime.driver.start.start_positions import StartPositions, given_up, recorded_starts
 from pipeline.runtime.packing import pack_plan
 from sinks import PrintSink
@@ -402,3 +403,14 @@ def test_crashes_at_any_step_leave_what_was_settled_before_the_first_record(
         if restore == "latest" and before is not None:
             assert found == before
         reading = found
+
+
+def test_a_start_from_nothing_says_which_positions_it_gives_up(
+    storage: CheckpointStorage, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Start(storage, orders=Log()).run()
+    options = pipeline(orders=Log()).options(
+        "none", spark=None, claim=None, rewind=False, allow_unclaimed=False, ignore_in_flight=None
+    )
+    StartPoints(options, storage, CheckpointConfig(str(tmp_path)), "").check()
+    assert 'restore="none" says so' in caplog.text
