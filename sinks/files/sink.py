@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import Any, Final, get_args
 
 import pyarrow as pa
@@ -33,7 +34,7 @@ class FileSink(Sink):
 
     def __init__(
         self,
-        uri: str,
+        uri: str | PurePath,
         format: Format = "parquet",  # noqa: A002
         schema: pa.Schema | None = None,
         partition_by: PartitionBy | None = None,
@@ -70,6 +71,8 @@ class FileSink(Sink):
         Raises:
             ValueError, TypeError: an option has a value that it can't have.
         """
+        if isinstance(uri, PurePath):
+            uri = str(uri)
         if not isinstance(uri, str) or not uri.strip():
             raise ValueError(f'uri must be a folder such as "/data/totals" or "s3://bucket/totals", not {uri!r}')
         if format not in get_args(Format):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any, Final, Literal, get_args
 
 import pyarrow as pa
@@ -37,7 +38,7 @@ class FileSource(Source[T]):
     steps that are chained to the source.
 
     Args:
-        uri: the folder, or one file: an absolute local path, or a URI that pyarrow knows (`file:///data`,
+        uri: the folder, or one file: an absolute local path (text or `pathlib.Path`), or a URI that pyarrow knows (`file:///data`,
             `s3://bucket/data`). Local ones must be mounted on every host.
         format: `"parquet"` (the default) or `"jsonl"`. JSON lines are decompressed if the name of their file ends in
             `.gz`, `.zst` or `.bz2`.
@@ -77,7 +78,7 @@ class FileSource(Source[T]):
 
     def __init__(
         self,
-        uri: str,
+        uri: str | PurePath,
         format: Format = "parquet",  # noqa: A002
         pattern: str | None = None,
         schema: pa.Schema | None = None,
@@ -96,6 +97,8 @@ class FileSource(Source[T]):
         allow_truncated_timestamps: bool = False,
         value_type: type[T] | None = None,
     ) -> None:
+        if isinstance(uri, PurePath):
+            uri = str(uri)
         if not isinstance(uri, str) or not uri.strip():
             raise ValueError(f'uri must be a folder such as "/data/orders" or "s3://bucket/orders", not {uri!r}')
         for name, value, choices in (

@@ -305,6 +305,10 @@ def test_options_that_cannot_be_are_refused(tmp_path: Path, options: dict[str, A
         FileSink(**{"uri": tmp_path.as_uri(), **options})
 
 
+def test_a_folder_may_be_a_path(tmp_path: Path) -> None:
+    assert vars(FileSink(tmp_path, format="jsonl")) == vars(FileSink(str(tmp_path), format="jsonl"))
+
+
 def test_a_folder_that_cannot_be_written_to_is_an_error_before_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TargetUnavailable, match=r"cannot write the file sink's folder .*/file"):

@@ -737,6 +737,10 @@ def test_records_of_json_lines_are_nobody_elses_and_rows_of_parquet_may_be() -> 
     assert not FileSource("/data").fresh_records
 
 
+def test_a_folder_may_be_a_path() -> None:
+    assert FileSource(Path("/data/orders")).options.uri == FileSource("/data/orders").options.uri == "/data/orders"
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [
@@ -769,7 +773,7 @@ def test_a_file_that_has_changed_since_the_first_start_is_read_as_it_is_now_and_
 ) -> None:
     for name in ("same", "changed"):
         (tmp_path / f"{name}.jsonl").write_text("1\n")
-    source = FileSource(str(tmp_path))
+    source = FileSource(tmp_path)
     kept = source.resolution(source.resolve())
     (tmp_path / "changed.jsonl").write_text("1\n2\n")
     (tmp_path / "new.jsonl").write_text("3\n")
