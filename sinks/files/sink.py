@@ -46,8 +46,8 @@ class FileSink(Sink):
     ) -> None:
         """
         Args:
-            uri: the folder: an absolute local path, or a URI that pyarrow knows (`file:///data`, `s3://bucket/data`). A
-                local one must be mounted on every host.
+            uri: the folder: an absolute local path (text or `pathlib.Path`), or a URI that pyarrow knows
+                (`file:///data`, `s3://bucket/data`). A local one must be mounted on every host.
             format: what the files are: "parquet", or "jsonl" (a JSON value a line; a record with something that JSON
                 doesn't have, such as NaN, is refused).
             schema: the columns of Parquet files, needed there and only there. A field that a record doesn't have is

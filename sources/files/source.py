@@ -38,8 +38,8 @@ class FileSource(Source[T]):
     steps that are chained to the source.
 
     Args:
-        uri: the folder, or one file: an absolute local path (text or `pathlib.Path`), or a URI that pyarrow knows (`file:///data`,
-            `s3://bucket/data`). Local ones must be mounted on every host.
+        uri: the folder, or one file: an absolute local path (text or `pathlib.Path`), or a URI that pyarrow knows
+            (`file:///data`, `s3://bucket/data`). Local ones must be mounted on every host.
         format: `"parquet"` (the default) or `"jsonl"`. JSON lines are decompressed if the name of their file ends in
             `.gz`, `.zst` or `.bz2`.
         pattern: a glob for names of files (`"*.parquet"`) or, with a `/`, for paths below the folder
