@@ -130,7 +130,6 @@ class RocksDbBackend(KeyedBackend):
     def freeze_changes(self) -> RocksChanges:
         error, notes = self._write(), self._cache.notes
         assert notes is not None
-        notes.end()
         self._note_changes()
         rows = self._database.finder()
         over = {name: store.life.bound for name, store in self._ttl.items() if store.life.now is not None}

@@ -9,7 +9,9 @@ stays bounded:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import groupby
+from heapq import merge
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Any, Final
 
 from checkpoint.codec import EncodingError
@@ -31,42 +33,31 @@ class ChangeNotes:
         self._end = BEHIND_ALL_GROUPS + (number + 1).to_bytes(8, "big")
         self._keys: dict[bytes, bool] = {}
         self._written = False
-
-    def note(self, key: bytes, was_there: bool) -> None:
-        """
-        Args:
-            was_there: it may be that a snapshot has it.
-        """
-        self._keys.setdefault(key, was_there)
+        self.note: Callable[[bytes, bool], object] = self._keys.setdefault
+        """Note a row by its key, and whether it may be that a snapshot has it."""
 
     def limit(self) -> None:
-        """Called now and then."""
-        if len(self._keys) > MOST_IN_MEMORY:
-            self._write()
-
-    def end(self) -> None:
-        """No more are noted."""
-        if self._written:
-            self._write()
-
-    def _write(self) -> None:
-        keys, self._keys, self._written = self._keys, {}, True
-        prefix = self._prefix
-        self._database.write((prefix + key + bytes((was_there,)), b"") for key, was_there in keys.items())
+        """Called now and then, as often as notes come in: what it writes holds the task."""
+        excess = len(self._keys) - MOST_IN_MEMORY
+        if excess > 0:
+            self._written = True
+            prefix, keys, first = self._prefix, self._keys, list(islice(self._keys, excess))
+            self._database.write((prefix + key + bytes((keys.pop(key),)), b"") for key in first)
 
     def __iter__(self) -> Iterator[tuple[bytes, bool]]:
-        """In order of the keys. Once it has ended, by any thread."""
+        """In order of the keys. Once no more are noted, by any thread."""
+        in_memory = sorted(self._keys.items())
         if not self._written:
-            yield from sorted(self._keys.items())
+            yield from in_memory
             return
-        notes = (note for note, _ in self._database.scan(self._prefix, self._end))
         start = len(self._prefix)
-        for key, same in groupby(notes, lambda note: note[start:-1]):
-            yield key, any(note[-1] for note in same)
+        written = ((note[start:-1], bool(note[-1])) for note, _ in self._database.scan(self._prefix, self._end))
+        for key, same in groupby(merge(written, in_memory), itemgetter(0)):
+            yield key, any(was_there for _, was_there in same)
 
     def remove(self) -> None:
         """They are not needed any more. May be called again, by any thread."""
-        self._keys = {}
+        self._keys.clear()
         if self._written:
             self._database.delete_range(self._prefix, self._end)
 

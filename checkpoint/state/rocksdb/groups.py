@@ -8,6 +8,7 @@ be changed in place later, so they stay changed until then.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from sys import getsizeof
 from typing import Any, Final
 from weakref import ref
@@ -21,8 +22,16 @@ from checkpoint.state.rocksdb.database import Database, end_of
 from checkpoint.state.rocksdb.rows import Rows
 from checkpoint.state.stores import MISSING, NO_KEY, CurrentKey
 
-MOST_CHANGED: Final = 32_768
-"""Values; to write them takes one to three microseconds each."""
+MOST_CHANGED: Final = 16_384
+"""Values; to write them takes one to three microseconds each, and at a barrier all are written."""
+PIECE: Final = 1_024
+"""So many are written when there are more."""
+_EARLY: Final = 4
+"""In the last share of one in so many of a generation."""
+_PIECES: Final = 256
+"""A piece is written whenever a share of one in so many has come in."""
+_AT_ONCE: Final = 128
+"""Values that are encoded in one go."""
 _ENTRY: Final = 200
 """Bytes that an entry takes beside key and value."""
 _DECODED: Final = 3
@@ -156,34 +165,51 @@ class CachedGroup(KeyGroupMap):
 
     # -- by the cache ------------------------------------------------------------------------------------------
 
-    def changed(self, kept: bytes | None, failed: Callable[[CachedGroup, bytes, EncodingError], None]) -> Iterator[Any]:
+    def changed(
+        self, kept: bytes | None, failed: Callable[[CachedGroup, bytes, EncodingError], None], most: int | None = None
+    ) -> Iterator[tuple[bytes, bytes | None]]:
         """The rows that have changed, which count as written then, except for those that can't be.
 
         Args:
             kept: a key that goes on being changed.
+            most: rows; `None` = all.
         """
-        if not self.private:
-            return
-        get, prefix, pack, changed = dict.get, self.prefix, self.rows.pack, self.private
-        self.private = {kept: True} if kept is not None and kept in changed else {}
-        notes = self._cache.notes
-        for key, was_there in changed.items():
-            value = get(self.data, key, MISSING)
-            if value is MISSING:
-                value = get(self._old, key, MISSING)
-            try:
-                row = None if value is MISSING else pack(value)
-            except EncodingError as error:
-                self.private[key] = was_there
-                failed(self, key, error)
-                continue
-            if notes is not None:
-                notes.note(prefix + key, was_there)
-            if row is not None:
-                self._absent.discard(key)
-                if len(row) >= _LARGE:
-                    self._cache.charged += _DECODED * len(row)
-            yield prefix + key, row
+        notes, private, pop = self._cache.notes, self.private, self.private.pop
+        prefix, discard, note = self.prefix, self._absent.discard, None if notes is None else notes.note
+        changed = list(islice(private, most))
+        for i in range(0, len(changed), _AT_ONCE):
+            for key, row in self._packed(changed[i : i + _AT_ONCE], failed):
+                was_there, place = pop(key), prefix + key
+                if key == kept:
+                    private[key] = True
+                if note is not None:
+                    note(place, was_there)
+                if row is not None:
+                    discard(key)
+                    if len(row) >= _LARGE:
+                        self._cache.charged += _DECODED * len(row)
+                yield place, row
+
+    def _packed(
+        self, keys: list[bytes], failed: Callable[[CachedGroup, bytes, EncodingError], None]
+    ) -> Iterable[tuple[bytes, bytes | None]]:
+        get, data, old, pack = dict.get, self.data, self._old, self.rows.pack
+        values = [get(old, key, MISSING) if (value := get(data, key, MISSING)) is MISSING else value for key in keys]
+        there = [value for value in values if value is not MISSING]
+        rows: list[tuple[bytes, bytes | None]] = []
+        try:
+            packed = self.rows.pack_all(there)
+        except EncodingError:
+            for key, value in zip(keys, values, strict=True):
+                try:
+                    rows.append((key, None if value is MISSING else pack(value)))
+                except EncodingError as error:
+                    failed(self, key, error)
+            return rows
+        if len(there) == len(keys):
+            return zip(keys, packed, strict=True)
+        rest = iter(packed)
+        return [(key, None if value is MISSING else next(rest)) for key, value in zip(keys, values, strict=True)]
 
     def age(self, current: bytes | None) -> None:
         """Drop what was not used for long."""
@@ -209,12 +235,20 @@ class WriteBackCache:
         self._groups: list[ref[CachedGroup]] = []
         """Of the backend and its stores: with them goes the last that uses the database."""
         self._changed = 0
+        """Values that have changed and are not written."""
+        self._next = 0
+        """The group that the next piece begins with."""
         self.notes: ChangeNotes | None = None
         """Of what is written, if that is noted."""
         self.operator = "operator"
         self.charged = 0
         """Bytes of the newer generation, about."""
-        self._limit = database.values_budget() // 2
+        self._set_limit()
+
+    def _set_limit(self) -> None:
+        self._limit = self.database.values_budget() // 2
+        self._due = self._limit - self._limit // _EARLY
+        """From here on what has changed is written piece by piece, so that little is left when a new one begins."""
 
     def add(self, group: CachedGroup) -> None:
         self._groups.append(ref(group))
@@ -232,8 +266,13 @@ class WriteBackCache:
     def charge(self, size: int) -> None:
         """Something comes in."""
         self.charged += size
-        if self.charged > self._limit:
-            self._limit = self.database.values_budget() // 2
+        if self.charged <= self._due:
+            return
+        if self.charged <= self._limit:
+            self._due += self._limit // _PIECES
+            self.write(stop=True, most=PIECE)
+        else:
+            self._set_limit()
             self.charged = size
             self.write(stop=True)
             current = self._current.key if self._current.index != NO_KEY else None
@@ -244,15 +283,15 @@ class WriteBackCache:
         """One more value is about to change."""
         self._changed += 1
         if self._changed > MOST_CHANGED:
-            self.write(stop=True)
-            self._changed = 1
+            self.write(stop=True, most=PIECE)
 
-    def write(self, stop: bool, barrier: bool = False) -> EncodingError | None:
+    def write(self, stop: bool, barrier: bool = False, most: int | None = None) -> EncodingError | None:
         """Write what has changed.
 
         Args:
             stop: raise an error instead of returning it.
             barrier: also what belongs to the current key.
+            most: rows, about; `None` = all.
 
         Returns:
             Why something could not be written, if anything could not.
@@ -268,13 +307,30 @@ class WriteBackCache:
                 StateNotWritten(f"state {group.name!r} of {self.operator}, key {shown(decode_key(key))}: {error}")
             )
 
-        self.database.write(row for group in self._living() for row in group.changed(kept, failed))
+        self.database.write(self._rows(kept, failed, most))
         if self.notes is not None:
             self.notes.limit()
-        self._changed = 0
         if errors and stop:
             raise errors[0]
         return errors[0] if errors else None
+
+    def _rows(
+        self, kept: bytes | None, failed: Callable[[CachedGroup, bytes, EncodingError], None], most: int | None
+    ) -> Iterator[tuple[bytes, bytes | None]]:
+        """What has changed, of one group after the other. A piece goes on behind the last group of the one before."""
+        count, start = len(self._groups), self._next
+        for i in range(start, start + count):
+            group = self._groups[i % count]()
+            if group is not None and group.private:
+                before = len(group.private)
+                yield from group.changed(kept, failed, most)
+                written = before - len(group.private)
+                self._changed -= written
+                if most is not None:
+                    most -= written
+                    if most <= 0:
+                        self._next = (i + 1) % count
+                        return
 
 
 def _size(value: Any) -> int:

@@ -12,7 +12,7 @@ import struct
 from abc import ABC, abstractmethod
 from typing import Any, Final
 
-from checkpoint.codec import EncodingError, decode, encode, encode_around
+from checkpoint.codec import EncodingError, decode, encode, encode_all, encode_around
 from checkpoint.state.ttl import UNKNOWN, FrozenLifetime, unpacked
 
 _STAMP: Final = struct.Struct("<q")
@@ -40,6 +40,13 @@ class Rows(ABC):
             EncodingError: no checkpoint can hold it.
         """
 
+    def pack_all(self, kept: list[Any]) -> list[bytes]:
+        """
+        Raises:
+            EncodingError: `pack` can't do it for one of them, or only in its own way.
+        """
+        return list(map(self.pack, kept))
+
     @abstractmethod
     def unpack(self, row: bytes) -> Any: ...
 
@@ -61,6 +68,9 @@ class Rows(ABC):
 class PlainRows(Rows):
     def pack(self, kept: Any) -> bytes:
         return encoded(kept)
+
+    def pack_all(self, kept: list[Any]) -> list[bytes]:
+        return encode_all(kept)
 
     def unpack(self, row: bytes) -> Any:
         return decode(row)

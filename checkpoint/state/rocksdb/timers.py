@@ -15,7 +15,7 @@ from checkpoint.state.timers import group_of, is_entry_of, split_entry, timer_en
 
 NEAR: Final = 4096
 """So many are fetched at once; up to twice as many lie in memory."""
-_MOST_CHANGED: Final = 16_384
+_MOST_CHANGED: Final = 8_192
 _SLACK: Final = 10_000
 """Entries of the index that may be void before it is made anew."""
 _PRESENT: Final = b""

@@ -53,6 +53,7 @@ def test_what_any_checkpoint_holds_is_what_was_there(
     if make is tiny:
         monkeypatch.setattr(Database, "values_budget", lambda database: 2_000)
         monkeypatch.setattr(groups, "MOST_CHANGED", 5)
+        monkeypatch.setattr(groups, "PIECE", 2)
         monkeypatch.setattr(changes, "MOST_IN_MEMORY", 3)
     merged = resumed = 0
     for seed in range(60):

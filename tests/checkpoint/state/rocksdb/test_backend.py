@@ -25,6 +25,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """A handful of values is too much to be kept ready."""
     monkeypatch.setattr(Database, "values_budget", lambda database: 2_000)
     monkeypatch.setattr(groups, "MOST_CHANGED", 5)
+    monkeypatch.setattr(groups, "PIECE", 2)
     monkeypatch.setattr(timers, "NEAR", 3)
     monkeypatch.setattr(timers, "_MOST_CHANGED", 5)
     monkeypatch.setattr(changes, "MOST_IN_MEMORY", 3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from operator import length_hint
 from pathlib import Path
 
 import pytest
@@ -26,7 +28,6 @@ def test_notes_of_each_barrier_are_its_own_wherever_they_are(
             each.note(b"a%d" % number, False)
             each.limit()
             each.note(b"c%d" % number, False)
-            each.end()
         expected = [[(b"a%d" % n, False), (b"b%d" % n, True), (b"c%d" % n, False)] for n in range(3)]
         assert [list(each) for each in notes] == expected
         notes[0].remove()
@@ -42,7 +43,31 @@ def test_the_first_note_of_a_row_says_whether_a_snapshot_may_have_it(tmp_path: P
         notes = ChangeNotes(database, 1)
         notes.note(b"new", False)
         notes.note(b"new", True)
-        notes.end()
         assert list(notes) == [(b"new", False)]
+    finally:
+        database.close()
+
+
+def test_what_is_too_much_for_memory_is_written_as_it_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes, "MOST_IN_MEMORY", 10)
+    held: list[int] = []
+    write = Database.write
+
+    def counted(self: Database, rows: Iterator[tuple[bytes, bytes | None]]) -> None:
+        rows = iter(list(rows))
+        held.append(length_hint(rows))
+        write(self, rows)
+
+    monkeypatch.setattr(Database, "write", counted)
+    database = Database(RocksDb(folder=str(tmp_path)))
+    try:
+        notes = ChangeNotes(database, 1)
+        for key in range(100):
+            notes.note(b"%03d" % (key * 7 % 100), key % 2 == 0)
+            notes.limit()
+        assert held == [1] * 90
+        assert list(notes) == [
+            (b"%03d" % (key * 7 % 100), key % 2 == 0) for key in sorted(range(100), key=lambda k: k * 7 % 100)
+        ]
     finally:
         database.close()

@@ -33,14 +33,14 @@ def test_once_a_write_has_failed_nothing_is_taken_for_a_snapshot(monkeypatch: py
     running.at(1).total.value = 1
     assert contents(running.snapshot())["total", 1] == 1
     running.at(2).total.value = 2
-    original = PlainRows.pack
+    original = PlainRows.pack_all
 
-    def pack(rows: PlainRows, kept: object) -> bytes:
-        if kept == 2:
+    def pack_all(rows: PlainRows, kept: list[object]) -> list[bytes]:
+        if 2 in kept:
             raise OSError("the disk is full")
         return original(rows, kept)
 
-    monkeypatch.setattr(PlainRows, "pack", pack)
+    monkeypatch.setattr(PlainRows, "pack_all", pack_all)
     with pytest.raises(OSError, match="the disk is full"):
         running.backend.freeze()
     monkeypatch.undo()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ BUDGETED = 64 << 10
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Database, "values_budget", lambda database: BUDGETED)
     monkeypatch.setattr(groups, "MOST_CHANGED", 50)
+    monkeypatch.setattr(groups, "PIECE", 5)
 
 
 def ready(running: Running) -> int:
@@ -58,6 +60,40 @@ def test_what_is_used_again_and_again_is_not_read_again() -> None:
             running.at(key).total.value += 1
             assert running.at(1000).total.value == 0
     assert reads(running) <= 31
+
+
+@pytest.mark.parametrize("budgeted", [BUDGETED, 1 << 30], ids=["the budget is used up", "much has changed"])
+def test_the_task_is_held_for_a_few_rows_at_a_time(monkeypatch: pytest.MonkeyPatch, budgeted: int) -> None:
+    monkeypatch.setattr(Database, "values_budget", lambda database: budgeted)
+    if budgeted == BUDGETED:
+        monkeypatch.setattr(groups, "MOST_CHANGED", 10_000)
+    held = writes(monkeypatch)
+    running = Running(RocksDbBackend)
+    for turn in range(3):
+        for key in range(1_000):
+            running.at(key).total.value = turn
+    assert sum(held) > 2_000
+    assert max(held) <= 12
+    assert contents(running.snapshot()) == {("total", key): 2 for key in range(1_000)}
+
+
+def writes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows each write to RocksDB has."""
+    sizes: list[int] = []
+    write = Database.write
+
+    def counted(self: Database, changes: Iterator[tuple[bytes, bytes | None]]) -> None:
+        sizes.append(0)
+
+        def each() -> Iterator[tuple[bytes, bytes | None]]:
+            for change in changes:
+                sizes[-1] += 1
+                yield change
+
+        write(self, each())
+
+    monkeypatch.setattr(Database, "write", counted)
+    return sizes
 
 
 def test_what_was_handed_out_stays_the_keys_value_whatever_else_the_key_does() -> None:
