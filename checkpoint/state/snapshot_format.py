@@ -118,7 +118,7 @@ def group_runs(batch: Any) -> list[tuple[int, int]]:
     """The key groups of an Arrow batch, and how many rows each has, one behind the other."""
     runs = pc.run_end_encode(batch.column("key_group"))
     ends = runs.run_ends.to_pylist()
-    return list(zip(runs.values.to_pylist(), map(int.__sub__, ends, [0, *ends]), strict=False))
+    return list(zip(runs.values.to_pylist(), map(int.__sub__, ends, [0, *ends]), strict=True))
 
 
 class SnapshotFormatError(ValueError):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from checkpoint.event_time.bounds import MAX_WATERMARK
 from checkpoint.event_time.generator import SplitTime, WatermarkGenerator
 
 WALL = 1_000_000.0
@@ -99,6 +100,14 @@ def test_the_clock_goes_on_in_quarters_of_a_period_at_least() -> None:
     assert one.seconds_to_next(10.0) == pytest.approx(0.2)
     assert one.seconds_to_next(10.1875) == 0.05
     assert sent(one, 11.0) == 11_999
+
+
+def test_the_clock_does_not_lead_to_the_end_of_time() -> None:
+    """Which says that nothing comes any more."""
+    one = generator(quiet_after=10.0)
+    record(one, MAX_WATERMARK - 5_000)
+    sent(one, 0.0)
+    assert sent(one, 20.0) == MAX_WATERMARK - 2
 
 
 def test_the_quietest_time_of_all_counts_from_the_last_record_of_any_split() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 from deadlines import eventually
+
+from pipeline.runtime.driver.spark.gateway import _no_lost_connection
 
 SCRIPT = """
 from pipeline.runtime.driver.spark.spark_job import local_context
@@ -132,3 +135,19 @@ def environment(process: psutil.Process) -> dict[str, str]:
         return dict(process.environ())
     except psutil.Error:
         return {}
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "passes"),
+    [
+        ("root", "java_gateway", False),
+        ("root", "clientserver", False),
+        ("root", "orders", True),
+        ("orders", "java_gateway", True),
+    ],
+)
+def test_of_the_root_loggers_messages_only_those_of_a_lost_jvm_are_left_out(
+    name: str, module: str, passes: bool
+) -> None:
+    record = logging.LogRecord(name, logging.ERROR, f"/somewhere/{module}.py", 1, "lost", None, None)
+    assert _no_lost_connection(record) is passes
