@@ -21,6 +21,8 @@ def private_copy(value: Any) -> Any:
     if kind is list:
         return value.copy() if IMMUTABLE.issuperset(map(type, value)) else [private_copy(item) for item in value]
     if kind is dict:
+        if not IMMUTABLE.issuperset(map(type, value)):
+            return dict(zip(map(private_copy, value), map(private_copy, value.values()), strict=True))
         copy = value.copy()
         for key, item in value.items():
             if type(item) not in IMMUTABLE:
@@ -28,10 +30,10 @@ def private_copy(value: Any) -> Any:
         return copy
     if kind is tuple:
         return value if IMMUTABLE.issuperset(map(type, value)) else tuple(private_copy(item) for item in value)
-    if kind is set or kind is bytearray:
+    if kind is set or kind is frozenset:
+        return value.copy() if IMMUTABLE.issuperset(map(type, value)) else kind(map(private_copy, value))
+    if kind is bytearray:
         return value.copy()
-    if kind is frozenset:
-        return value
     form = form_of(kind)
     return deepcopy(value) if form is None else form.copy(value, private_copy)
 
@@ -39,9 +41,9 @@ def private_copy(value: Any) -> Any:
 def is_changeable(value: Any) -> bool:
     """Whether a value, or what it holds, can be changed in place."""
     kind = type(value)
-    if kind in IMMUTABLE or kind is frozenset:
+    if kind in IMMUTABLE:
         return False
-    if kind is tuple:
+    if kind is tuple or kind is frozenset:
         return any(map(is_changeable, value))
     if kind in (list, dict, set, bytearray):
         return True

@@ -81,6 +81,29 @@ def test_a_private_copy_shares_nothing_that_can_be_changed() -> None:
         assert not same_with_records(copy, value)
 
 
+@dataclass(eq=False)
+class Node:
+    """Can be changed, and hashed all the same."""
+
+    n: int
+
+
+def test_a_private_copy_shares_no_member_and_no_key_that_can_be_changed() -> None:
+    for make in (
+        lambda node: {node},
+        lambda node: frozenset({(node,)}),
+        lambda node: {node: 1},
+        lambda node: ({node},),
+    ):
+        node = Node(1)
+        value: Any = make(node)
+        assert is_changeable(value)
+        before, copy = encode(value), private_copy(value)
+        node.n = 2
+        assert encode(copy) == before
+    assert not is_changeable(frozenset({1, (2, "a")}))
+
+
 def test_which_values_can_be_changed_in_place() -> None:
     for value in (records.Item(1), records.Struct(1), records.Model(a=1), records.Frozen([1]), records.Pair({}), [1]):
         assert is_changeable(value), value
