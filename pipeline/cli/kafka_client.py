@@ -34,8 +34,8 @@ class KafkaTrouble(RuntimeError):
     """The cluster doesn't do what is asked for; says why and what to do."""
 
 
-class NobodyListens(KafkaTrouble):
-    """There is no broker at the address."""
+class NoAnswer(KafkaTrouble):
+    """There is no broker at the address, or it does not answer yet."""
 
 
 @dataclass(frozen=True)
@@ -90,13 +90,15 @@ class Cluster:
                 self._admin.poll(0)
                 if nobody_listens(self._said):
                     self._said.clear()
-                    raise NobodyListens(
+                    raise NoAnswer(
                         f"no Kafka broker listens at {self._servers}: start one (`weir kafka` does), or name another "
                         "address with --bootstrap"
                     ) from error
-                if left <= 0 or any(one.code() in REFUSES for one in self._said):
+                refused = any(one.code() in REFUSES for one in self._said)
+                if left <= 0 or refused:
                     said = dict.fromkeys([error.args[0].str(), *(one.str() for one in self._said)])
-                    raise KafkaTrouble(f"no answer from {self._servers}: {'; '.join(list(said)[:3])}") from error
+                    kind = KafkaTrouble if refused else NoAnswer
+                    raise kind(f"no answer from {self._servers}: {'; '.join(list(said)[:3])}") from error
 
     def await_broker(self, patience: float) -> None:
         """Until one answers, for so many seconds."""
@@ -105,7 +107,7 @@ class Cluster:
             try:
                 self._topics()
                 return
-            except NobodyListens:
+            except NoAnswer:  # the client doesn't say each time that nobody listens
                 if time.monotonic() >= deadline:
                     raise
                 time.sleep(_LOOK)

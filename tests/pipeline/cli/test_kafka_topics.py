@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from weir_process import await_line, started
 
 from pipeline.broker import NativeBroker
 from pipeline.broker.ports import free_ports
-from pipeline.cli import main
+from pipeline.cli import kafka_client, main
 from pipeline.testing import KafkaBroker
 
 Name = Callable[[str], str]
@@ -185,6 +186,18 @@ def test_a_broker_that_comes_up_late_is_waited_for() -> None:
         with NativeBroker.start(port=port):
             output, _ = process.communicate(timeout=300)
         assert (process.returncode, output) == (0, "late: created with 2 partitions\n")
+
+
+def test_a_broker_is_waited_for_as_long_as_it_was_said_however_long_nobody_listens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The client tells only once that nobody listens; then a look has no answer within the client's own time."""
+    monkeypatch.setattr(kafka_client, "_TIMEOUT", 1.0)
+    cluster = kafka_client.Cluster({"bootstrap.servers": f"127.0.0.1:{free_ports(1)[0]}"})
+    began = time.monotonic()
+    with pytest.raises(kafka_client.NoAnswer):
+        cluster.await_broker(5.0)
+    assert time.monotonic() - began >= 5.0
 
 
 @pytest.mark.parametrize("command", ["create", "topics", "produce", "consume"])
