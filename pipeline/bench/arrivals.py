@@ -28,6 +28,7 @@ class Delays:
     records: int
     p50: float
     p90: float
+    p95: float
     p99: float
     p999: float
     max: float
@@ -54,9 +55,9 @@ class Delays:
         seconds: dict[int, list[float]] = {}
         for at, delay in counted:
             seconds.setdefault((at - first) // _SECOND, []).append(delay)
-        p50, p90, p99, p999 = (percentile(delays, part) or 0.0 for part in (0.5, 0.9, 0.99, 0.999))
+        p50, p90, p95, p99, p999 = (percentile(delays, part) or 0.0 for part in (0.5, 0.9, 0.95, 0.99, 0.999))
         by_second = [[percentile(one, 0.5) or 0.0, max(one)] for _, one in sorted(seconds.items())]
-        return cls(len(delays), p50, p90, p99, p999, delays[-1], by_second)
+        return cls(len(delays), p50, p90, p95, p99, p999, delays[-1], by_second)
 
 
 def receive(consumer: Consumer, count: int, patience: float) -> tuple[list[int], list[int]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import orjson
 
@@ -21,12 +22,17 @@ from sinks.kafka.clients import Delivery
 from sources import KafkaSource
 
 Alignment: TypeAlias = Literal["aligned", "unaligned"]
-JobKind: TypeAlias = Literal["sum", "map", "window"]
+JobKind: TypeAlias = Literal["sum", "map", "async", "window"]
 TITLES: dict[JobKind, str] = {
     "sum": "keyed running sum",
     "map": "stateless map",
+    "async": "a service asked for each record",
     "window": "count by key and minute",
 }
+
+
+SERVICE_SECONDS: Final = 0.01
+"""How long the service of the job "async" takes. Nobody is asked in truth, so that it takes no CPU of the job's."""
 
 
 class RunningSum(KeyedOperator):
@@ -43,6 +49,11 @@ class RunningSum(KeyedOperator):
 
 def doubled(record: dict[str, Any]) -> dict[str, Any]:
     return {"user": record["user"], "ts": record["ts"], "amount": record["amount"] * 2}
+
+
+async def asked(record: dict[str, Any]) -> dict[str, Any]:
+    await asyncio.sleep(SERVICE_SECONDS)
+    return doubled(record)
 
 
 def as_user(result: dict[str, Any]) -> dict[str, Any]:
@@ -76,6 +87,8 @@ class Job:
                 return records.key_by("user").process("sums", RunningSum())
             case "map":
                 return records.map(doubled, id="doubled")
+            case "async":
+                return records.map_async(asked, "asked", capacity=100)
             case "window":
                 times = WatermarkStrategy.bounded("ts", lateness=0)
                 windows = records.assign_timestamps(times, id="times").key_by("user").window(Tumbling(60))

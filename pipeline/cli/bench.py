@@ -6,6 +6,7 @@ import click
 
 from pipeline.cli.bench_backpressure import backpressure
 from pipeline.cli.bench_compare import compare
+from pipeline.cli.bench_due_keys import due_keys
 from pipeline.cli.bench_growth import growth
 from pipeline.cli.bench_latency import latency
 from pipeline.cli.bench_start import start
@@ -19,5 +20,5 @@ def bench() -> None:
     puts two such files side by side."""
 
 
-for command in (throughput, delivery, latency, start, growth, backpressure, state, state_growth, compare):
+for command in (throughput, delivery, latency, start, growth, backpressure, state, state_growth, due_keys, compare):
     bench.add_command(command)

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     "--job",
     default="sum",
     show_default=True,
-    type=click.Choice(["sum", "map"]),
-    help="sum: a running sum and count by key. map: no key, no state.",
+    type=click.Choice(["sum", "map", "async"]),
+    help="sum: a running sum and count by key. map: no key, no state. async: a map_async whose service takes 10 ms.",
 )
 @click.option(
     "--delivery",
@@ -109,6 +109,7 @@ def _table(result: Latency) -> Table:
         "records/s",
         "p50",
         "p90",
+        "p95",
         "p99",
         "p99.9",
         "max",
@@ -129,7 +130,7 @@ def _table(result: Latency) -> Table:
         table.add_row(
             stage.delivery.replace("_", " "),
             f"{stage.rate:,g}",
-            *map(_ms, (delays.p50, delays.p90, delays.p99, delays.p999, delays.max)),
+            *map(_ms, (delays.p50, delays.p90, delays.p95, delays.p99, delays.p999, delays.max)),
             *added,
             _ms(stage.sent.late_p99),
             _ms(stage.sent.late_max),
