@@ -67,7 +67,7 @@ class JobHandle:
 
     def _begin(self, name: str) -> None:
         try:
-            self._operations = OperationsServer(name, self, self._http)
+            self._operations = OperationsServer(name, self, self._http, self._master.options.encrypt)
         except OSError as error:
             _LOG.warning("job %s can't be asked from outside: %s", name, error)
         else:

@@ -26,6 +26,7 @@ from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.restart import RestartStrategy
 from pipeline.runtime.driver.signals import signals
 from pipeline.runtime.driver.start.start_checks import check_arguments
+from pipeline.runtime.encryption import require_library
 from pipeline.streams import Stream
 from pipeline.streams.checks import expected
 from sources.source import Source
@@ -74,6 +75,8 @@ class Pipeline:
             is only rescaled when somebody asks for it.
         stop_grace: seconds, or a `timedelta`, that SIGINT or SIGTERM gives the job for a last checkpoint and its
             commit, before it is cancelled; 0 = cancelled at once. Default: 30 s.
+        encrypt: encrypt what the job's processes say to each other, and to commands such as `weir stop`: TLS 1.3, with
+            a key that only the job's processes have. Needs `weir-streams[encryption]` on all hosts. Default: false.
         ready_within: seconds, or a `timedelta`, without a record and without a completed checkpoint after which
             `/readyz` of the web server (the option `http` of `start`) says that the job doesn't move. `None` (the
             default): three intervals of checkpoints, and at least 60 s.
@@ -102,6 +105,7 @@ class Pipeline:
         http_certificate: str | Path | None = None,
         http_key: str | Path | None = None,
         show_keys: bool = True,
+        encrypt: bool = False,
     ):
         if not isinstance(name, str) or not name or any(c in name for c in "/\\\0") or name.startswith("."):
             raise PipelineError(f"a pipeline's name must be non-empty and work as a folder name, not {name!r}")
@@ -139,6 +143,7 @@ class Pipeline:
         self.show_keys = _flag("show_keys", show_keys, given)
         self.http_certificate = given.value("http_certificate", http_certificate)
         self.http_key = given.value("http_key", http_key)
+        self.encrypt = _flag("encrypt", encrypt, given)
         self._given = given
         self._graph = Graph()
         self._newest: JobHandle | None = None
@@ -276,6 +281,8 @@ class Pipeline:
             PipelineError: the pipeline can't run as written.
         """
         check_arguments(restore, claim, ignore_in_flight)
+        if self.encrypt:
+            require_library()
         planned = self.plan()
         leads_nowhere = list(dead_ends(self._graph))
         if leads_nowhere:
@@ -295,6 +302,7 @@ class Pipeline:
             spark=spark,
             take_over=take_over,
             autoscale=self.autoscale,
+            encrypt=self.encrypt,
             stop_grace=self.stop_grace,
             show_keys=self.show_keys,
             graph=self._graph.rescaled(None, {}),  # a copy: the pipeline may get more steps

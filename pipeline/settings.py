@@ -148,6 +148,7 @@ _PLAIN: Final = (
     "parallelism",
     "max_parallelism",
     "stop_grace",
+    "encrypt",
     "http",
     "http_certificate",
     "http_key",

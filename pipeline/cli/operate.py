@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pipeline.runtime.running_jobs import RunningJob
 
 _ADDRESS: Final = re.compile(r"\S+:\d{1,5}")
+_ENCRYPT_VARIABLE: Final = "WEIR_ENCRYPT"
 _STATUS_TIMEOUT: Final = 10.0
 _GRACE: Final = 10.0
 """Seconds beyond a request's own timeout for the job's answer that it has passed."""
@@ -44,11 +45,13 @@ class Target(NamedTuple):
 
     address: str
     secret: str
+    encrypted: bool
+    """Whether its connections are."""
 
     def ask(self, kind: str, patience: float | None, **arguments: Any) -> Any:
         from pipeline.runtime.driver.operations_client import ask
 
-        return ask(self.address, self.secret, kind, patience, **arguments)
+        return ask(self.address, self.secret, kind, patience, encrypted=self.encrypted, **arguments)
 
 
 @click.command()
@@ -193,13 +196,14 @@ commands: Final = (status, metrics, open_page, checkpoint, savepoint, rescale, s
 
 @contextmanager
 def _explaining(what: str) -> Iterator[None]:
+    from pipeline.errors import PipelineError
     from pipeline.runtime.driver.operations_client import NotReached, RequestFailed
 
     log_to_stderr("WARNING")
     with ending_cleanly():
         try:
             yield
-        except NotReached as error:
+        except (NotReached, PipelineError) as error:
             raise click.ClickException(str(error)) from error
         except RequestFailed as error:
             late = " It may still come about: `weir status` tells." if error.error == "TimeoutError" else ""
@@ -228,16 +232,16 @@ def find_job(job: str, secret_file: Path | None) -> Target:
         )
     address = matching[0].address if matching else job
     if secret_file is not None:
-        return Target(address, _secret_in(secret_file))
+        return Target(address, *_secret_in(secret_file))
     if matching:
-        return Target(address, matching[0].secret)
+        return Target(address, matching[0].secret, matching[0].encrypted)
     secret = os.environ.get(SECRET_VARIABLE)
     if not secret:
         raise click.ClickException(
             f"no job of this user on this host has the address {address}. If it has ended, there is nothing to ask; "
             f"to ask another user's job, give its secret by --secret-file or {SECRET_VARIABLE}"
         )
-    return Target(address, _checked(secret, SECRET_VARIABLE))
+    return Target(address, _checked(secret, SECRET_VARIABLE), _encrypts_by_variable())
 
 
 def _listed() -> list[RunningJob]:
@@ -251,7 +255,8 @@ def _listed() -> list[RunningJob]:
         ) from error
 
 
-def _secret_in(path: Path) -> str:
+def _secret_in(path: Path) -> tuple[str, bool]:
+    """And whether the job encrypts."""
     try:
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -263,7 +268,13 @@ def _secret_in(path: Path) -> str:
     secret = content.get("secret") if isinstance(content, dict) else text
     if not isinstance(secret, str):
         raise click.ClickException(f"{path} has no secret in it; give the job's own file, or one with the bare text")
-    return _checked(secret, str(path))
+    encrypts = content.get("encrypted", False) if isinstance(content, dict) else _encrypts_by_variable()
+    return _checked(secret, str(path)), encrypts is True
+
+
+def _encrypts_by_variable() -> bool:
+    """Where nothing but the secret is known of a job."""
+    return os.environ.get(_ENCRYPT_VARIABLE, "").strip().lower() == "true"
 
 
 def _checked(secret: str, origin: str) -> str:
@@ -280,7 +291,7 @@ def _status_or_trouble(job: RunningJob) -> dict[str, Any]:
     from pipeline.runtime.driver.operations_client import NotReached, RequestFailed
 
     try:
-        found: dict[str, Any] = Target(job.address, job.secret).ask("status", _STATUS_TIMEOUT)
+        found: dict[str, Any] = Target(job.address, job.secret, job.encrypted).ask("status", _STATUS_TIMEOUT)
     except (NotReached, RequestFailed) as error:
         return {"name": job.name, "address": job.address, "pid": job.pid, "trouble": str(error)}
     return found

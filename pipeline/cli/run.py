@@ -47,6 +47,11 @@ if TYPE_CHECKING:
     help="Send all metrics by OpenTelemetry's protocol (OTLP over HTTP), to where OTEL_EXPORTER_OTLP_ENDPOINT says.  "
     "[default: no]",
 )
+@click.option(
+    "--encrypt/--no-encrypt",
+    default=None,
+    help="Encrypt what the job's processes say to each other and to commands, by TLS.  [default: the pipeline's, no]",
+)
 @click.option("--rewind", is_flag=True, help="Accept that output beyond the checkpoint is visible, and make it again.")
 @click.option("-q", "--quiet", is_flag=True, help="Log warnings and errors only.  [WEIR_LOG_LEVEL sets any level]")
 @click.option(
@@ -69,6 +74,7 @@ def run(
     autoscale: str | None,
     http: str | None,
     otel: bool | None,
+    encrypt: bool | None,
     take_over: bool,
     master: str | None,
     log_format: str | None,
@@ -97,6 +103,8 @@ def run(
         assignments = (*assignments, f"autoscale.least={least}", f"autoscale.most={most}")
     if otel is not None:
         assignments = (*assignments, f"otel={str(otel).lower()}")
+    if encrypt is not None:
+        assignments = (*assignments, f"encrypt={str(encrypt).lower()}")
     with ending_cleanly(jobs_first=True), signals.waiting():
         with overriding_options(parallelism, assignments, config):
             pipeline = find_pipeline(target)

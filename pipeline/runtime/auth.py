@@ -17,9 +17,12 @@ from __future__ import annotations
 
 import hmac
 import secrets
-import socket
+import ssl
 import time
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from pipeline.runtime.network.tls_socket import Socket
 
 _MAGIC: Final = b"weir/1\r\n"
 _NONCE: Final = 32
@@ -51,6 +54,19 @@ class Handshake(Protocol):
         Raises:
             AuthenticationError: drop the connection.
         """
+
+
+def refusal(error: ssl.SSLError) -> AuthenticationError:
+    """What an error of an encrypted connection says of the peer, before it is authenticated."""
+    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        return AuthenticationError("the peer closed the connection during the authentication")
+    if error.reason == "CERTIFICATE_VERIFY_FAILED":
+        return AuthenticationError("the peer has another certificate: it belongs to another job")
+    if error.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+        return AuthenticationError("the peer has no certificate: it doesn't know the job's secret")
+    return AuthenticationError(
+        f"the peer doesn't encrypt as this side does, or refuses its certificate ({error.reason})"
+    )
 
 
 def new_secret() -> bytes:
@@ -135,7 +151,7 @@ class ServerHandshake:
         return _ACCEPTED
 
 
-def authenticate_client(sock: socket.socket, secret: bytes, role: str, timeout: float) -> None:
+def authenticate_client(sock: Socket, secret: bytes, role: str, timeout: float) -> None:
     """Authenticate on a connection that this side has opened; blocks for at most `timeout` seconds.
 
     Raises:
@@ -144,7 +160,7 @@ def authenticate_client(sock: socket.socket, secret: bytes, role: str, timeout: 
     _run(sock, ClientHandshake(secret, role), timeout)
 
 
-def authenticate_server(sock: socket.socket, secret: bytes, timeout: float) -> str:
+def authenticate_server(sock: Socket, secret: bytes, timeout: float) -> str:
     """Authenticate the peer of an accepted connection; blocks for at most `timeout` seconds, so call it in a thread
     that others don't wait for.
 
@@ -159,7 +175,7 @@ def authenticate_server(sock: socket.socket, secret: bytes, timeout: float) -> s
     return handshake.role
 
 
-def _run(sock: socket.socket, handshake: Handshake, timeout: float) -> None:
+def _run(sock: Socket, handshake: Handshake, timeout: float) -> None:
     before = sock.gettimeout()
     # one deadline for all of it: a peer that sends a byte now and then must not hold the caller
     deadline = time.monotonic() + timeout
@@ -179,6 +195,8 @@ def _run(sock: socket.socket, handshake: Handshake, timeout: float) -> None:
             answer = handshake.receive(data)
     except AuthenticationError:
         raise
+    except ssl.SSLError as error:
+        raise refusal(error) from error
     except TimeoutError:
         raise AuthenticationError(f"the peer didn't finish the authentication within {timeout:g} s") from None
     except OSError as error:

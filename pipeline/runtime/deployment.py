@@ -26,6 +26,8 @@ class Contact:
     """Address of the driver's server, which gives the `JobSpec` to those who know the attempt's secret."""
     vanished: float
     """Seconds (see `Limits`)."""
+    encrypt: bool = False
+    """Whether connections are encrypted (see `pipeline.runtime.encryption`)."""
 
 
 @dataclass(frozen=True, kw_only=True)

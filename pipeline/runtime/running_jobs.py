@@ -47,6 +47,8 @@ class RunningJob:
     """URL of its web server; empty: it has none."""
     http_token: str = ""
     """What a request to that has to bring."""
+    encrypted: bool = False
+    """Whether it is asked over encrypted connections, of which its secret is the key."""
     file: Path = Path()
     """Where this was read from."""
 
@@ -67,10 +69,13 @@ def state_folder() -> Path:
     return (Path(base) if base else Path.home() / ".local" / "state") / "weir" / "jobs"
 
 
-def announce(name: str, address: str, secret: str, *, http: str = "", http_token: str = "") -> Path | None:
+def announce(
+    name: str, address: str, secret: str, *, http: str = "", http_token: str = "", encrypted: bool = False
+) -> Path | None:
     """Leave a file that tells of this process's job, for `withdraw` to delete; `None`, with a warning, if the folder
     can't be written."""
-    job = RunningJob(name, address, secret, os.getpid(), socket.gethostname(), time.time(), http, http_token)
+    here = (os.getpid(), socket.gethostname(), time.time())
+    job = RunningJob(name, address, secret, *here, http, http_token, encrypted)
     try:
         folder = state_folder()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -8,9 +8,12 @@ import socket
 import struct
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from checkpoint.codec import DecodingError, decode_opaquely, encode
+
+if TYPE_CHECKING:
+    from pipeline.runtime.network.tls_socket import Socket
 
 _LENGTH = struct.Struct("!I")
 _LARGEST = 1 << 30
@@ -25,7 +28,7 @@ class ConnectionLost(ConnectionError):
     """The other side is gone."""
 
 
-def shut_down(sock: socket.socket) -> None:
+def shut_down(sock: Socket) -> None:
     """Wake a thread that is blocked in the socket's accept or recv, which closing it doesn't."""
     try:
         sock.shutdown(socket.SHUT_RDWR)
@@ -36,7 +39,7 @@ def shut_down(sock: socket.socket) -> None:
 class ControlConnection:
     """One authenticated connection. `send` is thread-safe; `receive` belongs to one thread."""
 
-    def __init__(self, sock: socket.socket):
+    def __init__(self, sock: Socket):
         self._socket = sock
         # For sends: a peer that takes nothing for so long is as good as gone. Receiving polls instead, since a
         # socket has one timeout for both.
@@ -107,7 +110,10 @@ class ControlConnection:
             try:
                 if not self._readable.poll(None if timeout is None else 1000 * timeout):
                     return None
-                data = self._socket.recv(1 << 16)
+                data = self._socket.recv(1 << 16, socket.MSG_DONTWAIT)
+            except BlockingIOError:  # of what is encrypted a part is there, which can't be read yet
+                self.heard_at = time.monotonic()
+                continue
             except OSError as error:
                 gone = "its host answers nothing any more: " if error.errno == errno.ETIMEDOUT else ""
                 raise ConnectionLost(f"{gone}{error}") from error

@@ -88,13 +88,16 @@ def small_job(
     then: Callable[[Stream], Stream] = lambda stream: stream,
     restart: RestartStrategy | None = None,
     max_parallelism: int = 128,
+    encrypt: bool = False,
     **checkpoints: Any,
 ) -> Pipeline:
     # Tests of storage look for files.
     options = {"uri": folder.as_uri(), "interval": 0.1, "alignment": "aligned", "inline_bytes": 0, **checkpoints}
     config = CheckpointConfig(**options)
     restart = restart or RestartStrategy.none()
-    p = Pipeline(name, parallelism, max_parallelism=max_parallelism, checkpoints=config, restart=restart)
+    p = Pipeline(
+        name, parallelism, max_parallelism=max_parallelism, checkpoints=config, restart=restart, encrypt=encrypt
+    )
     then(p.source("in", source).key_by("key").process("count", operator or Count())).sink("out", sink)
     return p
 

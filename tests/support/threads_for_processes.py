@@ -28,7 +28,7 @@ class ThreadsForProcesses(Surroundings):
     ) -> Any:
         def partition(number: int) -> None:
             with contextlib.suppress(Exception):  # the driver knows
-                run_partition(Contact(address, 30.0), secret, number, lambda: 0.0)
+                run_partition(Contact(address, 30.0, context.job.encrypt), secret, number, lambda: 0.0)
 
         threads = [threading.Thread(target=partition, args=(i,)) for i in range(context.plan.subtasks)]
 

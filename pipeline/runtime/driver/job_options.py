@@ -37,5 +37,7 @@ class JobOptions:
     """`None`: it is only rescaled when somebody asks for it."""
     show_keys: bool = True
     """Whether status may name keys."""
+    encrypt: bool = False
+    """Whether the connections of its processes are encrypted."""
     stop_grace: float = 30.0
     """Seconds that the job has for its last checkpoint once a signal has come."""

@@ -20,6 +20,8 @@ from pipeline.runtime import running_jobs
 from pipeline.runtime.auth import AuthenticationError, authenticate_server, new_secret
 from pipeline.runtime.driver.operations_client import HANDSHAKE, LEAST_SECRET, SECRET_VARIABLE
 from pipeline.runtime.driver.status.job_status import diagnosis_of, graph_of, status_of
+from pipeline.runtime.encryption import Encryption
+from pipeline.runtime.network.tls_socket import Socket
 from pipeline.runtime.wire import ConnectionLost, ControlConnection, Message, shut_down
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ class OperationsServer:
         PipelineError: the secret in WEIR_JOB_SECRET is too short.
     """
 
-    def __init__(self, name: str, handle: JobHandle, http: HttpServer | None = None):
+    def __init__(self, name: str, handle: JobHandle, http: HttpServer | None = None, encrypt: bool = False):
         self._name = name
         self._handle = handle
         self._http = http
@@ -56,13 +58,14 @@ class OperationsServer:
         self._secret = os.environ.get(SECRET_VARIABLE) or new_secret().hex()
         if len(self._secret.encode()) < LEAST_SECRET:
             raise PipelineError(f"{SECRET_VARIABLE} must have at least {LEAST_SECRET} bytes; or unset it")
+        self._encryption = Encryption(self._secret.encode()) if encrypt else None
         self._listener = socket.create_server((_HOST, 0))
         self.address = f"{_HOST}:{self._listener.getsockname()[1]}"
         self._lock = threading.Lock()
         """Guards what follows."""
         self._closing = False
         self._threads: set[threading.Thread] = set()
-        self._waiting: set[socket.socket] = set()
+        self._waiting: set[Socket] = set()
         """Connections whose request hasn't come yet."""
         self._closed = threading.Event()
         _open_here.add(self.address)
@@ -72,6 +75,7 @@ class OperationsServer:
             self._secret,
             http="" if http is None else http.url,
             http_token="" if http is None else http.token,
+            encrypted=encrypt,
         )
         self._acceptor = threading.Thread(target=self._accept, name=f"weir-operations-{name}", daemon=True)
         self._acceptor.start()
@@ -107,16 +111,20 @@ class OperationsServer:
                 sock, _ = self._listener.accept()
             except OSError:
                 return
-            thread = threading.Thread(target=self._serve, args=(sock,), name="weir-operations-peer", daemon=True)
+            try:
+                secured = sock if self._encryption is None else self._encryption.server(sock)
+            except OSError:  # gone again
+                continue
+            thread = threading.Thread(target=self._serve, args=(secured,), name="weir-operations-peer", daemon=True)
             with self._lock:
                 if self._closing:
-                    sock.close()
+                    secured.close()
                     return
                 self._threads.add(thread)
-                self._waiting.add(sock)
+                self._waiting.add(secured)
                 thread.start()
 
-    def _serve(self, sock: socket.socket) -> None:
+    def _serve(self, sock: Socket) -> None:
         try:
             authenticate_server(sock, self._secret.encode(), HANDSHAKE)
             connection = ControlConnection(sock)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import socket
+from contextlib import closing
 from typing import Any, Final
 
 from pipeline.runtime.auth import AuthenticationError, authenticate_client
+from pipeline.runtime.encryption import Encryption
 from pipeline.runtime.wire import ConnectionLost, ControlConnection
 
 SECRET_VARIABLE: Final = "WEIR_JOB_SECRET"
@@ -29,33 +31,40 @@ class RequestFailed(Exception):
         """Name of the exception's class in the job."""
 
 
-def ask(address: str, secret: str, kind: str, patience: float | None = None, **arguments: Any) -> Any:
+def ask(
+    address: str, secret: str, kind: str, patience: float | None = None, *, encrypted: bool = False, **arguments: Any
+) -> Any:
     """Ask a job something and wait for its answer.
 
     Args:
         patience: seconds that the job's answer may take; `None` = as long as the job lives.
+        encrypted: whether the job's connections are.
 
     Raises:
         NotReached: nobody answers there, the secret is wrong, or the job has ended meanwhile.
         RequestFailed: the job has answered that it failed.
+        PipelineError: it needs a library of the extra `encryption`.
     """
+    encryption = Encryption(secret.encode()) if encrypted else None
     host, _, port = address.rpartition(":")
     try:
         sock = socket.create_connection((host, int(port)), HANDSHAKE)
+        secured = sock if encryption is None else encryption.client(sock)
     except (OSError, OverflowError, ValueError) as error:
         raise NotReached(
             f"no job answers at {address} ({error}): it has ended, or runs on another host, where it can only be asked "
             "from (it listens on loopback). `weir status` lists the jobs that run here"
         ) from error
-    with sock:
+    with closing(secured):
         try:
-            authenticate_client(sock, secret.encode(), _ROLE, HANDSHAKE)
+            authenticate_client(secured, secret.encode(), _ROLE, HANDSHAKE)
         except AuthenticationError as error:
             raise NotReached(
                 f"{address} is no job that has this secret ({error}). A job's secret is in its file in the state "
-                f"folder of the user that runs it: name that file with --secret-file, or set {SECRET_VARIABLE}"
+                f"folder of the user that runs it: name that file with --secret-file, or set {SECRET_VARIABLE} "
+                "(and WEIR_ENCRYPT=true, if the job encrypts)"
             ) from error
-        connection = ControlConnection(sock)
+        connection = ControlConnection(secured)
         try:
             connection.send(kind, **arguments)
             answer = connection.receive(patience)

@@ -9,9 +9,11 @@ from collections.abc import Callable
 
 from pipeline.runtime.auth import AuthenticationError, authenticate_server
 from pipeline.runtime.driver.attempt_events import AttemptEvent, Connected, Lost, Misunderstood, Received
+from pipeline.runtime.encryption import Encryption
 from pipeline.runtime.liveness import Limits
 from pipeline.runtime.message_connection import MessageConnection
 from pipeline.runtime.network.tcp_keepalive import fail_when_peer_is_gone
+from pipeline.runtime.network.tls_socket import Socket
 from pipeline.runtime.protocol import TO_DRIVER, Job, ProtocolError, ToDriver, ToSubtask
 from pipeline.runtime.pulse import Pulse
 from pipeline.runtime.wire import ConnectionLost, ControlConnection, shut_down
@@ -26,9 +28,21 @@ class ControlServer:
     """Listens for the subtasks of one attempt; a thread for each connection posts what comes, and another one sends
     signs of life on all of them, from the first to the last."""
 
-    def __init__(self, host: str, secret: bytes, limits: Limits, post: Callable[[AttemptEvent], None]):
-        """`post`: takes `Connected`, `Received`, `Lost` and `Misunderstood`, from those threads."""
+    def __init__(
+        self,
+        host: str,
+        secret: bytes,
+        limits: Limits,
+        post: Callable[[AttemptEvent], None],
+        encryption: Encryption | None = None,
+    ):
+        """
+        Args:
+            post: takes `Connected`, `Received`, `Lost` and `Misunderstood`, from those threads.
+            encryption: of all connections; `None`: they are in plain text.
+        """
         self._secret = secret
+        self._encryption = encryption
         self._limits = limits
         self._post = post
         self._listener = socket.create_server((host, 0))
@@ -76,10 +90,13 @@ class ControlServer:
                 return
             threading.Thread(target=self._serve, args=(sock,), name="weir-control-peer", daemon=True).start()
 
-    def _serve(self, sock: socket.socket) -> None:
+    def _serve(self, accepted: socket.socket) -> None:
+        sock: Socket = accepted
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # a trigger may follow a heartbeat at once
             fail_when_peer_is_gone(sock, self._limits.vanished)
+            if self._encryption is not None:
+                sock = self._encryption.server(accepted)
             name = authenticate_server(sock, self._secret, _HANDSHAKE)
         except (AuthenticationError, OSError) as error:
             _LOG.warning("refused a control connection: %s", error)

@@ -15,6 +15,7 @@ from pipeline.runtime.driver.attempt_context import AttemptContext
 from pipeline.runtime.driver.attempt_events import AttemptEvent, SparkEnded
 from pipeline.runtime.driver.server import ControlServer
 from pipeline.runtime.driver.spark.spark_job import SparkJob
+from pipeline.runtime.encryption import Encryption
 from pipeline.runtime.protocol import Job
 from pipeline.runtime.subtask.process import run_subtask
 from pipeline.runtime.system import SYSTEM, System
@@ -55,7 +56,8 @@ class Surroundings:
         self.system = system
 
     def transport(self, context: AttemptContext, secret: bytes, post: Post) -> Transport:
-        return ControlServer(context.host, secret, context.spec.limits, post)
+        encryption = Encryption(secret) if context.job.encrypt else None
+        return ControlServer(context.host, secret, context.spec.limits, post, encryption)
 
     def processes(
         self, context: AttemptContext, address: tuple[str, int], secret: bytes, description: str, post: Post
@@ -68,7 +70,9 @@ class Surroundings:
         return SparkJob(
             context.spark,
             context.plan.subtasks,
-            functools.partial(run_subtask, Contact(address, context.spec.limits.vanished), log_format()),
+            functools.partial(
+                run_subtask, Contact(address, context.spec.limits.vanished, context.job.encrypt), log_format()
+            ),
             secret,
             description,
             lambda error: post(SparkEnded(error)),

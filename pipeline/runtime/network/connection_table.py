@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import selectors
-import socket
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Final
@@ -18,6 +17,7 @@ from pipeline.runtime.network.frames import ChannelId, FrameError
 from pipeline.runtime.network.input_channels import InputChannel, InputChannels
 from pipeline.runtime.network.output_channel import OutputChannel
 from pipeline.runtime.network.sockets import Sockets
+from pipeline.runtime.network.tls_socket import Socket
 
 _log = logging.getLogger(f"weir.{__name__}")
 
@@ -62,7 +62,7 @@ class ConnectionTable:
         self.closing = False
         """Any end of a connection is expected."""
 
-    def accepted(self, sock: socket.socket, role: str, address: str) -> None:
+    def accepted(self, sock: Socket, role: str, address: str) -> None:
         """An authenticated peer has connected."""
         peer = role.removeprefix(ROLE_PREFIX)
         if not role.startswith(ROLE_PREFIX) or not peer.isdecimal():
@@ -73,7 +73,7 @@ class ConnectionTable:
         self._incoming[connection] = None
         self._register(connection)
 
-    def dialled(self, peer: int, sock: socket.socket) -> None:
+    def dialled(self, peer: int, sock: Socket) -> None:
         """The connection to a peer downstream is there."""
         channels = [output for output in self._outputs.values() if output.id.downstream == peer]
         connection = OutgoingConnection(sock, peer, self._staging, channels, self._clock)

@@ -31,6 +31,7 @@ from pipeline.runtime.network.frames import (
 )
 from pipeline.runtime.network.input_channels import InputChannel, InputChannels
 from pipeline.runtime.network.output_channel import OutputChannel
+from pipeline.runtime.network.tls_socket import Socket
 
 STAGING_BYTES: Final = 256 * 1024
 _GATHER_BYTES: Final = 256 * 1024
@@ -61,7 +62,7 @@ class FrameReader:
 
     def receive(
         self,
-        sock: socket.socket,
+        sock: Socket,
         begin: Callable[[Header], None],
         complete: Callable[[Header, bytes | memoryview], None],
     ) -> bool:
@@ -127,7 +128,7 @@ class FrameWriter:
                 self._buffers.append(buffer)
                 self.pending_bytes += len(buffer)
 
-    def flush(self, sock: socket.socket) -> bool:
+    def flush(self, sock: Socket) -> bool:
         """Write what the socket takes. Returns whether all of it is written."""
         while self._buffers:
             try:
@@ -148,7 +149,7 @@ class FrameWriter:
 class Connection:
     """What both directions share. `peer` is the peer's subtask index."""
 
-    def __init__(self, sock: socket.socket, peer: int, staging: memoryview, clock: Callable[[], float]) -> None:
+    def __init__(self, sock: Socket, peer: int, staging: memoryview, clock: Callable[[], float]) -> None:
         self.sock = sock
         self.peer = peer
         self._clock = clock
@@ -182,7 +183,7 @@ class OutgoingConnection(Connection):
 
     def __init__(
         self,
-        sock: socket.socket,
+        sock: Socket,
         peer: int,
         staging: memoryview,
         channels: Sequence[OutputChannel],
@@ -251,7 +252,7 @@ class IncomingConnection(Connection):
 
     def __init__(
         self,
-        sock: socket.socket,
+        sock: Socket,
         peer: int,
         staging: memoryview,
         open_channel: Callable[[IncomingConnection, int, ChannelId], None],

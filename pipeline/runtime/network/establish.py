@@ -11,12 +11,17 @@ import logging
 import os
 import selectors
 import socket
+import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pipeline.runtime.auth import AuthenticationError, ClientHandshake, Handshake, ServerHandshake
+from pipeline.runtime.auth import AuthenticationError, ClientHandshake, Handshake, ServerHandshake, refusal
+from pipeline.runtime.network.tls_socket import Socket, TlsSocket
+
+if TYPE_CHECKING:
+    from pipeline.runtime.encryption import Encryption
 
 _log = logging.getLogger(f"weir.{__name__}")
 
@@ -58,12 +63,14 @@ class _Dial:
 class _Attempt:
     """A socket on its way to an authenticated connection."""
 
-    sock: socket.socket
+    sock: Socket
     address: str
     handshake: Handshake
     deadline: float
     dial: _Dial | None = None
     connecting: bool = False
+    securing: int = 0
+    """The event that the handshake of TLS waits for."""
     unsent: bytes = b""
     interest: int = field(default=0)
 
@@ -77,13 +84,15 @@ class Establisher:
         selector: selectors.BaseSelector,
         secret: bytes,
         role: Callable[[], str],
-        on_accepted: Callable[[socket.socket, str, str], None],
-        on_dialled: Callable[[int, socket.socket], None],
+        on_accepted: Callable[[Socket, str, str], None],
+        on_dialled: Callable[[int, Socket], None],
         on_failed: Callable[[ConnectionError], None],
         handshake_timeout: float,
+        encryption: Encryption | None = None,
     ) -> None:
         """`on_accepted(socket, client's role, its address)`, `on_dialled(peer, socket)`, `on_failed(error)`: a
-        peer, which it names, couldn't be reached before its deadline, or isn't of this job."""
+        peer, which it names, couldn't be reached before its deadline, or isn't of this job. `encryption`: of all
+        connections."""
         self._selector = selector
         self._secret = secret
         self._role = role
@@ -91,6 +100,7 @@ class Establisher:
         self._on_dialled = on_dialled
         self._on_failed = on_failed
         self._timeout = handshake_timeout
+        self._encryption = encryption
         self._attempts: dict[_Attempt, None] = {}
         self._dials: dict[int, _Dial] = {}
 
@@ -103,8 +113,15 @@ class Establisher:
         accepted = [attempt for attempt in self._attempts if attempt.dial is None]
         if len(accepted) >= _MAX_PENDING:
             self._fail(accepted[0], AuthenticationError("too many connections are being authenticated"))
-        handshake = ServerHandshake(self._secret)
-        self._add(_Attempt(sock, f"{address[0]}:{address[1]}", handshake, time.monotonic() + self._timeout))
+        deadline = time.monotonic() + self._timeout
+        attempt = _Attempt(sock, f"{address[0]}:{address[1]}", ServerHandshake(self._secret), deadline)
+        if self._encryption is not None:
+            try:
+                attempt.sock = self._encryption.server(sock)
+            except OSError:  # gone again
+                return
+            attempt.securing = selectors.EVENT_READ
+        self._add(attempt)
 
     def dial(self, peer: int, endpoint: Endpoint, timeout: float) -> None:
         """Connect to a peer, again and again until it could not be reached for `timeout` seconds."""
@@ -164,6 +181,12 @@ class Establisher:
             return
         try:
             self._advance(attempt, mask)
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+            self._fail(attempt, ConnectionResetError("the peer closed the connection during the authentication"))
+            return
+        except ssl.SSLError as error:
+            self._fail(attempt, refusal(error))
+            return
         except OSError as error:
             self._fail(attempt, error)
             return
@@ -176,22 +199,22 @@ class Establisher:
                 del self._dials[attempt.dial.peer]
                 self._on_dialled(attempt.dial.peer, attempt.sock)
             return
-        interest = (selectors.EVENT_READ if handshake.wanted else 0) | (selectors.EVENT_WRITE if attempt.unsent else 0)
+        interest = attempt.securing or (
+            (selectors.EVENT_READ if handshake.wanted else 0) | (selectors.EVENT_WRITE if attempt.unsent else 0)
+        )
         if interest != attempt.interest:
             attempt.interest = interest
             self._selector.modify(attempt.sock, interest, self._selector.get_key(attempt.sock).data)
 
     def _advance(self, attempt: _Attempt, mask: int) -> None:
-        sock, handshake = attempt.sock, attempt.handshake
+        handshake = attempt.handshake
         if attempt.connecting:
-            code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            if code:
-                raise OSError(code, os.strerror(code))
-            attempt.connecting = False
-            attempt.unsent = handshake.begin()
+            self._connected(attempt)
+        elif attempt.securing:
+            self._secure(attempt)
         elif mask & selectors.EVENT_READ and handshake.wanted:
             try:
-                data = sock.recv(handshake.wanted)
+                data = attempt.sock.recv(handshake.wanted)
             except BlockingIOError:
                 return
             if not data:
@@ -199,9 +222,26 @@ class Establisher:
             attempt.unsent += handshake.receive(data)
         if attempt.unsent:
             try:
-                attempt.unsent = attempt.unsent[sock.send(attempt.unsent) :]
+                attempt.unsent = attempt.unsent[attempt.sock.send(attempt.unsent) :]
             except BlockingIOError:
                 return
+
+    def _connected(self, attempt: _Attempt) -> None:
+        assert isinstance(attempt.sock, socket.socket)
+        if code := attempt.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            raise OSError(code, os.strerror(code))
+        attempt.connecting = False
+        if self._encryption is None:
+            attempt.unsent = attempt.handshake.begin()
+        else:
+            attempt.sock = self._encryption.client(attempt.sock)
+            self._secure(attempt)
+
+    def _secure(self, attempt: _Attempt) -> None:
+        assert isinstance(attempt.sock, TlsSocket)
+        attempt.securing = attempt.sock.advance_handshake()
+        if not attempt.securing:
+            attempt.unsent = attempt.handshake.begin()
 
     def _fail(self, attempt: _Attempt, error: OSError) -> None:
         self._remove(attempt)

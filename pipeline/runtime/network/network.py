@@ -11,7 +11,7 @@ import selectors
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from checkpoint.elements import BarrierElement
 from pipeline.buffers import BufferConfig
@@ -21,6 +21,9 @@ from pipeline.runtime.network.input_channels import InputChannel, InputChannels
 from pipeline.runtime.network.output_channel import OutputChannel
 from pipeline.runtime.network.sockets import SOCKETS, Sockets
 from pipeline.runtime.system import SYSTEM, System
+
+if TYPE_CHECKING:
+    from pipeline.runtime.encryption import Encryption
 
 T = TypeVar("T")
 
@@ -50,6 +53,7 @@ class Network:
         *,
         connect_timeout: float = 30.0,
         handshake_timeout: float = 10.0,
+        encryption: Encryption | None = None,
         system: System = SYSTEM,
         sockets: Sockets = SOCKETS,
     ) -> None:
@@ -64,6 +68,7 @@ class Network:
                 behind data.
             connect_timeout: seconds until a peer that can't be connected to is given up.
             handshake_timeout: seconds that the authentication of one connection may take.
+            encryption: of all connections; `None`: they are in plain text.
             system, sockets: of this process.
         """
         self._secret = secret
@@ -77,6 +82,7 @@ class Network:
         self._buffers = buffers
         self._connect_timeout = connect_timeout
         self._handshake_timeout = handshake_timeout
+        self._encryption = encryption
         self._input_ids: list[ChannelId] = []
         self._outputs: dict[ChannelId, OutputChannel] = {}
         self._own_index: int | None = None
@@ -116,6 +122,7 @@ class Network:
             on_dialled=self._connections.dialled,
             on_failed=self._on_lost,
             handshake_timeout=self._handshake_timeout,
+            encryption=self._encryption,
         )
         self._thread = self._system.thread(self._run, "weir-network")
         self._thread.start()

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pipeline.runtime.network.establish import Endpoint, Establisher
 from pipeline.runtime.network.tcp_keepalive import fail_when_peer_is_gone
+from pipeline.runtime.network.tls_socket import Socket
 
 _BACKLOG: Final = 128
 
@@ -53,7 +54,7 @@ class Sockets:
         """
         return Endpoint.resolve(host, port)
 
-    def connected(self, sock: socket.socket) -> None:
+    def connected(self, sock: Socket) -> None:
         """A connection is there: prepare it for frames."""
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         fail_when_peer_is_gone(sock)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 from typing import Final
 
+from pipeline.runtime.network.tls_socket import Socket
+
 GONE_AFTER: Final = 30.0
 """Seconds after which a peer that doesn't answer, or takes nothing, counts as gone; the driver gives a silent subtask
 as long. A network that is back sooner costs no restart."""
@@ -14,7 +16,7 @@ _PROBE_EVERY: Final = 5
 """... and seconds between two questions."""
 
 
-def fail_when_peer_is_gone(sock: socket.socket, after: float = GONE_AFTER) -> None:
+def fail_when_peer_is_gone(sock: Socket, after: float = GONE_AFTER) -> None:
     """From now on the socket fails with `ETIMEDOUT` once its peer has been gone for about `after` seconds.
 
     That is so whether it is idle (keepalive) or has sent what nobody acknowledges (user timeout, on Linux).

@@ -8,6 +8,7 @@ import pickle
 import socket
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from checkpoint import failpoints
 from checkpoint.errors import PermanentFailure
@@ -18,6 +19,7 @@ from pipeline.logs import FORMAT_VARIABLE, log_everything
 from pipeline.runtime import pandas_late
 from pipeline.runtime.auth import authenticate_client
 from pipeline.runtime.deployment import Contact, JobSpec
+from pipeline.runtime.encryption import Encryption
 from pipeline.runtime.message_connection import MessageConnection
 from pipeline.runtime.network.network import Network
 from pipeline.runtime.network.sockets import SOCKETS, Sockets
@@ -86,7 +88,8 @@ def run_partition(
         connect: makes the connection to the driver; `None` = by a socket.
         system, sockets: of this process.
     """
-    connection = (connect or _connect)(contact, secret, partition)
+    encryption = Encryption(secret) if contact.encrypt else None
+    connection = (connect or partial(_connect, encryption=encryption))(contact, secret, partition)
     job = _job_of(connection)
     mailbox = Mailbox(system)
     metrics = TaskMetrics(system.monotonic)
@@ -111,6 +114,7 @@ def run_partition(
             on_error=mailbox.post_failure,
             on_announcement=lambda channel, barrier: mailbox.post(mail.BarrierSeen(channel, barrier)),
             buffers=spec.buffers,
+            encryption=encryption,
             system=system,
             sockets=sockets,
         )
@@ -136,12 +140,15 @@ def run_partition(
         link.close()
 
 
-def _connect(contact: Contact, secret: bytes, partition: int) -> MessageConnection[ToDriver, ToSubtask]:
+def _connect(
+    contact: Contact, secret: bytes, partition: int, encryption: Encryption | None
+) -> MessageConnection[ToDriver, ToSubtask]:
     sock = socket.create_connection(contact.driver, _CONNECT_TIMEOUT)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     fail_when_peer_is_gone(sock, contact.vanished)
-    authenticate_client(sock, secret, f"in partition {partition}", _HANDSHAKE)
-    return MessageConnection(ControlConnection(sock), TO_SUBTASK)
+    secured = sock if encryption is None else encryption.client(sock)
+    authenticate_client(secured, secret, f"in partition {partition}", _HANDSHAKE)
+    return MessageConnection(ControlConnection(secured), TO_SUBTASK)
 
 
 def _job_of(connection: Connection) -> Job:

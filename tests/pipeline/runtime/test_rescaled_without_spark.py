@@ -73,11 +73,15 @@ def test_a_job_is_rescaled_and_goes_on_as_it_was_if_that_fails(
     assert_exact(sink, records(0, 60))
 
 
-def test_a_failure_behind_the_checkpoint_is_followed_by_an_attempt_at_the_new_parallelism(tmp_path: Path) -> None:
+@pytest.mark.parametrize("encrypt", [False, True])
+def test_a_failure_behind_the_checkpoint_is_followed_by_an_attempt_at_the_new_parallelism(
+    tmp_path: Path, encrypt: bool
+) -> None:
     source = TestingSource([*records(0, 30), TestingSource.PAUSE(), *records(30, 60)], directory=tmp_path / "source")
     sink = TestingSink(tmp_path / "sink")
     restart = RestartStrategy.fixed_delay(attempts=1, delay=0)
-    handle = handle_of(small_job("rescaled", tmp_path / "checkpoints", source, sink, restart=restart, **NEVER))
+    p = small_job("rescaled", tmp_path / "checkpoints", source, sink, restart=restart, encrypt=encrypt, **NEVER)
+    handle = handle_of(p)
     handle._master.start()
     await_visible(handle, sink, 30)
     with failpoints.fail("committer.before_commit") as point:

@@ -283,6 +283,7 @@ class Sockets:
         on_dialled: Callable[[int, Any], None],
         on_failed: Callable[[ConnectionError], None],
         handshake_timeout: float,
+        encryption: None,
     ) -> Establisher:
         return Establisher(self._host, self._process, role, on_accepted, on_dialled, on_failed)
 

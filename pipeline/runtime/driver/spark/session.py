@@ -25,6 +25,12 @@ from pipeline.runtime.driver.status.waits import THE_JOB, Waits
 _LOG = logging.getLogger(f"weir.{__name__}")
 
 
+_READABLE: Final = (
+    "job %s: its processes encrypt what they say to each other, but the secret that is the key of it reaches them by "
+    "Spark's connections, which this session doesn't encrypt: who listens there can read all. Set spark.authenticate, "
+    "spark.authenticate.secret and spark.network.crypto.enabled before the session starts (docs/security.md)"
+)
+_HIDING: Final = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
 _OPEN: Final[weakref.WeakSet[Session]] = weakref.WeakSet()
 """Those of the jobs of this process that run."""
 
@@ -56,6 +62,8 @@ class Session:
         self.context, self._own = spark_context(o.spark, o.plan.subtasks, o.name)
         self._local = str(self.context.master).startswith("local")
         _OPEN.add(self)
+        if o.encrypt and not self._local and not _hides_secrets(self.context.getConf()):
+            _LOG.warning(_READABLE, o.name)
         require_slots(self.context, o.plan, self._tell)
         _LOG.info(
             "job %s: Spark %s at %s has slots for all %d subtasks; their processes start",
@@ -143,3 +151,8 @@ class Session:
         _OPEN.discard(self)
         if self._own and self.context is not None:
             stop_context(self.context)
+
+
+def _hides_secrets(conf: Any) -> bool:
+    """Whether connections of Spark's are encrypted with these settings."""
+    return any(conf.get(key, "false").lower() == "true" for key in _HIDING)

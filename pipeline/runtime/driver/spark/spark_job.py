@@ -21,6 +21,7 @@ from pipeline.runtime.driver.spark.allocators import SETTINGS
 from pipeline.runtime.driver.spark.gateway import JAVA_OPTIONS, gateway, java_options, launch_early
 from pipeline.runtime.driver.spark.given_session import begin_workers, run_in_workers
 from pipeline.runtime.driver.spark.numpy_arguments import ask_of_numpys_only
+from pipeline.runtime.encryption import EXTRA
 from pipeline.runtime.versions import versions
 
 cloudpickle: Any = _cloudpickle  # untyped
@@ -41,7 +42,7 @@ _OWN_WORKERS = {
     "spark.python.worker.reuse": "false",
     "spark.stage.maxConsecutiveAttempts": "1",
 }
-_HOPELESS = (_NO_WEIR, *_NO_DAEMON, "PYTHON_VERSION_MISMATCH")
+_HOPELESS = (_NO_WEIR, *_NO_DAEMON, "PYTHON_VERSION_MISMATCH", EXTRA)
 """In a line of a worker's error that says enough: no restart helps."""
 
 

@@ -19,6 +19,7 @@ import psutil
 import pytest
 from deadlines import eventually
 from idle_handle import idle_handle, run
+from wire_parts import wiretap
 
 from pipeline import PipelineError
 from pipeline.cli import operate_tables
@@ -92,6 +93,36 @@ def test_a_job_answers_who_knows_its_secret(server: OperationsServer) -> None:
 def test_another_secret_is_refused_with_what_to_do(server: OperationsServer) -> None:
     with pytest.raises(NotReached, match=r"no job that has this secret.*--secret-file"):
         ask(server.address, "another secret, as long", "cancel")
+
+
+def test_a_job_that_encrypts_is_asked_by_what_its_file_says(folder: Path, handle: Handle) -> None:
+    server = OperationsServer("orders", handle, encrypt=True)
+    try:
+        (job,) = running_jobs.running_jobs()
+        assert job.encrypted
+        host, _, port = server.address.rpartition(":")
+        with wiretap((host, int(port))) as tap:
+            address = "{}:{}".format(*tap.address)
+            assert ask(address, job.secret, "cancel", encrypted=True) == "cancelled"
+            assert b"cancel" not in tap.seen
+            with pytest.raises(
+                NotReached, match=r"no job that has this secret.*WEIR_ENCRYPT=true, if the job encrypts"
+            ):
+                ask(address, job.secret, "cancel")
+        with pytest.raises(NotReached, match="another certificate"):
+            ask(server.address, "another secret, as long", "cancel", encrypted=True)
+    finally:
+        server.close()
+
+
+def test_an_encrypted_connection_that_asks_nothing_holds_up_no_end(folder: Path, handle: Handle) -> None:
+    server = OperationsServer("orders", handle, encrypt=True)
+    host, _, port = server.address.rpartition(":")
+    with socket.create_connection((host, int(port))) as silent:
+        eventually(lambda: "weir-operations-peer" in servers_threads())
+        server.close()
+        assert silent.recv(1) == b""
+    assert servers_threads() == []
 
 
 def test_what_comes_before_the_authentication_is_not_parsed(server: OperationsServer) -> None:

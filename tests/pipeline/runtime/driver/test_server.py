@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 from deadlines import PATIENCE as WAIT
 from deadlines import eventually
+from wire_parts import wiretap
 
 from pipeline.runtime import protocol
 from pipeline.runtime.auth import AuthenticationError, authenticate_client
 from pipeline.runtime.driver.attempt_events import AttemptEvent, Connected, Lost, Misunderstood, Received
 from pipeline.runtime.driver.server import ControlServer
+from pipeline.runtime.encryption import Encryption
 from pipeline.runtime.liveness import LIMITS
 from pipeline.runtime.message_connection import MessageConnection
+from pipeline.runtime.network.tls_socket import Socket
 from pipeline.runtime.protocol import TO_SUBTASK, Job
 from pipeline.runtime.versions import versions
 from pipeline.runtime.wire import ConnectionLost, ControlConnection
@@ -76,6 +79,38 @@ def test_who_does_not_know_the_secret_is_no_news(server: ControlServer, inbox: q
     assert isinstance(connected, Connected)
     assert connected.name == "the next one"
     end.close()
+
+
+@pytest.mark.parametrize("encrypts", [True, False])
+def test_what_is_said_can_be_read_on_the_way_unless_it_is_encrypted(
+    inbox: queue.SimpleQueue[AttemptEvent], encrypts: bool
+) -> None:
+    encryption = Encryption(SECRET) if encrypts else None
+    server = ControlServer("127.0.0.1", SECRET, replace(LIMITS, pace=0.05), inbox.put, encryption)
+    server.start(replace(JOB, spec=b"a password" * 100_000))
+    with wiretap(server.address) as tap:
+        sock: Socket = socket.create_connection(tap.address)
+        if encryption is not None:
+            assert isinstance(sock, socket.socket)
+            sock = encryption.client(sock)
+        authenticate_client(sock, SECRET, "in partition 3", WAIT)
+        end: MessageConnection[Any, Any] = MessageConnection(ControlConnection(sock), TO_SUBTASK)
+        job = end.receive(WAIT)
+        assert isinstance(job, Job)
+        assert job.spec == b"a password" * 100_000
+        before = end.heard_at
+        eventually(lambda: end.receive(0.01) is None and end.heard_at > before, WAIT)
+        assert isinstance(inbox.get(timeout=WAIT), Connected)
+        for number in range(200):
+            end.send(protocol.CheckpointAsked(number))
+        asked = [inbox.get(timeout=WAIT) for _ in range(200)]
+        assert [one.message for one in asked if isinstance(one, Received)] == [
+            protocol.CheckpointAsked(number) for number in range(200)
+        ]
+        assert (b"a password" in tap.seen, b"in partition 3" in tap.seen) == (not encrypts, not encrypts)
+        end.close()
+        assert isinstance(inbox.get(timeout=WAIT), Lost)
+    server.close()
 
 
 def test_signs_of_life_come_without_anything_being_said(server: ControlServer) -> None:

@@ -21,12 +21,16 @@ from checkpoint.barriers.events import Barrier
 from checkpoint.elements import BarrierElement, Data, EndOfInput, IdleStatus, Watermark
 from pipeline.buffers import BufferConfig
 from pipeline.runtime.auth import AuthenticationError, ClientHandshake, new_secret
+from pipeline.runtime.encryption import Encryption
 from pipeline.runtime.network.frames import ChannelId
 from pipeline.runtime.network.network import Network
 
 SECRET = new_secret()
 BUFFERS = BufferConfig(debloat=False, max_bytes=100_000, frame_bytes=10_000)
 """Seconds after which a test gives up; nothing here takes one."""
+
+
+either = pytest.mark.parametrize("subtasks", ["plain", "encrypted"], indirect=True)
 
 
 @dataclass
@@ -59,9 +63,10 @@ class Subtask:
 
 
 @pytest.fixture
-def subtasks():
+def subtasks(request):
     """Makes networks that are started, and closes them."""
     made = []
+    encryption = Encryption(SECRET) if getattr(request, "param", "plain") == "encrypted" else None
 
     def make(index, secret=SECRET, buffers=BUFFERS, **options):
         subtask = Subtask(index, None)
@@ -72,7 +77,7 @@ def subtasks():
             subtask.errors.put,
             lambda *announced: subtask.announced.put(announced),
             buffers,
-            **options,
+            **{"encryption": encryption, **options},
         )
         subtask.network.start()
         made.append(subtask)
@@ -100,6 +105,7 @@ def batch(payload):
     return Data(pa.py_buffer(payload), len(payload), rows=1)
 
 
+@either
 def test_elements_of_all_kinds_arrive_in_order(subtasks):
     up, down = subtasks(0), subtasks(1)
     join(up, down, edges=[(0, 0, 1)])
@@ -121,6 +127,7 @@ def test_elements_of_all_kinds_arrive_in_order(subtasks):
     assert down.announced.get(timeout=PATIENCE)[0] == 0
 
 
+@either
 def test_many_frames_of_random_sizes_keep_their_order_on_every_channel(subtasks):
     up, left, right = subtasks(0), subtasks(1), subtasks(2)
     join(up, left, right, edges=[(0, 0, 1), (1, 0, 1), (0, 0, 2)])
@@ -157,6 +164,7 @@ def test_many_frames_of_random_sizes_keep_their_order_on_every_channel(subtasks)
         assert sum(one.queued_bytes for one in channels) == 0
 
 
+@either
 def test_a_channel_that_nobody_reads_holds_up_no_other_on_the_same_connection(subtasks):
     up, down = subtasks(0), subtasks(1)
     join(up, down, edges=[(0, 0, 1), (1, 0, 1)])
@@ -185,6 +193,7 @@ def test_barriers_are_announced_while_they_are_queued_behind_data(subtasks):
     assert type(down.poll()[1]) is Data
 
 
+@either
 def test_an_unaligned_barrier_overtakes_frames_that_wait_for_credit(subtasks):
     up, down = subtasks(0), subtasks(1)
     join(up, down, edges=[(0, 0, 1)])
@@ -253,6 +262,7 @@ def test_peers_with_another_secret_are_refused_by_name(subtasks):
     assert down.errors.empty()
 
 
+@either
 def test_a_peer_that_is_not_there_is_an_error_after_the_timeout(subtasks):
     up = subtasks(0, connect_timeout=0.3)
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -262,6 +272,7 @@ def test_a_peer_that_is_not_there_is_an_error_after_the_timeout(subtasks):
     assert "can't connect to subtask 1" in str(up.errors.get(timeout=PATIENCE))
 
 
+@either
 def test_a_peer_that_comes_late_is_waited_for(subtasks):
     up = subtasks(0)
     with socket.create_server(("127.0.0.1", 0)) as place:
@@ -276,6 +287,7 @@ def test_a_peer_that_comes_late_is_waited_for(subtasks):
     assert output.queued_bytes == 0
 
 
+@either
 def test_strangers_disturb_nobody(subtasks):
     up, down = subtasks(0), subtasks(1, handshake_timeout=0.5)
     strangers = [socket.create_connection(down.network.address) for _ in range(12)]
@@ -310,6 +322,7 @@ def test_strangers_disturb_nobody(subtasks):
     assert up.errors.empty()
 
 
+@either
 def test_a_flood_of_connections_keeps_nobody_out_and_is_bounded(subtasks):
     up, down = subtasks(0), subtasks(1, handshake_timeout=600)
     with contextlib.ExitStack() as stack:
@@ -321,6 +334,7 @@ def test_a_flood_of_connections_keeps_nobody_out_and_is_bounded(subtasks):
         assert strangers[0].recv(1) == b""  # dropped for the ones that came later
 
 
+@either
 def test_closing_delivers_what_is_queued_and_is_no_error_once_all_input_has_ended(subtasks):
     buffers = BufferConfig(debloat=False, max_bytes=5_000_000, frame_bytes=50_000)
     up, down = subtasks(0, buffers=buffers), subtasks(1, buffers=buffers)
@@ -339,6 +353,7 @@ def test_closing_delivers_what_is_queued_and_is_no_error_once_all_input_has_ende
     assert up.errors.empty()
 
 
+@either
 def test_closing_says_what_could_not_be_delivered(subtasks):
     up, down = subtasks(0, handshake_timeout=600), subtasks(1)
     stranger = socket.create_connection(up.network.address)  # whose deadline is later than the one for the flush
@@ -350,6 +365,7 @@ def test_closing_says_what_could_not_be_delivered(subtasks):
     stranger.close()
 
 
+@either
 def test_a_connection_that_ends_before_its_input_is_an_error_that_names_the_peer(subtasks):
     up, down = subtasks(0), subtasks(1)
     join(up, down, edges=[(0, 0, 1)])
