@@ -111,3 +111,23 @@ def test_restarted_between_any_two_pieces(
         last = run(pieces, 0.3)
     assert pieces.results == whole.results
     assert state_left(last) == []
+
+
+def test_a_record_that_select_fails_on_leaves_nothing_however_many_partners_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(interval, "MOST_AT_ONCE", 1)
+
+    def select(left: Any, right: Any) -> Any:
+        return left["n"], 6 // (right["n"] - left["n"])
+
+    p = Pipeline("whole")
+    left, right = [p.source(name, TestingSource()).key_by("key") for name in ("left", "right")]
+    left.join(right, (-1, 1), select=select, on_error="skip", id="join")
+    harness = PipelineHarness(p)
+    for number in (1, 2, 3):
+        harness.send("left", {"key": "a", "n": number}, timestamp=number)
+    harness.send("right", {"key": "a", "n": 3}, timestamp=3)
+    assert harness.outputs("join") == []
+    harness.send("right", {"key": "a", "n": 4}, timestamp=4)
+    assert harness.outputs("join") == [(1, 2), (2, 3), (3, 6)]
