@@ -19,8 +19,6 @@ _MOST_CHANGED: Final = 8_192
 _SLACK: Final = 10_000
 """Entries of the index that may be void before it is made anew."""
 _PRESENT: Final = b""
-_FIRST: Final = bytes(8)
-"""The lowest time."""
 
 
 class RocksTimers(TimerStore):
@@ -30,7 +28,18 @@ class RocksTimers(TimerStore):
     yet.
     """
 
-    __slots__ = ("_changed", "_count", "_database", "_first", "_horizon", "_index", "_near", "_prefixes", "notes")
+    __slots__ = (
+        "_changed",
+        "_count",
+        "_database",
+        "_far",
+        "_first",
+        "_horizon",
+        "_index",
+        "_near",
+        "_prefixes",
+        "notes",
+    )
 
     def __init__(self, database: Database, key_groups: range, number: bytes) -> None:
         """`number`: that of the state."""
@@ -44,6 +53,8 @@ class RocksTimers(TimerStore):
         """A heap of what is near, and of some that are gone."""
         self._horizon: bytes | None = None
         """`None` = all are near."""
+        self._far = [0] * len(key_groups)
+        """How many lie behind the horizon, by the position of their key group."""
         self._changed: dict[bytes, bool] = {}
         """Entries that are to be written, or to be deleted from where they are written."""
         self._count = 0
@@ -65,6 +76,8 @@ class RocksTimers(TimerStore):
             heappush(self._index, entry)
             if len(self._near) > 2 * NEAR:
                 self._keep_the_nearest()
+        else:
+            self._far[index] += 1
         if len(self._changed) > _MOST_CHANGED:
             self.write()
         return True
@@ -75,7 +88,10 @@ class RocksTimers(TimerStore):
         if self._changed.pop(entry, None) is None:
             self._changed[entry] = False
         self._count -= 1
-        self._near.discard(entry)
+        if self._horizon is None or entry < self._horizon:
+            self._near.discard(entry)
+        else:
+            self._far[index] -= 1
         if len(self._index) > 2 * len(self._near) + _SLACK:
             self._index = list(self._near)
             heapify(self._index)
@@ -86,7 +102,7 @@ class RocksTimers(TimerStore):
     def entries_of(self, index: int, key: bytes, most: int) -> list[bytes]:
         self.write()
         prefix = self._prefixes[index]
-        entries = list(islice(self._from(prefix, _FIRST), most + 1))
+        entries = list(islice(self._rows(prefix, prefix), most + 1))
         if len(entries) > most:
             raise TooManyEntries(f"no more than {most:,} entries are looked at, and there are more")
         return [entry for entry in entries if is_entry_of(entry, key)]
@@ -129,17 +145,34 @@ class RocksTimers(TimerStore):
         self._horizon = entries[NEAR]
         self._index = entries[:NEAR]
         self._near = set(self._index)
+        for entry in entries[NEAR:]:
+            self._far[group_of(entry) - self._first] += 1
 
     def _fetch(self) -> None:
         """The next ones behind the horizon, in front of which nothing is left."""
         self.write()
-        assert self._horizon is not None
-        entries = list(islice(merge(*(self._from(prefix, self._horizon) for prefix in self._prefixes)), NEAR + 1))
+        groups = (self._behind_horizon(index) for index, far in enumerate(self._far) if far)
+        entries = list(islice(merge(*groups), NEAR + 1))
         self._horizon = entries.pop() if len(entries) > NEAR else None
         self._index, self._near = entries, set(entries)
+        for entry in entries:
+            self._far[group_of(entry) - self._first] -= 1
 
-    def _from(self, prefix: bytes, horizon: bytes) -> Iterator[bytes]:
+    def _behind_horizon(self, index: int) -> Iterator[bytes]:
+        """Those of one key group. No row is asked for that isn't there: RocksDB goes through all that have fired, in
+        front of the first and behind the last one, to find the next that is."""
+        horizon = self._horizon
+        assert horizon is not None
+        _, time = split_entry(horizon)
+        group, of_horizon = self._first + index, group_of(horizon)
+        if group == of_horizon:
+            first = self._row(index, horizon)
+        else:  # of its time, groups in front of its own have none behind it
+            at = int.from_bytes(time, "big") + (group < of_horizon)
+            first = self._prefixes[index] + at.to_bytes(len(time), "big")
+        return islice(self._rows(self._prefixes[index], first), self._far[index])
+
+    def _rows(self, prefix: bytes, first: bytes) -> Iterator[bytes]:
         group = int.from_bytes(prefix[:2], "big")
-        # Not from the group's first row: those that have fired lie there, and RocksDB would go through them.
-        for row, _ in self._database.scan(prefix + horizon[:8], prefix + b"\xff" * 9):
+        for row, _ in self._database.scan(first, prefix + b"\xff" * 9):
             yield timer_entry(row[4:12], group, row[12:])
