@@ -28,6 +28,7 @@ def use_memory() -> Path | None:
         if not psutil.pid_exists(int(left.name.removeprefix(_NAME))):
             shutil.rmtree(left, ignore_errors=True)
     folder = _MEMORY / f"{_NAME}{os.getpid()}"
-    folder.mkdir(mode=0o700)
+    folder.mkdir()
+    folder.chmod(0o1777)  # as /tmp: a server may run as another user
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     return folder
