@@ -142,12 +142,12 @@ class JobHandle:
         Raises:
             JobFailed: it has failed.
             JobCancelled: it was cancelled; by a signal: `Interrupted`.
-            TimeoutError: it still runs after `timeout` seconds.
+            TimeoutError: it still runs after `timeout` seconds; says where it is.
         """
         seconds = _seconds(timeout)
         with signals.waiting():
             if not await_event(self._master.ended, seconds):
-                raise TimeoutError(f"the job still runs after {seconds:g} s")
+                raise TimeoutError(f"the job still runs after {seconds:g} s: {self._where_it_is()}")
             self._await_last_answers()
         if self.status == "failed":
             raise JobFailed(self.failure)
@@ -155,6 +155,16 @@ class JobHandle:
             if self._watched.asked_by and self._watched.stopping.cancelled:
                 raise Interrupted("a signal cancelled the job", self._watched.asked_by)
             raise JobCancelled("the job was cancelled")
+
+    def _where_it_is(self) -> str:
+        said = [self.status, f"{self.records_in:,} records in, {self.records_out:,} out"]
+        if self.running_since is None and (phases := list(self.start_phases)):
+            said.append(f"its start is at {phases[-1]!r}")
+        if checkpoints := self.checkpoints():
+            newest = checkpoints[-1]
+            said.append(f"checkpoint {newest.id} {newest.status.replace('_', ' ')}")
+        said += [f"waits for {wait.what}" for wait in self._master.waits.now()]
+        return ", ".join(said)
 
     def cancel(self, wait: bool = True) -> None:
         """End the job and leave its last checkpoint; what is not committed yet is committed after a restore."""

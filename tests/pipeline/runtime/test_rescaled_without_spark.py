@@ -48,6 +48,8 @@ def test_a_job_is_rescaled_and_goes_on_as_it_was_if_that_fails(
     options = {**NEVER, "tolerable_failures": 1, "max_parallelism": 8}
     p = small_job("rescaled", tmp_path / "checkpoints", source, sink, **options)
     handle = handle_of(p)
+    with pytest.raises(TimeoutError, match="the job still runs after 0 s: created, 0 records in, 0 out"):
+        handle.wait(0)
     with pytest.raises(PipelineError, match="the job is starting, and only one that runs can be rescaled"):
         handle.rescale(2)
     handle._master.start()
