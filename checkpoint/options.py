@@ -8,6 +8,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from pathlib import PurePath
 from typing import Any, TypeGuard, TypeVar
 
 C = TypeVar("C", bound=type)
@@ -66,6 +67,21 @@ def flag(value: Any, name: str) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"{name} must be True or False, not {value!r}")
     return value
+
+
+def folder(value: Any, example: str) -> str:
+    """A folder's path or URI as text, which may be given as a `pathlib` path.
+
+    Args:
+        example: a name for a folder, which the error shows.
+
+    Raises:
+        ValueError: `value` is neither, or empty.
+    """
+    text = str(value) if isinstance(value, PurePath) else value
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError(f'uri must be a folder such as "/data/{example}" or "s3://bucket/{example}", not {value!r}')
+    return text
 
 
 def one_of(value: Any, name: str, allowed: Iterable[Any]) -> None:

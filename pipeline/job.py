@@ -140,10 +140,10 @@ class Pipeline:
         self.ready_within = None
         if given.value("ready_within", ready_within) is not None:
             self.ready_within = _duration("ready_within", ready_within, given)
-        self.show_keys = _flag("show_keys", show_keys, given)
+        self.show_keys = given.flag("show_keys", show_keys)
         self.http_certificate = given.value("http_certificate", http_certificate)
         self.http_key = given.value("http_key", http_key)
-        self.encrypt = _flag("encrypt", encrypt, given)
+        self.encrypt = given.flag("encrypt", encrypt)
         self._given = given
         self._graph = Graph()
         self._newest: JobHandle | None = None
@@ -249,7 +249,7 @@ class Pipeline:
         return HttpServer(address, self.ready_within, self._certificate())
 
     def _metrics_exporter(self, otel: bool) -> MetricsExporter | None:
-        if not _flag("otel", otel, self._given):
+        if not self._given.flag("otel", otel):
             return None
         # Its libraries are an extra, too.
         from pipeline.otel.exporter import metrics_exporter
@@ -366,13 +366,6 @@ def _check_bounds(autoscale: Autoscale, parallelism: int, max_parallelism: int, 
             f"parallelism is {parallelism}{given.origin('parallelism')}, and autoscale goes from {bounds}"
             f"{given.origin('autoscale.most') or given.origin('autoscale.least')}: begin within these bounds"
         )
-
-
-def _flag(name: str, own: Any, given: settings.Settings) -> bool:
-    value = given.value(name, own)
-    if not isinstance(value, bool):
-        raise PipelineError(f"{name} must be true or false, not {value!r}{given.origin(name)}")
-    return value
 
 
 def _duration(name: str, own: Any, given: settings.Settings) -> float:

@@ -70,6 +70,16 @@ class Settings:
         one = self.given.get(name)
         return "" if one is None else f" (from {one.origin})"
 
+    def flag(self, name: str, own: Any) -> bool:
+        """
+        Raises:
+            PipelineError: the value is neither true nor false.
+        """
+        value = self.value(name, own)
+        if not isinstance(value, bool):
+            raise PipelineError(f"{name} must be true or false, not {value!r}{self.origin(name)}")
+        return value
+
     def checkpoint_config(self, own: CheckpointConfig | None) -> CheckpointConfig | None:
         """
         Raises:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipeline.cli.bench_options import json_option, measuring, report, wide_console
+from pipeline.cli.bench_options import backends_option, json_option, measuring, report, wide_console
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,15 +18,7 @@ if TYPE_CHECKING:
 
 @click.command("due-keys")
 @click.option("--keys", default=1_000_000, show_default=True, type=click.IntRange(min=1), help="How many are due.")
-@click.option(
-    "--backend",
-    "backends",
-    multiple=True,
-    default=("heap", "rocksdb"),
-    show_default=True,
-    type=click.Choice(["heap", "rocksdb"]),
-    help="May be given several times.",
-)
+@backends_option
 @json_option
 def due_keys(keys: int, backends: tuple[StateBackend, ...], json_file: Path | None) -> None:
     """How long a barrier waits while the windows of very many keys close at one watermark.

@@ -47,6 +47,15 @@ folder_option = click.option(
 interval_option = click.option(
     "--interval", default=1.0, show_default=True, type=click.FloatRange(min=0.1), help="Seconds between checkpoints."
 )
+backends_option = click.option(
+    "--backend",
+    "backends",
+    multiple=True,
+    default=("heap", "rocksdb"),
+    show_default=True,
+    type=click.Choice(["heap", "rocksdb"]),
+    help="May be given several times.",
+)
 parallelism_option = click.option("--parallelism", default=2, show_default=True, type=click.IntRange(1, 128))
 bootstrap_option = click.option("--bootstrap", metavar="SERVERS", help="Use the Kafka there instead of starting one.")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipeline.cli.bench_options import folder_option, json_option, measuring, mib, report, wide_console
+from pipeline.cli.bench_options import backends_option, folder_option, json_option, measuring, mib, report, wide_console
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,15 +69,7 @@ def state(
     type=click.IntRange(min=1000),
     help="How many keys there are; may be given several times.",
 )
-@click.option(
-    "--backend",
-    "backends",
-    multiple=True,
-    default=("heap", "rocksdb"),
-    show_default=True,
-    type=click.Choice(["heap", "rocksdb"]),
-    help="May be given several times.",
-)
+@backends_option
 @click.option(
     "--value-bytes",
     default=100,

@@ -196,14 +196,13 @@ commands: Final = (status, metrics, open_page, checkpoint, savepoint, rescale, s
 
 @contextmanager
 def _explaining(what: str) -> Iterator[None]:
-    from pipeline.errors import PipelineError
     from pipeline.runtime.driver.operations_client import NotReached, RequestFailed
 
     log_to_stderr("WARNING")
     with ending_cleanly():
         try:
             yield
-        except (NotReached, PipelineError) as error:
+        except NotReached as error:
             raise click.ClickException(str(error)) from error
         except RequestFailed as error:
             late = " It may still come about: `weir status` tells." if error.error == "TimeoutError" else ""
@@ -274,7 +273,14 @@ def _secret_in(path: Path) -> tuple[str, bool]:
 
 def _encrypts_by_variable() -> bool:
     """Where nothing but the secret is known of a job."""
-    return os.environ.get(_ENCRYPT_VARIABLE, "").strip().lower() == "true"
+    from pipeline.errors import PipelineError
+    from pipeline.settings import from_environment
+
+    given = from_environment({_ENCRYPT_VARIABLE: os.environ.get(_ENCRYPT_VARIABLE, "")})
+    try:
+        return given.flag("encrypt", False)
+    except PipelineError as error:
+        raise click.ClickException(str(error)) from error
 
 
 def _checked(secret: str, origin: str) -> str:

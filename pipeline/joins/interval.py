@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Final, cast
+from typing import Any, ClassVar, cast
 
 from checkpoint.event_time.bounds import MAX_WATERMARK
 from checkpoint.state import ValueState
@@ -12,6 +12,7 @@ from checkpoint.state.stores import PagedStore
 from pipeline.errors import PipelineError
 from pipeline.joins.options import (
     LEFT,
+    LOWEST,
     MOST_AT_ONCE,
     RIGHT,
     How,
@@ -30,8 +31,6 @@ from pipeline.windows.durations import later_by
 _RECORDS = 1
 _MATCHED = 2
 """The list that tells of each record whether it has found a partner, where it matters."""
-_BEFORE_ALL: Final = -(2**63)
-"""A timer for that time fires before event time goes on."""
 
 
 class _Side:
@@ -227,7 +226,7 @@ class IntervalJoin(KeyedOperator):
 
     def _go_on_later(self, watermark: int | None, spot: Spot | None, ctx: OperatorContext) -> None:
         self.begun.value = (watermark, spot)
-        ctx.timer(_BEFORE_ALL)
+        ctx.timer(LOWEST)  # fires before event time goes on
         ctx.processing_timer(ctx.processing_time)
 
     def _pairs(

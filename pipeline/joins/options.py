@@ -25,12 +25,13 @@ LEFT: Final = "left"
 RIGHT: Final = "right"
 MOST_AT_ONCE: Final = 1000
 """Records of a key that one timer lets go or looks at, and results that it gives. A barrier waits for no more."""
-_LOWEST: Final = -(2**63)
+LOWEST: Final = -(2**63)
+"""The first time that 64 bits can hold."""
 
 
 def clamped(at: int) -> int:
     """The nearest time that 64 bits can hold."""
-    return max(_LOWEST, min(at, MAX_WATERMARK))
+    return max(LOWEST, min(at, MAX_WATERMARK))
 
 
 def checked_how(who: str, how: Any, allowed: tuple[str, ...] = get_args(How)) -> How:

@@ -8,7 +8,7 @@ from typing import Any, Final, get_args
 
 import pyarrow as pa
 
-from checkpoint.options import Seconds, named_options, seconds, whole_number
+from checkpoint.options import Seconds, folder, named_options, seconds, whole_number
 from checkpoint.storage.opening import without_credentials
 from sinks.files.committer import FileCommitter, check_restore, not_committed
 from sinks.files.encoding import COMPRESSIONS, Format, ParquetRows
@@ -71,10 +71,7 @@ class FileSink(Sink):
         Raises:
             ValueError, TypeError: an option has a value that it can't have.
         """
-        if isinstance(uri, PurePath):
-            uri = str(uri)
-        if not isinstance(uri, str) or not uri.strip():
-            raise ValueError(f'uri must be a folder such as "/data/totals" or "s3://bucket/totals", not {uri!r}')
+        uri = folder(uri, "totals")
         if format not in get_args(Format):
             raise ValueError(f'format must be "parquet" or "jsonl", not {format!r}')
         if format == "parquet" and not isinstance(schema, pa.Schema):

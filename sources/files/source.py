@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, get_args
 import pyarrow as pa
 
 import formats.value_type
-from checkpoint.options import Seconds, flag, limit, named_options, seconds, whole_number
+from checkpoint.options import Seconds, flag, folder, limit, named_options, seconds, whole_number
 from checkpoint.storage.opening import without_credentials
 from sources.files.folder import Folder, FoundFile
 from sources.files.ledger import Order
@@ -97,10 +97,7 @@ class FileSource(Source[T]):
         allow_truncated_timestamps: bool = False,
         value_type: type[T] | None = None,
     ) -> None:
-        if isinstance(uri, PurePath):
-            uri = str(uri)
-        if not isinstance(uri, str) or not uri.strip():
-            raise ValueError(f'uri must be a folder such as "/data/orders" or "s3://bucket/orders", not {uri!r}')
+        uri = folder(uri, "orders")
         for name, value, choices in (
             ("format", format, get_args(Format)),
             ("order", order, get_args(Order)),

@@ -6,6 +6,7 @@ import socket
 from contextlib import closing
 from typing import Any, Final
 
+from pipeline.errors import PipelineError
 from pipeline.runtime.auth import AuthenticationError, authenticate_client
 from pipeline.runtime.encryption import Encryption
 from pipeline.runtime.wire import ConnectionLost, ControlConnection
@@ -41,11 +42,14 @@ def ask(
         encrypted: whether the job's connections are.
 
     Raises:
-        NotReached: nobody answers there, the secret is wrong, or the job has ended meanwhile.
+        NotReached: nobody answers there, the secret is wrong, the job has ended meanwhile, or it encrypts, and the
+            library for that isn't here.
         RequestFailed: the job has answered that it failed.
-        PipelineError: it needs a library of the extra `encryption`.
     """
-    encryption = Encryption(secret.encode()) if encrypted else None
+    try:
+        encryption = Encryption(secret.encode()) if encrypted else None
+    except PipelineError as error:
+        raise NotReached(str(error)) from error
     host, _, port = address.rpartition(":")
     try:
         sock = socket.create_connection((host, int(port)), HANDSHAKE)

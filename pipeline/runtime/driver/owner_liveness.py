@@ -141,7 +141,7 @@ def _ask(owner: Owner, name: str, process_there: bool) -> Answer:
         if job is not None:
             said = ask(owner.address, job.secret, "status", _PATIENCE, encrypted=job.encrypted)
             return Answer.ENDED if said["status"] in ENDED else Answer.RUNS
-    except (NotReached, RequestFailed, PipelineError, OSError, RuntimeError) as error:
+    except (NotReached, RequestFailed, OSError, RuntimeError) as error:
         _LOG.debug("the job at %s gives no answer: %s", owner.address, error)
     # Last, since a job takes it for a stranger and warns of it.
     host, _, port = owner.address.rpartition(":")

@@ -18,6 +18,7 @@ from weir_process import await_line, started
 from pipeline import JobCancelled, RestartStrategy
 from pipeline.cli import main
 from pipeline.cli.drawing import open_console
+from pipeline.cli.operate import find_job
 from pipeline.cli.operate_tables import _vertices
 from pipeline.runtime.running_jobs import running_jobs
 from pipeline.testing import TestingSink, TestingSource
@@ -218,6 +219,22 @@ def test_a_job_that_has_ended_is_told_from_one_with_another_secret(tmp_path: Pat
     message = error_of("cancel", "127.0.0.1:1", "--secret-file", str(file))
     assert "no job answers at 127.0.0.1:1" in message
     assert "it has ended, or runs on another host" in message
+
+
+@pytest.mark.parametrize(("said", "encrypted"), [("", False), ("true", True), (" TRUE ", True), ("false", False)])
+def test_whether_a_job_of_which_only_the_secret_is_known_encrypts_says_a_variable(
+    monkeypatch: pytest.MonkeyPatch, said: str, encrypted: bool
+) -> None:
+    monkeypatch.setenv("WEIR_JOB_SECRET", "a secret that is long enough")
+    monkeypatch.setenv("WEIR_ENCRYPT", said)
+    assert find_job("127.0.0.1:1", None).encrypted is encrypted
+
+
+def test_a_variable_that_says_neither_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_JOB_SECRET", "a secret that is long enough")
+    monkeypatch.setenv("WEIR_ENCRYPT", "yes")
+    message = error_of("status", "127.0.0.1:1")
+    assert "encrypt must be true or false, not 'yes' (from WEIR_ENCRYPT)" in message
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from pipeline.runtime.driver.spark.spark_job import (
     SUBMITTED,
     begin_local_context,
     check_session,
+    is_on,
     spark_context,
     stop_context,
 )
@@ -155,4 +156,4 @@ class Session:
 
 def _hides_secrets(conf: Any) -> bool:
     """Whether connections of Spark's are encrypted with these settings."""
-    return any(conf.get(key, "false").lower() == "true" for key in _HIDING)
+    return any(is_on(conf, key) for key in _HIDING)

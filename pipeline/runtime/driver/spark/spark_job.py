@@ -238,9 +238,14 @@ _warned: set[str] = set()
 """Sessions, by application id."""
 
 
+def is_on(conf: Any, key: str) -> bool:
+    """Whether this setting of Spark's, which is off by default, is on."""
+    return bool(conf.get(key, "false").lower() == "true")
+
+
 def _warn_of_open_ports(context: Any) -> None:
     conf, application = context.getConf(), context.applicationId
-    if conf.get("spark.authenticate", "false").lower() == "true" or application in _warned:
+    if is_on(conf, "spark.authenticate") or application in _warned:
         return
     _warned.add(application)
     secret = "" if str(context.master).startswith("local") else " and spark.authenticate.secret, the same on all hosts"
@@ -264,7 +269,7 @@ def check_session(context: Any) -> None:
         ("spark.dynamicAllocation.enabled", "executors that come and go would end the job's long-lived tasks"),
         ("spark.speculation", "a second copy of a subtask would read and write twice"),
     ):
-        if conf.get(key, "false").lower() == "true":
+        if is_on(conf, key):
             raise PipelineError(f"{key} is on, and {why}; set it to false for sessions that run Weir")
 
 

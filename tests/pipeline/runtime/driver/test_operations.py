@@ -115,6 +115,13 @@ def test_a_job_that_encrypts_is_asked_by_what_its_file_says(folder: Path, handle
         server.close()
 
 
+def test_a_job_that_encrypts_cannot_be_asked_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("cryptography", "cryptography.x509"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(NotReached, match=r"pip install 'weir-streams\[encryption\]'"):
+        ask("127.0.0.1:1", "a secret that is long enough", "status", encrypted=True)
+
+
 def test_an_encrypted_connection_that_asks_nothing_holds_up_no_end(folder: Path, handle: Handle) -> None:
     server = OperationsServer("orders", handle, encrypt=True)
     host, _, port = server.address.rpartition(":")
