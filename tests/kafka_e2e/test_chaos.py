@@ -295,7 +295,7 @@ class Chaos:
         question = self.driver.ask("stop", where)
         told = self._disturbed_answer(question)
         if told == "done":
-            eventually(lambda: self._has_ended(number), PATIENCE)
+            eventually(lambda: self._has_ended(number))
             self.settings = None
             if where is not None and self.rng.random() < 0.6:
                 self.moved = where.rename(f"{where}-moved")
@@ -359,12 +359,12 @@ class Chaos:
         self.await_running()
         assert self.driver is not None
         question = self.driver.ask("stop")
-        eventually(lambda: self.driver is not None and self.driver.answer(question) is not None, PATIENCE)
+        eventually(lambda: self.driver is not None and self.driver.answer(question) is not None)
         self.settings = None
         self.driver.end()
         self.driver = None
         self.stage.inputs = [record(id) for id in range(written)]
-        eventually(lambda: count_open(self.stage.broker, self.stage.out_topic) == 0, PATIENCE)
+        eventually(lambda: count_open(self.stage.broker, self.stage.out_topic) == 0)
         assert self.stage.findings() == EXACT
 
     def close(self) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 import kafka_driver
 import pytest
-from deadlines import eventually
+from deadlines import PATIENCE, eventually
 from kafka_job import EXACT, Stage, await_processed, count_open
 from kafka_reader import CommittedReader
-from small_job import WAIT, running
+from small_job import running
 
 from pipeline import JobFailed, RestartStrategy
 from pipeline.testing import KafkaBroker, failpoints
@@ -39,15 +39,15 @@ def test_a_reader_never_waits_for_a_slow_checkpoint_only_for_a_commit_under_way(
     source = stage.source(end=None, rate_limit=None, active_backpressure=False)  # it reads on beside a slow checkpoint
     job = stage.pipeline(source=source, max_concurrent=2)
     with (
-        failpoints.hold("coordinator.before_metadata", times=1000, timeout=WAIT, asleep=True) as checkpoint,
+        failpoints.hold("coordinator.before_metadata", times=1000, timeout=PATIENCE, asleep=True) as checkpoint,
         # A step that an epoch without records doesn't come to: the first one that completes is such a one.
-        failpoints.hold("committer.mid_produce", timeout=WAIT, asleep=True) as commit,
+        failpoints.hold("committer.mid_produce", timeout=PATIENCE, asleep=True) as commit,
         CommittedReader(stage.broker, stage.out_topic) as reader,
         running(job, spark) as handle,
     ):
-        reader.read(400, WAIT)
+        reader.read(400, PATIENCE)
         checkpoint.wake()
-        checkpoint.wait(WAIT)
+        checkpoint.wait(PATIENCE)
         for total in (600, 800, 1000):
             stage.produce(200)
             await_processed(handle, total)
@@ -56,10 +56,10 @@ def test_a_reader_never_waits_for_a_slow_checkpoint_only_for_a_commit_under_way(
         assert len(reader.records) == 400
         commit.wake()
         checkpoint.release()
-        commit.wait(WAIT)
+        commit.wait(PATIENCE)
         eventually(lambda: count_open(stage.broker, stage.out_topic) > 0)
         commit.release()
-        reader.read(1000, WAIT)
+        reader.read(1000, PATIENCE)
         eventually(lambda: count_open(stage.broker, stage.out_topic) == 0)
         assert handle.restarts == 0
     assert stage.findings() == EXACT
@@ -88,15 +88,15 @@ def test_an_earlier_driver_that_wakes_in_a_commit_after_a_later_one_has_finished
 ) -> None:
     sink = stage.sink(max_transaction_bytes=4096)
     with (
-        failpoints.hold(step, nth=nth, timeout=2 * WAIT) as held,
+        failpoints.hold(step, nth=nth, timeout=2 * PATIENCE) as held,
         running(stage.pipeline(sink=sink, restart=RestartStrategy.none()), spark) as earlier,
     ):
-        held.wait(WAIT)
-        assert kafka_driver.end(kafka_driver.start(stage, take_over=True), 2 * WAIT)["status"] == "finished"
+        held.wait(PATIENCE)
+        assert kafka_driver.end(kafka_driver.start(stage, take_over=True), 2 * PATIENCE)["status"] == "finished"
         assert stage.findings() == EXACT
         held.release()
         with pytest.raises(JobFailed):
-            earlier.wait(WAIT)
+            earlier.wait(PATIENCE)
     assert stage.findings() == EXACT
 
 
@@ -124,12 +124,12 @@ def test_a_broker_that_restarts_in_the_middle_of_a_commit_leaves_the_output_exac
     job = stage.pipeline(
         sink=stage.sink(max_transaction_bytes=4096), restart=RestartStrategy.fixed_delay(attempts=60, delay=0.2)
     )
-    with failpoints.hold(step, nth=nth, timeout=WAIT) as held, running(job, spark) as handle:
-        held.wait(WAIT)
+    with failpoints.hold(step, nth=nth, timeout=PATIENCE) as held, running(job, spark) as handle:
+        held.wait(PATIENCE)
         own_broker.kill()
         held.release()
         own_broker.restart()
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert stage.findings() == EXACT
 
 
@@ -148,18 +148,18 @@ def test_a_commit_that_lasts_beyond_the_transaction_timeout_is_done_again(
     stage = make_stage(1600, broker=own_broker)
     job = stage.pipeline(sink=stage.sink(config={"transaction.timeout.ms": 3000}), parallelism=1)
     with (
-        failpoints.hold("committer.mid_produce", nth=2, timeout=WAIT) as commit,
-        failpoints.hold(step, timeout=WAIT, asleep=True) as held,
+        failpoints.hold("committer.mid_produce", nth=2, timeout=PATIENCE) as commit,
+        failpoints.hold(step, timeout=PATIENCE, asleep=True) as held,
         running(job, spark) as handle,
     ):
-        commit.wait(WAIT)
+        commit.wait(PATIENCE)
         held.wake()  # so it is in a transaction that has records
         commit.release()
-        held.wait(WAIT)
+        held.wait(PATIENCE)
         eventually(lambda: count_open(own_broker, stage.out_topic) > 0)
         eventually(lambda: count_open(own_broker, stage.out_topic) == 0)
         held.release()
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert stage.findings() == EXACT
 
 
@@ -169,9 +169,9 @@ def test_a_take_over_that_lasts_beyond_the_transaction_timeout_is_done_again(
 ) -> None:
     stage = make_stage(1600, broker=own_broker)
     job = stage.pipeline(sink=stage.sink(config={"transaction.timeout.ms": 1000}))
-    with failpoints.hold("committer.mid_settle", nth=2, timeout=WAIT) as held, running(job, spark) as handle:
-        held.wait(WAIT)
+    with failpoints.hold("committer.mid_settle", nth=2, timeout=PATIENCE) as held, running(job, spark) as handle:
+        held.wait(PATIENCE)
         time.sleep(3)  # longer than the timeout and the broker's look after it; no topic shows this transaction
         held.release()
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert stage.findings() == EXACT

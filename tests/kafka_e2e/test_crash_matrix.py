@@ -13,8 +13,9 @@ from typing import Any
 
 import kafka_driver
 import pytest
+from deadlines import PATIENCE
 from kafka_job import EXACT, Stage, await_processed
-from small_job import WAIT, running
+from small_job import running
 from struck_job import SPAN, Jobs, Step, StruckJob
 
 from pipeline import JobFailed, RestartStrategy
@@ -167,7 +168,7 @@ def test_a_crash_while_a_first_start_writes_its_markers_leaves_the_output_exact(
     stage: Stage, spark: Any, step: str, max_concurrent: int
 ) -> None:
     with failpoints.crash(step, nth=2) as point:
-        handle = stage.pipeline(max_concurrent=max_concurrent).run(spark=spark, timeout=WAIT)
+        handle = stage.pipeline(max_concurrent=max_concurrent).run(spark=spark, timeout=PATIENCE)
     assert point.fired
     assert handle.restarts == 1
     assert stage.findings() == EXACT
@@ -187,9 +188,9 @@ def test_a_crash_while_new_owners_write_their_markers_leaves_the_output_exact(
 ) -> None:
     """A third subtask comes in while others take over what was left open in the middle of a commit."""
     with failpoints.crash("committer.after_send_offsets", nth=5), pytest.raises(JobFailed):
-        stage.pipeline(max_concurrent=max_concurrent, restart=NO_RESTART).run(spark=spark, timeout=WAIT)
+        stage.pipeline(max_concurrent=max_concurrent, restart=NO_RESTART).run(spark=spark, timeout=PATIENCE)
     with failpoints.crash(step, subtask=2) as point:
-        handle = stage.pipeline(max_concurrent=max_concurrent, parallelism=3).run(spark=spark, timeout=WAIT)
+        handle = stage.pipeline(max_concurrent=max_concurrent, parallelism=3).run(spark=spark, timeout=PATIENCE)
     assert point.fired
     assert handle.restarts == 1
     assert stage.findings() == EXACT
@@ -208,9 +209,9 @@ def test_a_crash_where_a_partition_ends_leaves_the_output_exact(
     stage: Stage, spark: Any, parallelism: int, max_concurrent: int
 ) -> None:
     with failpoints.crash("source.partition_ended") as point, pytest.raises(JobFailed):
-        stage.pipeline(max_concurrent=max_concurrent, restart=NO_RESTART).run(spark=spark, timeout=WAIT)
+        stage.pipeline(max_concurrent=max_concurrent, restart=NO_RESTART).run(spark=spark, timeout=PATIENCE)
     assert point.fired
-    stage.pipeline(max_concurrent=max_concurrent, parallelism=parallelism).run(spark=spark, timeout=WAIT)
+    stage.pipeline(max_concurrent=max_concurrent, parallelism=parallelism).run(spark=spark, timeout=PATIENCE)
     assert stage.findings() == EXACT
 
 
@@ -230,17 +231,17 @@ def test_a_crash_where_a_consumer_pauses_leaves_the_output_exact(
     source = stage.source(end=None, rate_limit=None, max_span_records=50, fetch_budget=4 << 20)
     job = stage.pipeline(source=source, parallelism=1, restart=NO_RESTART, max_concurrent=max_concurrent)
     with (
-        failpoints.hold("snapshot.async_write", times=10, timeout=WAIT, asleep=True) as checkpoints,
+        failpoints.hold("snapshot.async_write", times=10, timeout=PATIENCE, asleep=True) as checkpoints,
         failpoints.crash("source.before_client_pause") as point,
         running(job, spark) as handle,
     ):
         await_processed(handle, 220)
         checkpoints.wake()  # none completes any more, so that the gate closes and stays so
         stage.produce(200)
-        point.wait(WAIT)
+        point.wait(PATIENCE)
         with pytest.raises(JobFailed):
-            handle.wait(WAIT)
-    stage.pipeline(parallelism=parallelism, max_concurrent=max_concurrent).run(spark=spark, timeout=WAIT)
+            handle.wait(PATIENCE)
+    stage.pipeline(parallelism=parallelism, max_concurrent=max_concurrent).run(spark=spark, timeout=PATIENCE)
     assert stage.findings() == EXACT
 
 
@@ -265,7 +266,7 @@ def test_a_killed_driver_that_is_started_again_leaves_the_output_exact(
 ) -> None:
     options = {"max_concurrent": max_concurrent}
     first = kafka_driver.start(stage, pipeline={"parallelism": 2, **options}, crash=step, nth=4)
-    first.communicate(timeout=WAIT)
+    first.communicate(timeout=PATIENCE)
     assert first.returncode == -signal.SIGKILL
     again = kafka_driver.start(stage, pipeline={"parallelism": after, **options})
     assert kafka_driver.end(again)["status"] == "finished"

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from deadlines import PATIENCE
 from kafka_job import EXACT, Stage, await_processed, staged_ids
-from small_job import WAIT, running
+from small_job import running
 
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline import JobFailed, RestartStrategy
@@ -33,9 +34,9 @@ def test_a_crash_while_restored_output_goes_out_at_another_parallelism_repeats_n
     stage = make_stage(1600)
     for step, nth, parallelism in (("committer.before_commit", 10, 3), ("committer.after_send_offsets", 2, 1)):
         with failpoints.crash(step, nth=nth) as point, pytest.raises(JobFailed):
-            stage.pipeline(parallelism=parallelism, restart=NO_RESTART).run(spark=spark, timeout=WAIT)
+            stage.pipeline(parallelism=parallelism, restart=NO_RESTART).run(spark=spark, timeout=PATIENCE)
         assert point.fired
-    stage.pipeline(parallelism=2).run(spark=spark, timeout=WAIT)
+    stage.pipeline(parallelism=2).run(spark=spark, timeout=PATIENCE)
     assert stage.findings() == EXACT
 
 
@@ -45,22 +46,22 @@ def test_output_that_never_got_out_over_two_changes_of_parallelism_goes_out_in_o
     stage = make_stage()
     for parallelism in (2, 3):
         with (
-            failpoints.hold("committer.before_commit", times=100, timeout=WAIT) as held,
+            failpoints.hold("committer.before_commit", times=100, timeout=PATIENCE) as held,
             running(stage.endless(parallelism=parallelism, restart=NO_RESTART), spark) as handle,
         ):
             for n in (200, 400):
                 stage.produce(200)
                 await_processed(handle, n)
-                handle.checkpoint(WAIT)
+                handle.checkpoint(PATIENCE)
             held.wait()
             os.kill(next(iter(handle.processes().values())), signal.SIGKILL)
             with pytest.raises(JobFailed):
-                handle.wait(WAIT)
+                handle.wait(PATIENCE)
     assert stage.outputs() == []
     assert newest_staged(stage) == set(range(800))
     with failpoints.crash("committer.mid_produce", nth=3) as point, pytest.raises(JobFailed):
-        stage.pipeline(parallelism=1, restart=NO_RESTART).run(spark=spark, timeout=WAIT)
+        stage.pipeline(parallelism=1, restart=NO_RESTART).run(spark=spark, timeout=PATIENCE)
     assert point.fired
     assert 0 < len(stage.outputs()) < 800
-    stage.pipeline(parallelism=2).run(spark=spark, timeout=WAIT)
+    stage.pipeline(parallelism=2).run(spark=spark, timeout=PATIENCE)
     assert stage.findings() == EXACT

@@ -7,8 +7,8 @@ import threading
 from typing import Any
 
 import pytest
+from deadlines import PATIENCE
 from kafka_job import EXACT, Stage, await_processed
-from small_job import WAIT
 
 from pipeline.testing import failpoints
 
@@ -29,8 +29,8 @@ def test_a_job_that_is_rescaled_while_its_sink_is_slow_has_exact_output(
     try:
         await_processed(handle, 100)
         for parallelism in steps:
-            handle.rescale(parallelism, timeout=WAIT)
-        handle.wait(WAIT)
+            handle.rescale(parallelism, timeout=PATIENCE)
+        handle.wait(PATIENCE)
     finally:
         handle.cancel()
     assert handle.restarts == 0
@@ -59,7 +59,7 @@ def test_a_crash_in_the_middle_of_a_rescale_leaves_the_output_exact(stage: Stage
 
     def rescale() -> None:
         try:
-            handle.rescale(3, timeout=WAIT)
+            handle.rescale(3, timeout=PATIENCE)
             asked.append(None)
         except Exception as error:
             asked.append(error)
@@ -69,8 +69,8 @@ def test_a_crash_in_the_middle_of_a_rescale_leaves_the_output_exact(stage: Stage
         with failpoints.crash(step) as point:
             thread = threading.Thread(target=rescale)
             thread.start()
-            thread.join(WAIT)
-            handle.wait(WAIT)
+            thread.join(PATIENCE)
+            handle.wait(PATIENCE)
         assert point.fired
     finally:
         handle.cancel()

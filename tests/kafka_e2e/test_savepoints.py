@@ -15,9 +15,9 @@ from typing import Any
 
 import kafka_driver
 import pytest
-from deadlines import eventually
+from deadlines import PATIENCE, eventually
 from kafka_job import EXACT, Findings, Stage, await_processed, staged_ids
-from small_job import NEVER, WAIT, failure_of, running
+from small_job import NEVER, failure_of, running
 
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline import BufferConfig, JobFailed, Pipeline
@@ -29,7 +29,7 @@ StageMaker = Callable[..., Stage]
 
 def finish(stage: Stage, spark: Any, restore: str | Path = "latest", parallelism: int = 2, **start: Any) -> Any:
     """Run the job to the end of the input."""
-    return stage.pipeline(parallelism=parallelism).run(str(restore), spark=spark, timeout=WAIT, **start)
+    return stage.pipeline(parallelism=parallelism).run(str(restore), spark=spark, timeout=PATIENCE, **start)
 
 
 def held_by(savepoint: str | Path) -> set[int]:
@@ -43,11 +43,11 @@ def save_after_a_commit(stage: Stage, spark: Any, where: Path, then: Callable[[A
     with running(stage.endless(), spark) as handle:
         stage.produce(400)
         await_processed(handle, 400)
-        handle.checkpoint(WAIT)
+        handle.checkpoint(PATIENCE)
         eventually(lambda: len(stage.outputs()) == 400)
         stage.produce(400)
         await_processed(handle, 800)
-        savepoint = handle.savepoint(where, WAIT)
+        savepoint = handle.savepoint(where, PATIENCE)
         then(handle)
     return savepoint
 
@@ -81,14 +81,14 @@ def test_a_savepoint_that_output_is_ahead_of_is_refused_at_once_and_a_rewind_wri
     def go_on(handle: Any) -> None:
         stage.produce(100)
         await_processed(handle, 900)
-        handle.checkpoint(WAIT)
+        handle.checkpoint(PATIENCE)
         eventually(lambda: len(stage.outputs()) == 900)
 
     stage = make_stage()
     savepoint = save_after_a_commit(stage, spark, tmp_path / "savepoint", go_on)
     handle = stage.pipeline(parallelism=parallelism).start(savepoint, spark=spark)
     with pytest.raises(JobFailed) as caught:
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert handle.restarts == 0
     assert str(caught.value).count("output is ahead of this checkpoint") == 1
     assert "or start with rewind=True" in str(caught.value)
@@ -114,7 +114,7 @@ def test_a_job_that_was_stopped_under_backpressure_goes_on_from_its_savepoint(
     job = stage.endless(source=source, sink=stage.slow_sink(0.05), buffers=buffers, interval=0.5)
     with running(job, spark) as handle:
         eventually(lambda: len(stage.outputs()) > 0)
-        handle.stop(tmp_path / "savepoint", timeout=WAIT)
+        handle.stop(tmp_path / "savepoint", timeout=PATIENCE)
         assert handle.status == "finished"
         assert handle.checkpoints()[-1].in_flight_records > 0
     assert stage.findings() == Findings(lost=4000 - len(stage.outputs()))
@@ -135,7 +135,7 @@ def test_a_driver_killed_before_the_commit_of_the_savepoint_it_stops_with_loses_
         crash="coordinator.after_metadata",
         stop=(800, str(tmp_path / "savepoint")),
     )
-    driver.communicate(timeout=WAIT)
+    driver.communicate(timeout=PATIENCE)
     assert driver.returncode == -signal.SIGKILL
     assert held_by(tmp_path / "savepoint") == set(range(800))
     assert stage.outputs() == []
@@ -153,7 +153,7 @@ def test_with_claim_false_only_what_the_savepoint_holds_is_dropped_also_over_a_c
     stage.produce(800)
     job = stage.pipeline(parallelism=parallelism)
     with failpoints.crash("committer.before_commit", nth=parallelism + 1) as point, caplog.at_level(logging.WARNING):
-        handle = job.run(savepoint, claim=False, spark=spark, timeout=WAIT)
+        handle = job.run(savepoint, claim=False, spark=spark, timeout=PATIENCE)
     assert point.fired
     assert handle.restarts == 1
     assert "it is DROPPED, since claim=False" in caplog.text
@@ -174,7 +174,7 @@ def test_an_older_checkpoint_that_output_is_ahead_of_is_not_restored_in_place_of
     make_stage: StageMaker, spark: Any, damage: str
 ) -> None:
     stage = make_stage(1600)
-    stage.pipeline(retained=3, inline_bytes=0).run(spark=spark, timeout=WAIT)
+    stage.pipeline(retained=3, inline_bytes=0).run(spark=spark, timeout=PATIENCE)
     storage = CheckpointStorage(stage.folder.as_uri(), stage.name)
     older, newest = storage.list_checkpoints()[-2:]
     folder = stage.folder / stage.name
@@ -187,7 +187,7 @@ def test_an_older_checkpoint_that_output_is_ahead_of_is_not_restored_in_place_of
     file.write_bytes(content)
     handle = stage.pipeline(on_damaged="previous").start(spark=spark)
     with pytest.raises(JobFailed, match=f"OutputAhead: .*checkpoint {older.id} is being restored") as caught:
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert str(caught.value).count("output is ahead of this checkpoint") == 1
     assert "Traceback" not in str(caught.value)
     assert handle.restarts == (damage == "state")  # that is found out by a subtask
@@ -205,7 +205,7 @@ def test_a_fork_runs_beside_its_original_and_both_outputs_are_exact(
     buffers = BufferConfig(max_bytes=4096, frame_bytes=2048)
     with running(stage.endless(sink=stage.slow_sink(0.001), buffers=buffers), spark) as original:
         await_processed(original, 300)
-        savepoint = original.savepoint(tmp_path / "savepoint", WAIT)
+        savepoint = original.savepoint(tmp_path / "savepoint", PATIENCE)
         assert original.checkpoints()[-1].in_flight_records > 0
         fork.inputs = stage.inputs
         with (
@@ -214,11 +214,11 @@ def test_a_fork_runs_beside_its_original_and_both_outputs_are_exact(
         ):
             stage.produce(400)
             eventually(lambda: len(fork.outputs()) >= 2400 - len(held_by(savepoint)))
-            copy.stop(timeout=WAIT)
+            copy.stop(timeout=PATIENCE)
             assert copy.restarts == 1
         assert point.fired
         await_processed(original, 2400)
-        original.stop(timeout=WAIT)
+        original.stop(timeout=PATIENCE)
         assert original.restarts == 0
     held = held_by(savepoint)
     assert 0 < len(held) < 2000
@@ -243,7 +243,7 @@ def test_a_fork_whose_driver_is_killed_at_its_first_checkpoint_goes_on(
     stage.produce(400)
     fork = stage.fork(unique_name("fork"), unique_name("fork-out"))
     driver = kafka_driver.start(fork, crash=step, restore=savepoint)
-    driver.communicate(timeout=WAIT)
+    driver.communicate(timeout=PATIENCE)
     assert driver.returncode == -signal.SIGKILL
     assert fork.outputs() == []
     finish(fork, spark, parallelism=3)
@@ -308,7 +308,7 @@ def test_a_fork_with_the_names_of_its_running_original_is_refused_and_the_origin
         assert "Give it a transactional_id_prefix of its own" in failure
         stage.produce(100)
         await_processed(handle, 900)
-        handle.stop(timeout=WAIT)
+        handle.stop(timeout=PATIENCE)
         assert (handle.status, handle.restarts) == ("finished", 0)
 
     save_after_a_commit(stage, spark, tmp_path / "savepoint", start_fork)
@@ -337,13 +337,13 @@ def test_of_two_forks_with_the_same_names_one_is_stopped_unless_their_topics_tel
         with running(job(second), spark, restore=savepoint) as later:
             await_processed(later, 100)
             if same_topic:
-                earlier.checkpoint(WAIT)
+                earlier.checkpoint(PATIENCE)
                 with pytest.raises(JobFailed, match="Two jobs must not use one transactional_id_prefix"):
-                    earlier.wait(WAIT)
+                    earlier.wait(PATIENCE)
             else:
-                earlier.stop(timeout=WAIT)
+                earlier.stop(timeout=PATIENCE)
             assert earlier.restarts == 0
-            later.stop(timeout=WAIT)
+            later.stop(timeout=PATIENCE)
             assert later.restarts == 0
     assert first.findings() == Findings(lost=800)
     assert second.findings() == Findings(lost=800)

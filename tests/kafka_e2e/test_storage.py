@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deadlines import PATIENCE as WAIT
-from deadlines import eventually
+from deadlines import PATIENCE, eventually
 from kafka_job import EXACT, Stage
 from s3_server import Bucket
 from small_disk import small_disk
@@ -38,9 +37,9 @@ def test_output_staged_in_an_object_store_is_exact_though_a_sink_is_killed(
     p = stage.pipeline(uri=bucket.uri, tolerable_failures=5)
     handle = p.start(spark=spark)
     try:
-        eventually(lambda: completed(handle) >= 2, WAIT)
+        eventually(lambda: completed(handle) >= 2)
         os.kill(handle.processes()["sum → out[0]"], signal.SIGKILL)
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     finally:
         handle.cancel()
     assert handle.restarts > 0
@@ -60,12 +59,12 @@ def test_output_that_finds_no_room_fails_the_attempt_by_name_and_is_exact_once_t
         p = stage.pipeline(uri=disk.folder.as_uri(), restart=restart, tolerable_failures=1000, interval=0.3)
         handle = p.start(spark=spark)
         try:
-            eventually(lambda: completed(handle) >= 2, WAIT)
+            eventually(lambda: completed(handle) >= 2)
             before = completed(handle)
             with disk.full(left):
-                eventually(lambda: handle.restarts >= 1, WAIT)
-            eventually(lambda: completed(handle) > before, WAIT)
-            handle.wait(WAIT)
+                eventually(lambda: handle.restarts >= 1)
+            eventually(lambda: completed(handle) > before)
+            handle.wait(PATIENCE)
         finally:
             handle.cancel()
         folder = f"{disk.folder.as_uri()}/{stage.name}"

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from checkpoint_folders import JobFolder, metadata_of
-from deadlines import eventually
+from deadlines import PATIENCE, eventually
 from small_job import NEVER
-from threads_for_processes import WAIT, job_in_threads
+from threads_for_processes import job_in_threads
 
 from checkpoint.codec import EncodingError, encode_key
 from checkpoint.key_groups import key_group
@@ -67,7 +67,7 @@ class Totals(KeyedOperator):
         ctx.timer(10**15)
         if value == "hold up":
             (self.folder / "reached").touch()
-            eventually((self.folder / "go on").exists, WAIT)
+            eventually((self.folder / "go on").exists)
         yield value
 
     def on_timer(self, at: int, ctx: Any) -> None:
@@ -100,7 +100,7 @@ class Job:
         self.totals = StepState(self.master.options, self.master.queries, "totals")
 
     def get(self, *args: Any, **options: Any) -> KeyState:
-        return self.totals.get(*args, **{"timeout": WAIT, **options})
+        return self.totals.get(*args, **{"timeout": PATIENCE, **options})
 
     def start(self) -> Job:
         self.master.start()
@@ -109,14 +109,14 @@ class Job:
     def checkpoint(self) -> int:
         answers: list[int | Exception] = []
         self.master.request_checkpoint(CheckpointRequest(), answers.append)
-        eventually(lambda: bool(answers), WAIT)
+        eventually(lambda: bool(answers))
         (id,) = answers
         assert isinstance(id, int)
         return id
 
     def end(self) -> None:
         self.master.cancel()
-        assert self.master.ended.wait(WAIT)
+        assert self.master.ended.wait(PATIENCE)
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def paused(*values: Any) -> TestingSource:
 def test_the_owner_of_each_key_answers_with_all_that_it_has(tmp_path: Path, started: Any) -> None:
     job = started(tmp_path, paused(*KEYS, *KEYS), **NEVER)
     # The sink commits with a checkpoint, so what it has tells nothing here.
-    eventually(lambda: all(job.get(key, "total").value == 2 for key in KEYS), WAIT)
+    eventually(lambda: all(job.get(key, "total").value == 2 for key in KEYS))
     for key in KEYS:
         found = job.get(key)
         assert found.states == {
@@ -155,7 +155,7 @@ def test_the_owner_of_each_key_answers_with_all_that_it_has(tmp_path: Path, star
 
 def test_a_state_an_entry_and_what_is_not_there(tmp_path: Path, started: Any) -> None:
     job = started(tmp_path, paused("ann"), **NEVER)
-    eventually(lambda: job.get("ann", "total").value == 1, WAIT)
+    eventually(lambda: job.get("ann", "total").value == 1)
     found = job.get("ann", "items")
     assert (found.states, found.value, found.timers) == ({"items": ["ann"]}, ["ann"], ())
     assert job.get("ann", "by_kind", map_key=("kind", 1)).value == 1
@@ -171,13 +171,13 @@ def test_a_state_an_entry_and_what_is_not_there(tmp_path: Path, started: Any) ->
 
 def test_the_same_key_at_a_checkpoint_and_live(tmp_path: Path, started: Any) -> None:
     job = started(tmp_path, paused("ann", "ann"), **NEVER)
-    eventually(lambda: job.get("ann", "total").value == 2, WAIT)
+    eventually(lambda: job.get("ann", "total").value == 2)
     with pytest.raises(PipelineError, match="no complete checkpoint"):
         job.get("ann", at="checkpoint")
     id = job.checkpoint()
     assert job.get("ann").checkpoint == id
     job.source.release()
-    eventually(lambda: job.get("ann", "total").value == 4, WAIT)
+    eventually(lambda: job.get("ann", "total").value == 4)
     stored, live = job.get("ann", at="checkpoint"), job.get("ann")
     assert (stored.as_of, stored.checkpoint, stored.states["items"]) == (id, id, ["ann"] * 2)
     assert stored.timers == live.timers == (KeyTimer(10**15, "event"),)
@@ -190,7 +190,7 @@ def test_the_same_key_at_a_checkpoint_and_live(tmp_path: Path, started: Any) -> 
 
 def test_a_question_changes_nothing(tmp_path: Path, started: Any) -> None:
     job = started(tmp_path, paused("ann"), **NEVER)
-    eventually(lambda: job.get("ann", "total").value == 1, WAIT)
+    eventually(lambda: job.get("ann", "total").value == 1)
     job.get("ann").states["items"].append("mine")
     for key in ("ann", "bob", 5):
         job.get(key)
@@ -213,12 +213,12 @@ def test_a_question_that_is_asked_before_the_job_runs_or_while_it_restarts_is_an
     thread.start()
     try:
         job.start()
-        thread.join(WAIT)
+        thread.join(PATIENCE)
         assert answers == [{}]
-        eventually(lambda: job.get("ann", "total").value == 1, WAIT)
+        eventually(lambda: job.get("ann", "total").value == 1)
         id = job.checkpoint()
         source.release()
-        eventually(lambda: job.master.restarts == 1, WAIT)
+        eventually(lambda: job.master.restarts == 1)
         found = job.get("ann")
         assert (found.states["total"], found.checkpoint) == (1, id)
     finally:
@@ -228,7 +228,7 @@ def test_a_question_that_is_asked_before_the_job_runs_or_while_it_restarts_is_an
 def test_a_question_to_a_subtask_that_is_held_up_says_so(tmp_path: Path, started: Any) -> None:
     job = started(tmp_path, paused(*KEYS, "hold up"), **NEVER)
     try:
-        eventually((tmp_path / "reached").exists, WAIT)
+        eventually((tmp_path / "reached").exists)
         with pytest.raises(TimeoutError, match=r"waited for subtask totals → out\[\d\], which answers between two rec"):
             job.get("hold up", timeout=0.2)
         answers = [job.get(key).states["total"] for key in KEYS if not same_owner(job, key)]
@@ -246,7 +246,7 @@ def same_owner(job: Job, key: str) -> bool:
 
 def test_a_job_that_has_ended_says_where_its_state_is(tmp_path: Path, started: Any) -> None:
     job = started(tmp_path, TestingSource(["ann"]))
-    assert job.master.ended.wait(WAIT)
+    assert job.master.ended.wait(PATIENCE)
     with pytest.raises(NotAnswered, match="the job is finished; what its state was is in its newest checkpoint"):
         job.get("ann")
     assert job.get("ann", "total", at="checkpoint").value == 1

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from deadlines import eventually
-from small_job import WAIT, Count, assert_exact, records, running
+from deadlines import PATIENCE, eventually
+from small_job import Count, assert_exact, records, running
 
 from pipeline import CheckpointConfig, Pipeline, RestartStrategy
 from pipeline.testing import FakeService, TestingSink, TestingSource
@@ -44,22 +44,22 @@ def test_each_record_is_asked_for_and_its_result_comes_out_once_whoever_is_kille
             return p
 
         with running(job(2), spark) as handle:
-            eventually(lambda: len(service.requests) > RECORDS // 4, WAIT)
-            eventually(lambda: any(one.in_flight_records for one in handle.checkpoints()), WAIT)
+            eventually(lambda: len(service.requests) > RECORDS // 4)
+            eventually(lambda: any(one.in_flight_records for one in handle.checkpoints()))
             victims = [pid for name, pid in handle.processes().items() if name.startswith("ask")]
             os.kill(rng.choice(victims), signal.SIGKILL)
-            eventually(lambda: handle.restarts == 1 and handle.status == "running", WAIT)
+            eventually(lambda: handle.restarts == 1 and handle.status == "running")
             # As many as are asked and not answered stay so, over the rescaling.
             service.hold()
-            eventually(lambda: service.in_flight >= 50, WAIT)
+            eventually(lambda: service.in_flight >= 50)
             done = len(handle.checkpoints())
-            handle.checkpoint(WAIT)
+            handle.checkpoint(PATIENCE)
             assert len(handle.checkpoints()) > done
             assert handle.checkpoints()[-1].in_flight_records >= 50
         service.release()
         source.release()
         with running(job(3), spark) as handle:
-            handle.wait(WAIT)
+            handle.wait(PATIENCE)
         assert handle.restarts == 0
     assert_exact(sink, first + second)
     asked = Counter(request["id"] for request in service.requests)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from deadlines import eventually
-from small_job import WAIT, SlowCount, assert_exact, records, running, small_job
+from deadlines import PATIENCE, eventually
+from small_job import SlowCount, assert_exact, records, running, small_job
 from spark_fixture import SLOTS
 
 from pipeline import Autoscale
@@ -20,9 +20,9 @@ def test_a_job_on_spark_follows_its_load(tmp_path: Path, unique_name: Callable[[
     p = small_job(unique_name("autoscaled"), tmp_path, source, sink, operator=SlowCount(), interval=1.0)
     p.autoscale = Autoscale(most=2, pause=0.5, window=1.2)
     with running(p, spark) as handle:
-        eventually(lambda: bool(handle.rescales), WAIT)
+        eventually(lambda: bool(handle.rescales))
         assert handle._master.room == SLOTS
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert (handle.status, handle.restarts) == ("finished", 0)
     assert handle.rescales[0].what.endswith("count, out 1 → 2")
     assert_exact(sink, all_)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_job import NEVER, WAIT, Count, assert_exact, checkpoints_of, failure_of, records, running, small_job
+from deadlines import PATIENCE
+from small_job import NEVER, Count, assert_exact, checkpoints_of, failure_of, records, running, small_job
 from spark_fixture import SLOTS
 
 from pipeline import CheckpointConfig, JobFailed, Operator, Pipeline, RestartStrategy
@@ -30,11 +31,11 @@ def test_a_record_without_the_key_field_is_shown_and_nothing_before_it_is_lost(
     good, bad = records(0, 5), {"id": 5, "user": "no key"}
     source = TestingSource([*good, TestingSource.PAUSE(), bad], directory=tmp_path / "source")
     with running(small_job(name, tmp_path, source, sink), spark) as handle:
-        source.wait_until_paused(WAIT)
-        handle.checkpoint(WAIT)
+        source.wait_until_paused(PATIENCE)
+        handle.checkpoint(PATIENCE)
         source.release()
         with pytest.raises(JobFailed) as caught:
-            handle.wait(WAIT)
+            handle.wait(PATIENCE)
     message = str(caught.value)
     assert (
         "subtask in[0] failed: KeyMissing: key_by('key'): the record has no 'key': {'id': 5, 'user': 'no key'}"
@@ -43,7 +44,7 @@ def test_a_record_without_the_key_field_is_shown_and_nothing_before_it_is_lost(
     assert "filter such records out before key_by" in message
     assert "Traceback" not in message
     mended = TestingSource([*good, TestingSource.PAUSE(), *records(5, 8)], directory=tmp_path / "source")
-    small_job(name, tmp_path, mended, sink).run(spark=spark, timeout=WAIT)
+    small_job(name, tmp_path, mended, sink).run(spark=spark, timeout=PATIENCE)
     assert_exact(sink, records(0, 8))
 
 
@@ -260,7 +261,7 @@ def test_without_a_failing_hook_that_job_finishes(tmp_path: Path, unique_name: N
         HookedSink(""),
         then=lambda s: s.process("hooked", HookedOperator("")),
     )
-    assert p.run(spark=spark, timeout=WAIT).status == "finished"
+    assert p.run(spark=spark, timeout=PATIENCE).status == "finished"
 
 
 # -- before anything runs -------------------------------------------------------------------------------------

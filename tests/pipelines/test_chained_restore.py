@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from deadlines import eventually
-from small_job import NEVER, WAIT, running
+from deadlines import PATIENCE, eventually
+from small_job import NEVER, running
 
 from pipeline import BufferConfig, CheckpointConfig, KeyedOperator, Operator, Pipeline, ValueState, WatermarkStrategy
 from pipeline.testing import TestingSink, TestingSource
@@ -88,9 +88,9 @@ def test_records_in_flight_between_steps_that_are_chained_now_come_before_timers
 
     with running(job(chained=False, slow=True), spark) as handle:
         eventually(lambda: taken_by_slow(handle) >= 20)
-        handle.checkpoint(WAIT)
+        handle.checkpoint(PATIENCE)
         assert handle.checkpoints()[-1].in_flight_records > 0
-    job(chained=True, slow=False).run(spark=spark, timeout=WAIT)
+    job(chained=True, slow=False).run(spark=spark, timeout=PATIENCE)
     assert len(sink.records) == 2 * RECORDS + KEYS
     assert not [record for record in sink.records if record["late"] or not record["follows"]]
 
@@ -112,5 +112,5 @@ def test_what_an_operator_goes_on_changing_arrives_as_it_was_chained_or_not(spar
     step = p.source("in", TestingSource([1, 1, 1])).process("keeps", OneDict())
     step.sink("chained", chained)
     step.rebalance().sink("apart", apart)
-    p.run(spark=spark, timeout=WAIT)
+    p.run(spark=spark, timeout=PATIENCE)
     assert chained.records == apart.records == [{"count": 1}, {"count": 2}, {"count": 3}]

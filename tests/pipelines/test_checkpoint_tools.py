@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from deadlines import eventually
-from small_job import WAIT, assert_exact, checkpoints_of, running, storage_of
+from deadlines import PATIENCE, eventually
+from small_job import assert_exact, checkpoints_of, running, storage_of
 from staged_job import RECORDS, staged_job
 
 from pipeline.cli import main
@@ -36,7 +36,7 @@ def killed_at(step: str, nth: int, name: str, folder: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(SUPPORT)},
     )
     try:
-        assert process.wait(WAIT) == -signal.SIGKILL
+        assert process.wait(PATIENCE) == -signal.SIGKILL
     finally:
         process.kill()
 
@@ -71,7 +71,7 @@ def test_what_a_killed_driver_left_is_found_and_deleted_and_the_job_goes_on_exac
     assert {path for path in files(folder) if not path.startswith("owner-")} == needed | metadata
     assert weir("verify", uri)["jobs"][0]["orphans"] == []
 
-    job.run(spark=spark, timeout=WAIT)
+    job.run(spark=spark, timeout=PATIENCE)
     assert_exact(sink_of(job), RECORDS)
 
 
@@ -89,7 +89,7 @@ def test_a_running_job_is_listed_verified_and_cleaned_without_harm(
     job = staged_job(name, tmp_path)
     uri = storage_of(job).uri_of()
     with running(job, spark) as handle:
-        eventually(lambda: handle.status == "running", WAIT)
+        eventually(lambda: handle.status == "running")
         rounds = 0
         while handle.status == "running":
             (cleaned,) = weir("gc", uri, "--void")["jobs"]
@@ -100,7 +100,7 @@ def test_a_running_job_is_listed_verified_and_cleaned_without_harm(
                 assert result.exit_code == 0 or "deleted" in result.output or "no complete" in result.output
             assert not weir("verify", uri)["damaged"]
             rounds += 1
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert rounds
     assert_exact(sink_of(job), RECORDS)
     found = weir("show", uri)

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from deadlines import eventually
-from small_job import NEVER, WAIT, running
+from deadlines import PATIENCE, eventually
+from small_job import NEVER, running
 
 from pipeline import BroadcastState, CheckpointConfig, JobHandle, KeyedOperator, Pipeline, RestartStrategy, ValueState
 from pipeline.testing import TestingSink, TestingSource
@@ -70,11 +70,11 @@ def test_broadcast_state_is_there_in_every_subtask_after_a_restore(
 
     with running(job(old), spark) as handle:
         # Each subtask has had all rules, and together they have had half of the events.
-        eventually(lambda: sum(taken(handle)) == old * (KEYS + 1) + 50, WAIT)
-        handle.checkpoint(WAIT)
+        eventually(lambda: sum(taken(handle)) == old * (KEYS + 1) + 50)
+        handle.checkpoint(PATIENCE)
     rule_source.release()
     event_source.release()
-    job(new).run(spark=spark, timeout=WAIT)
+    job(new).run(spark=spark, timeout=PATIENCE)
     records = sorted(sink.records, key=lambda record: record["id"])
     assert [(r["id"], r["key"], r["double"], r["number"]) for r in records] == [
         (i, f"k{i % KEYS}", 2 * i, 1 + i // KEYS) for i in range(100)

@@ -13,8 +13,8 @@ from typing import Any
 import psutil
 import pytest
 from click.testing import CliRunner
-from deadlines import eventually
-from small_job import NEVER, WAIT, assert_exact, records, running, small_job
+from deadlines import PATIENCE, eventually
+from small_job import NEVER, assert_exact, records, running, small_job
 
 from pipeline import JobHandle, RestartStrategy
 from pipeline.cli import main
@@ -33,7 +33,7 @@ def test_its_output_is_exact_over_a_kill_and_a_rescale_and_commands_reach_it(
     job = small_job(name, tmp_path / "checkpoints", source, sink, restart=restart, encrypt=True, **NEVER)
 
     def committed(n: int) -> bool:
-        handle.checkpoint(WAIT)
+        handle.checkpoint(PATIENCE)
         return len(sink.records) == n
 
     def told(*command: str) -> str:
@@ -51,7 +51,7 @@ def test_its_output_is_exact_over_a_kill_and_a_rescale_and_commands_reach_it(
         assert "count" in told("rescale", name, "2", "--step", "count")
         assert json.loads(told("status", name, "--json"))["restarts"] == 1
         source.release()
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert_exact(sink, records(0, 150))
     assert "PRIVATE KEY" not in caplog.text
 
@@ -59,4 +59,4 @@ def test_its_output_is_exact_over_a_kill_and_a_rescale_and_commands_reach_it(
 def _kill(handle: JobHandle, subtask: str) -> None:
     process = psutil.Process(handle.processes()[subtask])
     os.kill(process.pid, signal.SIGKILL)
-    process.wait(WAIT)
+    process.wait(PATIENCE)

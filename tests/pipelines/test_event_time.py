@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deadlines import eventually
-from small_job import NEVER, WAIT, running
+from deadlines import PATIENCE, eventually
+from small_job import NEVER, running
 
 from pipeline import (
     CheckpointConfig,
@@ -100,10 +100,10 @@ def test_every_record_counts_in_its_minute_over_a_restore(
     )
     sink, name = TestingSink(tmp_path / "sink"), unique_name("job")
     with running(job(name, tmp_path, source, sink, old), spark) as handle:
-        eventually(lambda: taken(handle) == 300, WAIT)
-        handle.checkpoint(WAIT)
+        eventually(lambda: taken(handle) == 300)
+        handle.checkpoint(PATIENCE)
     source.release()
-    job(name, tmp_path, source, sink, new).run(spark=spark, timeout=WAIT)
+    job(name, tmp_path, source, sink, new).run(spark=spark, timeout=PATIENCE)
     assert_exact(sink, [*part(0, 300, 0), *part(0, 300, 1)])
 
 
@@ -115,5 +115,5 @@ def test_every_record_counts_in_its_minute_over_a_failure(tmp_path: Path, unique
     )
     sink = TestingSink(tmp_path / "sink")
     p = job(unique_name("job"), tmp_path, source, sink, 2, interval=0.1)
-    p.run(spark=spark, timeout=WAIT)
+    p.run(spark=spark, timeout=PATIENCE)
     assert_exact(sink, [*part(0, 300, 0), *part(0, 300, 1)])

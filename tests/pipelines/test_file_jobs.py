@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from deadlines import eventually
-from small_job import NEVER, WAIT, checkpoints_of, failure_of, running, small_job, storage_of
+from deadlines import PATIENCE, eventually
+from small_job import NEVER, checkpoints_of, failure_of, running, small_job, storage_of
 
 from pipeline import CheckpointConfig, Operator, Pipeline, RestartStrategy
 from pipeline.testing import failpoints
@@ -91,7 +91,7 @@ def test_each_record_is_in_the_files_once_over_kills_at_several_steps(
         # Over both subtasks, so that as a rule one of them is past the step and the other is not.
         points = [armed.enter_context(failpoints.crash(f"files.{step}", nth=2 + n)) for n, step in enumerate(steps)]
         with running(pipeline, spark) as handle:
-            handle.wait(WAIT)
+            handle.wait(PATIENCE)
         assert all(point.fired for point in points)
     assert handle.restarts > 0
     assert_exact(tmp_path / "out", 2000)
@@ -120,7 +120,7 @@ def test_parquet_files_are_read_by_jobs_as_record_batches_and_row_by_row(
     source = FileSource((tmp_path / "in").as_uri(), split_bytes=4096)
     p.source("batches", source).map_batches(doubled).sink("doubled", jsonl_sink(tmp_path / "doubled"))
     p.source("rows", source).process("place", Place()).sink("placed", jsonl_sink(tmp_path / "placed"))
-    p.run(spark=spark, timeout=WAIT)
+    p.run(spark=spark, timeout=PATIENCE)
     found = sorted(output(tmp_path / "doubled"), key=lambda row: row["id"])
     assert found == [{"id": id, "key": f"k{id % 4}", "twice": 2 * id} for id in range(4000)]
     found = sorted(output(tmp_path / "placed"), key=lambda row: row["id"])
@@ -145,7 +145,7 @@ def test_an_epoch_that_is_partly_visible_is_completed_at_another_parallelism(
     write_input(tmp_path / "in", 1000, 1500)
     for parallelism in (3, 1):
         with running(job(tmp_path, name, parallelism, 0, sink, {}), spark) as handle:
-            handle.wait(WAIT)
+            handle.wait(PATIENCE)
         assert_exact(tmp_path / "out", 1500)
 
 
@@ -181,7 +181,7 @@ def test_a_watched_folder_is_read_on_after_a_stop_and_an_older_checkpoint_is_ref
 
 def _checkpoint_until(handle: Any, folder: Path, n: int) -> None:
     def there() -> bool:
-        handle.checkpoint(WAIT)
+        handle.checkpoint(PATIENCE)
         return len(output(folder)) == n
 
-    eventually(there, WAIT)
+    eventually(there)

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_job import NEVER, WAIT, checkpoints_of, failure_of, folder_of, records, running, small_job, storage_of
+from deadlines import PATIENCE
+from small_job import NEVER, checkpoints_of, failure_of, folder_of, records, running, small_job, storage_of
 
 from checkpoint.storage.naming import CheckpointRef
 from pipeline import Operator, Pipeline, RestartStrategy
@@ -48,8 +49,8 @@ class Stage:
         slow = tmp_path / "slow"
         slow.touch()
         with running(self.job(), spark) as handle:
-            self.source.wait_until_paused(WAIT)
-            handle.checkpoint(WAIT)
+            self.source.wait_until_paused(PATIENCE)
+            handle.checkpoint(PATIENCE)
         slow.unlink()
         (self.ref,) = checkpoints_of(self.job())
         self.in_flight = storage_of(self.job()).load(self.ref).in_flight_records
@@ -89,7 +90,7 @@ def dropped(caplog: pytest.LogCaptureFixture, ref: CheckpointRef) -> list[int]:
 
 
 def test_what_was_in_flight_is_processed_after_a_restore(stage: Stage) -> None:
-    stage.job().run(spark=stage.spark, timeout=WAIT)
+    stage.job().run(spark=stage.spark, timeout=PATIENCE)
     assert stage.ids() == list(range(RECORDS + 5))
 
 
@@ -100,7 +101,7 @@ def test_damaged_channel_state_is_named_and_can_be_left_out_with_its_records(
         file.write_bytes(bytes(file.stat().st_size))
     assert re.search(r"in%2Dflight\.arrow is damaged", failure_of(stage.job(), stage.spark))
     with caplog.at_level(logging.WARNING):
-        stage.job().run(spark=stage.spark, timeout=WAIT, ignore_in_flight=stage.ref.id)
+        stage.job().run(spark=stage.spark, timeout=PATIENCE, ignore_in_flight=stage.ref.id)
     assert dropped(caplog, stage.ref) == [stage.in_flight]
     ids = stage.ids()
     assert len(ids) == len(set(ids)) == RECORDS + 5 - stage.in_flight
@@ -113,7 +114,7 @@ def test_a_restart_that_restores_the_same_checkpoint_leaves_it_out_again(
     (stage.folder / "fail").touch()
     with caplog.at_level(logging.WARNING):
         job = stage.job(restart=RestartStrategy.fixed_delay(3, 0.0))
-        handle = job.run(spark=stage.spark, timeout=WAIT, ignore_in_flight=stage.ref.id)
+        handle = job.run(spark=stage.spark, timeout=PATIENCE, ignore_in_flight=stage.ref.id)
     assert handle.restarts == 1
     assert dropped(caplog, stage.ref) == [stage.in_flight] * 2
     assert len(stage.ids()) == RECORDS + 5 - stage.in_flight

@@ -17,10 +17,9 @@ from typing import Any
 
 import psutil
 import pytest
-from deadlines import eventually
+from deadlines import PATIENCE, eventually
 from small_job import (
     NEVER,
-    WAIT,
     assert_exact,
     checkpoints_of,
     failure_of,
@@ -54,7 +53,7 @@ def test_a_bounded_job_ends_with_a_final_checkpoint_and_everything_committed(
 ) -> None:
     sink = TestingSink()
     p = small_job(unique_name("job"), tmp_path, TestingSource(records(0, 20)), sink, parallelism=2, **NEVER)
-    handle = p.run(spark=spark, timeout=WAIT)
+    handle = p.run(spark=spark, timeout=PATIENCE)
     assert (handle.status, handle.restarts, handle.failure) == ("finished", 0, None)
     assert_exact(sink, records(0, 20))
     (row,) = handle.checkpoints()
@@ -68,7 +67,7 @@ def test_without_a_checkpoint_folder_a_bounded_job_is_exact_too(unique_name: Nam
     source = p.source("in", TestingSource([1, 2, 3]))
     source.map(lambda v: v * 10).sink("out", sink)
     source.rebalance().filter(lambda v: v > 1).sink("few", TestingSink())
-    handle = p.run(spark=spark, timeout=WAIT)
+    handle = p.run(spark=spark, timeout=PATIENCE)
     assert sorted(sink.records) == [10, 20, 30]
     assert (handle.records_in, handle.records_out) == (3, 5)
 
@@ -79,7 +78,7 @@ def test_a_job_that_ends_says_how_much_went_in_and_out(
     caplog.set_level(logging.INFO)
     p = Pipeline(name := unique_name("job"))
     p.source("in", TestingSource(range(30))).filter(lambda v: v < 0).sink("out", TestingSink())
-    p.run(spark=spark, timeout=WAIT)
+    p.run(spark=spark, timeout=PATIENCE)
     (said,) = [record for record in caplog.records if "finished" in record.getMessage()]
     assert (said.getMessage(), said.levelname) == (f"job {name} finished: 30 in, 0 out", "WARNING")
 
@@ -103,7 +102,7 @@ def test_a_final_checkpoint_that_fails_is_taken_again(tmp_path: Path, unique_nam
     sink = TestingSink()
     p = small_job(unique_name("job"), tmp_path, TestingSource(records(0, 5)), sink, **NEVER, tolerable_failures=1)
     with failpoints.fail("snapshot.async_write") as point:
-        handle = p.run(spark=spark, timeout=WAIT)
+        handle = p.run(spark=spark, timeout=PATIENCE)
     assert point.fired
     assert [(row.kind, row.status) for row in handle.checkpoints()] == [("final", "failed"), ("final", "completed")]
     assert "injected at snapshot.async_write" in (handle.checkpoints()[0].failure or "")
@@ -116,12 +115,12 @@ def test_cancelling_says_so_to_who_waits_and_commits_nothing_more(
     sink, source = TestingSink(), paused_source(tmp_path)
     p = small_job(unique_name("job"), tmp_path, source, sink, **NEVER)
     with running(p, spark) as handle:
-        source.wait_until_paused(WAIT)
+        source.wait_until_paused(PATIENCE)
         with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(handle.wait, WAIT)
+            waiting = pool.submit(handle.wait, PATIENCE)
             handle.cancel()
             with pytest.raises(JobCancelled):
-                waiting.result(WAIT)
+                waiting.result(PATIENCE)
     assert (handle.status, handle.failure, sink.records) == ("cancelled", None, [])
     eventually(lambda: not any(psutil.pid_exists(pid) for pid in handle.processes().values()))
     handle.cancel()
@@ -130,13 +129,13 @@ def test_cancelling_says_so_to_who_waits_and_commits_nothing_more(
 def test_a_wait_that_is_over_leaves_the_job_running(tmp_path: Path, unique_name: Name, spark: Any) -> None:
     source = paused_source(tmp_path)
     with running(small_job(unique_name("job"), tmp_path, source, TestingSink()), spark) as handle:
-        source.wait_until_paused(WAIT)
-        handle.checkpoint(WAIT)
+        source.wait_until_paused(PATIENCE)
+        handle.checkpoint(PATIENCE)
         where = r"running, \d+ records in, \d+ out, checkpoint \d+ (in progress|completed)"
         with pytest.raises(TimeoutError, match=f"the job still runs after 0 s: {where}$"):
             handle.wait(0)
         source.release()
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
 
 
 def test_a_run_that_takes_too_long_is_cancelled(tmp_path: Path, unique_name: Name, spark: Any) -> None:
@@ -145,7 +144,7 @@ def test_a_run_that_takes_too_long_is_cancelled(tmp_path: Path, unique_name: Nam
     with pytest.raises(TimeoutError):
         p.run(spark=spark, timeout=0.5)
     source.release()
-    p.run(spark=spark, timeout=WAIT)
+    p.run(spark=spark, timeout=PATIENCE)
     assert_exact(TestingSink(tmp_path / "sink"), records(0, 20))
 
 
@@ -153,9 +152,9 @@ def test_retain_on_cancel_false_leaves_no_checkpoint(tmp_path: Path, unique_name
     sink, source = TestingSink(), paused_source(tmp_path)
     p = small_job(unique_name("job"), tmp_path, source, sink, retained=3, retain_on_cancel=False, **NEVER)
     with running(p, spark) as handle:
-        source.wait_until_paused(WAIT)
+        source.wait_until_paused(PATIENCE)
         for _ in range(2):
-            handle.checkpoint(WAIT)
+            handle.checkpoint(PATIENCE)
         assert len(checkpoints_of(p)) == 2
     assert storage_of(p).folders() == []
     assert storage_of(p).list_shared() == []
@@ -165,7 +164,7 @@ def test_a_finished_job_keeps_its_checkpoint_also_with_retain_on_cancel_false(
     tmp_path: Path, unique_name: Name, spark: Any
 ) -> None:
     p = small_job(unique_name("job"), tmp_path, TestingSource(records(0, 3)), TestingSink(), retain_on_cancel=False)
-    handle = p.run(spark=spark, timeout=WAIT)
+    handle = p.run(spark=spark, timeout=PATIENCE)
     handle.cancel()
     assert handle.status == "finished"
     assert len(checkpoints_of(p)) == 1
@@ -180,9 +179,9 @@ def test_a_requested_checkpoint_is_durable_when_its_id_comes_back(
     source = paused_source(tmp_path)
     p = small_job(unique_name("job"), tmp_path, source, TestingSink(), **NEVER, retained=5)
     with running(p, spark) as handle:
-        first = handle.checkpoint(WAIT)  # waits for the job to run, too
-        source.wait_until_paused(WAIT)
-        second = handle.checkpoint(WAIT)
+        first = handle.checkpoint(PATIENCE)  # waits for the job to run, too
+        source.wait_until_paused(PATIENCE)
+        second = handle.checkpoint(PATIENCE)
         assert [ref.id for ref in checkpoints_of(p)] == [first, second]
         assert [(row.id, row.status) for row in handle.checkpoints()] == [(first, "completed"), (second, "completed")]
 
@@ -194,12 +193,12 @@ def test_a_request_is_not_answered_by_a_checkpoint_that_was_under_way_before_it(
     p = small_job(unique_name("job"), tmp_path, source, TestingSink(), **NEVER)
     point = failpoints.hold("coordinator.before_metadata")
     with running(p, spark) as handle, ThreadPoolExecutor(2) as pool:
-        first = pool.submit(handle.checkpoint, WAIT)
-        point.wait(WAIT)
-        second = pool.submit(handle.checkpoint, WAIT)
+        first = pool.submit(handle.checkpoint, PATIENCE)
+        point.wait(PATIENCE)
+        second = pool.submit(handle.checkpoint, PATIENCE)
         eventually(second.running)
         point.release()
-        assert first.result(WAIT) < second.result(WAIT)
+        assert first.result(PATIENCE) < second.result(PATIENCE)
 
 
 def test_of_two_requested_checkpoints_under_way_at_once_each_answers_its_own_request(
@@ -209,15 +208,15 @@ def test_of_two_requested_checkpoints_under_way_at_once_each_answers_its_own_req
     first_held = failpoints.hold("snapshot.async_write", times=2)
     second_held = failpoints.hold("coordinator.before_metadata")
     with running(p, spark) as handle, ThreadPoolExecutor(2) as pool:
-        first = pool.submit(handle.checkpoint, WAIT)
-        eventually(lambda: first_held.hits == 2, WAIT)
-        second = pool.submit(handle.checkpoint, WAIT)
-        second_held.wait(WAIT)
+        first = pool.submit(handle.checkpoint, PATIENCE)
+        eventually(lambda: first_held.hits == 2)
+        second = pool.submit(handle.checkpoint, PATIENCE)
+        second_held.wait(PATIENCE)
         first_held.release()
-        assert first.result(WAIT) == 1
+        assert first.result(PATIENCE) == 1
         assert not second.done()
         second_held.release()
-        assert second.result(WAIT) == 2
+        assert second.result(PATIENCE) == 2
 
 
 def test_a_request_whose_checkpoint_is_subsumed_is_answered_by_the_newer_one(
@@ -226,10 +225,10 @@ def test_a_request_whose_checkpoint_is_subsumed_is_answered_by_the_newer_one(
     p = small_job(unique_name("job"), tmp_path, paused_source(tmp_path), TestingSink(), **NEVER, max_concurrent=2)
     held = failpoints.hold("coordinator.before_metadata")
     with running(p, spark) as handle, ThreadPoolExecutor(2) as pool:
-        first = pool.submit(handle.checkpoint, WAIT)
-        held.wait(WAIT)
-        second = pool.submit(handle.checkpoint, WAIT)
-        assert (first.result(WAIT), second.result(WAIT)) == (2, 2)
+        first = pool.submit(handle.checkpoint, PATIENCE)
+        held.wait(PATIENCE)
+        second = pool.submit(handle.checkpoint, PATIENCE)
+        assert (first.result(PATIENCE), second.result(PATIENCE)) == (2, 2)
         held.release()
 
 
@@ -238,8 +237,8 @@ def test_a_requested_checkpoint_that_fails_says_why(tmp_path: Path, unique_name:
     p = small_job(unique_name("job"), tmp_path, source, TestingSink(), **NEVER, tolerable_failures=5)
     with failpoints.fail("coordinator.before_metadata"), running(p, spark) as handle:
         with pytest.raises(RuntimeError, match=r"checkpoint \d+ failed: .*injected at coordinator\.before_metadata"):
-            handle.checkpoint(WAIT)
-        assert handle.checkpoint(WAIT) > 1
+            handle.checkpoint(PATIENCE)
+        assert handle.checkpoint(PATIENCE) > 1
         assert handle.status == "running"
 
 
@@ -250,15 +249,15 @@ def test_a_request_that_the_job_does_not_live_to_serve_is_refused(
     p = small_job(unique_name("job"), tmp_path, source, TestingSink(), **NEVER)
     failpoints.hold("snapshot.async_write", times=100)
     with running(p, spark) as handle, ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(handle.checkpoint, WAIT)
-        eventually(lambda: any(row.status == "in_progress" for row in handle.checkpoints()), WAIT)
+        asked = pool.submit(handle.checkpoint, PATIENCE)
+        eventually(lambda: any(row.status == "in_progress" for row in handle.checkpoints()))
         with pytest.raises(TimeoutError, match=r"isn't complete after 0\.1 s"):
             handle.checkpoint(0.1)
         handle.cancel()
         with pytest.raises(RuntimeError, match=r"the attempt to run the job is ending|the attempt ended"):
-            asked.result(WAIT)
+            asked.result(PATIENCE)
     with pytest.raises(RuntimeError, match="the job is cancelled, so no checkpoint is taken any more"):
-        handle.checkpoint(WAIT)
+        handle.checkpoint(PATIENCE)
 
 
 # -- names ----------------------------------------------------------------------------------------------------
@@ -284,17 +283,17 @@ def test_a_second_job_of_the_same_name_takes_over_if_it_says_so_and_the_first_on
     sink, source, name = TestingSink(tmp_path / "sink"), paused_source(tmp_path), unique_name("job")
     first = small_job(name, tmp_path, source, sink, restart=RestartStrategy.fixed_delay(attempts=5, delay=0.05))
     with running(first, spark) as stalled:
-        source.wait_until_paused(WAIT)
-        stalled.checkpoint(WAIT)
+        source.wait_until_paused(PATIENCE)
+        stalled.checkpoint(PATIENCE)
         refused = failure_of(small_job(name, tmp_path, source, sink), spark)
         assert f"job {name!r} runs already, in process {os.getpid()} on host" in refused
         assert "start with --take-over, or start(take_over=True)" in refused
-        stalled.checkpoint(WAIT)  # goes on as before
+        stalled.checkpoint(PATIENCE)  # goes on as before
         with running(small_job(name, tmp_path, source, sink), spark, take_over=True) as handle:
             with pytest.raises(JobFailed) as caught:
-                stalled.wait(WAIT)
+                stalled.wait(PATIENCE)
             source.release()
-            handle.wait(WAIT)
+            handle.wait(PATIENCE)
     message = str(caught.value)
     assert "has a newer owner, owner-2-" in message
     assert "If both were meant to run, give one another pipeline name or checkpoint folder" in message
@@ -305,7 +304,7 @@ def test_jobs_of_different_names_share_a_folder_and_a_session(tmp_path: Path, un
     sinks = [TestingSink() for _ in range(2)]
     jobs = [small_job(unique_name("job"), tmp_path, TestingSource(records(0, 9)), sink) for sink in sinks]
     for handle in [job.start(spark=spark) for job in jobs]:
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     for sink in sinks:
         assert_exact(sink, records(0, 9))
 
@@ -341,7 +340,7 @@ def test_when_restarts_are_used_up_the_job_fails_with_the_last_cause(
 ) -> None:
     handle = failing(unique_name("job"), tmp_path, strategy).start(spark=spark)
     with pytest.raises(JobFailed, match="RuntimeError: always") as caught:
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert str(caught.value).endswith(end)
     assert handle.restarts == 2
     assert len(handle.recoveries()) == 2
@@ -350,7 +349,7 @@ def test_when_restarts_are_used_up_the_job_fails_with_the_last_cause(
 def test_a_job_that_waits_for_its_restart_can_be_cancelled(tmp_path: Path, unique_name: Name, spark: Any) -> None:
     p = failing(unique_name("job"), tmp_path, RestartStrategy.fixed_delay(attempts=1, delay=3600))
     with running(p, spark) as handle:
-        eventually(lambda: handle.status == "restarting", WAIT)
+        eventually(lambda: handle.status == "restarting")
         assert "RuntimeError: always" in (handle.failure or "")
         with pytest.raises(TimeoutError):
             handle.checkpoint(0.05)  # waits for the restart
@@ -367,9 +366,9 @@ def test_checkpoint_ids_never_repeat_over_attempts(tmp_path: Path, unique_name: 
     p = small_job(unique_name("job"), tmp_path, source, sink, **NEVER, tolerable_failures=9, restart=restart)
     failing = failpoints.fail("snapshot.async_write", times=100)
     with running(p, spark) as handle:
-        source.wait_until_paused(WAIT)
+        source.wait_until_paused(PATIENCE)
         with pytest.raises(RuntimeError, match=r"injected at snapshot\.async_write"):
-            handle.checkpoint(WAIT)
+            handle.checkpoint(PATIENCE)
         failing.disarm()
 
         def forgotten() -> bool:
@@ -377,9 +376,9 @@ def test_checkpoint_ids_never_repeat_over_attempts(tmp_path: Path, unique_name: 
             shutil.rmtree(folder_of(p, CheckpointRef(1, 1)), ignore_errors=True)
             return storage_of(p).largest_id() == 0
 
-        eventually(forgotten, WAIT)
+        eventually(forgotten)
         source.release()
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     ids = [(row.id, row.status) for row in handle.checkpoints()]
     assert ids == [(1, "failed"), (2, "completed")]
     assert handle.restarts == 1
@@ -420,11 +419,11 @@ def test_ctrl_c_ends_the_job_and_all_its_processes_and_a_later_start_goes_on_exa
         start_new_session=True,
     )
     try:
-        source.wait_until_paused(WAIT)
-        eventually(lambda: len(sink.records) == 20, WAIT)
+        source.wait_until_paused(PATIENCE)
+        eventually(lambda: len(sink.records) == 20)
         assert len(processes_with("WEIR_TEST_SCRIPT", mark)) >= 6  # script, JVM, four subtasks at least
         os.killpg(script.pid, signal.SIGINT)  # as a terminal does: to the whole group
-        output, _ = script.communicate(timeout=WAIT)
+        output, _ = script.communicate(timeout=PATIENCE)
     finally:
         script.kill()
     assert script.returncode == 0, output
@@ -432,5 +431,5 @@ def test_ctrl_c_ends_the_job_and_all_its_processes_and_a_later_start_goes_on_exa
     eventually(lambda: processes_with("WEIR_TEST_SCRIPT", mark) == [])
     assert folder_of(p, checkpoints_of(p)[-1]).is_dir()
     source.release()
-    p.run(spark=spark, timeout=WAIT)
+    p.run(spark=spark, timeout=PATIENCE)
     assert_exact(sink, records(0, 40))

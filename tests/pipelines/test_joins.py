@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from small_job import WAIT
+from deadlines import PATIENCE
 
 from pipeline import CheckpointConfig, Pipeline, RestartStrategy, WatermarkStrategy
 from pipeline.testing import TestingSink, TestingSource
@@ -45,7 +45,7 @@ def test_a_left_join_and_what_was_known_then_are_exact_over_a_failure(
     )
     rated.sink("out", sink)
     paid.late().sink("late", late)
-    p.run(spark=spark, timeout=WAIT)
+    p.run(spark=spark, timeout=PATIENCE)
 
     expected = []
     for id in range(ORDERS):

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deadlines import eventually
-from small_job import WAIT, assert_exact, checkpoints_of, failure_of, folder_of, running
+from deadlines import PATIENCE, eventually
+from small_job import assert_exact, checkpoints_of, failure_of, folder_of, running
 from three_parts import Stage
 from topology import EXACT, Schedule, SlowSink, build, validate
 
@@ -40,8 +40,8 @@ class LocalStage(Stage):
 
     def take(self, handle: JobHandle, committed: int) -> CheckpointRef:
         """A checkpoint behind a part, and its commit."""
-        self.source.wait_until_paused(WAIT)
-        id = handle.checkpoint(WAIT)
+        self.source.wait_until_paused(PATIENCE)
+        id = handle.checkpoint(PATIENCE)
         eventually(lambda: len(self.sink.records) == committed)
         return next(ref for ref in checkpoints_of(self.job()) if ref.id == id)
 
@@ -89,7 +89,7 @@ def lose_a_worker_and_finish(
         kill(handle, "count")
         stage.source.release()
         stage.source.release()
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
         assert handle.restarts == 1
     assert_exact(stage.sink, stage.everything)
     return restored(handle)
@@ -117,7 +117,7 @@ def test_local_recovery_is_off_unless_asked_for(stage: LocalStage, spark: Any) -
         kill(handle, "count")
         stage.source.release()
         stage.source.release()
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert_exact(stage.sink, stage.everything)
     size, local = restored(handle)
     assert size > local == 0
@@ -136,7 +136,7 @@ def test_with_file_and_copy_damaged_the_job_says_so_and_may_go_back_to_the_check
     assert f"go back to an older checkpoint ({first.path})" in message
 
     stage.source.release()
-    stage.job(on_damaged="previous").run(spark=spark, timeout=WAIT)
+    stage.job(on_damaged="previous").run(spark=spark, timeout=PATIENCE)
     assert_exact(stage.sink, stage.everything)
 
 
@@ -152,7 +152,7 @@ def test_copies_are_those_of_the_newest_checkpoint_and_none_once_the_job_has_end
         handle.cancel()
         assert not Path(stage.copies.folder).exists()
     stage.source.release()
-    handle = stage.job().run(spark=spark, timeout=WAIT)
+    handle = stage.job().run(spark=spark, timeout=PATIENCE)
     assert not Path(stage.copies.folder).exists()
     assert_exact(stage.sink, stage.everything)
 
@@ -162,11 +162,11 @@ def test_what_other_subtasks_have_written_of_an_aborted_checkpoint_goes(stage: L
     job = stage.job(parallelism=2, tolerable_failures=10, timeout=3.0)
     with running(job, spark) as handle, ThreadPoolExecutor(1) as pool:
         first = stage.take(handle, committed=10)
-        asked = pool.submit(handle.checkpoint, WAIT)
-        eventually(lambda: len(stage.held()) == 2, WAIT)
+        asked = pool.submit(handle.checkpoint, PATIENCE)
+        eventually(lambda: len(stage.held()) == 2)
         assert first in stage.held()
-        assert isinstance(asked.exception(WAIT), RuntimeError)  # it takes too long
-        eventually(lambda: stage.held() == {first}, WAIT)
+        assert isinstance(asked.exception(PATIENCE), RuntimeError)  # it takes too long
+        eventually(lambda: stage.held() == {first})
         held.release()
 
 
@@ -188,11 +188,11 @@ def test_with_another_parallelism_subtasks_share_the_local_copies_of_the_old_one
 def test_a_savepoint_has_no_copies_and_ends_none(stage: LocalStage, spark: Any, tmp_path: Path) -> None:
     with running(stage.job(), spark) as handle:
         ref = stage.take(handle, committed=10)
-        uri = handle.savepoint(tmp_path / "savepoint", WAIT)
+        uri = handle.savepoint(tmp_path / "savepoint", PATIENCE)
         assert stage.held() == {ref}
     stage.source.release()
     stage.source.release()
-    handle = stage.job().run(spark=spark, timeout=WAIT, restore=uri)
+    handle = stage.job().run(spark=spark, timeout=PATIENCE, restore=uri)
     size, local = restored(handle)
     assert size > local == 0
     assert_exact(stage.sink, stage.everything)
@@ -211,7 +211,7 @@ def test_what_was_in_flight_comes_back_from_local_copies_too(tmp_path: Path, uni
         inline_bytes=0,
     )
     with running(job, spark) as handle:
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert handle.restarts == 2
     assert validate(sink.records, schedule.emitted()) == EXACT
     found = {

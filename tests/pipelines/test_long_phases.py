@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deadlines import eventually
-from small_job import NEVER, WAIT, records, running, small_job
+from deadlines import PATIENCE, eventually
+from small_job import NEVER, records, running, small_job
 
 from pipeline import KeyedOperator, RestartStrategy, ValueState
 from pipeline.runtime.driver import attempt, attempt_context
@@ -159,8 +159,8 @@ def test_a_phase_that_takes_longer_than_silence_may_last(
     with running(job, spark) as handle:
         said = PHASES[phase]
         if said is not None:
-            eventually(lambda: any(said in wait for wait in waits(handle)), WAIT)
-        handle.wait(WAIT)
+            eventually(lambda: any(said in wait for wait in waits(handle)))
+        handle.wait(PATIENCE)
         assert (handle.restarts, handle.failure) == (0, None)
     assert long.taken
     assert len(sink.records) == 30
@@ -173,12 +173,12 @@ def test_a_restore_that_takes_longer_than_silence_may_last(unique_name: Name, tm
     source = Source(long, [*records(0, 30), TestingSource.PAUSE(), *records(30, 60)])
     job = small_job(unique_name("long"), tmp_path / "checkpoints", source, sink, operator=Operator(long), parallelism=2)
     with running(job, spark) as handle:
-        handle.checkpoint(WAIT)
+        handle.checkpoint(PATIENCE)
         handle.cancel()
     source.release()
     with running(job, spark) as handle:
-        eventually(lambda: any("is restoring state" in wait for wait in waits(handle)), WAIT)
-        handle.wait(WAIT)
+        eventually(lambda: any("is restoring state" in wait for wait in waits(handle)))
+        handle.wait(PATIENCE)
         assert (handle.restarts, handle.failure) == (0, None)
     assert long.taken
 
@@ -200,8 +200,8 @@ def test_a_commit_of_a_stopped_job_that_takes_longer_than_silence_may_last(
         restart=restart,
     )
     with running(job, spark) as handle:
-        source.wait_until_paused(WAIT)
-        handle.stop(timeout=WAIT)
+        source.wait_until_paused(PATIENCE)
+        handle.stop(timeout=PATIENCE)
         assert (handle.status, handle.restarts) == ("finished", 1)
     assert long.taken
     assert len(sink.records) == 30
@@ -220,7 +220,7 @@ def test_a_deployment_that_takes_longer_than_silence_may_last(
     sink = TestingSink()
     job = small_job(unique_name("long"), tmp_path / "checkpoints", TestingSource(records(0, 30)), sink, parallelism=2)
     with running(job, spark) as handle:
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
         assert (handle.restarts, handle.failure) == (0, None)
     assert len(sink.records) == 30
 
@@ -243,8 +243,10 @@ def test_code_that_holds_pythons_lock_is_told(
         unique_name("long"), tmp_path / "c", Source(long, records(0, 30)), sink, operator=Operator(long), parallelism=2
     )
     with running(job, spark) as handle:
-        eventually(lambda: any("holds Python's lock" in wait and "in open()" in wait for wait in waits(handle)), WAIT)
-        handle.wait(WAIT)
+        eventually(
+            lambda: any("holds Python's lock" in wait and "in open()" in wait for wait in waits(handle)), PATIENCE
+        )
+        handle.wait(PATIENCE)
         assert (handle.restarts, handle.failure) == (0, None)
     assert len(sink.records) == 30
 
@@ -255,10 +257,10 @@ def test_a_process_that_is_stopped_is_given_up(unique_name: Name, tmp_path: Path
     restart = RestartStrategy.fixed_delay(1, 0)
     job = small_job(unique_name("long"), tmp_path / "c", source, sink, restart=restart)
     with running(job, spark) as handle:
-        source.wait_until_paused(WAIT)
+        source.wait_until_paused(PATIENCE)
         os.kill(next(pid for name, pid in handle.processes().items() if name.startswith("count")), signal.SIGSTOP)
-        eventually(lambda: handle.restarts == 1, WAIT)
+        eventually(lambda: handle.restarts == 1)
         assert "not heard of for 4 s" in str(handle.failure)
         source.release()
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert len(sink.records) == 60

@@ -7,8 +7,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from deadlines import eventually
-from small_job import NEVER, WAIT, failure_of, running, storage_of
+from deadlines import PATIENCE, eventually
+from small_job import NEVER, failure_of, running, storage_of
 
 from pipeline import (
     CheckpointConfig,
@@ -95,10 +95,10 @@ def test_lists_are_shared_out_and_unions_come_to_everybody_at_every_restore(
             assert "the checkpoint holds operator list state 'held', which the operator doesn't declare" in message
         pipeline = job(parallelism, Holder())
         with running(pipeline, spark) as handle:
-            eventually(lambda handle=handle, part=part: taken(handle) == len(part), WAIT)  # type: ignore[misc]
-            handle.checkpoint(WAIT)
+            eventually(lambda handle=handle, part=part: taken(handle) == len(part), PATIENCE)  # type: ignore[misc]
+            handle.checkpoint(PATIENCE)
             done = firsts[number] + len(part)
-            eventually(lambda done=done: len(sink.records) == done, WAIT)  # type: ignore[misc]
+            eventually(lambda done=done: len(sink.records) == done, PATIENCE)  # type: ignore[misc]
         source.release()
     newest = storage_of(pipeline).load(storage_of(pipeline).list_checkpoints()[-1])
     assert all(snapshot.state_file is not None for snapshot in newest.operator("hold"))

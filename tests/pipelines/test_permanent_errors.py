@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_job import WAIT, Count, checkpoints_of, failure_of, folder_of, records, running, small_job
+from deadlines import PATIENCE
+from small_job import Count, checkpoints_of, failure_of, folder_of, records, running, small_job
 
 from pipeline import KeyedOperator, Pipeline, RestartStrategy, ValueState
 from pipeline.testing import TestingSink, TestingSource
@@ -60,8 +61,8 @@ class Stage:
     def run(self, spark: Any, operator: KeyedOperator | None = None) -> None:
         """Leave a checkpoint."""
         with running(self.job(operator), spark) as handle:
-            self._source.wait_until_paused(WAIT)
-            handle.checkpoint(WAIT)
+            self._source.wait_until_paused(PATIENCE)
+            handle.checkpoint(PATIENCE)
 
     def restarts(self, spark: Any, caplog: pytest.LogCaptureFixture, operator: KeyedOperator | None) -> tuple[int, str]:
         """How often the next run is restarted, and what it says in the end."""

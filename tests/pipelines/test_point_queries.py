@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deadlines import eventually
-from small_job import WAIT
+from deadlines import PATIENCE, eventually
 
 from pipeline import CheckpointConfig, KeyedOperator, MapState, Pipeline, PipelineError, ValueState
 from pipeline.key_state import NotAnswered
@@ -40,23 +39,23 @@ def test_keys_are_asked_for_while_records_come_and_nothing_is_changed_by_that(
     handle = p.start(spark=spark)
     try:
         totals = handle.state("totals")
-        eventually(lambda: all(totals.get(key, "total", timeout=WAIT).value for key in range(KEYS)), WAIT)
+        eventually(lambda: all(totals.get(key, "total", timeout=PATIENCE).value for key in range(KEYS)))
         before: dict[int, int] = {}
         for _ in range(5):
             for key in range(KEYS):
-                found = totals.get(key, timeout=WAIT)
+                found = totals.get(key, timeout=PATIENCE)
                 assert found.as_of == "live"
                 assert found.states["last"]["id"] % KEYS == key
                 assert found.states["total"] >= before.get(key, 1)
                 before[key] = found.states["total"]
-        eventually(lambda: totals.get(0, timeout=WAIT).checkpoint is not None, WAIT)
+        eventually(lambda: totals.get(0, timeout=PATIENCE).checkpoint is not None)
         stored = totals.get(0, "total", at="checkpoint")
         assert isinstance(stored.as_of, int)
-        assert totals.get(0, "total", timeout=WAIT).value >= stored.value
-        assert totals.get(KEYS, timeout=WAIT).states == {}, "nobody has seen that key"
+        assert totals.get(0, "total", timeout=PATIENCE).value >= stored.value
+        assert totals.get(KEYS, timeout=PATIENCE).states == {}, "nobody has seen that key"
         with pytest.raises(PipelineError, match="no state of keys called 'sum'; it has total, last"):
             totals.get(0, "sum")
-        handle.stop(timeout=WAIT)
+        handle.stop(timeout=PATIENCE)
     finally:
         handle.cancel()
     assert (handle.status, handle.restarts) == ("finished", 0)

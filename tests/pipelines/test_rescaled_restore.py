@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deadlines import eventually
-from small_job import NEVER, WAIT, Count, assert_exact, running, small_job
+from deadlines import PATIENCE, eventually
+from small_job import NEVER, Count, assert_exact, running, small_job
 
 from pipeline import JobHandle
 from pipeline.testing import TestingSink, TestingSource, failpoints
@@ -70,16 +70,16 @@ def test_the_output_is_exact_at_another_parallelism(
         # Of the second checkpoint no subtask commits, so what it holds goes over to the new subtasks.
         failpoints.hold("committer.before_commit", nth=old + 1, times=1000)
     with running(job(old), spark) as handle:
-        eventually(lambda: written(handle) == 100, WAIT)
-        handle.checkpoint(WAIT)
+        eventually(lambda: written(handle) == 100)
+        handle.checkpoint(PATIENCE)
         eventually(lambda: len(sink.records) == 100)
         source.release()
-        eventually(lambda: written(handle) == 200, WAIT)
-        handle.checkpoint(WAIT)
+        eventually(lambda: written(handle) == 200)
+        handle.checkpoint(PATIENCE)
         eventually(lambda: len(sink.records) == (200 if committed else 100))
     failpoints.clear()
     source.release()
-    job(new).run(spark=spark, timeout=WAIT)
+    job(new).run(spark=spark, timeout=PATIENCE)
     assert_exact(sink, (record for k in range(PARTITIONS) for record in part(0, 300, k)))
     places: dict[str, set[int]] = {}
     for record in sink.records:

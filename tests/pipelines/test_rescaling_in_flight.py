@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deadlines import eventually
+from deadlines import PATIENCE, eventually
 from rescaling import Tour, build, checkpoint_with, findings, rows_between
 from rescaling_steps import PacedSink
 from rescaling_topologies import TIMED, TIMED_TOPOLOGIES, TOPOLOGIES
-from small_job import NEVER, WAIT, failure_of
+from small_job import NEVER, failure_of
 
 Name = Callable[[str], str]
 
@@ -195,11 +195,11 @@ def test_timers_fire_once_and_nothing_is_late_when_the_topic_falls_idle_right_af
     last = {(k, 1000 * (TIMED - 1) + 500) for k in range(4)}
     idle = {name: 1 for name in [*by_clock, *by_watermark] if name not in last}
     with job.running(new, last=True, interval=0.3) as (phase, _, handle):
-        eventually(lambda: handle.failure is not None or fired() >= Counter(idle), WAIT)
+        eventually(lambda: handle.failure is not None or fired() >= Counter(idle))
         assert handle.failure is None
         assert fired() == idle
         phase.end.touch()
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert fired() == {**by_clock, **by_watermark}
     assert findings(job, PacedSink(phase).records) == []
 

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deadlines import eventually
+from deadlines import PATIENCE, eventually
 from small_job import (
-    WAIT,
     Remember,
     assert_exact,
     failure_of,
@@ -94,7 +93,7 @@ def test_a_uri_that_is_no_checkpoint_is_refused(
     stage: Stage, tmp_path: Path, unique_name: Name, spark: Any, uri: str, message: str
 ) -> None:
     other = small_job(unique_name("other"), tmp_path / "other", TestingSource(records(0, 3)), TestingSink())
-    other.run(spark=spark, timeout=WAIT)
+    other.run(spark=spark, timeout=PATIENCE)
     job = stage.job()
     storage_of(job).prepare()
     uri = uri.format(folder=storage_of(job).location, other=storage_of(other).location)
@@ -106,13 +105,13 @@ def test_what_an_operator_hands_to_its_snapshot_may_change_while_that_is_written
     options: dict[str, Any] = {"then": lambda s: s.process("remember", Remember())}
     held = failpoints.hold("snapshot.async_write", times=2)
     with running(stage.job(**options), spark) as handle, ThreadPoolExecutor(1) as pool:
-        eventually(lambda: written(handle) == 10, WAIT)
-        asked = pool.submit(handle.checkpoint, WAIT)
-        eventually(lambda: held.hits == 2, WAIT)
+        eventually(lambda: written(handle) == 10)
+        asked = pool.submit(handle.checkpoint, PATIENCE)
+        eventually(lambda: held.hits == 2)
         stage.source.release()
-        eventually(lambda: written(handle) == 20, WAIT)
+        eventually(lambda: written(handle) == 20)
         held.release()
-        asked.result(WAIT)
+        asked.result(PATIENCE)
     stage.finish(spark, stage.job(**options))
     assert_exact(stage.sink, stage.everything)
     assert sorted(record["seen"] for record in stage.sink.records) == list(range(1, 31))

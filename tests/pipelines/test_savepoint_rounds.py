@@ -64,7 +64,7 @@ class Rounds:
         self.restore = "latest"
         done: list[str] = []
         try:
-            eventually(lambda: handle.running_since is not None or handle.status == "failed", PATIENCE)
+            eventually(lambda: handle.running_since is not None or handle.status == "failed")
             if rng.random() < 0.5:  # else while what was restored still drains
                 time.sleep(rng.uniform(0.0, 0.8))
             if rng.random() < 0.4:

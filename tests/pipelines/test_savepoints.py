@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deadlines import eventually
+from deadlines import PATIENCE, eventually
 from small_job import (
     NEVER,
-    WAIT,
     Count,
     assert_exact,
     checkpoints_of,
@@ -41,12 +40,12 @@ def stage(tmp_path: Path, unique_name: Name) -> Stage:
 def take_two_parts(stage: Stage, spark: Any, where: Path, end: Callable[[JobHandle], Any]) -> str:
     """A committed checkpoint behind the first part, a savepoint behind the second; then `end`."""
     with running(stage.job(), spark) as handle:
-        stage.source.wait_until_paused(WAIT)
-        handle.checkpoint(WAIT)
+        stage.source.wait_until_paused(PATIENCE)
+        handle.checkpoint(PATIENCE)
         eventually(lambda: len(stage.sink.records) == 10)
         stage.source.release()
-        stage.source.wait_until_paused(WAIT)
-        savepoint = handle.savepoint(where, WAIT)
+        stage.source.wait_until_paused(PATIENCE)
+        savepoint = handle.savepoint(where, PATIENCE)
         end(handle)
     return savepoint
 
@@ -62,10 +61,10 @@ def test_a_savepoint_commits_nothing_and_the_job_goes_on(stage: Stage, spark: An
     def go_on(handle: JobHandle) -> None:
         assert [row.kind for row in handle.checkpoints()] == ["checkpoint", "savepoint"]
         assert len(stage.sink.records) == 10
-        handle.checkpoint(WAIT)
+        handle.checkpoint(PATIENCE)
         eventually(lambda: len(stage.sink.records) == 20)
         stage.source.release()
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
 
     take_two_parts(stage, spark, tmp_path / "savepoint", go_on)
     assert_exact(stage.sink, stage.everything)
@@ -121,18 +120,18 @@ def test_a_savepoint_that_fails_says_so_leaves_nothing_to_restore_and_the_job_go
 ) -> None:
     failpoints.fail(step, nth=nth, times=100)
     with running(stage.job(), spark) as handle:
-        stage.source.wait_until_paused(WAIT)
-        handle.checkpoint(WAIT)
+        stage.source.wait_until_paused(PATIENCE)
+        handle.checkpoint(PATIENCE)
         with pytest.raises(RuntimeError, match=r"checkpoint 2 failed: .*injected"):
-            handle.savepoint(tmp_path / "savepoint", WAIT)
+            handle.savepoint(tmp_path / "savepoint", PATIENCE)
         failpoints.clear()
         assert not (tmp_path / "savepoint" / "_metadata").exists()
-        handle.savepoint(tmp_path / "savepoint", WAIT)  # what the other one left is in nobody's way
+        handle.savepoint(tmp_path / "savepoint", PATIENCE)  # what the other one left is in nobody's way
         assert handle.restarts == 0  # savepoints don't count among the tolerable failures
         stage.source.release()
-        stage.source.wait_until_paused(WAIT)
+        stage.source.wait_until_paused(PATIENCE)
         stage.source.release()
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert_exact(stage.sink, stage.everything)
 
 
@@ -146,7 +145,7 @@ def test_until_it_has_a_checkpoint_of_its_own_a_job_is_restored_from_its_savepoi
     job = stage.job(restart=RestartStrategy.none())
     failpoints.fail("snapshot.async_write")
     with running(job, spark, restore=savepoint) as handle, pytest.raises(RuntimeError, match="injected"):
-        handle.checkpoint(WAIT)
+        handle.checkpoint(PATIENCE)
     failpoints.clear()
     assert checkpoints_of(job) == []  # older ones are void
     stage.finish(spark)  # "latest"
@@ -214,7 +213,7 @@ def test_a_fork_runs_beside_the_original_and_leaves_the_originals_output_to_it(
         source.release()
         source.release()
         with caplog.at_level(logging.WARNING):
-            other = copy.run(restore=tmp_path / "savepoint", spark=spark, timeout=WAIT)
+            other = copy.run(restore=tmp_path / "savepoint", spark=spark, timeout=PATIENCE)
         assert other.status == "finished"
         assert f"it is left to pipeline {stage.name!r}" in caplog.text
         own = storage_of(copy).load(checkpoints_of(copy)[-1])
@@ -222,7 +221,7 @@ def test_a_fork_runs_beside_the_original_and_leaves_the_originals_output_to_it(
         assert own.lineage_parent == (original.lineage, original.id)
         assert (handle.status, handle.restarts) == ("running", 0)
         stage.source.release()
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
 
     take_two_parts(stage, spark, tmp_path / "savepoint", fork)
     assert_exact(stage.sink, stage.everything)
@@ -238,7 +237,7 @@ def test_another_jobs_checkpoint_is_restored_as_a_fork(
     fork_sink = TestingSink(tmp_path / "fork-sink")
     stage.source.release()
     small_job(unique_name("fork"), tmp_path / "other", stage.source, fork_sink, **NEVER).run(
-        restore=uri, spark=spark, timeout=WAIT
+        restore=uri, spark=spark, timeout=PATIENCE
     )
     assert sorted(record["id"] for record in fork_sink.records) == list(range(20, 30))
 
@@ -270,11 +269,11 @@ def test_a_stop_commits_everything_emitted_and_the_next_start_goes_on_from_there
 ) -> None:
     where = tmp_path / "savepoint" if with_savepoint else None
     with running(stage.job(), spark) as handle:
-        stage.source.wait_until_paused(WAIT)
-        handle.checkpoint(WAIT)
+        stage.source.wait_until_paused(PATIENCE)
+        handle.checkpoint(PATIENCE)
         stage.source.release()
-        stage.source.wait_until_paused(WAIT)
-        assert handle.stop(where, timeout=WAIT) == (str(where) if where else None)
+        stage.source.wait_until_paused(PATIENCE)
+        assert handle.stop(where, timeout=PATIENCE) == (str(where) if where else None)
         assert handle.status == "finished"
         assert len(stage.sink.records) == 20
         assert handle.checkpoints()[-1].kind == ("savepoint" if where else "final")
@@ -286,9 +285,9 @@ def test_a_stopped_job_is_not_restored_from_an_older_checkpoint_if_its_savepoint
     stage: Stage, spark: Any, tmp_path: Path
 ) -> None:
     with running(stage.job(), spark) as handle:
-        stage.source.wait_until_paused(WAIT)
-        handle.checkpoint(WAIT)
-        handle.stop(tmp_path / "savepoint", timeout=WAIT)
+        stage.source.wait_until_paused(PATIENCE)
+        handle.checkpoint(PATIENCE)
+        handle.stop(tmp_path / "savepoint", timeout=PATIENCE)
     (tmp_path / "savepoint").rename(tmp_path / "elsewhere")
     failure = failure_of(stage.job(), spark)
     assert "which the job was stopped with, can't be restored" in failure
@@ -303,9 +302,9 @@ def test_a_commit_that_fails_behind_the_last_checkpoint_is_made_up_for_and_nothi
     failpoints.fail("committer.before_commit")
     restart = RestartStrategy.fixed_delay(2, 1.0)
     with running(stage.job(restart=restart), spark) as handle:
-        stage.source.wait_until_paused(WAIT)
+        stage.source.wait_until_paused(PATIENCE)
         where = tmp_path / "savepoint" if with_savepoint else None
-        stop = threading.Thread(target=lambda: handle.stop(where, timeout=WAIT))
+        stop = threading.Thread(target=lambda: handle.stop(where, timeout=PATIENCE))
         stop.start()
         eventually(lambda: handle.status == "restarting")
         stage.source.release()  # from now on it could go on
@@ -320,14 +319,14 @@ def test_a_commit_that_fails_behind_the_last_checkpoint_is_made_up_for_and_nothi
 def test_a_stop_that_fails_says_so_and_the_job_goes_on(stage: Stage, spark: Any, tmp_path: Path) -> None:
     failpoints.fail("snapshot.async_write", times=100)
     with running(stage.job(), spark) as handle:
-        stage.source.wait_until_paused(WAIT)
+        stage.source.wait_until_paused(PATIENCE)
         with pytest.raises(RuntimeError, match=r"checkpoint 1 failed: .*injected"):
-            handle.stop(tmp_path / "savepoint", timeout=WAIT)
+            handle.stop(tmp_path / "savepoint", timeout=PATIENCE)
         failpoints.clear()
         stage.source.release()
-        stage.source.wait_until_paused(WAIT)
+        stage.source.wait_until_paused(PATIENCE)
         stage.source.release()
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert_exact(stage.sink, stage.everything)
 
 
@@ -348,8 +347,8 @@ def test_a_drained_job_has_fired_its_timers_and_a_stopped_one_has_kept_them(
     stage: Stage, spark: Any, tmp_path: Path, drain: bool, where: str | None
 ) -> None:
     with running(stage.job(operator=Collect()), spark) as handle:
-        stage.source.wait_until_paused(WAIT)
-        handle.stop(tmp_path / where if where else None, drain=drain, timeout=WAIT)
+        stage.source.wait_until_paused(PATIENCE)
+        handle.stop(tmp_path / where if where else None, drain=drain, timeout=PATIENCE)
         assert handle.status == "finished"
     timers = {"timer of k0", "timer of k1", "timer of k2"}
     ids = [record["id"] for record in stage.sink.records]
@@ -386,23 +385,23 @@ def test_a_savepoint_of_an_aligned_job_under_backpressure_turns_unaligned(
     names: list[str] = []
     with running(job(), spark) as handle:
         eventually(lambda: handle.metrics()["totals"]["inFlightBytes"] > 0)
-        savepoint = handle.stop(tmp_path / "savepoint", timeout=WAIT)
+        savepoint = handle.stop(tmp_path / "savepoint", timeout=PATIENCE)
         (row,) = handle.checkpoints()
         assert row.unaligned
         assert row.in_flight_records > 0
         committed = len(sink.records)
         assert committed < 400
     assert savepoint is not None
-    job().run(spark=spark, timeout=WAIT)
+    job().run(spark=spark, timeout=PATIENCE)
     assert sorted(record["id"] for record in sink.records) == list(range(400))
 
 
 def test_savepoints_are_taken_one_at_a_time(stage: Stage, spark: Any, tmp_path: Path) -> None:
     with running(stage.job(), spark) as handle:
-        stage.source.wait_until_paused(WAIT)
+        stage.source.wait_until_paused(PATIENCE)
         taken: list[str] = []
         threads = [
-            threading.Thread(target=lambda i=i: taken.append(handle.savepoint(tmp_path / str(i), WAIT)))
+            threading.Thread(target=lambda i=i: taken.append(handle.savepoint(tmp_path / str(i), PATIENCE)))
             for i in range(3)
         ]
         for thread in threads:

@@ -14,9 +14,9 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from deadlines import eventually
+from deadlines import PATIENCE, eventually
 from pyspark import cloudpickle
-from small_job import WAIT, records, running, small_job
+from small_job import records, running, small_job
 
 from pipeline.runtime.driver import surroundings
 from pipeline.runtime.driver.spark.spark_job import SparkJob
@@ -48,7 +48,7 @@ def test_what_spark_ships_as_blocks_has_no_password_and_not_the_attempts_secret(
     monkeypatch.setattr(surroundings, "SparkJob", Seen)
     source = SecretSource([*records(0, 5), TestingSource.PAUSE()], tmp_path / "source")
     with running(small_job(unique_name("job"), tmp_path / "checkpoints", source, TestingSink()), spark):
-        source.wait_until_paused(WAIT)
+        source.wait_until_paused(PATIENCE)
     ((binary, secret),) = shipped
     assert b"run_subtask" in binary
     assert CANARY.encode() not in binary
@@ -114,7 +114,7 @@ def test_a_password_shows_nowhere(tmp_path: Path) -> None:
         )
     try:
         metadata = "checkpoints/secretive/chk-*/_metadata"
-        eventually(lambda: any(made.glob(metadata)) or job.poll() is not None, WAIT)
+        eventually(lambda: any(made.glob(metadata)) or job.poll() is not None)
         assert job.poll() is None, (made / "log").read_text()[-3000:]
         processes = [psutil.Process(job.pid), *psutil.Process(job.pid).children(recursive=True)]
         told = [told for one in processes if (told := _what_it_shows(one)) is not None]
@@ -140,7 +140,7 @@ def test_a_password_shows_nowhere(tmp_path: Path) -> None:
         _look_through(made, secrets)
     finally:
         job.send_signal(signal.SIGTERM)
-        job.wait(WAIT)
+        job.wait(PATIENCE)
     assert not [secret for secret in secrets if secret in shown]
     _look_through(made, secrets)
     assert any((made / "events").iterdir())

@@ -16,8 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
-from deadlines import PATIENCE as WAIT
-from deadlines import eventually
+from deadlines import PATIENCE, eventually
 
 pytestmark = pytest.mark.timeout(900)
 JOB = """
@@ -66,14 +65,14 @@ class Script:
 
     def await_moment(self, moment: str) -> None:
         try:
-            eventually(lambda: self._reached(moment) or self.process.poll() is not None, WAIT)
+            eventually(lambda: self._reached(moment) or self.process.poll() is not None)
         except AssertionError as error:
             raise AssertionError(f"{moment}: {self.output}") from error
         assert self.process.poll() is None, self.output
 
     def await_or_end(self, moment: str) -> None:
         """It may end before it gets so far."""
-        eventually(lambda: self.process.poll() is not None or not moment or self._reached(moment), WAIT)
+        eventually(lambda: self.process.poll() is not None or not moment or self._reached(moment))
 
     def _reached(self, moment: str) -> bool:
         if moment == "starting Spark":
@@ -87,7 +86,7 @@ class Script:
 
     def end(self) -> int:
         """Its exit status; nothing of it may be left when it has ended."""
-        status = self.process.wait(WAIT)
+        status = self.process.wait(PATIENCE)
         assert self.left() == [], self.output
         return status
 
@@ -124,7 +123,7 @@ def test_the_next_run_goes_on_where_a_stopped_one_has_ended(tmp_path: Path) -> N
     seen: list[int] = []
     for body, sign in ((WAITS, signal.SIGINT), (RUNS, signal.SIGTERM)):
         with script(tmp_path, body) as run:
-            eventually(lambda run=run: len(run.ids) > 20, WAIT)  # type: ignore[misc]
+            eventually(lambda run=run: len(run.ids) > 20, PATIENCE)  # type: ignore[misc]
             run.send(sign)
             assert run.end() == 0, run.output
             assert "stopping job 'endless' behind a last checkpoint, within 300 s" in run.output
@@ -167,7 +166,7 @@ def test_no_way_out_leaves_a_trace_or_a_process(
             run.await_or_end(then)
             time.sleep(0.4)  # else the next signal would be one with it
         if status < 0:
-            eventually(lambda: run.process.poll() is not None and run.left() == [], WAIT)
+            eventually(lambda: run.process.poll() is not None and run.left() == [])
             assert run.process.returncode == status
             return
         assert run.end() == status, run.output
@@ -193,7 +192,7 @@ def test_signals_while_the_process_ends_only_end_it_sooner(tmp_path: Path) -> No
     """What is left then is the end of Spark's JVM, which the exit waits for."""
     body = "    p.start().stop()\n    print('ended', flush=True)\n"
     with script(tmp_path, body) as run:
-        eventually(lambda: "\nended" in run.output, WAIT)
+        eventually(lambda: "\nended" in run.output)
         while run.process.poll() is None:
             run.send(signal.SIGTERM)
             run.send(signal.SIGINT)
@@ -209,9 +208,9 @@ def test_a_killed_jvm_is_named(tmp_path: Path) -> None:
         run.await_moment("running")
         (jvm,) = [child for child in psutil.Process(run.process.pid).children() if "java" in child.name()]
         jvm.kill()
-        assert run.process.wait(WAIT) == 1
+        assert run.process.wait(PATIENCE) == 1
         # Spark's daemon ends by itself once it sees that its JVM has, which may be after the script.
-        eventually(lambda: run.left() == [], WAIT)
+        eventually(lambda: run.left() == [])
     told = run.output[run.output.index("pipeline.errors.JobFailed: ") :]
     assert told.startswith(f"pipeline.errors.JobFailed: Spark's JVM, process {jvm.pid}, is gone: SIGKILL ended it")
     assert "goes on from its newest checkpoint" in told
@@ -224,7 +223,7 @@ def test_signals_at_any_moment(tmp_path: Path) -> None:
     """Whatever the moment, once the job has been started: no trace, no process."""
     for i in range(16):
         with script(tmp_path, WAITS) as run:
-            eventually(lambda run=run: any((tmp_path / "state").glob("*")), WAIT)  # type: ignore[misc]
+            eventually(lambda run=run: any((tmp_path / "state").glob("*")), PATIENCE)  # type: ignore[misc]
             time.sleep(i * 0.4)
             run.send(signal.SIGINT)
             status = run.end()

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deadlines import eventually
-from small_job import WAIT, Count, assert_exact, running
+from deadlines import PATIENCE, eventually
+from small_job import Count, assert_exact, running
 
 from pipeline import CheckpointConfig, JobHandle, KeyedOperator, Operator, Pipeline, RestartStrategy
 from pipeline.runtime.driver.status.checkpoint_stats import CheckpointStats
@@ -104,7 +104,7 @@ def test_a_barrier_waits_for_one_record_however_many_are_queued(
     sink = PacedSink(pace.doze) if slow == "sink" else TestingSink()
     operator: Operator = SlowOperator(pace) if slow == "operator" else Pass()
     with running(slow_job(unique_name("job"), tmp_path, sink, operator, alignment=alignment), spark) as handle:
-        eventually(lambda: sum(row.in_flight_records > 50 for row in rows(handle, "completed")) >= 3, WAIT)
+        eventually(lambda: sum(row.in_flight_records > 50 for row in rows(handle, "completed")) >= 3)
         full = [row for row in rows(handle, "completed") if row.in_flight_records > 50]
         for row in full:
             assert row.unaligned
@@ -113,7 +113,7 @@ def test_a_barrier_waits_for_one_record_however_many_are_queued(
             assert row.start_delay < row.in_flight_records / 4
         pace.hurry()
         kill(handle, "slow[0]" if slow == "operator" else "out[0]")
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert handle.restarts == 1
     assert [record["id"] for record in sink.records] == list(range(RECORDS))
 
@@ -124,17 +124,17 @@ def test_restored_data_that_still_wait_are_part_of_the_next_checkpoint_and_come_
     pace, sink = Doze(tmp_path), TestingSink()
     job = slow_job(unique_name("job"), tmp_path, sink, SlowOperator(pace), alignment="unaligned")
     with running(job, spark) as handle:
-        eventually(lambda: any(row.in_flight_records > 50 for row in rows(handle, "completed")), WAIT)
+        eventually(lambda: any(row.in_flight_records > 50 for row in rows(handle, "completed")))
         for restarts in (1, 2):
             kill(handle, "slow[0]")
-            eventually(lambda: handle.restarts == restarts, WAIT)  # noqa: B023
+            eventually(lambda: handle.restarts == restarts, PATIENCE)  # noqa: B023
             last = rows(handle, "completed")[-1].id
-            eventually(lambda: sum(row.id > last for row in rows(handle, "completed")) >= 2, WAIT)  # noqa: B023
+            eventually(lambda: sum(row.id > last for row in rows(handle, "completed")) >= 2, PATIENCE)  # noqa: B023
             # A few seconds are a few records: most of them were restored.
             assert all(row.in_flight_records > 25 for row in rows(handle, "completed") if row.id > last)
         pace.hurry()
         kill(handle, "in[0]")
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert handle.restarts == 3
     assert [record["id"] for record in sink.records] == list(range(RECORDS))
 
@@ -163,12 +163,12 @@ def test_what_arrives_in_front_of_a_late_barrier_is_captured(tmp_path: Path, uni
             known = {row.id for row in handle.checkpoints()}
             eventually(
                 lambda: sum(r.in_flight_records > 0 and r.id not in known for r in rows(handle, "completed")) >= 1,  # noqa: B023
-                WAIT,
+                PATIENCE,
             )
             kill(handle, "count → out[0]")
-            eventually(lambda: handle.restarts == restarts, WAIT)  # noqa: B023
+            eventually(lambda: handle.restarts == restarts, PATIENCE)  # noqa: B023
         prompt.release()
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert handle.restarts == 3
     assert_exact(sink, [record for i in range(BURSTS) for record in burst({"id": i})])
 
@@ -187,14 +187,14 @@ def test_an_expired_aligned_checkpoint_says_where_its_barrier_waits_behind_data(
         tolerable_failures=100,
     )
     with running(job, spark) as handle:
-        eventually(lambda: any("queued towards" in (row.failure or "") for row in rows(handle, "failed")), WAIT)
+        eventually(lambda: any("queued towards" in (row.failure or "") for row in rows(handle, "failed")))
         said = next(row.failure or "" for row in rows(handle, "failed") if "queued towards" in (row.failure or ""))
         assert "the barrier of in[0] is still queued towards slow[0]" in said
         assert "slow[0] has no barrier from" in said
         assert "bytes queued" in said
         assert "storage idle" in said
         pace.hurry()
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert [record["id"] for record in sink.records] == list(range(RECORDS))
     assert not any(row.unaligned or row.in_flight_records for row in handle.checkpoints())
 
@@ -232,12 +232,12 @@ def test_a_watermark_that_many_timers_are_due_at_is_interrupted_by_barriers_and_
         return len(rows(handle, "completed"))
 
     with running(p, spark) as handle:
-        source.wait_until_paused(WAIT)
-        handle.checkpoint(WAIT)
+        source.wait_until_paused(PATIENCE)
+        handle.checkpoint(PATIENCE)
         source.release()  # the input ends, and event time with it: all timers are due
-        eventually(lambda: len(sink.records) > 0, WAIT)
+        eventually(lambda: len(sink.records) > 0)
         before = in_last()
-        eventually(lambda: in_last() >= before + 2, WAIT)
+        eventually(lambda: in_last() >= before + 2)
         fired = len(sink.records)
         kill(handle, "alarms[0]")
         handle.wait(400)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from deadlines import PATIENCE as WAIT
+from deadlines import PATIENCE
 
 from pipeline.runtime.driver.spark.spark_job import SparkJob, SparkJobFailed
 
@@ -15,7 +15,7 @@ from pipeline.runtime.driver.spark.spark_job import SparkJob, SparkJobFailed
 def _end_of(spark: Any, run_subtask: Callable[[bytes], None]) -> SparkJobFailed | None:
     ends: queue.SimpleQueue[SparkJobFailed | None] = queue.SimpleQueue()
     SparkJob(spark, 2, run_subtask, b"secret", "test", ends.put).start()
-    return ends.get(timeout=WAIT)
+    return ends.get(timeout=PATIENCE)
 
 
 def test_a_job_whose_subtasks_return_ends_without_an_error(spark: Any) -> None:
@@ -70,4 +70,4 @@ def test_a_cancelled_job_ends(spark: Any) -> None:
         with pytest.raises(queue.Empty):
             ends.get(timeout=0.05)
     job.cancel()
-    assert isinstance(ends.get(timeout=WAIT), SparkJobFailed)
+    assert isinstance(ends.get(timeout=PATIENCE), SparkJobFailed)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deadlines import eventually
-from small_job import NEVER, WAIT, assert_exact, records, running, small_job
+from deadlines import PATIENCE, eventually
+from small_job import NEVER, assert_exact, records, running, small_job
 
 from pipeline import RocksDb
 from pipeline.testing import TestingSink, TestingSource
@@ -39,17 +39,17 @@ def test_a_job_goes_from_the_heap_to_rocksdb_and_back_by_savepoints_at_changed_p
         )
 
     with running(job(1, "heap"), spark) as handle:
-        source.wait_until_paused(WAIT)
-        handle.checkpoint(WAIT)
-        savepoint = handle.savepoint(tmp_path / "of the heap", WAIT)
+        source.wait_until_paused(PATIENCE)
+        handle.checkpoint(PATIENCE)
+        savepoint = handle.savepoint(tmp_path / "of the heap", PATIENCE)
     source.release()
     with running(job(3, rocksdb), spark, restore=savepoint) as handle:
-        source.wait_until_paused(WAIT)
-        handle.checkpoint(WAIT)
-        eventually(lambda: any("rocksdbSizeBytes" in one for one in handle.metrics()["subtasks"].values()), WAIT)
+        source.wait_until_paused(PATIENCE)
+        handle.checkpoint(PATIENCE)
+        eventually(lambda: any("rocksdbSizeBytes" in one for one in handle.metrics()["subtasks"].values()))
         assert list(local.glob("weir-rocksdb/*/db"))
-        savepoint = handle.savepoint(tmp_path / "of rocksdb", WAIT)
-    eventually(lambda: not list(local.glob("weir-rocksdb/*")), WAIT)
+        savepoint = handle.savepoint(tmp_path / "of rocksdb", PATIENCE)
+    eventually(lambda: not list(local.glob("weir-rocksdb/*")))
     source.release()
-    job(2, "heap").run(restore=savepoint, spark=spark, timeout=WAIT)
+    job(2, "heap").run(restore=savepoint, spark=spark, timeout=PATIENCE)
     assert_exact(sink, records(0, 150, 7))

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deadlines import eventually
+from deadlines import PATIENCE, eventually
 from small_disk import SmallDisk, small_disk
 from small_job import (
     NEVER,
-    WAIT,
     Remember,
     assert_exact,
     checkpoints_of,
@@ -57,7 +56,7 @@ def sink(tmp_path: Path) -> TestingSink:
 def failed_checkpoint(handle: JobHandle) -> str:
     """Ask for a checkpoint, which has to fail, and return what it says."""
     with pytest.raises(RuntimeError) as caught:
-        handle.checkpoint(WAIT)
+        handle.checkpoint(PATIENCE)
     return str(caught.value)
 
 
@@ -89,9 +88,9 @@ def test_on_a_full_disk_checkpoints_fail_by_name_and_complete_again_once_there_i
         then=lambda s: s.process("remember", Remember()),
     )
     with running(p, spark) as handle:
-        source.wait_until_paused(WAIT)
-        first = handle.checkpoint(WAIT)
-        eventually(lambda: len(sink.records) == 20, WAIT)
+        source.wait_until_paused(PATIENCE)
+        first = handle.checkpoint(PATIENCE)
+        eventually(lambda: len(sink.records) == 20)
         # Into the middle of a file; when it is closed; before a folder can be made.
         for left in (64 * 1024, 8 * 1024, 0):
             with disk.full(left):
@@ -99,7 +98,7 @@ def test_on_a_full_disk_checkpoints_fail_by_name_and_complete_again_once_there_i
             assert f"StorageError: cannot write {storage_of(p).location}/chk-" in said or "cannot create" in said
             assert "No space left on device" in said
         source.release()
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert handle.restarts == 0
     statuses = [row.status for row in handle.checkpoints()]
     assert statuses == ["completed", "failed", "failed", "failed", "completed"]
@@ -113,18 +112,18 @@ def test_metadata_that_finds_no_room_fails_the_checkpoint_and_its_output_goes_ou
 ) -> None:
     p = small_job(unique_name("job"), disk.folder, source, sink, **NEVER, tolerable_failures=1)
     with running(p, spark) as handle, ThreadPoolExecutor(1) as pool:
-        source.wait_until_paused(WAIT)
+        source.wait_until_paused(PATIENCE)
         held = failpoints.hold("coordinator.before_metadata")
         asked = pool.submit(failed_checkpoint, handle)
-        held.wait(WAIT)
+        held.wait(PATIENCE)
         with disk.full():
             held.release()
-            said = asked.result(WAIT)
+            said = asked.result(PATIENCE)
         assert "_metadata: No space left on device" in said
         assert checkpoints_of(p) == []
         assert sink.records == []
         source.release()
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert_exact(sink, records(0, 30))
     assert_nothing_half_written(p)
 
@@ -134,17 +133,17 @@ def test_more_failures_than_are_tolerated_end_the_job_with_file_and_reason(
 ) -> None:
     p = small_job(unique_name("job"), disk.folder, source, sink, **NEVER, tolerable_failures=1)
     with running(p, spark) as handle:
-        source.wait_until_paused(WAIT)
+        source.wait_until_paused(PATIENCE)
         with disk.full():
             for _ in range(2):
                 failed_checkpoint(handle)
             with pytest.raises(JobFailed) as caught:
-                handle.wait(WAIT)
+                handle.wait(PATIENCE)
     assert "2 failed in a row" in str(caught.value)
     assert f"{storage_of(p).location}/chk-2-1" in str(caught.value)
     assert "No space left on device" in str(caught.value)
     source.release()
-    p.run(spark=spark, timeout=WAIT)
+    p.run(spark=spark, timeout=PATIENCE)
     assert_exact(sink, records(0, 30))
 
 
@@ -155,15 +154,15 @@ def test_a_restart_waits_for_room_as_the_strategy_says(
     restart = RestartStrategy.fixed_delay(attempts=1000, delay=0.05)
     p = small_job(unique_name("job"), disk.folder, source, sink, **NEVER, restart=restart)
     with running(p, spark) as handle:
-        source.wait_until_paused(WAIT)
-        handle.checkpoint(WAIT)
+        source.wait_until_paused(PATIENCE)
+        handle.checkpoint(PATIENCE)
         with disk.full():
             failed_checkpoint(handle)
-            eventually(lambda: handle.restarts >= 3, WAIT)
+            eventually(lambda: handle.restarts >= 3)
             assert "owner-2-" in (handle.failure or "")
             assert "No space left on device" in (handle.failure or "")
         source.release()
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert_exact(sink, records(0, 30))
     assert_nothing_half_written(p)
 
@@ -175,16 +174,16 @@ def test_a_savepoint_that_finds_no_room_fails_by_name_and_neither_counts_nor_is_
     p = small_job(unique_name("job"), tmp_path / "chk", source, sink, **NEVER, **remember)
     target = disk.folder / "savepoint"
     with running(p, spark) as handle:
-        source.wait_until_paused(WAIT)
+        source.wait_until_paused(PATIENCE)
         with disk.full(64 * 1024), pytest.raises(RuntimeError, match=r"/savepoint/chk-1-1/.*No space left on device"):
-            handle.savepoint(target, WAIT)
+            handle.savepoint(target, PATIENCE)
         with pytest.raises(StorageError, match="is no savepoint and no checkpoint"):
             from_uri(str(target))
-        uri = handle.savepoint(target, WAIT)
+        uri = handle.savepoint(target, PATIENCE)
         assert handle.status == "running"
     source.release()
     elsewhere = small_job(p.name, tmp_path / "elsewhere", source, sink, **remember)
-    elsewhere.run(spark=spark, restore=uri, timeout=WAIT)
+    elsewhere.run(spark=spark, restore=uri, timeout=PATIENCE)
     assert_exact(sink, records(0, 30))
 
 
@@ -196,13 +195,13 @@ def test_a_folder_that_becomes_read_only_fails_checkpoints_until_it_can_be_writt
 ) -> None:
     p = small_job(unique_name("job"), disk.folder, source, sink, **NEVER, tolerable_failures=1)
     with running(p, spark) as handle:
-        source.wait_until_paused(WAIT)
+        source.wait_until_paused(PATIENCE)
         disk.set_writable(False)
         assert "Read-only file system" in failed_checkpoint(handle)
         disk.set_writable(True)
-        handle.checkpoint(WAIT)
+        handle.checkpoint(PATIENCE)
         source.release()
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert_exact(sink, records(0, 30))
 
 
@@ -221,11 +220,11 @@ def test_a_job_whose_folder_is_deleted_stops_and_commits_nothing_more(
     restart = RestartStrategy.fixed_delay(attempts=5, delay=0.05)
     p = small_job(unique_name("job"), tmp_path / "chk", source, sink, **NEVER, restart=restart)
     with running(p, spark) as handle:
-        source.wait_until_paused(WAIT)
+        source.wait_until_paused(PATIENCE)
         shutil.rmtree(tmp_path / "chk")
         failed_checkpoint(handle)
         with pytest.raises(JobFailed) as caught:
-            handle.wait(WAIT)
+            handle.wait(PATIENCE)
     assert "no longer has this owner's file" in str(caught.value)
     assert "was the folder deleted or exchanged while the job ran? The job stops; start it again" in str(caught.value)
     assert handle.restarts == 0
@@ -261,16 +260,16 @@ def test_a_storage_that_fails_at_one_step_fails_that_checkpoint_only(
     if step in IN_SUBTASKS:
         failpoints.fail(step, error="injected here")
     with running(p, spark) as handle:
-        source.wait_until_paused(WAIT)
+        source.wait_until_paused(PATIENCE)
         if step not in IN_SUBTASKS:
             failpoints.fail(step, error="injected here")
         assert re.search(f"checkpoint 1 failed: .*{STEPS[step]}.*: injected here", failed_checkpoint(handle))
         assert sink.records == []
-        eventually(lambda: checkpoints_of(p) == [], WAIT)
-        second = handle.checkpoint(WAIT)
+        eventually(lambda: checkpoints_of(p) == [])
+        second = handle.checkpoint(PATIENCE)
         assert [ref.id for ref in checkpoints_of(p)] == [second]
         source.release()
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert handle.restarts == 0
     assert_exact(sink, records(0, 30))
     assert_nothing_half_written(p)
@@ -281,21 +280,21 @@ def test_a_checkpoint_that_cannot_be_deleted_stays_until_the_next_owner_deletes_
 ) -> None:
     p = small_job(unique_name("job"), tmp_path, source, sink, **NEVER)
     with running(p, spark) as handle:
-        source.wait_until_paused(WAIT)
-        first = handle.checkpoint(WAIT)
+        source.wait_until_paused(PATIENCE)
+        first = handle.checkpoint(PATIENCE)
         deleting = failpoints.fail("storage.delete", times=100)
-        second = handle.checkpoint(WAIT)
-        eventually(lambda: deleting.fired, WAIT)
-        third = handle.checkpoint(WAIT)
-        eventually(lambda: deleting.hits >= 2, WAIT)
+        second = handle.checkpoint(PATIENCE)
+        eventually(lambda: deleting.fired)
+        third = handle.checkpoint(PATIENCE)
+        eventually(lambda: deleting.hits >= 2)
         assert [ref.id for ref in checkpoints_of(p)] == [first, second, third]
         assert handle.status == "running"
     deleting.disarm()
     with running(p, spark) as handle:
-        fourth = handle.checkpoint(WAIT)
-        eventually(lambda: [ref.id for ref in checkpoints_of(p)] == [fourth], WAIT)
+        fourth = handle.checkpoint(PATIENCE)
+        eventually(lambda: [ref.id for ref in checkpoints_of(p)] == [fourth])
         source.release()
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert_exact(sink, records(0, 30))
 
 
@@ -308,14 +307,14 @@ def test_a_checkpoint_whose_storage_is_slower_than_its_timeout_expires_and_says_
     p = small_job(unique_name("job"), tmp_path, source, sink, **NEVER, timeout=4, tolerable_failures=1)
     slow = failpoints.hold("storage.close")
     with running(p, spark) as handle:
-        source.wait_until_paused(WAIT)
+        source.wait_until_paused(PATIENCE)
         said = failed_checkpoint(handle)
         assert re.search(r"count → out\[0\] is still writing its snapshot; .*; storage busy", said), said
         slow.release()
-        second = handle.checkpoint(WAIT)
+        second = handle.checkpoint(PATIENCE)
         assert [ref.id for ref in checkpoints_of(p)] == [second]
         source.release()
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert handle.restarts == 0
     assert_exact(sink, records(0, 30))
     assert_nothing_half_written(p)
@@ -326,14 +325,14 @@ def test_metadata_that_takes_longer_than_the_timeout_expires_and_is_deleted_when
 ) -> None:
     p = small_job(unique_name("job"), tmp_path, source, sink, **NEVER, timeout=3, tolerable_failures=1)
     with running(p, spark) as handle:
-        source.wait_until_paused(WAIT)
+        source.wait_until_paused(PATIENCE)
         slow = failpoints.hold("storage.put")
         assert "_metadata not written 3 s after the trigger" in failed_checkpoint(handle)
         slow.release()
-        second = handle.checkpoint(WAIT)
-        eventually(lambda: [ref.id for ref in storage_of(p).complete()] == [second], WAIT)
+        second = handle.checkpoint(PATIENCE)
+        eventually(lambda: [ref.id for ref in storage_of(p).complete()] == [second])
         source.release()
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert_exact(sink, records(0, 30))
 
 
@@ -365,7 +364,7 @@ def test_a_storage_that_hangs_in_a_sinks_writer_is_named_and_does_not_keep_the_j
     p = small_job(unique_name("job"), tmp_path, source, sink, **NEVER, timeout=2, tolerable_failures=5)
     hung = failpoints.hold("storage.close")
     with running(p, spark) as handle, caplog.at_level(logging.WARNING):
-        source.wait_until_paused(WAIT)
+        source.wait_until_paused(PATIENCE)
         said = failed_checkpoint(handle)
         assert "count → out[0] is still writing its snapshot" in said
         assert "its operators or the sink's writer have kept the task busy for" in said
@@ -376,5 +375,5 @@ def test_a_storage_that_hangs_in_a_sinks_writer_is_named_and_does_not_keep_the_j
     assert "after the end of the attempt" not in caplog.text
     hung.disarm()
     source.release()
-    p.run(spark=spark, timeout=WAIT)
+    p.run(spark=spark, timeout=PATIENCE)
     assert_exact(sink, records(0, 30))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from deadlines import eventually
-from small_job import NEVER, WAIT, running
+from small_job import NEVER, running
 
 from pipeline import (
     BroadcastState,
@@ -86,9 +86,9 @@ def test_rules_without_timestamps_do_not_stop_event_time(tmp_path: Path, unique_
 
     sink = TestingSink(tmp_path / "sink")
     with running(job(unique_name("job"), tmp_path, build, sink), spark) as handle:
-        eventually(lambda: len(sink.records) == 1, WAIT)
+        eventually(lambda: len(sink.records) == 1)
         assert sink.records == [{"key": "ann", "until": 2900, "count": 20}]
-        eventually(lambda: _watermark(handle, "sessions") == 99_999, WAIT)
+        eventually(lambda: _watermark(handle, "sessions") == 99_999)
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
@@ -105,7 +105,7 @@ def test_the_last_session_ends_when_all_splits_are_quiet(
 
     sink = TestingSink(tmp_path / "sink")
     with running(job(unique_name("job"), tmp_path, build, sink, parallelism=1), spark):
-        eventually(lambda: len(sink.records) == 2, WAIT)
+        eventually(lambda: len(sink.records) == 2)
     assert sorted((one["key"], one["count"]) for one in sink.records) == [("ann", 20), ("bob", 1)]
 
 
@@ -123,8 +123,8 @@ def test_a_record_from_the_future_makes_no_other_one_late(tmp_path: Path, unique
 
     sink = TestingSink(tmp_path / "sink")
     with running(job(unique_name("job"), tmp_path, build, sink, **NEVER), spark) as handle:
-        eventually(lambda: handle.metrics()["totals"]["recordsAhead"] == 1, WAIT)
-        eventually(lambda: _watermark(handle, "sessions") == now + 999 - 1, WAIT)
+        eventually(lambda: handle.metrics()["totals"]["recordsAhead"] == 1)
+        eventually(lambda: _watermark(handle, "sessions") == now + 999 - 1)
         assert handle.metrics()["totals"]["recordsLate"] == 0
 
 
@@ -153,7 +153,7 @@ def test_restarts_that_come_faster_than_idle_after_do_not_stop_event_time(
     with running(job(unique_name("job"), tmp_path, build, sink, parallelism=1), spark) as handle:
         for restarts in range(most):
             enough = _completed(handle) + 4
-            eventually(lambda r=restarts, n=enough: handle.restarts == r and _completed(handle) > n, WAIT)
+            eventually(lambda r=restarts, n=enough: handle.restarts == r and _completed(handle) > n)
             if sink.records:
                 break
             source.release()

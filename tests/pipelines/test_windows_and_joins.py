@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deadlines import eventually
+from deadlines import PATIENCE, eventually
 from join_pipelines import Join, together, with_joins
 from rescaling import newest
 from schedules import Ends
-from small_job import WAIT, running, storage_of
+from small_job import running, storage_of
 from time_oracles import Run, check_fixed_windows, interval_join, late_of, named, same, sides
 from timed_input import Arrival, timed_input
 from window_pipelines import SIZE, SLIDE, Ids, with_windows
@@ -78,9 +78,9 @@ class Stage:
             failpoints.crash("subtask.after_acknowledge", subtask=0, nth=3) as killed,
             running(first, self._spark) as handle,
         ):
-            eventually(lambda: handle.restarts == 1 and in_flight(first) > 0, WAIT)
+            eventually(lambda: handle.restarts == 1 and in_flight(first) > 0)
         assert killed.fired
-        self.job(3, build).run(spark=self._spark, timeout=WAIT)
+        self.job(3, build).run(spark=self._spark, timeout=PATIENCE)
         bounds = dict.fromkeys((one.id for one in self._arrivals), MAX_WATERMARK)
         return Run(self._arrivals, bounds, {name: sink.records for name, sink in self._sinks.items()})
 

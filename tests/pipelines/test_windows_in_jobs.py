@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from small_job import WAIT
+from deadlines import PATIENCE
 
 from pipeline import CheckpointConfig, Count, Pipeline, RestartStrategy, Sliding, Sum, Tumbling, WatermarkStrategy
 from pipeline.testing import TestingSink, TestingSource
@@ -36,7 +36,7 @@ def test_windows_of_windows_are_exact_over_a_crash(tmp_path: Path, unique_name: 
         .aggregate("four seconds", n=Sum("n"))
         .sink("totals", totals)
     )
-    p.start(spark=spark).wait(WAIT)
+    p.start(spark=spark).wait(PATIENCE)
     counted = {}
     for result in minutes.records:
         assert (result["key"], result["start"]) not in counted

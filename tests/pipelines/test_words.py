@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from small_job import WAIT
+from deadlines import PATIENCE
 
 from pipeline import CheckpointConfig, Pipeline, RestartStrategy, WatermarkStrategy
 from pipeline.testing import TestingSink, TestingSource
@@ -62,7 +62,7 @@ def test_peek_distinct_split_and_limit_rate_are_exact_over_a_failure(
     branches["small"].sink("small", small)
     branches.default.sink("others", others)
     began = time.monotonic()
-    p.run(spark=spark, timeout=WAIT)
+    p.run(spark=spark, timeout=PATIENCE)
     took = time.monotonic() - began
 
     def expected(takes: Callable[[int], bool]) -> list[int]:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from small_job import WAIT, records, running, small_job
+from deadlines import PATIENCE
+from small_job import records, running, small_job
 
 from pipeline.state_tables import NewPipeline, write_savepoint
 from pipeline.testing import TestingSink, TestingSource
@@ -23,7 +24,7 @@ def test_a_job_goes_on_from_a_savepoint_of_tables_and_from_a_changed_one(
         source = TestingSource(records(0, 6))
         job = small_job(name, tmp_path / f"job-{restored}", source, sink, parallelism=2, max_parallelism=16)
         with running(job, spark, restore=str(tmp_path / restored)) as handle:
-            handle.wait(WAIT)
+            handle.wait(PATIENCE)
         return {record["id"]: record["number"] for record in sink.records}
 
     name = unique_name("made")

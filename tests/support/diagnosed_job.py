@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from threads_for_processes import WAIT, job_in_threads
+from deadlines import PATIENCE
+from threads_for_processes import job_in_threads
 
 from pipeline import JobHandle, Pipeline
 from pipeline.diagnosis import Sentence
@@ -30,7 +31,7 @@ class DiagnosedJob:
         Raises:
             AssertionError: there is none for a minute; with what is said instead.
         """
-        deadline = time.monotonic() + WAIT
+        deadline = time.monotonic() + PATIENCE
         while True:
             said = self.said()
             for one in said:
@@ -49,4 +50,4 @@ def diagnosed(p: Pipeline, make: Callable[[Pipeline], JobMaster] = job_in_thread
         yield job
     finally:
         job.master.cancel()
-        assert job.master.ended.wait(WAIT)
+        assert job.master.ended.wait(PATIENCE)

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deadlines import PATIENCE
 from rescaling_steps import PacedSink, Phase, magic_of
 from rescaling_topologies import Edge, Topology
-from small_job import NEVER, WAIT, running, storage_of
+from small_job import NEVER, running, storage_of
 
 from checkpoint.in_flight import channel_state
 from checkpoint.in_flight.captured import Part
@@ -80,10 +81,10 @@ def captured(pipeline: Pipeline, metadata: CheckpointMetadata) -> dict[Part, set
 def checkpoint_with(pipeline: Pipeline, handle: JobHandle, edges: Iterable[Edge]) -> CheckpointMetadata:
     """Take checkpoints until the drain is over and one finds the buffers full: on each of these edges there are records
     both at the inputs and, overtaken by the barrier, in the output queues."""
-    deadline = time.monotonic() + WAIT
+    deadline = time.monotonic() + PATIENCE
     wanted = set(edges)
     while True:
-        handle.checkpoint(WAIT)
+        handle.checkpoint(PATIENCE)
         metadata = newest(pipeline)
         if not metadata.replaying:
             found = captured(pipeline, metadata)
@@ -95,7 +96,7 @@ def checkpoint_with(pipeline: Pipeline, handle: JobHandle, edges: Iterable[Edge]
 def crash(handle: JobHandle, phase: Phase) -> None:
     phase.crash.touch()
     with pytest.raises(JobFailed, match="the sink was told to fail"):
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
 
 
 @dataclass
@@ -147,7 +148,7 @@ class Tour:
     def first_checkpoint(self, parallelism: int, fail: bool = False, **options: Any) -> CheckpointMetadata:
         """Run until one checkpoint is complete, triggered as soon as the job runs; then leave."""
         with self.running(parallelism, **options) as (phase, pipeline, handle):
-            handle.checkpoint(WAIT)
+            handle.checkpoint(PATIENCE)
             metadata = newest(pipeline)
             if fail:
                 crash(handle, phase)
@@ -157,7 +158,7 @@ class Tour:
         """Run to the end; returns the output."""
         phase = self.phase(parallelism, last=True)
         phase.end.touch()
-        build(self.name, self.topology, phase, **options).run(spark=self.spark, timeout=WAIT)
+        build(self.name, self.topology, phase, **options).run(spark=self.spark, timeout=PATIENCE)
         return PacedSink(phase).records
 
     def seen(self, step: str) -> int:

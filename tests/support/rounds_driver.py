@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from deadlines import PATIENCE as WAIT
-from deadlines import eventually
+from deadlines import PATIENCE, eventually
 from topology import KEYS, MAGIC, Record, Schedule, SlowSink, build
 
 from pipeline import JobFailed, JobHandle, RestartStrategy
@@ -123,12 +122,12 @@ class RoundsDriver:
         """Wait for its end; it ends by itself when it is told nothing more."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(WAIT)
+        self._process.wait(PATIENCE)
 
 
 def await_none_left(name: str) -> None:
     """Until all that drivers of this name have started has ended by itself."""
-    eventually(lambda: not any(_mark(process) == name for process in psutil.process_iter()), WAIT)
+    eventually(lambda: not any(_mark(process) == name for process in psutil.process_iter()))
 
 
 def _mark(process: psutil.Process) -> str | None:

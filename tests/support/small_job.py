@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deadlines import PATIENCE as WAIT
+from deadlines import PATIENCE
 
 from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.storage import CheckpointStorage
@@ -107,7 +107,7 @@ def failure_of(pipeline: Pipeline, spark: Any, **start: Any) -> str:
     handle = pipeline.start(spark=spark, **start)
     try:
         with pytest.raises(JobFailed) as caught:
-            handle.wait(WAIT)
+            handle.wait(PATIENCE)
     finally:
         handle.cancel()
     assert handle.status == "failed"

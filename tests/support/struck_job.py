@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pytest
-from deadlines import PATIENCE as WAIT
-from deadlines import eventually
+from deadlines import PATIENCE, eventually
 from kafka_job import EXACT, Findings, Record, Stage, count_open, judge, record
 from kafka_reader import CommittedReader
 
@@ -125,7 +124,7 @@ class StruckJob:
         trap.wake()
         self._feed_until(step, lambda: trap.sprung)
         crashes = 2 if step.at_start else 1
-        eventually(lambda: self.handle.restarts == before + crashes, WAIT)
+        eventually(lambda: self.handle.restarts == before + crashes)
 
     def strike_and_rescale(self, step: Step, parallelism: int) -> None:
         """Kill a worker at the step, which ends the job, and start it at another parallelism. A step that is reached by
@@ -147,7 +146,7 @@ class StruckJob:
 
     def findings(self) -> Findings:
         """What a reader that has been there from the start has found once everything is out, or after a long while."""
-        stage, reader, deadline = self.stage, self._reader, time.monotonic() + WAIT
+        stage, reader, deadline = self.stage, self._reader, time.monotonic() + PATIENCE
         exact, wanted = self.delivery == "exactly_once", len(self.stage.inputs)
         while True:
             reader.read(wanted, deadline - time.monotonic())
@@ -160,7 +159,7 @@ class StruckJob:
         return replace(found, open_transactions=count)
 
     def stop(self) -> None:
-        self.handle.stop(timeout=WAIT)
+        self.handle.stop(timeout=PATIENCE)
 
     def discard(self) -> None:
         if self._handle is not None:
@@ -194,7 +193,7 @@ class StruckJob:
                 self._next_feed = time.monotonic() + REPORTED
             return condition()
 
-        eventually(fed, WAIT)
+        eventually(fed)
 
     @property
     def _lag(self) -> int:
@@ -218,7 +217,7 @@ class StruckJob:
 
     def _await_failure(self) -> None:
         with pytest.raises(JobFailed):
-            self.handle.wait(WAIT)
+            self.handle.wait(PATIENCE)
 
 
 class Jobs:

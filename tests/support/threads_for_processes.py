@@ -7,7 +7,7 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-from deadlines import PATIENCE as WAIT
+from deadlines import PATIENCE
 from session_without_spark import FakeSession
 
 from pipeline import Pipeline
@@ -36,7 +36,7 @@ class ThreadsForProcesses(Surroundings):
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join(WAIT)
+                thread.join(PATIENCE)
             post(SparkEnded(None))
 
         return SimpleNamespace(start=threading.Thread(target=all_of_them).start, cancel=lambda: None)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deadlines import eventually
-from small_job import NEVER, WAIT, checkpoints_of, records, running, small_job
+from deadlines import PATIENCE, eventually
+from small_job import NEVER, checkpoints_of, records, running, small_job
 
 from checkpoint.storage.naming import CheckpointRef
 from pipeline import JobFailed, Pipeline
@@ -38,17 +38,17 @@ class Stage:
         if not commit_second:
             failpoints.fail("committer.before_commit", nth=2)
         with running(job, spark) as handle:
-            self.source.wait_until_paused(WAIT)
-            handle.checkpoint(WAIT)
+            self.source.wait_until_paused(PATIENCE)
+            handle.checkpoint(PATIENCE)
             eventually(lambda: len(self.sink.records) == 10)
             self.source.release()
-            self.source.wait_until_paused(WAIT)
-            handle.checkpoint(WAIT)
+            self.source.wait_until_paused(PATIENCE)
+            handle.checkpoint(PATIENCE)
             if commit_second:
                 eventually(lambda: len(self.sink.records) == 20)
             else:
                 with pytest.raises(JobFailed, match=r"injected at committer\.before_commit"):
-                    handle.wait(WAIT)
+                    handle.wait(PATIENCE)
         failpoints.clear()
         return checkpoints_of(job)
 
@@ -56,7 +56,7 @@ class Stage:
         """Run to the end."""
         self.source.release()
         self.source.release()
-        return (job or self.job()).run(spark=spark, timeout=WAIT, **start)
+        return (job or self.job()).run(spark=spark, timeout=PATIENCE, **start)
 
     @property
     def everything(self) -> list[Any]:

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from deadlines import PATIENCE as WAIT
-from deadlines import eventually
+from deadlines import PATIENCE, eventually
 
 from checkpoint.codec import encode
 from pipeline import AsyncFunction
@@ -46,7 +45,7 @@ def answers(loop: LoopThread, values: list[Any]) -> list[Any]:
             found.append(answer.value if answer.error is None else type(answer.error))
         return len(found) == len(values)
 
-    eventually(all_there, WAIT)
+    eventually(all_there)
     return found
 
 
@@ -96,7 +95,7 @@ def test_closing_cancels_requests_and_what_the_function_began_beside_them() -> N
     loop = loop_of(Function())
     loop.open()
     loop.ask(1, "request", encode("request"))
-    assert asked.wait(WAIT)
+    assert asked.wait(PATIENCE)
     loop.close()
     assert cancelled == ["request", "beside"]
     assert threads() == []
@@ -115,7 +114,7 @@ def test_what_open_and_close_raise_comes_to_the_caller_and_leaves_no_thread() ->
         loop.open()
     with pytest.raises(OSError, match="not closed"):
         loop.close()
-    eventually(lambda: threads() == [], WAIT)
+    eventually(lambda: threads() == [])
 
 
 def exits(value: int) -> None:
@@ -159,7 +158,7 @@ def test_what_ends_a_process_comes_out_of_open_and_close_as_anything_else(error:
     for call in (loop.open, loop.close):
         with pytest.raises(type(error)):
             call()
-    eventually(lambda: threads() == [], WAIT)
+    eventually(lambda: threads() == [])
 
 
 def test_a_task_beside_the_requests_that_exits_is_told_and_the_loop_can_be_closed() -> None:
@@ -183,7 +182,7 @@ def test_a_task_beside_the_requests_that_exits_is_told_and_the_loop_can_be_close
     loop._wake = woken.set
     loop.open()
     loop.ask(1, 1, encode(1))
-    assert woken.wait(WAIT)
+    assert woken.wait(PATIENCE)
     with pytest.raises(RuntimeError, match="of step 'ask' began beside its requests has raised SystemExit") as caught:
         loop.answers()
     assert isinstance(caught.value.__cause__, SystemExit)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from deadlines import eventually
-from small_job import NEVER, WAIT, assert_exact, records, running, small_job
+from deadlines import PATIENCE, eventually
+from small_job import NEVER, assert_exact, records, running, small_job
 from weir_process import await_line, started
 
 from pipeline import JobCancelled, RestartStrategy
@@ -103,7 +103,7 @@ def test_a_job_is_watched_checkpointed_and_stopped_with_a_savepoint_from_outside
         result = weir("stop", name, "--savepoint", str(last))
         assert (result.exit_code, result.stdout.strip()) == (0, str(last)), result.output
         assert (handle.status, (last / "_metadata").is_file()) == ("finished", True)
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert list(folder.iterdir()) == []
     assert "no job of this user runs on this host" in said("status")
     assert f"no job called {name!r} of this user runs" in error_of("cancel", name)
@@ -120,7 +120,7 @@ def test_a_job_is_cancelled_from_outside_and_who_asked_learns_of_it(
         result = weir("cancel", name)
         assert (result.exit_code, result.stderr) == (0, f"job {name!r}: cancelled\n")
         with pytest.raises(JobCancelled):
-            handle.wait(WAIT)
+            handle.wait(PATIENCE)
 
 
 def test_of_several_jobs_with_one_name_one_is_chosen_by_its_address(

@@ -20,7 +20,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ConfigResource,
     ResourceType,
 )
-from small_job import WAIT, running
+from deadlines import PATIENCE
+from small_job import running
 
 from pipeline import JobFailed
 from pipeline.cli import main
@@ -91,17 +92,17 @@ def test_a_job_ends_at_a_record_that_kafka_refuses_and_goes_on_without_it_once_i
 ) -> None:
     large = {"id": 50, "x": "x" * 5_000}
     place.kafka.produce(place.source, [{"id": id} if id != 50 else large for id in range(100)])
-    with failpoints.hold("committer.before_commit", timeout=WAIT) as commit:
+    with failpoints.hold("committer.before_commit", timeout=PATIENCE) as commit:
         handle = find_pipeline(str(place.script)).start(spark=spark)
         try:
-            commit.wait(WAIT)
+            commit.wait(PATIENCE)
             refused = weir("sink", "show", str(place.script), "out")
             assert refused.exit_code == 1
             assert f"job '{place.name}' runs here" in refused.output
             place.lower_limit()
             commit.release()
             with pytest.raises(JobFailed, match="MSG_SIZE_TOO_LARGE") as caught:
-                handle.wait(WAIT)
+                handle.wait(PATIENCE)
             assert handle.restarts == 0
         finally:
             handle.cancel()
@@ -132,7 +133,7 @@ def test_a_job_ends_at_a_record_that_kafka_refuses_and_goes_on_without_it_once_i
     assert weir(*arguments).exit_code == 1  # it is committed
 
     with running(find_pipeline(str(place.script)), spark) as handle:
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert place.ids() == [id for id in range(100) if id != 50]
 
 

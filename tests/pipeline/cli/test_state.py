@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
-from deadlines import eventually
+from deadlines import PATIENCE, eventually
 from small_job import NEVER
 from state_tables import make_savepoint, raw_rows, timers_at, values_of
-from threads_for_processes import WAIT, job_in_threads
+from threads_for_processes import job_in_threads
 
 from checkpoint.codec import encode_key
 from pipeline import CheckpointConfig, KeyedOperator, MapState, Pipeline, ValueState
@@ -110,14 +110,14 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobMaster]:
     master.start()
     try:
         totals = handle.state("totals")
-        eventually(lambda: totals.get("ann", "total", timeout=WAIT).value == 1, WAIT)
-        handle.checkpoint(WAIT)
+        eventually(lambda: totals.get("ann", "total", timeout=PATIENCE).value == 1)
+        handle.checkpoint(PATIENCE)
         source.release()
-        eventually(lambda: totals.get("ann", "total", timeout=WAIT).value == 2, WAIT)
+        eventually(lambda: totals.get("ann", "total", timeout=PATIENCE).value == 2)
         yield master
     finally:
         master.cancel()
-        assert master.ended.wait(WAIT)
+        assert master.ended.wait(PATIENCE)
         server.close()
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import httpx
 import pytest
-from deadlines import eventually
+from deadlines import PATIENCE, eventually
 from otlp_receiver import OtlpReceiver, otlp_receiver
 from prometheus_client.parser import text_string_to_metric_families
-from small_job import WAIT, assert_exact, records, running, small_job
+from small_job import assert_exact, records, running, small_job
 
 from checkpoint.job_metrics import JOB_METRICS
 from checkpoint.metric_names import prometheus_name
@@ -86,22 +86,24 @@ def test_a_job_is_seen_from_its_start_to_its_end(
             assert http.get("/healthz").text == "up\n"
             link = ask(told.address, told.secret, "web_link")
             assert http.get(link, follow_redirects=True).headers["content-type"].startswith("text/html")
-            eventually(lambda: http.get("/readyz").text == "ready: the job runs and moves\n", WAIT)
+            eventually(lambda: http.get("/readyz").text == "ready: the job runs and moves\n")
             headers = {"authorization": f"Bearer {told.http_token}"}
             begun = http.post(f"/api/v1/jobs/{name}/checkpoints", headers=headers)
             ended = http.get(begun.headers["location"], headers=headers, params={"wait": 30}).json()
             assert (ended["status"], ended["result"]) in [("succeeded", row.id) for row in handle.checkpoints()]
             assert "sentences" in http.get(f"/api/v1/jobs/{name}/diagnosis", headers=headers).json()
             # Subtasks report twice a second.
-            eventually(lambda: "\nweir_records_in_total{" in http.get("/metrics", headers=headers).text, WAIT)
-            eventually(lambda: read_by(http.get("/metrics", headers=headers).text, name) == 10, WAIT)
+            eventually(lambda: "\nweir_records_in_total{" in http.get("/metrics", headers=headers).text)
+            eventually(lambda: read_by(http.get("/metrics", headers=headers).text, name) == 10)
             begun = http.post(f"/api/v1/jobs/{name}/rescale", headers=headers, json={"parallelism": 2, "step": "count"})
-            ended = http.get(begun.headers["location"], headers=headers, params={"wait": 30}, timeout=WAIT).json()
+            ended = http.get(begun.headers["location"], headers=headers, params={"wait": 30}, timeout=PATIENCE).json()
             assert (ended["status"], ended["result"]) == ("succeeded", "count, out 1 → 2"), ended
             # What the server shows may be a second old, and a rescale may take less.
-            eventually(lambda: len(subtasks_of(http.get(f"/api/v1/jobs/{name}", headers=headers).json(), 1)) == 2, WAIT)
+            eventually(
+                lambda: len(subtasks_of(http.get(f"/api/v1/jobs/{name}", headers=headers).json(), 1)) == 2, PATIENCE
+            )
         source.release()
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
         with pytest.raises(httpx.ConnectError):
             httpx.get(f"{told.http}/healthz", trust_env=False)
     assert_sent(otlp[0], name)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deadlines import eventually
+from deadlines import PATIENCE, eventually
 from small_job import NEVER, SlowCount, assert_exact, records, small_job
-from threads_for_processes import WAIT, job_in_threads
+from threads_for_processes import job_in_threads
 
 from pipeline import Autoscale, JobHandle, PipelineError
 from pipeline.cli.operate_tables import facts
@@ -39,16 +39,16 @@ def test_a_job_follows_its_load_unless_checkpoints_fail(tmp_path: Path, caplog: 
 
     with failpoints.fail("coordinator.before_metadata") as point:
         master.start()
-        eventually(lambda: said()["rescales"]["failed"] == 1, WAIT)
+        eventually(lambda: said()["rescales"]["failed"] == 1)
         assert point.fired
     assert handle.rescales == []
-    eventually(lambda: said()["refusals"]["checkpoint"] == 1, WAIT)
+    eventually(lambda: said()["refusals"]["checkpoint"] == 1)
     assert "and a rescale needs one; it waits until one is complete" in str(said()["refused"])
-    handle.checkpoint(WAIT)
-    eventually(lambda: said()["rescales"]["rescaled"] == 1, WAIT)
+    handle.checkpoint(PATIENCE)
+    eventually(lambda: said()["rescales"]["rescaled"] == 1)
     (done,) = handle.rescales
     assert done.what.endswith("count, out 1 → 2")
-    eventually(lambda: said()["refusals"]["bounds"] == 1 or handle.status == "finished", WAIT)
+    eventually(lambda: said()["refusals"]["bounds"] == 1 or handle.status == "finished")
 
     shown = [text for about, text in facts(status(handle)) if about == "autoscale"]
     assert shown[0].startswith("1 to 2: it ")
@@ -57,7 +57,7 @@ def test_a_job_follows_its_load_unless_checkpoints_fail(tmp_path: Path, caplog: 
     assert any(f"autoscale rescales {done.what}: 1 → " in line and "bound by count → out" in line for line in told)
     assert any("autoscale could not rescale" in line and "injected" in line for line in told)
     assert any("is advised and not done: checkpoint" in line for line in told)
-    handle.wait(WAIT)
+    handle.wait(PATIENCE)
     assert (handle.status, handle.restarts) == ("finished", 0)
     assert_exact(sink, all_)
 
@@ -70,14 +70,14 @@ def test_a_job_that_is_to_end_is_not_rescaled_by_itself(tmp_path: Path) -> None:
     master = job_in_threads(p)
     handle = JobHandle(master, Watched(p.name, master, 30.0))
     master.start()
-    eventually(lambda: handle.records_out == 10, WAIT)
+    eventually(lambda: handle.records_out == 10)
     assert master.autoscaler is not None
-    with failpoints.hold("coordinator.before_metadata", timeout=WAIT) as held:
+    with failpoints.hold("coordinator.before_metadata", timeout=PATIENCE) as held:
         stop = Watched(p.name, master, 30.0)
         stop.stop(lambda _: None)
-        held.wait(WAIT)
-        eventually(lambda: "the job is to end" in master.autoscaler.status["state"], WAIT)
+        held.wait(PATIENCE)
+        eventually(lambda: "the job is to end" in master.autoscaler.status["state"])
         with pytest.raises(PipelineError, match="the job is to end"):
             master.rescale_by_itself({"count": 2}, lambda _: None)
-    handle.wait(WAIT)
+    handle.wait(PATIENCE)
     assert (handle.status, handle.rescales) == ("finished", [])

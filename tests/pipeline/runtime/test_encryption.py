@@ -21,7 +21,7 @@ from pipeline.runtime.encryption import Encryption
 from pipeline.runtime.network.tls_socket import Socket
 
 SECRET = new_secret()
-WAIT = 60.0
+PATIENCE = 60.0
 
 
 def both(
@@ -34,7 +34,7 @@ def both(
     def serve() -> None:
         sock = server(other)
         try:
-            said.append(f"has let in {authenticate_server(sock, SECRET, WAIT)}")
+            said.append(f"has let in {authenticate_server(sock, SECRET, PATIENCE)}")
         except AuthenticationError as error:
             said.append(str(error))
         sock.close()
@@ -43,7 +43,7 @@ def both(
     thread.start()
     sock = client(one)
     try:
-        authenticate_client(sock, secret, "me", WAIT)
+        authenticate_client(sock, secret, "me", PATIENCE)
         clients = "is in"
     except AuthenticationError as error:
         clients = str(error)

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import pytest
 from attempt_parts import attempt_context
-from deadlines import eventually
+from deadlines import PATIENCE, eventually
 from small_job import Count, records
-from threads_for_processes import WAIT, ThreadsForProcesses, job_in_threads
+from threads_for_processes import ThreadsForProcesses, job_in_threads
 
 from checkpoint.checkpoint_kind import CheckpointKind
 from pipeline import CheckpointConfig, Pipeline, RestartStrategy, RocksDb
@@ -52,10 +52,10 @@ def test_a_checkpoint_passes_a_step_that_lets_a_record_pass_now_and_then(tmp_pat
     took: list[float] = []
 
     def stop() -> None:
-        eventually(lambda: "limit_rate" in str(progress.metrics.get("slow → out[0]", {}).get("waits")), WAIT)
+        eventually(lambda: "limit_rate" in str(progress.metrics.get("slow → out[0]", {}).get("waits")))
         began = time.monotonic()
         job.request_checkpoint(CheckpointRequest(CheckpointKind.FINAL, stop=True), answers.append)
-        eventually(lambda: bool(answers), WAIT)
+        eventually(lambda: bool(answers))
         took.append(time.monotonic() - began)
 
     stopping = threading.Thread(target=stop)
@@ -78,11 +78,11 @@ def test_the_first_output_is_visible_long_before_the_interval_is_over(tmp_path: 
     seen: list[list[int]] = []
 
     def stop() -> None:
-        eventually(lambda: (progress.metrics.get("slow → out[0]", {}).get("recordsToSinks") or 0) > 0, WAIT)
+        eventually(lambda: (progress.metrics.get("slow → out[0]", {}).get("recordsToSinks") or 0) > 0)
         if interval is None:
             time.sleep(1.0)
         else:
-            eventually(lambda: progress.first_commit_at is not None, WAIT)
+            eventually(lambda: progress.first_commit_at is not None)
         seen.append(list(sink.records))
         job.cancel()
 
@@ -117,7 +117,7 @@ def test_a_job_is_stopped_with_a_checkpoint_that_is_committed(tmp_path: Path) ->
     answers: list[int | Exception] = []
 
     def stop() -> None:
-        eventually(lambda: sorted(sink.records) == list(range(10)), WAIT)
+        eventually(lambda: sorted(sink.records) == list(range(10)))
         job.request_checkpoint(CheckpointRequest(CheckpointKind.FINAL, stop=True), answers.append)
 
     threading.Thread(target=stop).start()
@@ -158,7 +158,7 @@ def test_a_job_that_fails_is_restarted_from_its_newest_checkpoint(tmp_path: Path
     p.source("in", source).rebalance().sink("out", sink)
     master = job_in_threads(p)
     master.start()
-    assert master.ended.wait(WAIT)
+    assert master.ended.wait(PATIENCE)
     assert (master.status, master.failure, master.restarts) == ("finished", None, 1)
     assert sorted(sink.records) == list(range(20))
     (recovery,) = master.recoveries
@@ -179,8 +179,8 @@ def test_a_restart_reads_the_files_of_an_incremental_checkpoint_from_their_local
     p.source("in", source).key_by("key").process("count", Count()).sink("out", sink)
     master = job_in_threads(p)
     master.start()
-    source.wait_until_paused(WAIT)
-    eventually(lambda: len(sink.records) == 100, WAIT)
+    source.wait_until_paused(PATIENCE)
+    eventually(lambda: len(sink.records) == 100)
     # Without those that are being written.
     files = [path for path in (tmp_path / "storage").rglob("shared/*-state-*") if ".tmp-" not in path.name]
     assert files
@@ -189,7 +189,7 @@ def test_a_restart_reads_the_files_of_an_incremental_checkpoint_from_their_local
         data[len(data) // 2] ^= 0xFF
         file.write_bytes(data)
     source.release()
-    assert master.ended.wait(WAIT)
+    assert master.ended.wait(PATIENCE)
     assert (master.status, master.failure, master.restarts) == ("finished", None, 1)
     assert sorted(record["id"] for record in sink.records) == list(range(200))
     assert max(record["number"] for record in sink.records) == 67

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deadlines import eventually
+from deadlines import PATIENCE, eventually
 from small_job import NEVER, assert_exact, records, small_job
-from threads_for_processes import WAIT, job_in_threads
+from threads_for_processes import job_in_threads
 
 from pipeline import JobHandle, PipelineError, RestartStrategy
 from pipeline.runtime.driver.signals import Watched
@@ -25,12 +25,12 @@ def await_visible(handle: JobHandle, sink: TestingSink, n: int) -> None:
     """With checkpoints that are asked for, so that none is under way behind it, nor a commit."""
 
     def visible() -> int:
-        handle.checkpoint(timeout=WAIT)
+        handle.checkpoint(timeout=PATIENCE)
         return len(sink.records)
 
-    eventually(lambda: handle.running_since is not None, WAIT)
-    eventually(lambda: visible() == n, WAIT)
-    eventually(lambda: handle.checkpoints()[-1].commit is not None, WAIT)
+    eventually(lambda: handle.running_since is not None)
+    eventually(lambda: visible() == n)
+    eventually(lambda: handle.checkpoints()[-1].commit is not None)
 
 
 def widths(handle: JobHandle) -> dict[str, int]:
@@ -57,7 +57,7 @@ def test_a_job_is_rescaled_and_goes_on_as_it_was_if_that_fails(
     with pytest.raises(PipelineError, match="parallelism 9 is above the pipeline's max_parallelism 8"):
         handle.rescale(9)
 
-    (done,) = handle.rescale(3, timeout=WAIT)
+    (done,) = handle.rescale(3, timeout=PATIENCE)
     assert done.what == "in, count, out 1 → 3"
     assert widths(handle) == {"in": 3, "count → out": 3}
     assert (handle.status, handle.restarts, handle.recoveries()) == ("running", 0, [])
@@ -66,11 +66,11 @@ def test_a_job_is_rescaled_and_goes_on_as_it_was_if_that_fails(
 
     with failpoints.fail("coordinator.before_metadata") as point:
         with pytest.raises(RuntimeError, match=r"the job was not rescaled, and keeps its parallelism: (.|\n)*injected"):
-            handle.rescale(1, timeout=WAIT)
+            handle.rescale(1, timeout=PATIENCE)
         assert point.fired
     assert (widths(handle), len(handle.rescales)) == ({"in": 3, "count → out": 3}, 1)
     source.release()
-    handle.wait(WAIT)
+    handle.wait(PATIENCE)
     assert (handle.status, handle.restarts) == ("finished", 0)
     assert_exact(sink, records(0, 60))
 
@@ -87,9 +87,9 @@ def test_a_failure_behind_the_checkpoint_is_followed_by_an_attempt_at_the_new_pa
     handle._master.start()
     await_visible(handle, sink, 30)
     with failpoints.fail("committer.before_commit") as point:
-        assert handle.rescale(2, "count", timeout=WAIT)[-1].what == "count, out 1 → 2"
+        assert handle.rescale(2, "count", timeout=PATIENCE)[-1].what == "count, out 1 → 2"
         assert point.fired
     assert (widths(handle), handle.restarts) == ({"in": 1, "count → out": 2}, 1)
     source.release()
-    handle.wait(WAIT)
+    handle.wait(PATIENCE)
     assert_exact(sink, records(0, 60))

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from deadlines import PATIENCE as WAIT
-from deadlines import eventually
+from deadlines import PATIENCE, eventually
 
 from pipeline.testing import FakeService, ServiceError
 
@@ -64,10 +63,10 @@ def test_it_holds_answers_back(service: FakeService) -> None:
     answers: list[Any] = []
     thread = threading.Thread(target=lambda: answers.extend(ask(service, [1, 2, 3])))
     thread.start()
-    eventually(lambda: service.in_flight == 3, WAIT)
+    eventually(lambda: service.in_flight == 3)
     assert answers == []
     service.release()
-    thread.join(WAIT)
+    thread.join(PATIENCE)
     assert answers == [2, 4, 6]
     assert service.most_in_flight == 3
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from attempt_parts import job_options
 from checkpoint_folders import metadata_of
-from deadlines import PATIENCE as WAIT
+from deadlines import PATIENCE
 from session_without_spark import FakeSession
 
 from checkpoint.checkpoint_kind import CheckpointKind
@@ -92,7 +92,7 @@ def checkpoint_and_fail(attempt: Attempt) -> None:
 
 
 def until_cancelled(attempt: Attempt) -> None:
-    assert attempt.cancelled.wait(WAIT)
+    assert attempt.cancelled.wait(PATIENCE)
     raise AttemptFailed("cancelled", permanent=True)
 
 
@@ -120,7 +120,7 @@ class Job:
 
     def run(self) -> Job:
         self.master.start()
-        assert self.over.wait(WAIT)
+        assert self.over.wait(PATIENCE)
         return self
 
     @property

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from attempt_parts import attempt_context
-from deadlines import PATIENCE as WAIT
-from deadlines import eventually
+from deadlines import PATIENCE, eventually
 from virtual_attempt import VirtualAttempt
 
 from checkpoint.checkpoint_kind import CheckpointKind
@@ -48,14 +47,14 @@ def query(key: Any = "ann") -> PointQuery:
 class Asking:
     """Asks in a thread of its own, and keeps what came of it."""
 
-    def __init__(self, queries: PointQueries, key: Any = "ann", timeout: float = WAIT) -> None:
+    def __init__(self, queries: PointQueries, key: Any = "ann", timeout: float = PATIENCE) -> None:
         self.result: Answer | Exception | None = None
         self._queries = queries
         self._key, self._timeout = key, timeout
         before = len(queries._waiting)
         self._thread = threading.Thread(target=self._ask)
         self._thread.start()
-        eventually(lambda: len(queries._waiting) > before or self.result is not None, WAIT)
+        eventually(lambda: len(queries._waiting) > before or self.result is not None)
 
     def _ask(self) -> None:
         try:
@@ -64,7 +63,7 @@ class Asking:
             self.result = error
 
     def answer(self) -> Any:
-        self._thread.join(WAIT)
+        self._thread.join(PATIENCE)
         assert self.result is not None
         return self.result
 
@@ -124,7 +123,7 @@ def test_the_end_of_the_job_is_told_to_all() -> None:
     queries.close("the job is finished")
     assert (type(one.answer()), str(one.answer())) == (NotAnswered, "the job is finished")
     with pytest.raises(NotAnswered, match=r"^the job is finished$"):
-        queries.ask(query(), WAIT)
+        queries.ask(query(), PATIENCE)
 
 
 def test_more_than_so_many_may_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +131,7 @@ def test_more_than_so_many_may_not_wait(monkeypatch: pytest.MonkeyPatch) -> None
     queries = PointQueries(str)
     asking = [Asking(queries), Asking(queries)]
     with pytest.raises(NotAnswered, match="2 queries wait for an answer already"):
-        queries.ask(query(), WAIT)
+        queries.ask(query(), PATIENCE)
     queries.close("over")
     for one in asking:
         one.answer()

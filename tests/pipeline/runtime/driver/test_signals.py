@@ -6,12 +6,12 @@ import subprocess
 import sys
 
 import pytest
-from deadlines import PATIENCE as WAIT
+from deadlines import PATIENCE
 
 
 def said(code: str) -> str:
     """What a script without Spark prints."""
-    done = subprocess.run([sys.executable, "-c", PRELUDE + code], capture_output=True, text=True, timeout=WAIT)
+    done = subprocess.run([sys.executable, "-c", PRELUDE + code], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -146,7 +146,7 @@ threading.Thread(target=lambda: [time.sleep(0.6) or os.kill(os.getpid(), 15) for
 wait(m)
 print("went on", flush=True)
 """
-    done = subprocess.run([sys.executable, "-c", PRELUDE + code], capture_output=True, text=True, timeout=WAIT)
+    done = subprocess.run([sys.executable, "-c", PRELUDE + code], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout) == (143, "stop\ncancel\n")
 
 

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 from attempt_parts import attempt_context
-from deadlines import PATIENCE as WAIT
+from deadlines import PATIENCE
 
 from pipeline import CheckpointConfig, Pipeline
 from pipeline.runtime.driver.attempt import Attempt
@@ -31,7 +31,7 @@ def test_a_job_that_ends_before_its_first_attempt_refuses_what_was_asked_meanwhi
     master.request_checkpoint(CheckpointRequest(), answers.append)
     assert answers == []
     master.start()
-    assert over.wait(WAIT)
+    assert over.wait(PATIENCE)
     assert master.status == "failed"
     master.request_checkpoint(CheckpointRequest(), answers.append)
     assert [(type(one), str(one)) for one in answers] == [

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deadlines import eventually
-from threads_for_processes import WAIT, job_in_threads
+from deadlines import PATIENCE, eventually
+from threads_for_processes import job_in_threads
 
 from pipeline import AsyncFunction, CheckpointConfig, JobHandle, Operator, Pipeline, RestartStrategy, WatermarkStrategy
 from pipeline.runtime.driver.signals import Watched
@@ -39,7 +39,7 @@ def started(p: Pipeline) -> JobHandle:
 
 
 def finished(p: Pipeline) -> None:
-    started(p).wait(WAIT)
+    started(p).wait(PATIENCE)
 
 
 def loop_threads() -> list[str]:
@@ -107,16 +107,16 @@ def test_what_is_in_flight_is_asked_again_by_the_keys_owner_and_comes_out_once(
 
     service.hold()
     first = started(job(2))
-    eventually(lambda: service.in_flight == 40, WAIT)
-    first.checkpoint(WAIT)
+    eventually(lambda: service.in_flight == 40)
+    first.checkpoint(PATIENCE)
     (last,) = first.checkpoints()[-1:]
     assert last.in_flight_records == 40
     first.cancel()
     assert sink.records == []
     # What is restored and still not answered is part of a checkpoint of the replay, too.
     second = started(job(3))
-    eventually(lambda: len(service.requests) == 80, WAIT)
-    second.checkpoint(WAIT)
+    eventually(lambda: len(service.requests) == 80)
+    second.checkpoint(PATIENCE)
     assert second.checkpoints()[-1].in_flight_records == 40
     second.cancel()
     service.release()
@@ -146,8 +146,8 @@ def test_unkeyed_requests_in_flight_are_spread_over_the_new_subtasks(tmp_path: P
 
     service.hold()
     first = started(job(1))
-    eventually(lambda: service.in_flight == 60, WAIT)
-    first.checkpoint(WAIT)
+    eventually(lambda: service.in_flight == 60)
+    first.checkpoint(PATIENCE)
     first.cancel()
     service.release()
     source.release()
@@ -173,8 +173,8 @@ def test_answers_that_wait_for_an_earlier_one_are_in_the_checkpoint(tmp_path: Pa
         return p
 
     first = started(job())
-    eventually(lambda: first.metrics()["subtasks"].get("ask → out[0]", {}).get("requestsAnswered") == 49, WAIT)
-    first.checkpoint(WAIT)
+    eventually(lambda: first.metrics()["subtasks"].get("ask → out[0]", {}).get("requestsAnswered") == 49)
+    first.checkpoint(PATIENCE)
     assert first.checkpoints()[-1].in_flight_records == 50
     first.cancel()
     gate.touch()
@@ -225,15 +225,15 @@ def test_a_watermark_behind_requests_in_flight_is_restored_behind_them(tmp_path:
 
     service.hold()
     first = started(job(2))
-    eventually(lambda: service.in_flight == 40, WAIT)
-    eventually(lambda: first.metrics()["subtasks"].get("in → times[0]", {}).get("watermark") is not None, WAIT)
-    first.checkpoint(WAIT)
+    eventually(lambda: service.in_flight == 40)
+    eventually(lambda: first.metrics()["subtasks"].get("in → times[0]", {}).get("watermark") is not None)
+    first.checkpoint(PATIENCE)
     first.cancel()
     second = started(job(3))
-    eventually(lambda: len(service.requests) == 80, WAIT)
+    eventually(lambda: len(service.requests) == 80)
     service.release()
     source.release()
-    second.wait(WAIT)
+    second.wait(PATIENCE)
     assert sorted(record["at"] for record in sink.records) == [10 * i for i in range(40)]
     assert not any(record["late"] for record in sink.records)
 
@@ -248,13 +248,13 @@ def test_a_stop_keeps_what_is_in_flight_and_a_drain_waits_for_it(tmp_path: Path,
 
     service.hold()
     first = started(job())
-    eventually(lambda: service.in_flight == 30, WAIT)
-    first.stop(timeout=WAIT)
+    eventually(lambda: service.in_flight == 30)
+    first.stop(timeout=PATIENCE)
     assert sink.records == []
     second = started(job())
-    eventually(lambda: len(service.requests) == 60, WAIT)
+    eventually(lambda: len(service.requests) == 60)
     threading.Timer(0.3, service.release).start()
-    second.stop(drain=True, timeout=WAIT)
+    second.stop(drain=True, timeout=PATIENCE)
     assert sink.records == list(range(30))
     assert second.checkpoints()[-1].in_flight_records == 0
 
@@ -265,14 +265,14 @@ def test_capacity_holds_records_up_and_not_barriers(tmp_path: Path, service: Fak
     p.source("in", source).map_async(service.client(), "ask", capacity=10).sink("out", sink)
     service.hold()
     handle = started(p)
-    eventually(lambda: service.in_flight == 10, WAIT)
+    eventually(lambda: service.in_flight == 10)
     for _ in range(3):
-        handle.checkpoint(WAIT)
+        handle.checkpoint(PATIENCE)
     assert handle.checkpoints()[-1].in_flight_records == 100
-    eventually(lambda: bool(handle.metrics()["waits"]), WAIT)
+    eventually(lambda: bool(handle.metrics()["waits"]))
     assert [wait["what"] for wait in handle.metrics()["waits"]] == ["answers to the requests of step 'ask'"]
     service.release()
-    handle.wait(WAIT)
+    handle.wait(PATIENCE)
     assert sink.records == list(range(100))
     assert service.most_in_flight == 10
 
@@ -288,10 +288,10 @@ def test_a_failed_request_names_step_and_record_and_has_the_users_traceback(tmp_
     p.source("in", TestingSource(range(8))).map_async(not_seven, "ask", ordered=False).sink("out", TestingSink())
     handle = started(p)
     with pytest.raises(Exception, match="map_async 'ask': the request for 7 failed: KeyError: 'seven'") as caught:
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert "not_seven" in str(caught.value)
     assert "in step 'ask'" in str(caught.value)
-    eventually(lambda: loop_threads() == [], WAIT)
+    eventually(lambda: loop_threads() == [])
 
 
 def test_a_client_lives_in_the_loop_of_its_subtask(tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ def test_a_client_that_cannot_be_opened_fails_the_step_by_name(tmp_path: Path) -
     with pytest.raises(Exception, match="no route to the service") as caught:
         finished(p)
     assert "in step 'ask'" in str(caught.value)
-    eventually(lambda: loop_threads() == [], WAIT)
+    eventually(lambda: loop_threads() == [])
 
 
 def test_a_lookup_join_asks_once_for_each_key_and_tells_how_often_it_knew(tmp_path: Path) -> None:
@@ -370,12 +370,12 @@ def test_a_lookup_join_asks_once_for_each_key_and_tells_how_often_it_knew(tmp_pa
         keyed = p.source("in", source).key_by("user")
         keyed.join_lookup(service.client(), "users", parallelism=2, select=lambda left, right: right).sink("out", sink)
         handle = started(p)
-        eventually(lambda: len(sink.records) == 100, WAIT)
+        eventually(lambda: len(sink.records) == 100)
         eventually(
-            lambda: sum(one.get("lookupCacheHits", 0) for one in handle.metrics()["subtasks"].values()) == 95, WAIT
+            lambda: sum(one.get("lookupCacheHits", 0) for one in handle.metrics()["subtasks"].values()) == 95, PATIENCE
         )
         assert sum(one.get("lookupCacheMisses", 0) for one in handle.metrics()["subtasks"].values()) == 5
         source.release()
-        handle.wait(WAIT)
+        handle.wait(PATIENCE)
     assert Counter(sink.records) == {f"user {i}": 20 for i in range(5)}
     assert sorted(service.requests) == list(range(5))

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from deadlines import PATIENCE as WAIT
-from deadlines import eventually
+from deadlines import PATIENCE, eventually
 from manual_system import ManualSystem
 from messages import example_of
 
@@ -73,7 +72,7 @@ def driver(control: tuple[ControlConnection, DriverLink, Mailbox]) -> Ends:
 def test_signs_of_life_come_before_there_is_a_deployment(driver: Ends) -> None:
     connection, _, _ = driver
     began = connection.heard_at
-    for _ in range(int(WAIT / 0.05)):
+    for _ in range(int(PATIENCE / 0.05)):
         assert connection.receive(0.05) is None, "metrics have no name yet"
         if connection.heard_at > began:
             return
@@ -106,13 +105,13 @@ def test_a_message_that_cannot_be_read_is_an_error_in_the_subtask(
     connection.send("Deploy", deployment={})
     with pytest.raises(ProtocolError, match=r"'deployment\.subtask' is missing"):
         link.await_deployment()
-    eventually(lambda: [type(one) for one in mailbox.mail] == [Failure], WAIT)
+    eventually(lambda: [type(one) for one in mailbox.mail] == [Failure])
 
 
 def test_what_the_task_does_is_said_at_once(driver: Ends) -> None:
     connection, link, _ = driver
     link.entered("is in open() of 'totals'")
-    assert connection.receive(WAIT) == PhaseEntered("is in open() of 'totals'")
+    assert connection.receive(PATIENCE) == PhaseEntered("is in open() of 'totals'")
 
 
 def bad_record() -> None:
@@ -144,7 +143,7 @@ def test_errors_that_say_what_to_do_bring_no_frames_of_weirs(
     with pytest.raises(Explained) as caught:
         fault()
     link.failed(caught.value)
-    told = connection.receive(WAIT)
+    told = connection.receive(PATIENCE)
     assert isinstance(told, Failed)
     assert told.traceback == ""
     assert told.message == f"{type(caught.value).__name__}: {caught.value}"
@@ -209,13 +208,13 @@ def test_user_code_that_goes_on_after_a_cancel_ends_with_its_process(
 ) -> None:
     codes: list[int] = []
     monkeypatch.setattr(subtask.system, "exit", codes.append)
-    monkeypatch.setattr(driver_link_module, "_CANCEL_GRACE", WAIT if leaves else 0.0)
+    monkeypatch.setattr(driver_link_module, "_CANCEL_GRACE", PATIENCE if leaves else 0.0)
     subtask.connection.arrives.append(Cancel())
     subtask.link.start()
     with pytest.raises(Cancelled):
         subtask.link.await_deployment()
     if not leaves:
-        eventually(lambda: codes, WAIT)
+        eventually(lambda: codes)
     subtask.link.close()
     assert codes == exits
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from deadlines import PATIENCE as WAIT
+from deadlines import PATIENCE
 
 from checkpoint.codec import encode_key
 from checkpoint.committables import Committable, SegmentName, SinkState
@@ -86,7 +86,7 @@ class StoreCommitter(Committer):
 
     def commit(self, checkpoint_id: int, committables: Sequence[Committable]) -> None:
         if self.store.gate is not None:
-            assert self.store.gate.acquire(timeout=WAIT)
+            assert self.store.gate.acquire(timeout=PATIENCE)
         self.store.committed.append((self.writer, checkpoint_id, [one.payload for one in committables]))
 
     @property
@@ -153,12 +153,12 @@ class Subtask:
 
     def wait(self, wanted: Callable[[], bool]) -> None:
         with self._change:
-            assert self._change.wait_for(wanted, WAIT)
+            assert self._change.wait_for(wanted, PATIENCE)
 
     def next_mail(self) -> Any:
         """The next mail that the committing thread posts."""
         while not self.mailbox.mail:
-            self.mailbox.wait(WAIT)
+            self.mailbox.wait(PATIENCE)
         return self.mailbox.mail.popleft()
 
     def start(self, release_new: bool = True) -> CommittersOpened:
@@ -372,7 +372,7 @@ def test_the_task_thread_is_woken_by_each_commit(subtask: Any, monkeypatch: pyte
     for id in (1, 2):
         one.driver.snapshot(id)
         one.driver.complete(id)
-        assert woken.acquire(timeout=WAIT)
+        assert woken.acquire(timeout=PATIENCE)
         assert one.reports == [(n, 0, False) for n in range(1, id + 1)]
 
 
@@ -535,11 +535,11 @@ def test_a_committer_without_commits_is_refreshed_and_one_that_commits_is_not(su
     one.clock.advance(2.0)
     one.driver.snapshot(2)
     one.driver.complete(2)
-    assert one.store.refreshed.get(timeout=WAIT) == 1
+    assert one.store.refreshed.get(timeout=PATIENCE) == 1
     one.wait(lambda: len(one.reports) == 2)
     one.clock.advance(100.0)
     one.driver.release_new()  # wakes the committing thread, which the clock of a test doesn't
-    assert {one.store.refreshed.get(timeout=WAIT) for _ in range(2)} == {0, 1}
+    assert {one.store.refreshed.get(timeout=PATIENCE) for _ in range(2)} == {0, 1}
     assert one.store.refreshed.empty()
 
 
@@ -547,8 +547,8 @@ def test_waiting_for_a_refresh_ends_by_itself(subtask: Any) -> None:
     one = subtask(store=Store(refresh_interval=0.05))
     one.metrics.clock = time.monotonic
     one.start()
-    assert one.store.refreshed.get(timeout=WAIT) == 0
-    assert one.store.refreshed.get(timeout=WAIT) == 0
+    assert one.store.refreshed.get(timeout=PATIENCE) == 0
+    assert one.store.refreshed.get(timeout=PATIENCE) == 0
 
 
 def test_a_refresh_that_fails_fails_the_subtask(subtask: Any) -> None:

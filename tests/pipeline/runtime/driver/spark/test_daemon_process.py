@@ -12,8 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from deadlines import PATIENCE as WAIT
-from deadlines import eventually
+from deadlines import PATIENCE, eventually
 from pyspark.serializers import read_int
 
 from pipeline.runtime.driver.spark.daemon_process import MODULE, DaemonProcess, _new_folder, daemons, start_daemon
@@ -38,13 +37,13 @@ class Spark:
 
     def worker(self) -> psutil.Process:
         """The connection stays open for as long as the test lasts."""
-        self._socket = socket.create_connection(("127.0.0.1", self.port), WAIT)
+        self._socket = socket.create_connection(("127.0.0.1", self.port), PATIENCE)
         return psutil.Process(read_int(self._socket.makefile("rb")))
 
     def close(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.process.wait(WAIT)
+        self.process.wait(PATIENCE)
 
 
 def lives(process: psutil.Process) -> bool:
@@ -72,7 +71,7 @@ def test_workers_are_forked_from_it_in_sparks_folder_and_end_with_spark(daemon: 
     assert spark.process.poll() is None, "as long as the daemon lives, so does what Spark takes for it"
     both = (worker, psutil.Process(daemon.pid))
     spark.close()
-    eventually(lambda: not any(map(lives, both)), WAIT)
+    eventually(lambda: not any(map(lives, both)))
 
 
 def test_without_it_what_spark_starts_is_the_daemon(daemon: DaemonProcess, tmp_path: Path) -> None:
@@ -90,7 +89,7 @@ def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     env = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     out = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True).stdout
     pid, path = out.split()
-    eventually(lambda: not psutil.pid_exists(int(pid)) and not Path(path).parent.exists(), WAIT)
+    eventually(lambda: not psutil.pid_exists(int(pid)) and not Path(path).parent.exists())
 
 
 @pytest.mark.parametrize("variable", ["PYSPARK_PYTHON", "SPARK_HOME"])
