@@ -12,11 +12,10 @@ from checkpoint.options import Seconds, one_of, seconds
 from checkpoint.shown import shown
 from checkpoint.state.binding import descriptors_of
 from checkpoint.state.descriptors import KeyedStateDescriptor
-from checkpoint.storage.errors import DamagedFile
 from checkpoint.storage.restore import NotACheckpoint, RestorePoint
 from checkpoint.storage.storage import CheckpointStorage
 from checkpoint.tables.one_key import KeyRows, rows_of_key
-from checkpoint.tables.point import NoSuchTable, open_point
+from checkpoint.tables.point import DeletedMeanwhile, NoSuchTable, open_point
 from pipeline.errors import PipelineError
 from pipeline.operators import KeyedOperator
 from pipeline.plan import Plan
@@ -183,8 +182,8 @@ class StepState:
                 return point, rows_of_key(point, self._step, key)
             except NoSuchTable as error:
                 raise PipelineError(str(error)) from error
-            except DamagedFile:
-                if not reads_left or open_point(folder).ref == point.ref:
+            except DeletedMeanwhile:
+                if not reads_left:
                     raise
         raise AssertionError("the last read returns or raises")
 

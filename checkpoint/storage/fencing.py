@@ -19,7 +19,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -68,18 +68,21 @@ def take_ownership(
     clock: Callable[[], float] = time.time,
     rng: random.Random | None = None,
     address: str = "",
+    held: Ownership | None = None,
 ) -> Ownership:
     """Take ownership of the job: its older owners are fenced once this returns.
 
     Args:
+        held: what this driver has owned the job by so far. It doesn't take back what another driver has taken.
         clock: seconds since 1970, as the owner file will say it.
         rng: makes the owner's uuid and the pauses.
         address: where the owner can be asked on its host, as the owner file will say it.
 
     Raises:
+        Fenced: the job has a newer owner than `held`.
         StorageError: the folder can't be used, or others take ownership over and over.
     """
-    steps = taking_ownership(storage, clock, rng or random.SystemRandom(), address)
+    steps = taking_ownership(storage, clock, rng or random.SystemRandom(), address, held)
     while True:
         try:
             pause = next(steps)
@@ -91,13 +94,22 @@ def take_ownership(
 
 
 def taking_ownership(
-    storage: CheckpointStorage, clock: Callable[[], float], rng: random.Random, address: str = ""
+    storage: CheckpointStorage,
+    clock: Callable[[], float],
+    rng: random.Random,
+    address: str = "",
+    held: Ownership | None = None,
 ) -> Generator[float, None, Ownership]:
     """The steps of `take_ownership`, one storage operation each. Yields how many seconds to wait before the next."""
+    tried: set[Ownership] = set()
     for tries in range(_TRIES):
-        attempt = next_attempt(storage.owners(), storage.folders())
+        owners = storage.owners()
+        if held is not None:
+            _check(storage, held, [owner for owner in owners if owner not in tried])
+        attempt = next_attempt(owners, storage.folders())
         yield 0.0
         mine = Ownership(attempt, f"{rng.getrandbits(128):032x}")
+        tried.add(mine)
         try:
             storage.put(mine.path, _description(mine, clock(), address))
         except StorageError:
@@ -179,7 +191,10 @@ def check(storage: CheckpointStorage, mine: Ownership) -> None:
         Fenced: it doesn't. The message names the newer owner.
         StorageError: that can't be seen.
     """
-    owners = storage.owners()
+    _check(storage, mine, storage.owners())
+
+
+def _check(storage: CheckpointStorage, mine: Ownership, owners: Collection[Ownership]) -> None:
     winner = newer(mine, owners)
     if winner is not None:
         raise Fenced(

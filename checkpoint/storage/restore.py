@@ -58,6 +58,12 @@ class _Candidate:
     """For messages."""
     find: Callable[[], RestorePoint]
     """Reads and verifies its metadata."""
+    retained: CheckpointRef | None = None
+    """It, if it is one of the job's folder."""
+
+
+class _Deleted(Exception):
+    """A job that runs has deleted a checkpoint, behind a newer one."""
 
 
 def newest(
@@ -67,6 +73,8 @@ def newest(
     ignore_in_flight: int | None = None,
 ) -> RestorePoint | None:
     """The newest good checkpoint; `None` if there never was one.
+
+    The job may run meanwhile: if it deletes the one that is looked at, there is a newer one, which is looked at then.
 
     The savepoint that a run was stopped with counts as one. As long as a job that was started from elsewhere has no
     checkpoint of its own, that is what it is restored from.
@@ -80,6 +88,19 @@ def newest(
         DamagedFile: it is damaged, and going back is not allowed or there is nothing to go back to.
         StorageError: the storage can't be read.
     """
+    while True:
+        try:
+            return _newest(storage, on_damaged, known_damaged, ignore_in_flight)
+        except _Deleted:
+            pass
+
+
+def _newest(
+    storage: CheckpointStorage,
+    on_damaged: Literal["fail", "previous"],
+    known_damaged: Mapping[CheckpointRef, str] | None,
+    ignore_in_flight: int | None,
+) -> RestorePoint | None:
     record = storage.restore_record()
     candidates = _candidates(storage, record)
     if not candidates:
@@ -97,6 +118,8 @@ def newest(
             if known_damaged and point.ref in known_damaged:
                 raise DamagedFile(known_damaged[point.ref])
         except DamagedFile as error:
+            if candidate.retained is not None and candidate.retained not in storage.complete():
+                raise _Deleted from error
             if on_damaged == "fail":
                 raise DamagedFile(_advice(storage, candidate, error, candidates[:i])) from error
             problems.append(f"{candidate.name}{_triggered(candidate)}: {error}")
@@ -113,7 +136,7 @@ def newest(
 def _candidates(storage: CheckpointStorage, record: RestoreRecord | None) -> list[_Candidate]:
     """Oldest first."""
     found: list[tuple[CheckpointRef, _Candidate]] = [
-        (ref, _Candidate(ref.path, partial(_retained, storage, ref, record))) for ref in storage.list_checkpoints()
+        (ref, _Candidate(ref.path, partial(_retained, storage, ref, record), ref)) for ref in storage.list_checkpoints()
     ]
     for stop in savepoints.stops(storage, record):
         name = f"the savepoint {stop.uri}, which the job was stopped with,"

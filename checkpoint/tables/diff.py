@@ -16,7 +16,7 @@ from checkpoint.storage.restore import RestorePoint
 from checkpoint.tables import small
 from checkpoint.tables.json_form import to_json
 from checkpoint.tables.keyed import time_of
-from checkpoint.tables.point import NoSuchTable, Wanted, snapshots
+from checkpoint.tables.point import NoSuchTable, Wanted, reading, snapshots
 
 _ROWS: Final = 200_000
 """About so many rows of each of the two are compared at a time."""
@@ -57,9 +57,13 @@ def diff(before: RestorePoint, after: RestorePoint, wanted: Wanted | None = None
     Raises:
         NoSuchTable: neither has the step.
         DamagedFile: a file of one of them is missing, truncated or altered.
-        StorageError: one can't be read.
+        DeletedMeanwhile, StorageError: one can't be read.
     """
-    wanted = wanted or Wanted()
+    with reading(before, after):
+        yield from _diff(before, after, wanted or Wanted())
+
+
+def _diff(before: RestorePoint, after: RestorePoint, wanted: Wanted) -> Iterator[dict[str, Any]]:
     steps = before.metadata.step_ids | after.metadata.step_ids
     if wanted.step is not None:
         if wanted.step not in steps:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from checkpoint.storage.errors import DamagedFile
 from checkpoint.storage.restore import RestorePoint
 from checkpoint.tables.keyed import CLOCK_OF, keyed_parts, time_of
-from checkpoint.tables.point import Wanted
+from checkpoint.tables.point import Wanted, reading
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,13 @@ def rows_of_key(point: RestorePoint, step: str, key: bytes) -> KeyRows:
     Raises:
         NoSuchTable: the step has nothing in the checkpoint; lists the steps that have.
         DamagedFile: a file is missing, truncated or altered; names it.
-        StorageError: a file can't be read.
+        DeletedMeanwhile, StorageError: a file can't be read.
     """
+    with reading(point):
+        return _rows_of_key(point, step, key)
+
+
+def _rows_of_key(point: RestorePoint, step: str, key: bytes) -> KeyRows:
     wanted = Wanted(step, None, key)
     states = {
         batch.state: value

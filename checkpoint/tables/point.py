@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.state.files import state_names
 from checkpoint.storage import restore
+from checkpoint.storage.errors import DamagedFile, StorageError
 from checkpoint.storage.inspection.folders import the_one
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot
 from checkpoint.storage.restore import RestorePoint
@@ -14,6 +17,30 @@ from checkpoint.storage.restore import RestorePoint
 
 class NoSuchTable(ValueError):
     """What was asked for isn't in the checkpoint; the message lists what is there."""
+
+
+class DeletedMeanwhile(StorageError):
+    """The job runs, and has deleted the checkpoint while it was read."""
+
+
+@contextmanager
+def reading(*points: RestorePoint) -> Iterator[None]:
+    """Around what reads their files.
+
+    Raises:
+        DeletedMeanwhile: a file was missing, since a checkpoint has been deleted; it isn't damaged.
+    """
+    try:
+        yield
+    except DamagedFile as error:
+        for point in points:
+            if point.metadata.kind is not CheckpointKind.SAVEPOINT and point.ref not in point.storage.complete():
+                raise DeletedMeanwhile(
+                    f"{point.uri} was deleted while it was read, since its job has completed a newer checkpoint. Read "
+                    "the newest one, or have the job keep more of them (CheckpointConfig.retained), or take a "
+                    "savepoint, which no job deletes"
+                ) from error
+        raise
 
 
 @dataclass(frozen=True)
@@ -27,14 +54,21 @@ class Wanted:
 
 
 def open_point(uri: str) -> RestorePoint:
-    """The checkpoint or savepoint at a URI; the newest checkpoint of a job's folder.
+    """The checkpoint or savepoint at a URI; the newest checkpoint of a job's folder, whose job may run meanwhile.
 
     Raises:
         NotACheckpoint: there is none, or several might be meant.
         DamagedFile: its `_metadata` is.
         StorageError: it can't be read.
     """
-    return restore.at(the_one(uri))
+    found = the_one(uri)
+    while True:
+        try:
+            return restore.at(found)
+        except StorageError:
+            before, found = found, the_one(uri)
+            if found == before:
+                raise
 
 
 def snapshots(metadata: CheckpointMetadata, step: str | None) -> Iterator[tuple[str, int, OperatorSnapshot]]:

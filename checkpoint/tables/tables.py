@@ -12,7 +12,7 @@ import pyarrow as pa
 from checkpoint.state.timers import TIMER_STATES
 from checkpoint.storage.restore import RestorePoint
 from checkpoint.tables import keyed, small
-from checkpoint.tables.point import NoSuchTable, Wanted, open_point
+from checkpoint.tables.point import NoSuchTable, Wanted, open_point, reading
 
 NAMES: Final = ("state", "timers", "operator_state", "in_flight", "sources", "uncommitted", "checkpoints")
 _BATCH: Final = 4096
@@ -29,6 +29,7 @@ class Table:
 
     Raises:
         DamagedFile: a file is missing, truncated or altered; names it.
+        DeletedMeanwhile: the job has deleted the checkpoint.
         Unfit: a value has no place in a typed column; names state and value.
         StorageError: a file can't be read.
     """
@@ -94,6 +95,19 @@ def table_of(
     typed: bool | keyed.Types = True,
 ) -> Table:
     """As `open_table`, of a checkpoint that is known."""
+    with reading(point):
+        table = _table(point, name, wanted, positions, typed)
+    return Table(table.schema, tuple(partial(_read, point, part) for part in table.parts))
+
+
+def _read(point: RestorePoint, part: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+    with reading(point):
+        yield from part()
+
+
+def _table(
+    point: RestorePoint, name: str, wanted: Wanted, positions: small.Positions, typed: bool | keyed.Types
+) -> Table:
     if name in ("state", "timers"):
         return _keyed(point, name == "timers", wanted, typed)
     if name == "in_flight":

@@ -34,7 +34,7 @@ from checkpoint.storage.savepoints import SavepointFolder
 from checkpoint.storage.storage import CheckpointStorage
 from checkpoint.tables.changes import Changes, Place, Rows, StateName
 from checkpoint.tables.keyed import check_state
-from checkpoint.tables.point import NoSuchTable, states_of_keys
+from checkpoint.tables.point import NoSuchTable, reading, states_of_keys
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,17 @@ def write_savepoint(
     Raises:
         NoSuchTable: a deletion names a step or state that isn't there.
         DamagedFile: a file of `base` is missing, truncated or altered; names it.
+        DeletedMeanwhile: the job of `base` has deleted it.
         StorageError: the folder is in use or can't be written; there is no new savepoint then.
         ValueError: the numbers of a new pipeline don't fit together.
     """
+    with reading(*([] if isinstance(base, NewPipeline) else [base])):
+        return _write_savepoint(target, changes, base, version, sources)
+
+
+def _write_savepoint(
+    target: str, changes: Changes, base: RestorePoint | NewPipeline, version: str, sources: Iterable[str]
+) -> Written:
     metadata = _new(base, version) if isinstance(base, NewPipeline) else base.metadata
     if not isinstance(base, NewPipeline):
         _check_deletions(base, changes)

@@ -180,6 +180,40 @@ def test_no_two_of_three_drivers_ever_own_one_number_and_the_last_one_has_the_jo
         check(storage, max(owned))
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.booleans(), max_size=20), st.integers(0, 2**32))
+def test_a_restart_never_takes_back_what_a_start_takes_at_the_same_time(order: list[bool], seed: int) -> None:
+    """`order`: whether it is the restart's turn."""
+    with TemporaryDirectory() as root, patch.object(os, "fsync"):
+        storage = prepared(root)
+        held = own(storage)
+        restart = taking_ownership(storage, lambda: 0.0, random.Random(seed), held=held)
+        start = taking_ownership(storage, lambda: 0.0, random.Random(seed + 1))
+        drivers = {True: restart, False: start}
+        owned: dict[bool, Ownership] = {}
+        for is_restart in [*order, *[False] * 20, *[True] * 20]:
+            if is_restart in drivers:
+                try:
+                    next(drivers[is_restart])
+                except StopIteration as stop:
+                    del drivers[is_restart]
+                    owned[is_restart] = stop.value
+                except Fenced:
+                    del drivers[is_restart]
+        assert not drivers
+        check(storage, owned[False])
+        if True in owned:  # it was first
+            with pytest.raises(Fenced):
+                check(storage, owned[True])
+
+
+def test_a_restart_whose_own_file_is_gone_takes_nothing(storage: CheckpointStorage) -> None:
+    mine = own(storage)
+    storage.remove([mine.path])
+    with pytest.raises(Fenced, match="no longer has this owner's file"):
+        take_ownership(storage, held=mine)
+
+
 # -- what an owner restored -----------------------------------------------------------------------------------
 
 

@@ -1,8 +1,10 @@
 """Which checkpoint a start restores."""
 
 import logging
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,7 @@ from checkpoint.elements import EdgeName
 from checkpoint.storage import checksummed_json
 from checkpoint.storage.errors import DamagedFile, StorageError
 from checkpoint.storage.fencing import record_restored
-from checkpoint.storage.handles import StateFile
+from checkpoint.storage.handles import FileHandle, StateFile
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.ownership import Ownership
@@ -76,6 +78,43 @@ def test_a_void_checkpoint_is_not_restored(storage: CheckpointStorage) -> None:
     point = newest(storage)
     assert point is not None
     assert point.ref == CheckpointRef(1, 1)
+
+
+class OfARunningJob(CheckpointStorage):
+    """The job completes a checkpoint, and deletes the one before, whenever `moment` of the newest one has come; so
+    often."""
+
+    moment, times = "load", 0
+
+    def load(self, ref: CheckpointRef) -> CheckpointMetadata:
+        self.at("load", ref)
+        return super().load(ref)
+
+    def verify_sizes(self, handles: Iterable[FileHandle]) -> None:
+        self.at("verify", self.complete()[-1])
+        super().verify_sizes(handles)
+
+    def at(self, moment: str, ref: CheckpointRef) -> None:
+        if moment == self.moment and self.times:
+            self.times -= 1
+            complete(self, ref.id + 1)
+            self.delete_checkpoint(ref)
+
+
+@pytest.mark.parametrize("moment", ["load", "verify"])
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("on_damaged", ["fail", "previous"])
+def test_a_checkpoint_that_the_running_job_deletes_while_it_is_looked_at_is_not_damaged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, moment: str, times: int, on_damaged: Any
+) -> None:
+    storage = OfARunningJob(str(tmp_path / "weir"), "late orders")
+    storage.prepare()
+    complete(storage, 1)
+    storage.moment, storage.times = moment, times
+    point = newest(storage, on_damaged)
+    assert point is not None
+    assert (point.ref.id, storage.times) == (1 + times, 0)
+    assert not caplog.records
 
 
 DAMAGES = ["chk-3-1/_metadata", "chk-3-1/totals-0-state.arrow", "shared/1-out-0-3.arrow"]

@@ -125,15 +125,13 @@ class StartPoints:
             PipelineError, DamagedFile, StorageError, PermanentFailure: it can't be.
         """
         o, storage = self._o, self._storage
-        if self._ownership is not None:
-            # A driver whose job was taken over meanwhile must not take it back, as a restart would.
-            fencing.check(storage, self._ownership)
-        else:
+        if self._ownership is None:
             if number:
                 self.check(restarted=True)
             if not o.take_over:
                 refuse_living_owner(storage, o.name)  # one that has come while Spark started
-        ownership = self._ownership = fencing.take_ownership(storage, address=self._address)
+        # A driver whose job was taken over meanwhile must not take it back, as a restart would.
+        ownership = self._ownership = fencing.take_ownership(storage, address=self._address, held=self._ownership)
         point = self._restored = restore_point(o, storage, number > 0, self._damaged)
         if not number:
             self._check_states(point)
