@@ -169,7 +169,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         "gauge",
         "records",
         "Offsets from what a Kafka source has emitted to the ends of its partitions, those of open transactions "
-        "included; none while they are not known.",
+        "included; of a bounded source to where it ends. None while they are not known.",
     ),
     Metric(
         "recordsLagByPartition",

@@ -12,6 +12,7 @@ _SLOW: Final = 1.0
 """Seconds that a checkpoint may take and is nothing unusual."""
 _SLOW_STORAGE: Final = 1 << 20
 """Bytes a second below which storage is slow, where writing has taken long."""
+_ALL_STATE: Final = "all state is written each time. CheckpointConfig(incremental=True) writes what has changed"
 _THE_STORAGE: Final = "the storage is slow. Look at its load and the way to it, or use another one"
 _PARTS: Final = ("start_delay", "alignment", "sync", "async_", "finalise")
 
@@ -20,7 +21,7 @@ Row = Mapping[str, Any]
 
 def sentences(status: Mapping[str, Any], under_way: Row | None, newest: Row | None, now: float) -> Iterator[Sentence]:
     if under_way is not None and status["status"] == "running":
-        yield from _under_way(status, under_way, now)
+        yield from _under_way(status, under_way, newest, now)
     if newest is None:
         return
     if newest["status"] == "failed":
@@ -33,7 +34,7 @@ def _name(row: Row) -> str:
     return f"{row['kind'].replace('_', ' ').capitalize()} {row['id']}"
 
 
-def _under_way(status: Mapping[str, Any], row: Row, now: float) -> Iterator[Sentence]:
+def _under_way(status: Mapping[str, Any], row: Row, before: Row | None, now: float) -> Iterator[Sentence]:
     lasts = now - row["trigger_time"]
     if lasts < _SLOW:
         return
@@ -43,12 +44,24 @@ def _under_way(status: Mapping[str, Any], row: Row, now: float) -> Iterator[Sent
     if not missing:
         why = f"all subtasks are done, and its _metadata is being written: {_THE_STORAGE}"
     elif len(writing) == len(missing):
-        why = f"{_they(missing)} writing what belongs to it, and all others are done: {_THE_STORAGE}"
+        why = f"{_they(missing)} writing what belongs to it, and all others are done: {_why(missing, before)}"
     else:
         why = f"{_they(missing)} not done yet"
         if writing:
             why += f", of which {_they(writing)} writing"
     yield trouble("checkpoints", f"{_name(row)} has been under way for {human_time(lasts)}: {why}.")
+
+
+def _why(writing: list[str], before: Row | None) -> str:
+    """Why writing takes long, as far as the checkpoint before tells."""
+    for one in [] if before is None else before["subtasks"]:
+        if one["name"] in writing and one["async_"] >= _SLOW and one["written"] / one["async_"] >= _SLOW_STORAGE:
+            return f"{one['written']:,} bytes at {one['name']} the time before{_whole(one)}"
+    return _THE_STORAGE
+
+
+def _whole(one: Row) -> str:
+    return f": {_ALL_STATE}" if one["written"] >= one["size"] else ""
 
 
 def _they(names: list[str]) -> str:
@@ -90,8 +103,8 @@ def _speed(worst: Row | None, seconds: float) -> str:
     if worst is None or seconds < _SLOW:
         return ""
     size = worst["written"]
-    slow = f": {_THE_STORAGE}" if size / seconds < _SLOW_STORAGE else ""
-    return f", for {size:,} bytes{slow}"
+    why = f": {_THE_STORAGE}" if size / seconds < _SLOW_STORAGE else _whole(worst)
+    return f", for {size:,} bytes{why}"
 
 
 def _slow_metadata(seconds: float) -> str:

@@ -31,11 +31,16 @@ class Lag:
         self._told: dict[PartitionKey, int] = {}
 
     def behind(
-        self, consumer: Consumer, positions: Mapping[PartitionKey, int], unread: Mapping[PartitionKey, int]
+        self,
+        consumer: Consumer,
+        positions: Mapping[PartitionKey, int],
+        last: Mapping[PartitionKey, int],
+        unread: Mapping[PartitionKey, int],
     ) -> dict[PartitionKey, int | None]:
         """Offsets between `positions` and the ends by partition; `None` as long as an end is not known.
 
         Args:
+            last: where partitions are read to, of which not all is read.
             unread: beginnings of partitions that are not read; they count once their end is known.
         """
         lag: dict[PartitionKey, int | None] = {
@@ -43,7 +48,7 @@ class Lag:
         }
         for key, position in positions.items():
             _, fetched = consumer.get_watermark_offsets(TopicPartition(*key), cached=True)
-            end = max(fetched, self._told.get(key, -1))
+            end = last.get(key, max(fetched, self._told.get(key, -1)))
             lag[key] = None if end < 0 else max(0, end - position)
         return lag
 

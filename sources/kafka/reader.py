@@ -137,6 +137,8 @@ class KafkaReader(SourceReader):
             self._assigned.resume()
         at_end = self._options.bounded and not self._assigned.reading and not self._held
         if at_end and not self._bad_records.pending:
+            self._lag_due = now  # nobody looks again
+            self._report_lag(now, unemitted=0)
             return END
         if at_end or self._bad_records.full:
             time.sleep(timeout)
@@ -328,7 +330,9 @@ class KafkaReader(SourceReader):
             self._lag.ask([*positions, *self._unread], now)
         elif self._unread:
             self._lag.ask(self._unread, now)
-        lags = self._lag.behind(self._consumer, positions, self._unread)
+        splits = self._assigned.splits.items()
+        last = {key: one.position if one.ended else end for key, one in splits if (end := one.end) is not None}
+        lags = self._lag.behind(self._consumer, positions, last, self._unread)
         known = [lag for lag in lags.values() if lag is not None]
         lag = sum(known) + len(self._held) + unemitted if len(known) == len(lags) else None
         self._ctx.metrics.gauge("recordsLag", lag)

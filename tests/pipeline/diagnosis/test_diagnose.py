@@ -183,13 +183,36 @@ def test_a_job_that_has_failed_says_why(handle: JobHandle) -> None:
         ({"alignment": 4.0}, "4.00 s passed at totals → out[1] between the first and the last input's barrier"),
         ({"sync": 4.0}, "4.00 s the task was held at totals → out[1]: an operator's snapshot()"),
         ({"async_": 4.0, "written": 1000}, "writing took at totals → out[1], for 1,000 bytes: the storage is slow"),
-        ({"async_": 4.0, "written": 10**9}, "writing took at totals → out[1], for 1,000,000,000 bytes."),
+        (
+            {"async_": 4.0, "written": 10**9, "size": 10**9 + 1},
+            "writing took at totals → out[1], for 1,000,000,000 bytes.",
+        ),
+        (
+            {"async_": 4.0, "written": 10**9, "size": 10**9},
+            "for 1,000,000,000 bytes: all state is written each time. CheckpointConfig(incremental=True) writes what",
+        ),
     ],
 )
 def test_a_slow_checkpoint_says_where_its_time_went(handle: JobHandle, parts: dict[str, Any], why: str) -> None:
     checkpoint(handle, duration=5.0, **parts)
     assert "Checkpoint 1 took 5.00 s, of which " in troubles(handle)
     assert why in troubles(handle)
+
+
+def test_a_checkpoint_that_writes_as_much_as_the_one_before_is_not_slow_storage(handle: JobHandle) -> None:
+    writing = {"writing": [7]}
+    run(handle, totals_0=writing, totals_1=writing)
+    handle._master.history.triggered(7, CheckpointKind.CHECKPOINT, 0.0, time.time() - 40)
+    handle._master.history.acknowledged(7, "in[0]", {}, 0.1)
+    much, more = {"written": 10**9, "size": 10**9}, {"written": 10**9, "size": 10**10}
+    why = "all others are done: 1,000,000,000 bytes at totals → out[1] the time before"
+    checkpoint(handle, 6, duration=5.0, async_=4.0, **much)
+    assert f"{why}: all state is written each time." in troubles(handle)
+    checkpoint(handle, 6, duration=5.0, async_=4.0, **more)
+    assert f"{why}." in troubles(handle)
+    for quick_or_slow in ({"async_": 0.9, **much}, {"async_": 10.0, "written": 10**6, "size": 10**6}):
+        checkpoint(handle, 6, duration=5.0, **quick_or_slow)
+        assert "all others are done: the storage is slow." in troubles(handle)
 
 
 def test_metadata_that_takes_long_is_the_storage(handle: JobHandle) -> None:

@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 from deadlines import PATIENCE
 
 from pipeline.testing import KafkaBroker
+from sources import END
 from sources.kafka import reader as reader_module
 from sources.kafka.statistics import FetchStatistics
 
@@ -100,6 +101,22 @@ def test_an_idle_source_has_no_lag_whether_its_partitions_were_ever_written_to_o
 
     lag_becomes(reading, 0)
     assert reading.positions() == {(topic, 0): 3, (topic, 1): 0}
+
+
+def test_the_lag_of_a_bounded_source_counts_to_its_end_and_is_nothing_there(
+    kafka: KafkaBroker, make_topic: MakeTopic, subtask: OpenSubtask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = make_topic()
+    kafka.produce(topic, [{"id": i} for i in range(20)])
+    reading = subtask(topics=[topic], end="latest")
+    kafka.produce(topic, [{"id": i} for i in range(20, 50)])
+    reading.read(15, max_records=5)
+    monkeypatch.setattr(reader_module, "_LAG_EVERY_S", 10_000.0)  # told of now, and not again before the end
+    reading.read(1, max_records=1)
+    assert reading.metrics.gauges["recordsLag"] == 5
+    reading.read(4)
+    assert reading.poll() is END
+    assert reading.metrics.gauges["recordsLag"] == 0
 
 
 def test_the_lag_of_a_source_that_is_held_up_is_told_at_its_barriers(
