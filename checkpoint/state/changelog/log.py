@@ -131,8 +131,10 @@ class ChangeLog:
 
 
 def _over(listed: StateFile, over: Mapping[str, int]) -> StateFile:
-    """At a barrier: what was over once in a file stays so, also where the clock of a later attempt is behind."""
+    """At a barrier: what was over once in a file stays so, also where the clock of a later attempt is behind, or not
+    known yet."""
     if not over:
         return listed
     known = dict(listed.over)
-    return replace(listed, over=tuple((name, max(at, known.get(name, at))) for name, at in over.items()))
+    known.update((name, max(at, known.get(name, at))) for name, at in over.items())
+    return replace(listed, over=tuple(known.items()))

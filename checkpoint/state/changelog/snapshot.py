@@ -108,7 +108,8 @@ class LoggedState:
             content.release()
         if merge is not None:
             self._merges.submit(self._run_merge, merge)
-        return list(listed), sum(each.file.size for each in listed if each is not file)
+        new = None if file is None else file.file
+        return list(listed), sum(each.file.size for each in listed if each.file is not new)
 
     def give_up(self, changes: Changes) -> None:
         """The changes are not written now; does nothing if they were, or just are."""

@@ -271,6 +271,17 @@ class Histories(DeclaresState):
     prices = MapState[str, int](ttl=TTL(60))
 
 
+def test_files_that_were_there_before_count_as_such_where_something_is_over_too(tmp_path: Path) -> None:
+    state = Logged(tmp_path, Living)
+    state.backend.processing_clock.begin(1_000_000, False)
+    state.at("old").seen.value = 1
+    (old,) = state.checkpoint()
+    state.at("new").seen.value = 2
+    snapshot = state.barrier()
+    assert len(snapshot.files(None)) == 2
+    assert snapshot.reused_bytes == old.file.size
+
+
 def test_what_was_over_is_not_seen_again_where_a_clock_is_behind(tmp_path: Path) -> None:
     """Though nothing has removed it: it lies in older files."""
     state = Logged(tmp_path, Histories)
@@ -328,6 +339,31 @@ def test_what_was_over_for_one_attempt_stays_so_for_one_whose_clock_is_behind(tm
     assert [batch.keys for batch in load_keyed_state(again.storage, files)] == [[encode_key("new")]]
     assert files[0].over == (("seen", 1_010_000),)
     assert files[1].over == (("seen", 840_000),)
+
+
+class TwoClocks(DeclaresState):
+    seen = ValueState(default=0, ttl=TTL(60, time="event"))
+    other = ValueState(default=0, ttl=TTL(60))
+
+
+class WithoutTtl(DeclaresState):
+    seen = ValueState(default=0)
+    other = ValueState(default=0, ttl=TTL(60))
+
+
+@pytest.mark.parametrize("cls", [TwoClocks, WithoutTtl])
+def test_what_was_over_stays_so_where_a_later_attempt_has_no_such_clock_yet(tmp_path: Path, cls: type) -> None:
+    state = Logged(tmp_path, TwoClocks)
+    state.backend.processing_clock.begin(1_000_000, False)
+    state.backend.event_clock.passed(0)
+    state.at("k").seen.value = 1
+    state.checkpoint()
+    state.backend.event_clock.passed(60_000)
+    again = Logged(tmp_path, cls, state.checkpoint())
+    again.backend.processing_clock.begin(1_000_000, False)
+    again.at("k").other.value = 2
+    files = again.checkpoint()  # in front of the first watermark
+    assert again.read(files) == {("other", "k"): 2}
 
 
 def test_a_merge_leaves_out_what_was_over(tmp_path: Path) -> None:
