@@ -31,7 +31,8 @@ class LookupJoin(AsyncFunction, Counting):
     ) -> None:
         """
         Args:
-            lookup: given a key, or a list of different keys, what there is for it; `None` = nothing.
+            lookup: given a key, or a list of different keys, what there is for it; `None` = nothing, an exception = it
+                failed for that key.
             select: makes the result of a record and what was found; `None` = a dict of both.
             batched: it is called with lists of records.
         """
@@ -61,29 +62,37 @@ class LookupJoin(AsyncFunction, Counting):
 
     async def __call__(self, value: Any) -> Any:
         if not self.batched:
-            (found,) = await self._find([self._key_of(value)])
+            (found,) = await self._find([self._key(value)])
             return self._joined(value, found)
-        found = await self._find([self._key_of(one) for one in value])
-        return [self._joined(one, right) for one, right in zip(value, found, strict=True)]
+        keys = [_or_error(self._key, one) for one in value]
+        answers = iter(await self._find([key for key in keys if not isinstance(key, Exception)]))
+        found = [key if isinstance(key, Exception) else next(answers) for key in keys]
+        return [_or_error(self._joined, one, right) for one, right in zip(value, found, strict=True)]
 
     def counts(self) -> Mapping[str, float]:
         return {"lookupCacheHits": self._hits, "lookupCacheMisses": self._misses}
 
+    def _key(self, value: Any) -> tuple[bytes, Any]:
+        """The record's key, encoded and as it is."""
+        key = self._key_of(value)
+        return encode_key(key), key
+
     def _joined(self, left: Any, right: Any) -> Any:
+        if isinstance(right, Exception):
+            raise right
         if right is None and self.how == "inner":
             return NOTHING
         if self.select is None:
             return {"left": left, "right": right}
         return self.select(left, copied(right))
 
-    async def _find(self, keys: Sequence[Any]) -> list[Any]:
-        """What there is for each key."""
-        encoded = [encode_key(key) for key in keys]
+    async def _find(self, keys: Sequence[tuple[bytes, Any]]) -> list[Any]:
+        """What there is for each key; an exception where the lookup gave one."""
         found: dict[bytes, Any] = {}
         others: dict[bytes, asyncio.Future[Any]] = {}
         mine: dict[bytes, Any] = {}
         """To be asked for, and the keys themselves."""
-        for one, key in zip(encoded, keys, strict=True):
+        for one, key in keys:
             if one in found or one in others or one in mine:
                 continue
             known = MISSING if self._remembered is None else self._remembered.get(one)
@@ -103,8 +112,8 @@ class LookupJoin(AsyncFunction, Counting):
                 # Shielded: who asked goes on, though this record's time is over.
                 found[one] = await asyncio.shield(asked)
             except _AskerGone:
-                (found[one],) = await self._find([keys[encoded.index(one)]])
-        return [found[one] for one in encoded]
+                (found[one],) = await self._find([(one, dict(keys)[one])])
+        return [found[one] for one, _ in keys]
 
     async def _ask(self, mine: Mapping[bytes, Any]) -> dict[bytes, Any]:
         futures = {one: self._loop.create_future() for one in mine}
@@ -122,7 +131,7 @@ class LookupJoin(AsyncFunction, Counting):
             for one in mine:
                 del self._asked[one]
         for one, answer in found.items():
-            if self._remembered is not None:
+            if self._remembered is not None and not isinstance(answer, Exception):
                 self._remembered.put(one, answer)
             futures[one].set_result(answer)
         return found
@@ -140,6 +149,14 @@ class LookupJoin(AsyncFunction, Counting):
                 "with what there is for each key, in the same order, or a dict by key"
             )
         return list(answers)
+
+
+def _or_error(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function returns, or the exception that it raises: how that record of a batch has failed."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        return error
 
 
 class _AskerGone(Exception):

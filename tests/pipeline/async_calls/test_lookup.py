@@ -117,3 +117,33 @@ def test_a_batch_with_another_number_of_answers_is_refused() -> None:
     service = FakeService(lambda keys: [1])
     ((error,),) = run(join(service.ask, batched=True), [[["a"], ["b"]]])
     assert "asked for 2 keys and returned 1 answers" in str(error)
+
+
+def test_in_a_batch_a_record_fails_alone_whose_key_answer_or_result_does() -> None:
+    service = FakeService(lambda keys: [LookupError(key) if key == "b" else key.upper() for key in keys])
+
+    def taken(left: Any, right: Any) -> Any:
+        return right * left[1]
+
+    function = join(service.ask, select=taken, batched=True)
+    batch = [["a", 2], [], ["b", 1], ["c", "?"], [{1}], ["d", 1]]
+    ((results,), (again,)) = run(function, [batch], [[["b", 1], ["a", 1]]])
+    assert [type(one).__name__ for one in results] == [
+        "str",
+        "KeyMissing",
+        "LookupError",
+        "TypeError",
+        "EncodingError",
+        "str",
+    ]
+    assert (results[0], results[-1]) == ("AA", "D")
+    assert type(again[0]) is LookupError
+    assert again[1] == "A"
+    assert service.requests == [["a", "b", "c", "d"], ["b"]], "an error is not remembered"
+
+
+def test_an_answer_that_is_an_exception_fails_its_record_without_batches_too() -> None:
+    service = FakeService(LookupError)
+    (first, second) = run(join(service.ask), [["a"]], [["a"]])
+    assert [type(one) for one in first + second] == [LookupError, LookupError]
+    assert service.requests == ["a", "a"]

@@ -260,6 +260,20 @@ def test_a_lookup_join_with_a_cache_by_the_harness_clock() -> None:
     assert service.count("a") == 2
 
 
+def test_of_a_batch_of_lookups_only_the_record_that_fails_is_left_out() -> None:
+    service = FakeService(lambda keys: {key: key.upper() for key in keys})
+    p = Pipeline("job")
+    read = p.source("in", TestingSource())
+    names = read.join_lookup(service.ask, "names", key="user", batch_size=3, on_error="skip")
+    names.errors().map(lambda error: error["record"], id="failed")
+    harness = PipelineHarness(p)
+    for value in ({"user": "a"}, {"name": "b"}, {"user": "c"}):
+        harness.send("in", value)
+    harness.run_async()
+    assert [one["right"] for one in harness.outputs("names")] == ["A", "C"]
+    assert harness.outputs("failed") == [{"name": "b"}]
+
+
 def test_a_watermark_that_waits_is_part_of_a_snapshot() -> None:
     service = FakeService(delay=1)
 
