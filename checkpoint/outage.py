@@ -12,8 +12,8 @@ REFUSAL_S: Final = 10.0
 """A service that starts may refuse whom it doesn't know yet. What is refused for longer is refused."""
 _TOLD_AFTER_S: Final = 2.0
 """What is over sooner is no news."""
-_FORGOTTEN_S: Final = 60.0
-"""Clients try again within 10 s."""
+FORGOTTEN_S: Final = 60.0
+"""A refusal that is older says nothing of now: clients try again within 10 s, and tell of the same again after 30 s."""
 _REFUSES: Final = ", which refuse its user, password or certificate"
 
 
@@ -34,7 +34,7 @@ class Refusals:
     def count(self) -> bool:
         """One more. Returns whether they have gone on for so long that the client is refused for good."""
         now = self._clock()
-        if now - self._last > _FORGOTTEN_S:
+        if now - self._last > FORGOTTEN_S:
             self._since = now
         self._last = now
         if now - self._since >= _TOLD_AFTER_S:
@@ -44,7 +44,7 @@ class Refusals:
 
     def look(self) -> None:
         """No longer tell of what has not come again for long."""
-        if self._told and self._clock() - self._last > _FORGOTTEN_S:
+        if self._told and self._clock() - self._last > FORGOTTEN_S:
             self._told = False
             self._waiting.end(self._what)
 

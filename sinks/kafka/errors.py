@@ -54,12 +54,14 @@ class MissingPermission(KafkaSinkError):
 
 
 class BrokerUnavailable(KafkaSinkError):
-    """No broker answered in time, or they don't let this client in."""
+    """No broker answered in time, or they refused this client."""
 
-    def __init__(self, message: str, refused: bool = False) -> None:
+    def __init__(self, message: str, refused: bool = False, credentials: bool = False) -> None:
         super().__init__(message)
         self.refused = refused
         """They have answered, and refused it."""
+        self.credentials = credentials
+        """For its user, password or certificate."""
 
 
 class OutputAhead(KafkaSinkError, PermanentFailure):

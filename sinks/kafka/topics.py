@@ -18,6 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from checkpoint.brokers import REFUSES, is_topic_name, no_topic_name
 from checkpoint.outage import Outage
+from sinks.kafka.client_errors import is_outage
 from sinks.kafka.clients import DEFAULT_MESSAGE_LIMIT, client_config
 from sinks.kafka.errors import BrokerUnavailable, TopicRefused
 
@@ -83,8 +84,15 @@ class TopicCatalog:
             began = time.monotonic()
             try:
                 limits = self._look_up(topic)
-            except BrokerUnavailable as error:
-                if outage is None or not (outage.refused() if error.refused else outage.away(began)):
+            except (BrokerUnavailable, TopicRefused) as error:
+                if outage is None:
+                    raise
+                if isinstance(error, BrokerUnavailable):
+                    goes_on = outage.refused(error.credentials) if error.refused else outage.away(began)
+                else:  # brokers that have just started may not know of all topics yet
+                    goes_on = outage.lasts and outage.refused(credentials=False)
+                if not goes_on:
+                    outage.over()
                     raise
                 time.sleep(_TRY_AGAIN)
             else:
@@ -107,7 +115,7 @@ class TopicCatalog:
             description = described[topic].result()
         except KafkaException as error:
             admin.poll(0)  # hands over what the connections said
-            raise _topic_error(topic, self._servers, error, errors) from error
+            raise topic_error(topic, self._servers, error, errors) from error
         if description.is_internal:
             raise TopicRefused(f"topic {topic!r} is internal to Kafka, which doesn't let it be written to")
         allowed = description.authorized_operations
@@ -121,7 +129,7 @@ class TopicCatalog:
             entries = admin.describe_configs([resource], request_timeout=LOOKUP_TIMEOUT)[resource].result()
         except KafkaException as error:
             if error.args[0].code() in _UNREACHABLE:
-                raise _topic_error(topic, self._servers, error) from error
+                raise topic_error(topic, self._servers, error) from error
             _log.warning(
                 "the settings of topic %r can't be read (%s), so Kafka's defaults are assumed; with the permission "
                 "DESCRIBE_CONFIGS records that the topic refuses are found when they are written",
@@ -181,14 +189,22 @@ def limits_of(topic: str, partitions: int, settings: Mapping[str, str]) -> Topic
     )
 
 
-def _topic_error(topic: str, servers: str, error: KafkaException, said: Sequence[KafkaError] = ()) -> Exception:
-    cause = error.args[0]
+def topic_error(
+    topic: str, servers: str, error: KafkaException, said: Sequence[KafkaError] = ()
+) -> BrokerUnavailable | TopicRefused:
+    """What to raise for it.
+
+    Args:
+        said: what the client's error callback was told meanwhile.
+    """
+    cause: KafkaError = error.args[0]
     refusal = next((one for one in (*said, cause) if one.code() in REFUSES), None)
     if refusal is not None:
         return BrokerUnavailable(
             f"the Kafka brokers at {servers} refuse this client: {refusal.str()}. Check user, password and "
             "certificates in config",
             refused=True,
+            credentials=True,
         )
     if cause.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
         return TopicRefused(f"topic {topic!r} doesn't exist at {servers}; create it")
@@ -196,6 +212,12 @@ def _topic_error(topic: str, servers: str, error: KafkaException, said: Sequence
         return TopicRefused(f"{topic!r} is not a valid name of a topic")
     if cause.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return TopicRefused(f"the permission DESCRIBE on topic {topic!r} is missing; grant it to the sink's user")
+    if not is_outage(error) and not cause.retriable():
+        return BrokerUnavailable(
+            f"the Kafka brokers at {servers} don't tell about topic {topic!r}: {cause.str()} ({cause.name()}). Check "
+            "the permissions of the sink's user, and the brokers' log",
+            refused=True,
+        )
     return BrokerUnavailable(
         f"no answer about topic {topic!r} from the Kafka brokers at {servers}: {cause.str()}. "
         "Check that they run, that the address is right, and the security settings in config"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from checkpoint import failpoints
 from checkpoint.brokers import REFUSES
-from checkpoint.outage import Outage
+from checkpoint.outage import FORGOTTEN_S, Outage
 from sinks.kafka.client_errors import reason
 from sinks.kafka.clients import Delivery, producer_config
 from sinks.kafka.encoding import RecordEncoder
@@ -63,6 +64,7 @@ class DirectWriter(SinkWriter):
     ) -> None:
         self._outage = outage
         self._refusal: KafkaError | None = None
+        self._refused_at = float("-inf")
         self._encoder = encoder
         self._ctx = ctx
         self._servers = servers
@@ -140,12 +142,12 @@ class DirectWriter(SinkWriter):
 
     def _on_client_error(self, error: KafkaError) -> None:
         if error.code() in REFUSES:
-            self._refusal = error
+            self._refusal, self._refused_at = error, time.monotonic()
 
     def _on_stall(self, topics: Collection[str]) -> None:
         """Nothing has been delivered for a second."""
         self._look_for_deliveries()
-        refusal = self._refusal
+        refusal = self._refusal if time.monotonic() - self._refused_at <= FORGOTTEN_S else None
         if not (self._outage.away() if refusal is None else self._outage.refused()):
             raise KafkaException(refusal or KafkaError(KafkaError._TIMED_OUT, "the outage lasts too long"))
         refuse_missing(self._servers, self._config, self._ctx.sink_id, topics)

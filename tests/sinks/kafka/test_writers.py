@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from kafka_sink_helpers import FolderStaging, Job, NoMetrics, batch, records
 
+from checkpoint.outage import FORGOTTEN_S, Outage
+from checkpoint.waiting import Waiting
 from pipeline.testing.kafka import KafkaBroker
 from sinks import KafkaSink, SinkBatch, WriterContext
+from sinks.kafka import writers
 from sinks.kafka.errors import BrokerUnavailable, RecordRefused, TopicRefused
 from sinks.kafka.rows import Rows
 from sinks.kafka.segments import read_segment
+from sinks.kafka.writers import DirectWriter
 
 JobMaker = Callable[..., Job]
 
@@ -392,3 +398,33 @@ def test_the_definition_names_a_subtask_by_its_own_ids(make_job: JobMaker) -> No
     writer.write_batch(batch(records(0, 1)))
     [(_, [file])] = writer.prepare_commit(1)
     assert "totals-3" in file.path
+
+
+# -- brokers that are away, or refuse ------------------------------------------------------------------------
+
+
+def test_a_refusal_of_long_ago_says_nothing_of_an_outage_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(writers, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(writers, "refuse_missing", lambda *arguments: None)
+    waiting = Waiting(lambda: now)
+    encoder: Any = None
+    ctx: Any = SimpleNamespace(sink_id="out", subtask=0)
+    outage = Outage(waiting, "the brokers", None, lambda: now)
+    writer = DirectWriter(encoder, ctx, "kafka:9092", {}, "none", outage)
+
+    def stalls(seconds: int) -> None:
+        nonlocal now
+        for _ in range(seconds):
+            now += 1
+            writer._on_stall(["t"])
+
+    writer._on_client_error(KafkaError(KafkaError._AUTHENTICATION, "no such user"))
+    now += FORGOTTEN_S
+    stalls(100)
+    assert [kind for _, _, kind in waiting.report()] == ["brokers"]
+    writer._on_client_error(KafkaError(KafkaError._AUTHENTICATION, "no such user"))
+    stalls(5)
+    assert [kind for _, _, kind in waiting.report()] == ["credentials"]
+    with pytest.raises(KafkaException, match="no such user"):
+        stalls(10)
