@@ -80,6 +80,7 @@ def facts(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
         ("job", f"{job['name']} at {job['address']}, process {job['pid']} on {job['host']}"),
         ("status", state),
         ("started", f"{time_of(job['started'])} UTC, {human_time(job['uptime'])} ago"),
+        *([("encrypted", "yes" if job["encrypted"] else "no")] if "encrypted" in job else []),
         ("restarts", str(job["restarts"])),
         *(("rescaled", _rescaled(one)) for one in job.get("rescales", ())[-1:]),
         ("checkpoints", f"{completed} completed, {failed} failed since the start"),

@@ -37,6 +37,7 @@ _JOB: Final[dict[str, Any]] = {
         "uptime": {"type": "number"},
         "running_for": _NUMBER_OR_NULL,
         "restarts": {"type": "integer"},
+        "encrypted": {"type": "boolean", "description": "Whether the connections between its processes are."},
         "restart_causes": {"type": "array", "items": _ANY},
         "failure": {"type": ["string", "null"]},
         "autoscale": {"type": ["object", "null"], "description": "What it does by itself, and what it refuses."},

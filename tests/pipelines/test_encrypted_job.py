@@ -50,6 +50,7 @@ def test_its_output_is_exact_over_a_kill_and_a_rescale_and_commands_reach_it(
         eventually(lambda: committed(100))
         assert "count" in told("rescale", name, "2", "--step", "count")
         assert json.loads(told("status", name, "--json"))["restarts"] == 1
+        assert "encrypted:   yes" in told("status", name)
         source.release()
         handle.wait(PATIENCE)
     assert_exact(sink, records(0, 150))

@@ -45,7 +45,8 @@ function draw() {
   state.textContent = job.status;
   state.className = `badge ${GOOD.includes(job.status) ? "good" : BAD.includes(job.status) ? "bad" : ""}`;
   document.getElementById("facts").textContent = `up ${span(job.uptime)}, ${count(job.restarts)} restarts, `
-    + `${count(job.checkpoints_completed)} checkpoints completed, ${count(job.checkpoints_failed)} failed`;
+    + `${count(job.checkpoints_completed)} checkpoints completed, ${count(job.checkpoints_failed)} failed, `
+    + `encrypted: ${job.encrypted ? "yes" : "no"}`;
   show("diagnosis", diagnosis.map((one) => html("li", { class: one.severity === "trouble" ? "bad" : null }, one.text)));
   drawGraph(job, draw);
   drawTimeline(choose);

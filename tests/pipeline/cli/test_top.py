@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from pipeline.cli import main
+from pipeline.cli.operate_tables import facts
 from pipeline.cli.top_screen import load_bar, screen
 
 
@@ -79,6 +80,11 @@ def test_it_has_steps_checkpoints_and_troubles() -> None:
     rows = [line.split() for line in lines if line.split()[1:2] in (["failed"], ["completed"])]
     assert [row[0] for row in rows] == ["8", "7"], "the newest first"
     assert " ".join(rows[1][2:]) == "10 s 0.50 s 0.10 s 0.20 s 0.01 s 0.30 s 1,234 999"
+
+
+def test_it_says_whether_connections_are_encrypted() -> None:
+    assert [dict(facts(status(encrypted=one)))["encrypted"] for one in (True, False)] == ["yes", "no"]
+    assert "encrypted" not in dict(facts(status())), "a job of an older version doesn't tell"
 
 
 @pytest.mark.parametrize("width", [60, 80])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -79,7 +80,9 @@ def seen(browser: Browser, server: HttpServer) -> Iterator[Seen]:
     assert seen.asked == {server.url}
 
 
-def test_it_shows_the_job_its_steps_and_its_checkpoints(seen: Seen, handle: JobHandle) -> None:
+def test_it_shows_the_job_its_steps_and_its_checkpoints(
+    seen: Seen, handle: JobHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page = seen.page
     expect(page.locator("h1")).to_have_text("orders")
     expect(page.get_by_role("button", name=re.compile("^totals → out, 2 subtasks, in 0.s"))).to_be_visible()
@@ -88,7 +91,9 @@ def test_it_shows_the_job_its_steps_and_its_checkpoints(seen: Seen, handle: JobH
     expect(page.get_by_role("option")).to_have_count(4)
     expect(page.locator("#checkpoint")).to_contain_text("checkpoint 102")
     expect(page.locator("#checkpoint tbody tr")).to_have_count(2)
-    expect(page.locator("#facts")).to_contain_text("3 checkpoints completed, 1 failed")
+    expect(page.locator("#facts")).to_contain_text("3 checkpoints completed, 1 failed, encrypted: no")
+    monkeypatch.setattr(JobMaster, "options", replace(handle._master.options, encrypt=True))
+    expect(page.locator("#facts")).to_contain_text("encrypted: yes")
 
 
 def test_figures_follow_the_job(seen: Seen, handle: JobHandle) -> None:

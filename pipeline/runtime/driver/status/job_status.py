@@ -57,6 +57,7 @@ def status_of(name: str, address: str | None, handle: JobHandle, metrics: dict[s
         "uptime": time.time() - handle._started,
         "running_for": running_for,
         "restarts": handle.restarts,
+        "encrypted": handle._master.options.encrypt,
         "otel": None if handle._otel is None else asdict(handle._otel.sending),
         "rescaling": handle._master.rescaling,
         "rescales": [asdict(one) for one in handle.rescales],
