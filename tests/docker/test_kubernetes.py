@@ -19,8 +19,9 @@ JOB: Final[dict[str, Any]] = POD["containers"][0]
 
 
 @pytest.mark.parametrize("kind", DOCUMENTS)
-def test_kubernetes_takes_them(kind: str) -> None:
-    kubernetes_validate.validate(DOCUMENTS[kind], "1.30", strict=True)
+@pytest.mark.parametrize("version", ["1.30", kubernetes_validate.latest_version()])
+def test_kubernetes_takes_them(version: str, kind: str) -> None:
+    kubernetes_validate.validate(DOCUMENTS[kind], version, strict=True)
 
 
 def test_the_probes_the_port_and_the_service_are_of_one_server() -> None:
@@ -50,3 +51,19 @@ def test_one_pod_runs_at_a_time_and_has_time_for_its_last_checkpoint() -> None:
 def test_the_pod_runs_as_the_user_of_the_image() -> None:
     dockerfile = (FILE.parents[1] / "weir/Dockerfile").read_text()
     assert f"useradd --uid {POD['securityContext']['runAsUser']} " in dockerfile
+
+
+def test_the_pod_keeps_the_restricted_standard_of_pod_security() -> None:
+    pod, container = POD["securityContext"], JOB["securityContext"]
+    assert pod["runAsNonRoot"] is True
+    assert pod["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["allowPrivilegeEscalation"] is False
+    assert container["capabilities"] == {"drop": ["ALL"]}
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & POD.keys()
+    kinds = {kind for volume in POD["volumes"] for kind in volume if kind != "name"}
+    assert kinds <= {"configMap", "persistentVolumeClaim", "emptyDir", "secret", "projected"}
+    assert POD["automountServiceAccountToken"] is False, "a job asks nothing of Kubernetes"
+
+
+def test_page_and_metrics_are_reached_while_the_job_is_not_ready() -> None:
+    assert DOCUMENTS["Service"]["spec"]["publishNotReadyAddresses"] is True
