@@ -89,10 +89,10 @@ def _footer(file: OpenedFile) -> SnapshotFooter:
 def _groups(
     file: OpenedFile, listed: StateFile, key_groups: range | None, footer: SnapshotFooter | None = None
 ) -> Iterator[Group]:
-    over = dict(listed.over)
+    over, since = dict(listed.over), dict(listed.since)
     with _explained(file.name):
         for group, batches, ttl in read_groups(file, common(listed.groups, key_groups), footer):
-            yield group, [without_over(batch, over) for batch in batches] if over else list(batches), ttl
+            yield group, [without_over(batch, over, since) for batch in batches] if over else list(batches), ttl
 
 
 def common(one: range | None, other: range | None) -> range | None:

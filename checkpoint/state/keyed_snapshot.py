@@ -34,6 +34,10 @@ class FrozenChanges(Protocol):
         """For states with a time to live: entries with stamps up to here are over, and were not seen any more."""
 
     @property
+    def since(self) -> Mapping[str, int]:
+        """For the same states: from when on entries count that have no time of their own."""
+
+    @property
     def clocks(self) -> Mapping[str, str]:
         """Which states have a time to live, and by which clock."""
 

@@ -42,6 +42,9 @@ class FileHandle:
 
 _LONGEST_HANDLE: Final = 4
 """Members of a handle on the wire, at most."""
+_SINCE: Final = " since"
+"""Behind a state's name, where the wire has one map for two. No name has a space in it, so versions of Weir that don't
+know of it read the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,8 @@ class StateFile:
     over: tuple[tuple[str, int], ...] = ()
     """For states with a time to live: stamps up to here were over at the barrier of this list, so entries that have
     them aren't there, whatever a clock says that is behind."""
+    since: tuple[tuple[str, int], ...] = ()
+    """For some of these states: what entries have that have no time of their own."""
 
     def within(self, groups: range) -> StateFile | None:
         """As part of a list for these key groups; `None` if it has nothing to say about them."""
@@ -69,14 +74,17 @@ class StateFile:
     def to_wire(self) -> list[Any]:
         if self.groups is None:
             return self.file.to_wire()
-        return [*self.file.to_wire(), self.groups.start, self.groups.stop, self.rows, self.missing, dict(self.over)]
+        times = {**dict(self.over), **{name + _SINCE: at for name, at in self.since}}
+        return [*self.file.to_wire(), self.groups.start, self.groups.stop, self.rows, self.missing, times]
 
     @classmethod
     def from_wire(cls, wire: list[Any]) -> StateFile:
         if len(wire) <= _LONGEST_HANDLE:
             return cls(FileHandle.from_wire(wire))
-        *file, first, stop, rows, missing, over = wire
-        return cls(FileHandle.from_wire(file), range(first, stop), rows, missing, tuple(over.items()))
+        *file, first, stop, rows, missing, times = wire
+        over = tuple((name, at) for name, at in times.items() if not name.endswith(_SINCE))
+        since = tuple((name.removesuffix(_SINCE), at) for name, at in times.items() if name.endswith(_SINCE))
+        return cls(FileHandle.from_wire(file), range(first, stop), rows, missing, over, since)
 
 
 def _bytes(content: bytes | str) -> bytes:

@@ -20,11 +20,12 @@ _STAMP: Final = 8
 """Bytes."""
 
 
-def without_over(batch: Any, over: Mapping[str, int]) -> Any:
+def without_over(batch: Any, over: Mapping[str, int], since: Mapping[str, int]) -> Any:
     """
     Args:
         batch: rows with the columns of a file of changes.
         over: by state, stamps up to which entries are over.
+        since: by state, what entries have that have no time of their own.
 
     Returns:
         The batch in which a key that has nothing left has no value, so that older rows of it don't count either.
@@ -39,6 +40,10 @@ def without_over(batch: Any, over: Mapping[str, int]) -> Any:
         if bound is None or stamps is None or values[i] is None:
             continue
         times = struct.unpack(f"<{len(stamps) // _STAMP}q", stamps)
+        if UNKNOWN in times and name in since:
+            changed = True
+            times = tuple(since[name] if stamp == UNKNOWN else stamp for stamp in times)
+            written[i] = struct.pack(f"<{len(times)}q", *times)
         living = [n for n, stamp in enumerate(times) if stamp > bound or stamp == UNKNOWN]
         if len(living) < len(times):
             changed = True

@@ -27,6 +27,8 @@ class Changes:
     """As the backend keeps it; `None` once it is in a file, or was given up."""
     over: Mapping[str, int]
     """For states with a time to live: stamps up to here are over at the barrier."""
+    since: Mapping[str, int]
+    """For the same states: from when on entries count that have no time of their own."""
     writing: bool = False
     failed: bool = False
     """It could not be written; the next changes have it with them."""
@@ -58,11 +60,11 @@ class ChangeLog:
         """What it has made, to be taken over at the next barrier; `None` until then."""
         self._made = False
 
-    def barrier(self, content: Any, over: Mapping[str, int] = {}) -> Changes:
+    def barrier(self, content: Any, over: Mapping[str, int] = {}, since: Mapping[str, int] = {}) -> Changes:
         """The next barrier: what has changed since the last one."""
         if self._made:
             self._take_over()
-        changes = Changes(content, over)
+        changes = Changes(content, over, since)
         self._entries.append(changes)
         return changes
 
@@ -86,7 +88,7 @@ class ChangeLog:
         ]
         changes.settled, changes.content = True, None
         files = [*kept, *([] if file is None else [file])]
-        listed = [_over(entry, changes.over) if isinstance(entry, StateFile) else entry for entry in files]
+        listed = [_at_barrier(entry, changes) if isinstance(entry, StateFile) else entry for entry in files]
         self._entries[: place + 1] = listed
         return tuple(entry for entry in listed if isinstance(entry, StateFile))
 
@@ -130,11 +132,12 @@ class ChangeLog:
         return next(i for i, entry in enumerate(self._entries) if entry is changes)
 
 
-def _over(listed: StateFile, over: Mapping[str, int]) -> StateFile:
-    """At a barrier: what was over once in a file stays so, also where the clock of a later attempt is behind, or not
-    known yet."""
-    if not over:
+def _at_barrier(listed: StateFile, changes: Changes) -> StateFile:
+    """What was over once in a file stays so, also where the clock of a later attempt is behind, or not known yet; and
+    what has no time of its own counts from when a clock was known first, not from each restart."""
+    if not changes.over:
         return listed
     known = dict(listed.over)
-    known.update((name, max(at, known.get(name, at))) for name, at in over.items())
-    return replace(listed, over=tuple(known.items()))
+    known.update((name, max(at, known.get(name, at))) for name, at in changes.over.items())
+    since = {**changes.since, **dict(listed.since)}
+    return replace(listed, over=tuple(known.items()), since=tuple(since.items()))

@@ -72,7 +72,7 @@ class LoggedState:
 
     def barrier(self, content: FrozenChanges) -> ChangesSnapshot:
         with self._changed:
-            return ChangesSnapshot(self, self._log.barrier(content, content.over))
+            return ChangesSnapshot(self, self._log.barrier(content, content.over, content.since))
 
     def write(self, changes: Changes) -> tuple[list[StateFile], int]:
         """Make the changes durable.

@@ -12,7 +12,13 @@ from checkpoint.state.heap.snapshot import HeapSnapshot
 from checkpoint.state.heap.stores import HeapDicts, HeapLists, HeapValueHandle, HeapValues
 from checkpoint.state.heap.sweep import Sweep
 from checkpoint.state.heap.timers import HeapTimers
-from checkpoint.state.heap.ttl_stores import HeapTtlDicts, HeapTtlLists, HeapTtlStore, HeapTtlValues
+from checkpoint.state.heap.ttl_stores import (
+    HeapTtlDicts,
+    HeapTtlLists,
+    HeapTtlStore,
+    HeapTtlValues,
+    over_and_since,
+)
 from checkpoint.state.heap.undo_stores import undoable
 from checkpoint.state.keyed_backend import KeyedBackend
 from checkpoint.state.snapshot_format import StateBatch
@@ -100,8 +106,7 @@ class HeapBackend(KeyedBackend):
                 if changed is not None:
                     frozen.setdefault(group, []).append((name, changed))
         ttl = {name: store.frozen() for name, store in self._ttl.items()}
-        over = {name: store.life.bound for name, store in self._ttl.items() if store.life.now is not None}
-        return HeapChanges(self._operator, frozen, ttl, over, self._written(), reading)
+        return HeapChanges(self._operator, frozen, ttl, *over_and_since(self._ttl), self._written(), reading)
 
     def settle(self, changed: bool) -> None:
         for maps in self._maps.values():

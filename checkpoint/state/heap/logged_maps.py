@@ -138,16 +138,18 @@ class HeapChanges:
         groups: dict[int, list[tuple[str, ChangedKeys]]],
         ttl: Mapping[str, TtlRows],
         over: Mapping[str, int],
+        since: Mapping[str, int],
         declared: Mapping[str, Declared],
         reading: Reading,
     ) -> None:
         """
         Args:
             groups: by key group, what has changed of each state.
-            over: see `keyed_snapshot.FrozenChanges`.
+            over, since: see `keyed_snapshot.FrozenChanges`.
             reading: ends when the backend may change what these rows have.
         """
         self.over = over
+        self.since = since
         self._operator = operator
         self._groups = groups
         self._ttl = ttl

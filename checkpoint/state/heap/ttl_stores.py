@@ -7,7 +7,7 @@ removes nothing, so that it needs no copy while a snapshot is open.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -381,3 +381,13 @@ class HeapTtlDicts(HeapTtlStore, MapStore):
 
     def frozen(self) -> TtlRows:
         return LivingDicts(self.life.frozen())
+
+
+def over_and_since(stores: Mapping[str, HeapTtlStore]) -> tuple[dict[str, int], dict[str, int]]:
+    """Of the states whose clock is known, what a barrier notes (see `checkpoint.state.keyed_snapshot.FrozenChanges`).
+
+    Args:
+        stores: by name of the state.
+    """
+    lives = {name: store.life for name, store in stores.items() if store.life.now is not None}
+    return {name: life.bound for name, life in lives.items()}, {name: life.began for name, life in lives.items()}

@@ -9,7 +9,13 @@ from checkpoint.codec import EncodingError
 from checkpoint.state.evolution import decoded, fit_unseen
 from checkpoint.state.heap.maps import KeyGroupMap
 from checkpoint.state.heap.stores import HeapDicts, HeapLists, HeapValueHandle, HeapValues
-from checkpoint.state.heap.ttl_stores import HeapTtlDicts, HeapTtlLists, HeapTtlStore, HeapTtlValues
+from checkpoint.state.heap.ttl_stores import (
+    HeapTtlDicts,
+    HeapTtlLists,
+    HeapTtlStore,
+    HeapTtlValues,
+    over_and_since,
+)
 from checkpoint.state.heap.undo_stores import undoable
 from checkpoint.state.keyed_backend import KeyedBackend
 from checkpoint.state.restored_rows import TWICE, refuse_row
@@ -132,9 +138,9 @@ class RocksDbBackend(KeyedBackend):
         assert notes is not None
         self._note_changes()
         rows = self._database.finder()
-        over = {name: store.life.bound for name, store in self._ttl.items() if store.life.now is not None}
+        over, since = over_and_since(self._ttl)
         return RocksChanges(
-            self._operator, self._states(), self._frozen_ttl(), over, notes, rows, error, self._written()
+            self._operator, self._states(), self._frozen_ttl(), over, since, notes, rows, error, self._written()
         )
 
     def settle(self, changed: bool) -> None:

@@ -71,6 +71,7 @@ class RocksChanges:
         states: Mapping[bytes, State],
         ttl: Mapping[str, TtlRows],
         over: Mapping[str, int],
+        since: Mapping[str, int],
         notes: ChangeNotes,
         find: Callable[[bytes], bytes | None] | None,
         error: EncodingError | None,
@@ -79,11 +80,12 @@ class RocksChanges:
         """
         Args:
             states: by number.
-            over: see `keyed_snapshot.FrozenChanges`.
+            over, since: see `keyed_snapshot.FrozenChanges`.
             find: finds rows as they were at the barrier; `None` = there are none.
             error: why the row of a value that has changed was not written.
         """
         self.over = over
+        self.since = since
         self._operator = operator
         self._states = states
         self._ttl = ttl

@@ -63,7 +63,7 @@ def test_what_is_no_larger_than_the_limit_is_inline_and_read_like_a_file(pieces:
 @given(st.binary(max_size=300), st.booleans())
 def test_an_inline_file_travels_in_messages_and_in_metadata(content: bytes, changes: bool) -> None:
     handle = FileHandle(PATH, len(content), "c", content)
-    listed = StateFile(handle, range(3, 5), 7, 1, (("seen", -5),)) if changes else StateFile(handle)
+    listed = StateFile(handle, range(3, 5), 7, 1, (("seen", -5),), (("seen", 9),)) if changes else StateFile(handle)
     wire = listed.to_wire()
     document = checksummed_json.loads(checksummed_json.dumps({"file": wire}))
     assert orjson.loads(checksummed_json.dumps({"file": wire}))["file"][:3] == [PATH, len(content), "c"]

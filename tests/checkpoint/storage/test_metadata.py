@@ -163,7 +163,9 @@ def test_state_that_would_come_back_as_something_else_is_refused() -> None:
 
 def test_a_list_of_changes_comes_back_with_its_key_groups_and_has_a_format_of_its_own() -> None:
     files = (
-        StateFile(handle("shared/1-totals-0-a.arrow", 900), range(64), 10, 2, (("seen", -5),)),
+        StateFile(
+            handle("shared/1-totals-0-a.arrow", 900), range(64), 10, 2, (("seen", -5), ("old", 1)), (("seen", 9),)
+        ),
         StateFile(handle("shared/2-totals-0-b.arrow", 9), range(32, 128)),
     )
     vertices = {"v": VertexSnapshot((SubtaskSnapshot({"s": OperatorSnapshot(keyed_state=files)}),))}

@@ -366,6 +366,36 @@ def test_what_was_over_stays_so_where_a_later_attempt_has_no_such_clock_yet(tmp_
     assert again.read(files) == {("other", "k"): 2}
 
 
+class Lately(DeclaresState):
+    seen = ValueState(default=0, ttl=TTL(60, time="event"))
+    items = ListState[int](ttl=TTL(60, time="event"))
+    prices = MapState[str, int](ttl=TTL(60, time="event"))
+
+
+@pytest.mark.parametrize("merges", [False, True])
+def test_what_came_before_event_time_was_known_lives_no_longer_for_restarts(tmp_path: Path, merges: bool) -> None:
+    """And if it was over, it doesn't come back."""
+    state = Logged(tmp_path, Lately)
+    op = state.at("k")
+    op.seen.value = 1
+    op.items.append(1)
+    op.prices["a"] = 1
+    files = state.checkpoint()
+    assert files[0].since == ()
+    for start, end, there in ((1_000, 40_000, True), (30_000, 60_999, True), (5_000, 61_000, True), (0, 0, False)):
+        state = Logged(tmp_path, Lately, files)
+        state.backend.event_clock.passed(start)
+        op = state.at("k")
+        assert (op.seen.value, op.items.get(), dict(op.prices)) == ((1, [1], {"a": 1}) if there else (0, [], {}))
+        state.backend.event_clock.passed(end)
+        state.at(start).seen.value = 1
+        state.checkpoint()
+        if merges:
+            state.merges.run_one()
+        files = state.checkpoint()
+        assert merges or dict(files[0].since) == dict.fromkeys(("seen", "items", "prices"), 1_000)
+
+
 def test_a_merge_leaves_out_what_was_over(tmp_path: Path) -> None:
     state = Logged(tmp_path, Living)
     clock = state.backend.processing_clock
