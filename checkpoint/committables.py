@@ -14,12 +14,15 @@ from checkpoint.storage.handles import FileHandle
 
 @dataclass(frozen=True, slots=True, order=True)
 class SegmentName:
-    """A committable's name for good: it never changes, whatever is aborted, merged or subsumed in between."""
+    """A committable's name for good: it never changes, whatever is aborted, merged or subsumed in between.
+
+    Attributes:
+        epoch: id of the first barrier behind it.
+        index: place among the committables that the writer returned at that barrier, from 0.
+    """
 
     epoch: int
-    """Id of the first barrier behind it."""
     index: int
-    """Place among the committables that the writer returned at that barrier, from 0."""
 
     def to_wire(self) -> list[int]:
         return [self.epoch, self.index]
@@ -31,11 +34,17 @@ class SegmentName:
 
 @dataclass(frozen=True, slots=True)
 class Committable:
+    """Output that a writer has prepared, and a committer makes visible once its checkpoint is complete.
+
+    Attributes:
+        name: its name for good.
+        payload: what `SinkWriter.prepare_commit` returned: msgpack-able. `FileHandle`s are listed in `files`.
+        files: files in the checkpoint storage that the payload refers to; kept while a checkpoint refers to them.
+    """
+
     name: SegmentName
     payload: Any
-    """What `SinkWriter.prepare_commit` returned: msgpack-able. `FileHandle`s are listed in `files`."""
     files: tuple[FileHandle, ...] = ()
-    """Files in the checkpoint storage that the payload refers to; kept while a checkpoint refers to them."""
 
     @classmethod
     def of(cls, name: SegmentName, prepared: Any) -> Committable:

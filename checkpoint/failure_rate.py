@@ -19,17 +19,19 @@ class AtMost:
 
     `(0.01, 60)` says the same where it is an option. Each step counts for itself, in each subtask.
 
+    Args:
+        share: of the records, from 0 to below 1.
+        within: seconds or `timedelta`: the window that moves with the clock of the host. Default: 60 s.
+        minimum: so many must have failed in the window before the share counts. The first record of a quiet stream
+            would be 100 %. Default: 10.
+
     Raises:
         ValueError: an argument has a value that it can't have.
     """
 
     share: float
-    """Of the records, from 0 to below 1."""
     within: Seconds = 60
-    """Seconds or `timedelta`: the window that moves with the clock of the host."""
     minimum: int = 10
-    """So many must have failed in the window before the share counts. The first record of a quiet stream would be
-    100 %."""
 
     def __post_init__(self) -> None:
         if not is_number(self.share) or not 0 <= self.share < 1:

@@ -29,22 +29,24 @@ class RocksDb:
 
     `"rocksdb"` is the same as `RocksDb()`.
 
+    Args:
+        memory: bytes, for all of a process: cached blocks, indexes and filters, what is not written to files yet, and
+            the values that lie ready as Python objects. If backends of one process have different ones, the largest
+            counts. At least 16 MiB. Default: 256 MiB.
+        options: `"default"`, `"spinning_disk"` (large blocks, larger and fewer files, less at a time),
+            `"flash_high_mem"` (more threads and larger files, no compression of what is new); or options of RocksDB by
+            name, which change `"default"`: `{"max_background_jobs": 4, "block_size": 16384}`.
+        folder: where each host has the files: an absolute path, which may be a `Path`. Default: where local copies of
+            checkpoints go (`$WEIR_LOCAL_DIR`, or a folder of Spark's or YARN's, or the temporary directory). They are
+            deleted at the end; those of a process that was killed, when the next one begins on the host.
+
     Raises:
         ValueError: an option has a value that it can't have; the message says which it may have.
     """
 
     memory: int = 256 << 20
-    """Bytes, for all of a process: cached blocks, indexes and filters, what is not written to files yet, and the values
-    that lie ready as Python objects. If backends of one process have different ones, the largest counts. At least
-    16 MiB. Default: 256 MiB."""
     options: Preset | Mapping[str, float] = "default"
-    """`"default"`, `"spinning_disk"` (large blocks, larger and fewer files, less at a time), `"flash_high_mem"` (more
-    threads and larger files, no compression of what is new); or options of RocksDB by name, which change `"default"`:
-    `{"max_background_jobs": 4, "block_size": 16384}`."""
     folder: str | None = None
-    """Where each host has the files: an absolute path, which may be a `Path`. Default: where local copies of
-    checkpoints go (`$WEIR_LOCAL_DIR`, or a folder of Spark's or YARN's, or the temporary directory). They are deleted
-    at the end; those of a process that was killed, when the next one begins on the host."""
 
     def __post_init__(self) -> None:
         if isinstance(self.folder, PurePath):

@@ -13,18 +13,20 @@ class Autoscale:
     """Have a running job rescaled by itself, on the advice that `weir status` gives. It concerns steps that set no
     parallelism of their own. Durations are seconds or `timedelta`.
 
+    Args:
+        most: the most subtasks of a step. Spark's slots and `max_parallelism` may allow fewer.
+        least: the fewest subtasks of a step. Default: 1.
+        pause: for so long after each start, restart and rescale the load isn't looked at. Default: 300 s.
+        window: advice must last for so long before it is followed. Default: 60 s, at least 0.1 s.
+
     Raises:
         ValueError: an option has a value that it can't have; the message says which it may have.
     """
 
     most: int
-    """The most subtasks of a step. Spark's slots and `max_parallelism` may allow fewer."""
     least: int = 1
-    """The fewest subtasks of a step. Default: 1."""
     pause: Seconds = 300.0
-    """For so long after each start, restart and rescale the load isn't looked at. Default: 300 s."""
     window: Seconds = 60.0
-    """Advice must last for so long before it is followed. Default: 60 s, at least 0.1 s."""
 
     def __post_init__(self) -> None:
         whole_number(self.least, "least", 1)

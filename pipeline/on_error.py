@@ -23,12 +23,14 @@ class Skip:
 
     `on_error="skip"` says the same without a bound.
 
+    Args:
+        at_most: more failures than that fail the attempt. `None` (the default): any number may fail.
+
     Raises:
         ValueError: an argument has a value that it can't have.
     """
 
     at_most: AtMost | tuple[float, float] | None = None
-    """More failures than that fail the attempt. `None` = any number may fail."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "at_most", at_most_of(self.at_most))

@@ -47,13 +47,17 @@ class RecordContext(Protocol):
 
 @dataclass(slots=True)
 class SinkBatch:
-    """Records in the order they came, column-wise; lists of one length."""
+    """Records in the order they came, column-wise; lists of one length.
+
+    Attributes:
+        values: the records.
+        timestamps: milliseconds since 1970; `None` where a record has none.
+        keys: the stream's key (`None` on a stream without).
+    """
 
     values: list[Any]
     timestamps: list[int | None]
-    """Milliseconds since the epoch."""
     keys: list[Any]
-    """The stream's key (`None` on a stream without)."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -88,64 +92,92 @@ class Staging(Protocol):
 
 @dataclass(frozen=True)
 class WriterContext:
-    """What a writer knows of its job."""
+    """What a writer knows of its job.
+
+    Attributes:
+        pipeline: its name.
+        sink_id: the sink step's id in the pipeline.
+        subtask: from 0 to `parallelism` - 1.
+        parallelism: subtasks of the sink.
+        staging: where files go that belong to checkpoints.
+        metrics: where a writer counts.
+        waiting: where a writer says what it waits for that lies outside of the job.
+    """
 
     pipeline: str
     sink_id: str
-    """The sink step's id in the pipeline."""
     subtask: int
-    """From 0 to `parallelism` - 1."""
     parallelism: int
     staging: Staging
-    """Where files go that belong to checkpoints."""
     metrics: MetricSink
     waiting: Waiting = field(default_factory=Waiting)
-    """Where a writer says what it waits for that lies outside of the job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """A history of checkpoints: begun by a start without restore (or a rewind), kept by every restore."""
+    """A history of checkpoints: begun by a start without restore (or a rewind), kept by every restore.
+
+    Attributes:
+        id: its name, which no other has.
+        parent: lineage and checkpoint that this one branched off, `None` for one that started from nothing.
+    """
 
     id: str
     parent: tuple[str, int] | None = None
-    """Lineage and checkpoint that this one branched off, `None` for one that started from nothing."""
 
 
 @dataclass(frozen=True)
 class CommitterContext:
     """What a committer knows. There is one committer for each writer. After rescaling, a subtask may have several: the
-    output of a writer that is no more is committed by one that is."""
+    output of a writer that is no more is committed by one that is.
+
+    Attributes:
+        pipeline: its name.
+        sink_id: the sink step's id in the pipeline.
+        writer: index of the subtask that has written what is to be committed, at the parallelism it was written with.
+        lineage: the history that the job's checkpoints belong to from now on.
+        restored_checkpoint: id of the checkpoint restored; 0 at a start without restore.
+        restored_state: what `Committer.snapshot` returned for this writer in that checkpoint; `None` if it had none.
+        rewind: whether the user accepts output that is ahead of the checkpoint (`start(rewind=True)`).
+        ignore_earlier_output: whether the user accepts earlier output under the same names (`start(restore="none")`).
+        staging: where files lie that belong to checkpoints.
+        metrics: where a committer counts.
+        check_owner: raises `Fenced` when another driver has taken the job over. To be called before anything that
+            fences or commits.
+        fork: whether the checkpoint restored is another pipeline's. Its output and names must be left alone.
+        waiting: where a committer says what it waits for that lies outside of the job, such as brokers that are down.
+    """
 
     pipeline: str
     sink_id: str
-    """The sink step's id in the pipeline."""
     writer: int
-    """Index of the subtask that has written what is to be committed, at the parallelism it was written with."""
     lineage: Lineage
-    """The history that the job's checkpoints belong to from now on."""
     restored_checkpoint: int
-    """Id of the checkpoint restored; 0 at a start without restore."""
     restored_state: Any
-    """What `Committer.snapshot` returned for this writer in that checkpoint; `None` if it had none."""
     rewind: bool
-    """Whether the user accepts output that is ahead of the checkpoint (`start(rewind=True)`)."""
     ignore_earlier_output: bool
-    """Whether the user accepts earlier output under the same names (`start(restore="none")`)."""
     staging: Staging
     metrics: MetricSink
     check_owner: Callable[[], None]
-    """Raises `Fenced` when another driver has taken the job over. To be called before anything that
-    fences or commits."""
     fork: bool = False
-    """Whether the checkpoint restored is another pipeline's. Its output and names must be left alone."""
     waiting: Waiting = field(default_factory=Waiting)
-    """Where a committer says what it waits for that lies outside of the job, such as brokers that are down."""
 
 
 @dataclass(frozen=True)
 class WriterRestore:
-    """What a start would restore of one writer (see `CommitterContext`)."""
+    """What a start would restore of one writer (see `CommitterContext`).
+
+    Attributes:
+        pipeline: its name.
+        sink_id: the sink step's id in the pipeline.
+        writer: index of the subtask that has written.
+        lineage: the history that the job's checkpoints belong to from now on.
+        checkpoint: id of the checkpoint restored; 0 at a start without restore.
+        pending: what is not known to be committed.
+        rewind: whether the user accepts output that is ahead of the checkpoint.
+        fork: whether the checkpoint is another pipeline's.
+        state: what `Committer.snapshot` returned for it; `None` if it had none, or another pipeline's.
+    """
 
     pipeline: str
     sink_id: str
@@ -153,7 +185,6 @@ class WriterRestore:
     lineage: Lineage
     checkpoint: int
     state: Any
-    """What `Committer.snapshot` returned for it; `None` if it had none, or another pipeline's."""
     pending: Sequence[Committable]
     rewind: bool
     fork: bool

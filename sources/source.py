@@ -27,7 +27,7 @@ MAX_FETCH_RECORDS: Final = 10_000
 
 
 class End:
-    """The type of `END`."""
+    """The type of `END`, which `SourceReader.poll` returns once nothing will ever come again."""
 
     def __repr__(self) -> str:
         return "END"
@@ -42,22 +42,25 @@ END: Final = End()
 
 @dataclass(slots=True)
 class SourceBatch:
-    """Records as a reader hands them over, column-wise. All lists given have the length of `values`."""
+    """Records as a reader hands them over, column-wise. All lists given have the length of `values`.
+
+    Attributes:
+        values: decoded records: values of Python's plain types (docs/state.md); or a batch with a row for each, which
+            reaches `map_batches` steps as it is, and others row by row.
+        timestamps: milliseconds since the epoch; `None` = the source knows none.
+        size: bytes of the records as fetched; counts towards `max_span_bytes`. 0 = unknown: the runtime estimates.
+        context: one object a record, whose public attributes operators chained to the source see on `ctx`
+            (`KafkaSource`: headers, topic, partition, offset, kafka_key).
+        splits: what each record was read from (of Kafka: its partition), as `SourceReader.splits` names it: a list with
+            one id a record, or the id for all of them. Needed only if `SourceContext.track_splits`. An id is a string,
+            a number or a tuple of these.
+    """
 
     values: list[Any] | pa.RecordBatch
-    """Decoded records: values of Python's plain types (docs/state.md); or a batch with a row for each, which reaches
-    `map_batches` steps as it is, and others row by row."""
     timestamps: list[int | None] | None = None
-    """Milliseconds since the epoch; `None` = the source knows none."""
     size: int = 0
-    """Bytes of the records as fetched; counts towards `max_span_bytes`. 0 = unknown: the runtime estimates."""
     context: Sequence[Any] | None = None
-    """One object a record, whose public attributes operators chained to the source see on `ctx`
-    (`KafkaSource`: headers, topic, partition, offset, kafka_key)."""
     splits: Any = None
-    """What each record was read from (of Kafka: its partition), as `SourceReader.splits` names it: a list with one id a
-    record, or the id for all of them. Needed only if `SourceContext.track_splits`. An id is a string, a number or
-    a tuple of these."""
 
     def __len__(self) -> int:
         return len(self.values)  # of a record batch: its rows
@@ -65,23 +68,30 @@ class SourceBatch:
 
 @dataclass(frozen=True)
 class SourceContext:
-    """What a reader knows of its place in the job."""
+    """What a reader knows of its place in the job.
+
+    Attributes:
+        pipeline: its name.
+        source_id: the source step's id in the pipeline.
+        subtask: index of this subtask, 0 <= subtask < parallelism.
+        parallelism: subtasks of the source.
+        metrics: where a reader counts.
+        restored: `None` at a start without restore; else what `snapshot` returned, one entry for each old subtask whose
+            state comes here (several, or none, after rescaling; every new subtask may be given all of them).
+        max_fetch_records: the most that one `poll` is asked for.
+        track_splits: watermarks are made split by split, so batches must say what splits their records are from.
+        waiting: where a reader says what it waits for that lies outside of the job, such as brokers that are down.
+    """
 
     pipeline: str
     source_id: str
     subtask: int
-    """Index of this subtask, 0 <= subtask < parallelism."""
     parallelism: int
     metrics: MetricSink
     restored: Sequence[Any] | None = None
-    """`None` at a start without restore; else what `snapshot` returned, one entry for each old subtask whose
-    state comes here (several, or none, after rescaling; every new subtask may be given all of them)."""
     max_fetch_records: int = MAX_FETCH_RECORDS
-    """The most that one `poll` is asked for."""
     track_splits: bool = False
-    """Watermarks are made split by split, so batches must say what splits their records are from."""
     waiting: Waiting = field(default_factory=Waiting)
-    """Where a reader says what it waits for that lies outside of the job, such as brokers that are down."""
 
 
 class SourceReader(ABC):

@@ -32,15 +32,18 @@ class TTL:
     """After how long an entry of keyed state is gone: `ValueState(ttl=TTL(3600, time="event"))`.
 
     `ttl=3600` is the same as `ttl=TTL(3600)`.
+
+    Args:
+        after: seconds or `timedelta`, to the millisecond. An entry is gone once this has passed since its last refresh.
+        time: `"processing"` (the default): by the clock of the host, while no job runs, too. `"event"`: by the
+            watermark; an entry counts from its record's timestamp, or from the watermark where that is further.
+        refresh: what lets an entry live on: writing it (`"write"`, the default), or reading it, too
+            (`"read_and_write"`). A change in place is a read.
     """
 
     after: Seconds
-    """Seconds or `timedelta`, to the millisecond. An entry is gone once this has passed since its last refresh."""
     time: ClockName = "processing"
-    """`"processing"`: by the clock of the host, while no job runs, too. `"event"`: by the watermark; an entry counts
-    from its record's timestamp, or from the watermark where that is further."""
     refresh: Literal["write", "read_and_write"] = "write"
-    """What lets an entry live on: writing it, or reading it, too. A change in place is a read."""
 
     def __post_init__(self) -> None:
         """

@@ -16,14 +16,17 @@ MISSING: Final = object()
 @named_options
 @dataclass(frozen=True)
 class LookupCache:
-    """How much a lookup join remembers of what it has found, in each subtask, and for how long."""
+    """How much a lookup join remembers of what it has found, in each subtask, and for how long.
+
+    Args:
+        size: keys; the one that was asked for longest ago goes first. Default: 10,000.
+        ttl: seconds, or a `timedelta`, for which an answer is used. Default: 60 s.
+        ttl_missing: the same of an answer that there is nothing; 0 = not at all. `None` (the default): as `ttl`.
+    """
 
     size: int = 10_000
-    """Keys; the one that was asked for longest ago goes first."""
     ttl: Seconds = 60.0
-    """Seconds for which an answer is used."""
     ttl_missing: Seconds | None = None
-    """The same of an answer that there is nothing; `None` = as `ttl`, 0 = not at all."""
 
     def __post_init__(self) -> None:
         whole_number(self.size, "size", 1)

@@ -14,6 +14,10 @@ class ManualClock:
     """
 
     def __init__(self, start: float = 0.0) -> None:
+        """
+        Args:
+            start: seconds that it shows at first. Default: 0.
+        """
         self._now = float(start)
 
     def __call__(self) -> float:

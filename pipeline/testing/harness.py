@@ -86,8 +86,8 @@ class OperatorHarness:
     ):
         """
         Args:
-            broadcast: the method that gets the records of a broadcast stream: they have no key, and may change
-                broadcast state.
+            operator: the one to run.
+            broadcast: the method for records of a broadcast stream. They have no key, and may change broadcast state.
             clock: processing time, in seconds since the epoch; without one it begins at 0.
             state_backend: where keyed state is, as `CheckpointConfig` has it.
             on_error: as of `process`; `errors` has what was left out.

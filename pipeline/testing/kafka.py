@@ -42,13 +42,21 @@ _RETRY_S: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class KafkaRecord:
-    """A record as a reader outside of the job sees it."""
+    """A record as a reader outside of the job sees it.
+
+    Attributes:
+        key: `None` if it has none.
+        value: `None` of a tombstone.
+        headers: names and values, in their order.
+        timestamp: milliseconds since 1970.
+        partition: its number, from 0.
+        offset: its place in the partition.
+    """
 
     key: bytes | None
     value: bytes | None
     headers: list[tuple[str, bytes | None]]
     timestamp: int | None
-    """Milliseconds since the epoch."""
     partition: int
     offset: int
 

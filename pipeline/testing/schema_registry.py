@@ -35,7 +35,8 @@ class SchemaRegistry:
     def __init__(self, user: str | None = None, password: str = "") -> None:
         """
         Args:
-            user: with it every request has to give user and password.
+            user: with it every request has to give user and password. `None` (the default): none has to.
+            password: the user's.
         """
         self.requests: list[str] = []
         """Method and path of each, in order."""

@@ -35,14 +35,16 @@ class Tumbling(Window):
 
     They begin at the epoch, 1970-01-01 00:00 UTC (a Thursday), plus any number of sizes. With a time zone they are
     whole days by its clock: a day on which clocks are changed has 23 or 25 hours.
+
+    Args:
+        size: seconds or `timedelta`.
+        offset: by how much windows begin later: with `offset=6 * 3600` days go from 6 to 6 o'clock. May be negative.
+        time_zone: an IANA name; `None` (the default) = UTC.
     """
 
     size: Seconds
-    """Seconds or `timedelta`."""
     offset: Seconds = 0
-    """By how much windows begin later: with `offset=6 * 3600` days go from 6 to 6 o'clock. May be negative."""
     time_zone: str | None = None
-    """An IANA name; `None` = UTC."""
 
     def __post_init__(self) -> None:
         """
@@ -82,14 +84,16 @@ class Sliding(Window):
     A record is added once, however many windows it is in: it goes to a *pane* as long as the greatest common divisor of
     size and slide, and a window's result is made of its panes. `slide` must not be above `size`, or there would be
     records in no window.
+
+    Args:
+        size: seconds or `timedelta`.
+        slide: from one begin to the next; seconds or `timedelta`.
+        offset: by how much windows begin later than at the epoch plus any number of slides. May be negative.
     """
 
     size: Seconds
-    """Seconds or `timedelta`."""
     slide: Seconds
-    """From one begin to the next; seconds or `timedelta`."""
     offset: Seconds = 0
-    """By how much windows begin later than at the epoch plus any number of slides. May be negative."""
 
     def __post_init__(self) -> None:
         """
@@ -133,10 +137,12 @@ class Session(Window):
     A session goes from its first record to `gap` behind its last one. Records come in any order: one that comes between
     two sessions, no further than `gap` from both, makes one of them. One exactly `gap` away belongs to it, too (as in
     Flink, where touching sessions are merged).
+
+    Args:
+        gap: seconds or `timedelta`.
     """
 
     gap: Seconds
-    """Seconds or `timedelta`."""
 
     def __post_init__(self) -> None:
         """
@@ -161,11 +167,14 @@ class CountWindow(Window):
 
     With a `slide` there is a result each time that many have come, of the last `size` ones (of fewer, as long as there
     were fewer). Records that fill no window by the end of input give no result. They need no timestamps.
+
+    Args:
+        size: records in a window.
+        slide: records from one begin to the next. `None` (the default): windows don't overlap.
     """
 
     size: int
     slide: int | None = None
-    """`None` = windows don't overlap."""
 
     def __post_init__(self) -> None:
         """
@@ -199,14 +208,17 @@ class Global(Window):
 
     It has a result when it is triggered, which is `final` only if the window begins anew behind it (`clear`). Its
     records need no timestamps.
+
+    Args:
+        count: triggers when so many records have come since the last result. `None` (the default): no number does.
+        every: triggers so often by the clock of the host (seconds or `timedelta`), if records have come. `None` (the
+            default): no time does.
+        clear: whether each result is of the records since the last one only. Default: `False`.
     """
 
     count: int | None = None
-    """Triggers when so many records have come since the last result."""
     every: Seconds | None = None
-    """Triggers so often by the clock of the host (seconds or `timedelta`), if records have come."""
     clear: bool = False
-    """Whether each result is of the records since the last one only."""
 
     def __post_init__(self) -> None:
         """

@@ -41,7 +41,7 @@ class RestartStrategy:
 
     @staticmethod
     def fixed_delay(attempts: int = 3, delay: Seconds = 1.0) -> RestartStrategy:
-        """Up to `attempts` restarts in all, each after `delay`."""
+        """Up to `attempts` restarts in all, each `delay` after the failure (seconds or `timedelta`)."""
         whole_number(attempts, "attempts", 1)
         return RestartStrategy("fixed_delay", attempts=attempts, delay=seconds(delay, "delay"))
 
@@ -54,10 +54,18 @@ class RestartStrategy:
         reset_after: Seconds = 300.0,
         attempts: int | None = None,
     ) -> RestartStrategy:
-        """Delays grow from `initial` to `maximum`, each changed by up to ± `jitter` (a fraction) at random.
+        """Restart after a delay that grows from one failure to the next. Durations are seconds or `timedelta`.
 
-        After `reset_after` without a failure the delay starts anew. `attempts` bounds the failures between resets,
-        `None` = no bound.
+        Args:
+            initial: the first delay.
+            maximum: the longest delay.
+            multiplier: each delay is so many times the one before.
+            jitter: each delay is changed by up to this fraction of it, more or less, at random.
+            reset_after: after so long without a failure the delay starts anew.
+            attempts: the most failures between two such resets. `None` (the default): no bound.
+
+        Raises:
+            ValueError: an argument has a value that it can't have.
         """
         first, most = seconds(initial, "initial", 0.001), seconds(maximum, "maximum", 0.001)
         if most < first:

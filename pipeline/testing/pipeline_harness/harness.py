@@ -56,6 +56,7 @@ class PipelineHarness:
     ):
         """
         Args:
+            pipeline: the one to run.
             seed: records and watermarks wait in their channels, and the seed chooses which subtask goes on with which,
                 and how often: one of the interleavings that a job may have. Then outputs come later, at the latest with
                 `deliver`. `None` = whatever is sent goes through everything at once.

@@ -54,16 +54,39 @@ class SubtaskStats:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointStats:
-    """One checkpoint. Durations are seconds; those of subtasks are the largest of any."""
+    """One checkpoint. Durations are seconds; those of subtasks are the largest of any.
+
+    Attributes:
+        id: grows from one to the next, also over restarts.
+        status: `"subsumed"`: a newer one was complete first, so that nobody needs it any more. That is no failure.
+        kind: of what it is for: a checkpoint, a savepoint, the last one of a job.
+        trigger_time: seconds since 1970.
+        duration: from the trigger to durable `_metadata`, or to its end otherwise; `None` while in progress.
+        start_delay: from the trigger to a subtask's snapshot.
+        alignment: from a subtask's first barrier to its last.
+        sync: for how long a subtask handled no records for it.
+        async_: what writing took beside the records.
+        keyed_state: what writing keyed state took of `async_`.
+        channel_state: what writing records in flight took of `async_`.
+        finalise: from the last acknowledgement to durable `_metadata`, or to its end otherwise; 0 until then.
+        commit: from durable `_metadata` to the commit by every sink; `None` before.
+        size: bytes of all its files, those included whose content `_metadata` holds, without other inline state.
+        written: bytes of the files that are new with it.
+        in_flight_bytes: bytes of the records that were in flight and are part of it, all subtasks together.
+        in_flight_records: how many they are.
+        unaligned: at some subtask it was unaligned: from the start, or since it took too long.
+        span_records: records that a source subtask emitted since the barrier before; the largest of any.
+        span_bytes: the same in bytes.
+        failure: why it failed; `None` if it has not.
+        subtasks: those that have acknowledged. Only of the newest checkpoints: of older ones the figures above are
+            left.
+    """
 
     id: int
     status: Literal["in_progress", "completed", "failed", "subsumed"]
-    """`"subsumed"`: a newer one was complete first, so that nobody needs it any more. That is no failure."""
     kind: str
     trigger_time: float
-    """Seconds since 1970."""
     duration: float | None = None
-    """From the trigger to durable `_metadata`, or to its end otherwise; `None` while in progress."""
     start_delay: float = 0.0
     alignment: float = 0.0
     sync: float = 0.0
@@ -71,24 +94,16 @@ class CheckpointStats:
     keyed_state: float = 0.0
     channel_state: float = 0.0
     finalise: float = 0.0
-    """From the last acknowledgement to durable `_metadata`, or to its end otherwise; 0 until then."""
     commit: float | None = None
-    """From durable `_metadata` to the commit by every sink; `None` before."""
     size: int = 0
-    """Bytes of all its files, those included whose content `_metadata` holds, without other inline state."""
     written: int = 0
-    """Bytes of the files that are new with it."""
     in_flight_bytes: int = 0
-    """Bytes of the records that were in flight and are part of it, all subtasks together."""
     in_flight_records: int = 0
     unaligned: bool = False
-    """At some subtask it was unaligned: from the start, or since it took too long."""
     span_records: int = 0
-    """The largest of any source subtask."""
     span_bytes: int = 0
     failure: str | None = None
     subtasks: tuple[SubtaskStats, ...] = field(default=(), repr=False)
-    """Those that have acknowledged. Only of the newest checkpoints: of older ones the figures above are left."""
 
 
 def in_words(row: CheckpointStats) -> str:

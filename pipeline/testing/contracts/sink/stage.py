@@ -20,13 +20,18 @@ UNSET: Final = object()
 
 @dataclass
 class SinkUnderTest:
-    """A sink with a target of its own, new or empty, and how a reader outside sees it."""
+    """A sink with a target of its own, new or empty, and how a reader outside sees it.
+
+    Args:
+        sink: the sink.
+        read: all that is visible now, in the form of the records written, and in order if the target has one.
+        refused: a record that the sink can't deliver: writing it, or the barrier behind it, must raise. Left out: not
+            checked.
+    """
 
     sink: Sink
     read: Callable[[], Sequence[Any]]
-    """All that is visible now, in the form of the records written, and in order if the target has one."""
     refused: Any = UNSET
-    """A record that the sink can't deliver: writing it, or the barrier behind it, must raise. Left out: not checked."""
 
 
 @dataclass(frozen=True)
