@@ -8,6 +8,7 @@ import click
 
 from pipeline.cli.bench import bench
 from pipeline.cli.checkpoints import checkpoints
+from pipeline.cli.common import Group
 from pipeline.cli.deadletters import deadletters
 from pipeline.cli.demo import demo
 from pipeline.cli.kafka import kafka
@@ -22,7 +23,7 @@ from pipeline.version import VERSION
 _SETTINGS = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "WEIR", "max_content_width": 100}
 
 
-@click.group(context_settings=_SETTINGS)
+@click.group(cls=Group, context_settings=_SETTINGS)
 @click.version_option(VERSION, prog_name="weir")
 def main() -> None:
     """Stream processing in Python on Spark: Kafka to Kafka exactly once.

@@ -12,9 +12,10 @@ from pipeline.cli.bench_latency import latency
 from pipeline.cli.bench_start import start
 from pipeline.cli.bench_state import state, state_growth
 from pipeline.cli.bench_throughput import delivery, throughput
+from pipeline.cli.common import Group
 
 
-@click.group()
+@click.group(cls=Group)
 def bench() -> None:
     """Measurements, in ratios within one run. With --json each writes versions, machine and settings, too; `compare`
     puts two such files side by side."""

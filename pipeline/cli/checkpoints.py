@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipeline.cli.common import ending_cleanly, log_to_stderr
+from pipeline.cli.common import Group, ending_cleanly, log_to_stderr
 
 if TYPE_CHECKING:
     from checkpoint.storage.orphans import Orphan
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables; sizes in bytes.")
 
 
-@click.group()
+@click.group(cls=Group)
 def checkpoints() -> None:
     """What is in checkpoint folders.
 

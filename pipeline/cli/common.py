@@ -19,6 +19,14 @@ _ARGUMENT: Final = re.compile(
 )
 
 
+class Group(click.Group):
+    """A command with subcommands, whose help has the whole first sentence of each: click would cut it to a line."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.commands[name].get_short_help_str(1000)) for name in sorted(self.commands)])
+
+
 @contextmanager
 def ending_cleanly(jobs_first: bool = False) -> Iterator[None]:
     """Runs a command's body so that Ctrl-C and SIGTERM unwind it, and it stops what it started.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipeline.cli.common import ending_cleanly
+from pipeline.cli.common import Group, ending_cleanly
 from pipeline.cli.kafka_options import client_options, client_settings
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def _explaining() -> Iterator[None]:
             raise click.ClickException(str(error)) from error
 
 
-@click.group()
+@click.group(cls=Group)
 def deadletters() -> None:
     """Look into a topic for dead letters, and send what lies there through its job again."""
 

@@ -34,10 +34,11 @@ def demo(
     kill: bool,
     keep_topics: bool,
 ) -> None:
-    """Delay per carrier, running, and by hour beside the weather: flights of 2013 from Kafka to Kafka, exactly once.
+    """Run a job on real flights, from Kafka to Kafka, kill one of its processes, and check the output.
 
-    On the way one of the job's processes is killed. At the end every output record is read back with read_committed and
-    compared with a result computed directly; the exit status is 1 if anything was lost, doubled or wrong.
+    It computes delays by carrier, running, and by hour beside the weather. At the end every output record is read back
+    with read_committed and compared with a result computed directly; the exit status is 1 if anything was lost, doubled
+    or wrong.
     """
     from rich.console import Console
 

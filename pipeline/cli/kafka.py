@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from pipeline.cli.common import ending_cleanly, log_to_stderr
+from pipeline.cli.common import Group, ending_cleanly, log_to_stderr
 from pipeline.cli.kafka_options import (
     assignment,
     bootstrap_option,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Group, invoke_without_command=True)
 @click.pass_context
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on and to advertise.")
 @click.option("--port", default=9092, show_default=True, type=click.IntRange(0, 65535), help="0 = a free one.")
@@ -50,10 +50,10 @@ def kafka(
     topics: tuple[str, ...],
     properties: tuple[str, ...],
 ) -> None:
-    """Run one Kafka broker until Ctrl-C, and print its address on the first line.
+    """Run a Kafka broker until Ctrl-C, or with a command look into a cluster.
 
-    The first start fetches Kafka (45 MB from Maven Central). With a command it runs none: that is
-    for the cluster at its --bootstrap.
+    The first line printed is the broker's address. The first start fetches Kafka (45 MB from Maven Central). With a
+    command no broker is started: that is for the cluster at its --bootstrap.
     """
     if ctx.invoked_subcommand is None:
         _serve(host, port, directory, topics, properties)

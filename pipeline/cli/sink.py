@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from pipeline.cli.common import ending_cleanly, log_to_stderr
+from pipeline.cli.common import Group, ending_cleanly, log_to_stderr
 from pipeline.cli.options import overriding_options, pipeline_options
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _SEGMENT: Final = re.compile(r"(\d+)/(\d+)")
 
 
-@click.group()
+@click.group(cls=Group)
 def sink() -> None:
     """Output of a stopped job that is staged, and cannot be committed.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from pipeline.cli.checkpoints import explaining_storage
+from pipeline.cli.common import Group
 from pipeline.cli.operate import find_job, secret_file_option
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _format = click.option(
 _output = click.option("--output", "-o", metavar="FILE", help="A new file; without it, jsonl goes to the output.")
 
 
-@click.group()
+@click.group(cls=Group)
 def state() -> None:
     """What checkpoints and running jobs hold, and savepoints made from tables.
 

@@ -58,6 +58,15 @@ def test_help_names_the_commands() -> None:
     assert all(command in output for command in ("run", "kafka", "demo", "bench"))
 
 
+@pytest.mark.parametrize(
+    "path", ["", *(name for name, command in main.commands.items() if isinstance(command, click.Group))]
+)
+def test_help_cuts_no_sentence_about_a_command(path: str) -> None:
+    commands = weir(*path.split(), "--help").output.partition("Commands:")[2]
+    assert commands
+    assert "..." not in commands
+
+
 # -- finding the pipeline ---------------------------------------------------------------------------------------------
 
 
