@@ -83,6 +83,17 @@ class GateOptions:
         return self.first_window or max(LEAST_FIRST_RECORDS, round(FIRST_RECORDS_PER_SECOND * self.horizon))
 
     @property
+    def barriers_wait(self) -> bool:
+        """Whether a barrier waits for the data in front of it until the start delay is no longer bearable. Else it
+        overtakes that before, and what then takes long is something else, a busy machine say.
+
+        Raises:
+            ValueError: there is no interval.
+        """
+        wait = self.checkpoints.alignment_timeout_s
+        return wait is None or wait >= self.horizon
+
+    @property
     def warning(self) -> str | None:
         """What to tell a user who switched active backpressure off; `None` if there is nothing to tell."""
         interval, timeout, at_once = (

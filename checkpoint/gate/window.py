@@ -17,6 +17,9 @@ With H the bearable delay (`GateOptions.horizon`), r the records drained a secon
 
 So sources come to share operators evenly, as far as they have records, whoever was there first.
 
+Barriers that overtake data within H don't wait for the queues any longer than that: what takes longer then tells
+nothing of the window, and changes nothing.
+
 A delay need not come from the queues. An operator may have a latency of its own, or hold each barrier for a while; then
 a smaller window only costs throughput. That shows in r: where r goes with the span, the window doubles whatever the
 delay is, and shrinks no further than to there; and where nothing else changes it is tried a quarter larger from time to
@@ -74,6 +77,7 @@ class Window:
         self._quick = max(_QUICK * self._horizon, _QUICK_SECONDS)
         self._spans = options.checkpoints.max_concurrent
         self._first = options.window_at_start
+        self._barriers_wait = options.barriers_wait
         self._records = float(self._first)
         self._change = f"began with {in_words(self._first)}"
         self._under_way: dict[int, Taken] = {}
@@ -168,9 +172,9 @@ class Window:
 
     def aborted(self, checkpoint_id: int, now: float) -> None:
         """That acknowledges nothing: the barrier counts as under way until a newer one has passed. That it has been so
-        for longer than is bearable halves the window."""
+        for longer than is bearable halves the window, if barriers wait for data."""
         taken, before = self._under_way.get(checkpoint_id), self._records
-        if taken is not None and now - taken.at > self._horizon:
+        if taken is not None and now - taken.at > self._horizon and self._barriers_wait:
             self._records = max(1.0, before / 2)
             self._rounds.changed(now)
             self._say(before, f"which ended after {now - taken.at:.3g} s, before its barrier had passed", checkpoint_id)
@@ -213,6 +217,8 @@ class Window:
             self._alike, self._patience = 0, _PATIENCE
             if used:
                 self._records *= _QUICK_GROWTH if delay < self._quick else _GROWTH
+            return
+        if not self._barriers_wait:
             return
         done = self._rounds.passed(taken, event.mean_span, last, now)
         if used and taken.span < _SMALL * busy:

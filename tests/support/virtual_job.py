@@ -136,6 +136,7 @@ class Job:
             min_pause=scenario.min_pause,
             max_concurrent=scenario.max_concurrent,
             slow_storage_span=scenario.slow_storage_span,
+            alignment="aligned",
             tolerable_failures=10**9,
         )
         options = GateOptions(

@@ -27,6 +27,10 @@ _FRAME_SECONDS: Final = 0.005
 a tenth of a millisecond, whatever is in it."""
 _LEAST_FRAME_BYTES: Final = 256
 """A record or two. Nothing is gained by less: each frame would be admitted alone."""
+_MUCH_OVERHEAD, _LITTLE_OVERHEAD = 1 / 5, 1 / 10
+"""Parts of the active time. Where more of it goes to what each frame costs, frames become larger, up to
+`_INITIAL_FRAME_BYTES`; where less does, they may be small again. With many channels on a busy machine small frames
+would be what makes the operator slow, and a slow operator gets small frames."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,11 @@ class Debloater:
         # observed but not yet part of the average
         self._bytes = 0
         self._active = 0.0
+        self._overhead = 0.0
+        self._overhead_share = 0.0
+        """Moving average."""
+        self._worthwhile = _LEAST_FRAME_BYTES
+        """Bytes of the smallest frame that is worth what it costs."""
         self.budget = self._budget(
             _FRAMES_A_CHANNEL * initial_frame_bytes(config) * channels if config.debloat else config.max_bytes
         )
@@ -66,30 +75,35 @@ class Debloater:
         """Bytes per active second; `None` until something was measured."""
         return self._rate
 
-    def observe(self, consumed_bytes: int, active_seconds: float) -> Budget | None:
+    def observe(self, consumed_bytes: int, active_seconds: float, overhead_seconds: float = 0.0) -> Budget | None:
         """Take in what was processed since the last observation.
 
         `active_seconds` is the time in which the subtask had input: in operators or waiting for room downstream,
         but not waiting for input. (Backpressured time counts, or the queue in front of a fast operator with a slow
-        sink behind it would be as long as the operator is fast.)
+        sink behind it would be as long as the operator is fast.) `overhead_seconds` is the part of it that went to
+        taking frames, whatever is in them.
 
         Returns:
             The new budget if it has to be announced, else `None`.
         """
         self._bytes += consumed_bytes
         self._active += active_seconds
+        self._overhead += overhead_seconds
         if self._active < _LEAST_ACTIVE:
             return None
-        sample = self._bytes / self._active
+        sample, overhead = self._bytes / self._active, self._overhead / self._active
+        weight = 1 - math.exp(-self._active / _SMOOTHING)
         if self._rate is None:
             if not self._bytes:  # still at the very first batch: nothing to judge by
                 return None
             self._rate = sample
         else:
-            self._rate += (1 - math.exp(-self._active / _SMOOTHING)) * (sample - self._rate)
-        self._bytes, self._active = 0, 0.0
+            self._rate += weight * (sample - self._rate)
+        self._overhead_share += weight * (overhead - self._overhead_share)
+        self._bytes, self._active, self._overhead = 0, 0.0, 0.0
         if not self._config.debloat:
             return None
+        self._weigh_frames()
         current = self.budget.channel_bytes
         # A burst into queues that are still empty looks like speed. Bytes let in are let in for good, so the budget
         # grows step by step, and shrinks at once.
@@ -99,6 +113,13 @@ class Debloater:
             return None
         self.budget = wanted
         return wanted
+
+    def _weigh_frames(self) -> None:
+        most = min(_INITIAL_FRAME_BYTES, self._config.frame_bytes, self._config.max_bytes // (2 * self._channels))
+        if self._overhead_share > _MUCH_OVERHEAD:
+            self._worthwhile = max(self._worthwhile, min(2 * self._worthwhile, most))
+        elif self._overhead_share < _LITTLE_OVERHEAD:
+            self._worthwhile = max(_LEAST_FRAME_BYTES, self._worthwhile // 2)
 
     def estimated_time_to_consume(self, queued_bytes: int) -> float | None:
         """Seconds that `queued_bytes` take at the measured rate; `None` if there is no rate to go by."""
@@ -111,7 +132,8 @@ class Debloater:
         if self._rate is not None and self._config.debloat:
             least = max(_LEAST_FRAME_BYTES, min(least, int(self._rate * _FRAME_SECONDS)))
         # Two frames, so that the next one is there when one is processed.
-        least_channel = min(2 * least, MIN_FRAME_BYTES)
+        least_channel = max(min(2 * least, MIN_FRAME_BYTES), 2 * self._worthwhile)
+        least = max(least, self._worthwhile)
         channel_bytes = max(least_channel, int(min(total_bytes, self._config.max_bytes)) // self._channels)
         frame_bytes = max(least, min(self._config.frame_bytes, channel_bytes // _FRAMES_A_CHANNEL))
         return Budget(channel_bytes, frame_bytes)

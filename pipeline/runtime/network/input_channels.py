@@ -205,6 +205,7 @@ class InputChannels:
         self._observed_at: float | None = None
         self._observed_bytes = 0
         self._observed_active = 0.0
+        self._observed_overhead = 0.0
 
     # -- task thread ------------------------------------------------------------------------------------------
 
@@ -243,20 +244,26 @@ class InputChannels:
         self.channels[index].put_back(element)
         self._next = index
 
-    def debloat(self, now: float, active_seconds: float, processed_bytes: int) -> None:
+    def debloat(self, now: float, active_seconds: float, overhead_seconds: float, processed_bytes: int) -> None:
         """Adapt the budgets; call it every `debloat.INTERVAL` seconds or more often (calls in between return at once).
 
         Args:
             now: monotonic seconds.
             active_seconds: total time since the start that the task thread spent in operators or waiting for room
                 downstream, but not waiting for input.
+            overhead_seconds: the part of it that went to taking batches, however much is in them.
             processed_bytes: bytes of the batches, or parts of them, that it has processed since the start, whether
                 they came on a channel or were restored.
         """
         if self._debloater is None or (self._observed_at is not None and now < self._observed_at + INTERVAL):
             return
-        budget = self._debloater.observe(processed_bytes - self._observed_bytes, active_seconds - self._observed_active)
-        self._observed_at, self._observed_bytes, self._observed_active = now, processed_bytes, active_seconds
+        budget = self._debloater.observe(
+            processed_bytes - self._observed_bytes,
+            active_seconds - self._observed_active,
+            overhead_seconds - self._observed_overhead,
+        )
+        self._observed_at, self._observed_bytes = now, processed_bytes
+        self._observed_active, self._observed_overhead = active_seconds, overhead_seconds
         if budget is not None:
             for channel in self.channels:
                 channel.set_budget(budget)

@@ -69,6 +69,8 @@ class OperatorTask(Task):
         self._hot_keys = HotKeys(show_keys, self._clock())
         self._work_began = self._clock()
         self._processed_bytes = 0
+        self._overhead_s = 0.0
+        """Seconds that taking batches took, and looking around between them."""
         for channel, name in zip(inputs.channels, channels, strict=True):
             channel.on_captured = self._on_captured(name)
 
@@ -102,12 +104,23 @@ class OperatorTask(Task):
                 return
         self._wait_for_room()
 
+    def _look_around(self) -> None:
+        if self.mailbox.mail:  # what it says takes time that no batch is to blame for
+            super()._look_around()
+            return
+        started = self._clock()
+        super()._look_around()
+        self._overhead_s += self._clock() - started
+
     def _poll(self) -> None:
+        started = self._clock()
         polled = self._inputs.poll()
         if polled is None:
             self._wait_for_work()
-        else:
-            self._take(*polled)
+            return
+        self._take(*polled)
+        if self.batch:
+            self._overhead_s += self._clock() - started
 
     def _take(self, channel: int, element: Any) -> None:
         match element:
@@ -189,7 +202,8 @@ class OperatorTask(Task):
         if deadline is not None and now >= deadline:
             self._tell(events.Tick())
         self.event_time.on_clock(now, held_up=not self._may_process())
-        self._inputs.debloat(now, now - self._work_began - self.metrics.idle_s, self._processed_bytes)
+        active = now - self._work_began - self.metrics.idle_s
+        self._inputs.debloat(now, active, self._overhead_s, self._processed_bytes)
         pending = self._barriers.pending
         channels = self._inputs.channels
         self.metrics.barriers = (

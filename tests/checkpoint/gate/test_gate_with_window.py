@@ -32,7 +32,7 @@ CHECKPOINT, SAVEPOINT = CheckpointKind.CHECKPOINT, CheckpointKind.SAVEPOINT
 
 def options(**changed: Any) -> GateOptions:
     """H = 10 s, a window of 1,000 records at the start."""
-    return gate_options(**{"interval": 10.0, "slow_storage_span": 60.0, **changed})
+    return gate_options(**{"interval": 10.0, "alignment": "aligned", "slow_storage_span": 60.0, **changed})
 
 
 def make(**changed: Any) -> SourceGate:

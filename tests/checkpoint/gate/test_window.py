@@ -14,7 +14,7 @@ from checkpoint.gate.window import Window
 
 def options(**changed: Any) -> GateOptions:
     """H = 10 s, a window of 1,000 records at the start."""
-    return gate_options(**{"interval": 10.0, "slow_storage_span": 60.0, **changed})
+    return gate_options(**{"interval": 10.0, "alignment": "aligned", "slow_storage_span": 60.0, **changed})
 
 
 def passed(window: Window, n: int, span: int, taken: float, delay: float, mean: float | None = None) -> None:
@@ -75,6 +75,20 @@ def test_it_never_grows_by_a_slow_barrier_and_is_one_record_at_least() -> None:
     passed(window, 2, 100, 60.0, 5_000.0)
     assert window.records == 1
     assert window.change.startswith("shrank from 100 to 1 record at checkpoint 2,")
+
+
+@pytest.mark.parametrize(("alignment", "waits"), [("aligned", True), ("unaligned", False), (9.9, False), (10.0, True)])
+def test_where_barriers_overtake_data_in_bearable_time_it_never_shrinks(alignment: Any, waits: bool) -> None:
+    """As on a machine with too many processes, where each checkpoint takes 12 s however little is read."""
+    window = Window(options(alignment=alignment), 0.0)
+    for n in range(1, 11):
+        passed(window, n, window.records, 20.0 * n, 12.0)
+    window.barrier_taken(11, 1_000, False, 220.0)
+    window.aborted(11, 240.0)
+    assert (window.records < 900, window.records == 1_000) == (waits, not waits)
+    at_least_once = Window(options(alignment=alignment, mode="at_least_once"), 0.0)  # nothing overtakes
+    passed(at_least_once, 1, 1_000, 20.0, 12.0)
+    assert at_least_once.records < 1_000
 
 
 def test_a_quiet_source_does_not_pay_for_what_others_made_slow() -> None:

@@ -418,7 +418,7 @@ def test_a_barriers_age_includes_its_time_in_the_input_queue():
 def test_input_channels_without_members_never_have_anything():
     channels = InputChannels([], BufferConfig(), lambda _: None, lambda: None)
     assert channels.poll() is None
-    channels.debloat(1.0, 0.2, 0)
+    channels.debloat(1.0, 0.2, 0.0, 0)
     assert channels.statistics().budget_bytes == 0
 
 
@@ -430,8 +430,8 @@ def test_budgets_follow_what_was_processed_and_not_what_was_polled():
         inputs.inputs.poll()
         for _ in range(10):  # each frame takes two seconds
             now, processed = now + 0.2, processed + 10_000
-            channels.debloat(now, now, processed)
-            channels.debloat(now + 0.01, now + 0.01, processed)
+            channels.debloat(now, now, 0.0, processed)
+            channels.debloat(now + 0.01, now + 0.01, 0.0, processed)
     statistics = channels.statistics()
     assert statistics.rate == pytest.approx(50_000, rel=0.01)
     assert statistics.budget_bytes == pytest.approx(5_000, rel=0.3)
@@ -506,7 +506,7 @@ def test_every_channel_hears_of_a_new_budget():
     for channel in inputs.channels:
         channel.credit()
     for tenth in range(1, 11):
-        inputs.debloat(tenth, 0.2 * tenth, 30_000)
+        inputs.debloat(tenth, 0.2 * tenth, 0.0, 30_000)
     assert set(due) == set(inputs.channels)
     assert len({channel.credit().budget_bytes for channel in inputs.channels}) == 1
 
@@ -516,8 +516,22 @@ def test_budgets_are_observed_at_the_interval_and_only_the_time_since_the_last_l
     for number in range(4):
         inputs.put(0, data(1_000))
         inputs.inputs.poll()
-        inputs.inputs.debloat(INTERVAL * number, float(number + 1), 1_000 * (number + 1))  # at the interval to the dot
+        inputs.inputs.debloat(
+            INTERVAL * number, float(number + 1), 0.0, 1_000 * (number + 1)
+        )  # at the interval to the dot
     assert inputs.inputs.statistics().rate == pytest.approx(1_000)
+
+
+def test_what_batches_cost_counts_since_the_last_look_too():
+    inputs = Inputs(4)
+    for number in range(1, 60):
+        channels, active = inputs.inputs, 0.2 * number
+        inputs.put(0, data(1_000))
+        channels.poll()
+        channels.debloat(INTERVAL * number, active, active / 2 if number <= 30 else 3.0, 1_000 * number)
+        if number == 30:
+            assert channels.channels[0].credit().frame_bytes == 4_096
+    assert channels.channels[0].credit().frame_bytes < 300
 
 
 def test_a_queue_that_is_full_to_its_limit_has_no_room_and_one_byte_less_is_room():

@@ -23,20 +23,29 @@ configs = st.builds(
     st.floats(0.01, 10),
     st.booleans(),
 )
-observations = st.lists(st.tuples(st.integers(0, 100 * MIB), st.floats(0, 0.2)), max_size=40)
+observations = st.lists(
+    st.builds(
+        lambda consumed, active, overhead: (consumed, active, overhead * active),
+        st.integers(0, 100 * MIB),
+        st.floats(0, 0.2),
+        st.floats(0, 1),
+    ),
+    max_size=40,
+)
 
 
-def settle(debloater, rate, ticks=60, active=0.2):
+def settle(debloater, rate, ticks=60, active=0.2, overhead=0.0):
+    """`overhead`: part of the active time."""
     for _ in range(ticks):
-        debloater.observe(int(rate * active), active)
+        debloater.observe(int(rate * active), active, overhead * active)
     return debloater.budget
 
 
 @given(configs, st.integers(1, 200), observations)
 def test_budgets_stay_between_one_frame_and_the_configured_maximum(config, channels, observations):
     debloater = Debloater(config, channels)
-    for consumed, active in [(0, 0.0), *observations]:
-        debloater.observe(consumed, active)
+    for observation in [(0, 0.0, 0.0), *observations]:
+        debloater.observe(*observation)
         budget = debloater.budget
         assert budget.channel_bytes <= MIN_FRAME_BYTES or budget.channel_bytes * channels <= config.max_bytes
         assert A_RECORD <= budget.frame_bytes <= min(config.frame_bytes, budget.channel_bytes)
@@ -70,9 +79,9 @@ def test_an_operator_that_was_stuck_gets_a_usual_budget_at_once():
 @given(observations)
 def test_a_change_is_announced_only_beyond_a_quarter(observations):
     debloater = Debloater(BufferConfig(), 2)
-    for consumed, active in observations:
+    for observation in observations:
         before = debloater.budget
-        announced = debloater.observe(consumed, active)
+        announced = debloater.observe(*observation)
         if announced is None:
             assert debloater.budget == before
         else:
@@ -84,6 +93,28 @@ def test_a_slow_operator_gets_a_small_budget_and_small_batches():
     budget = settle(Debloater(BufferConfig(), channels=2), rate=55_000)  # 2 ms a record of 110 bytes
     assert budget.channel_bytes * 2 <= 7_000
     assert budget.frame_bytes <= 900
+
+
+@pytest.mark.parametrize("channels", [16, 64, 500])
+def test_frames_that_cost_more_than_what_is_in_them_become_larger_until_they_do_not(channels):
+    """With many processes on a machine small frames themselves would make an operator slow."""
+    debloater = Debloater(BufferConfig(), channels)
+    slow = settle(debloater, rate=50_000)
+    assert slow.frame_bytes < 400
+    assert settle(debloater, rate=50_000, overhead=0.15) == slow  # as it may be at any time
+    larger = settle(debloater, rate=50_000, overhead=0.25)
+    assert (larger.frame_bytes, larger.channel_bytes) == (4_096, 8_192)
+    assert settle(debloater, rate=50_000, overhead=0.15) == larger
+    assert settle(debloater, rate=50_000, overhead=0.05) == slow
+
+
+@pytest.mark.parametrize(
+    ("config", "channels", "frame"),
+    [(BufferConfig(frame_bytes=3_000), 4, 3_000), (BufferConfig(max_bytes=16_384, frame_bytes=16_384), 8, 1_024)],
+)
+def test_frames_become_no_larger_than_the_options_allow(config, channels, frame):
+    budget = settle(Debloater(config, channels), rate=1_000, overhead=1.0)
+    assert (budget.frame_bytes, budget.channel_bytes) == (frame, 2 * frame)
 
 
 def test_time_without_input_does_not_count():
