@@ -29,6 +29,7 @@ from pipeline.runtime.driver.attempt_events import (
 )
 from pipeline.runtime.driver.failures import AttemptFailed
 from pipeline.runtime.driver.spark.spark_job import SparkJobFailed
+from pipeline.runtime.driver.status.waits import THE_JOB
 from pipeline.runtime.protocol import TO_DRIVER, FailureKind
 from pipeline.runtime.topology_changes import snapshot_edges
 from pipeline.testing import TestingSink, TestingSource
@@ -139,6 +140,90 @@ def test_processes_that_do_not_come_fail_the_attempt_and_those_that_come_one_by_
     text = str(failure(job))
     assert "only 1 of 2 subtasks came up, and none for 120 s" in text
     assert "they reach driver:4711" in text
+
+
+def test_what_a_subtask_did_last_before_it_ran_is_no_longer_told(job: VirtualAttempt) -> None:
+    job.deploy()
+    job.say(1, protocol.PhaseEntered("is in open() of 'model'"))
+    job.say_all(protocol.Running())
+    job.lose(1)
+    assert "The last that is known" not in str(failure(job))
+
+
+def first_checkpoints(job: VirtualAttempt) -> list[int]:
+    return [one.checkpoint_id for one in job.subtasks[0].heard(protocol.Trigger)]
+
+
+def test_the_first_checkpoint_is_taken_as_soon_as_there_is_output(tmp_path: Path) -> None:
+    job = VirtualAttempt(attempt_context(one_vertex().plan(), str(tmp_path), interval=60.0))
+    job.start()
+    job.tick()
+    assert first_checkpoints(job) == []
+    job.say(1, protocol.OutputBegan())
+    job.tick(0.2)
+    assert first_checkpoints(job) == [1]
+
+
+# -- what is waited for -----------------------------------------------------------------------------------------------
+
+
+def waiting(seconds: float) -> protocol.Metrics:
+    waits = [["brokers", seconds, "brokers"]] if seconds else []
+    return protocol.Metrics({**METRICS, "waits": waits, "waitingMs": 1000 * seconds})
+
+
+def waited_for(job: VirtualAttempt) -> list[tuple[str, str]]:
+    return [(wait.who, wait.what) for wait in job.context.waits.now()]
+
+
+def test_what_subtasks_wait_for_is_told_until_they_have_it_or_leave(job: VirtualAttempt) -> None:
+    job.start()
+    for subtask in (0, 1):
+        job.say(subtask, waiting(5.0))
+    assert sorted(waited_for(job)) == [(ZERO, "brokers"), (ONE, "brokers")]
+    job.say(0, waiting(0.0))
+    assert waited_for(job) == [(ONE, "brokers")]
+    job.say(1, protocol.Closed(METRICS))
+    assert waited_for(job) == []
+
+
+def test_with_the_attempt_all_waits_end(job: VirtualAttempt) -> None:
+    before: list[list[str]] = []
+
+    def come() -> None:
+        job.connect(0)
+        job.hello(0)
+        job.say(0, waiting(5.0))
+
+    def look() -> None:
+        job.context.waits.report(THE_JOB, [("processes", 5.0, "processes")])
+        before.append(sorted(who for who, _ in waited_for(job)))
+
+    with pytest.raises(AttemptFailed):
+        job.run(come, look, job.attempt.cancel, job.spark_ends, lambda: job.lose(0))
+    assert before == [["in partition 0", THE_JOB]]
+    assert waited_for(job) == []
+
+
+def expire(job: VirtualAttempt) -> None:
+    """A checkpoint that nobody acknowledges."""
+    job.handle(CheckpointRequestedByUser(CheckpointRequest(), lambda result: None))
+    for _ in range(12):
+        job.tick(10.0)
+
+
+def test_a_checkpoint_that_expires_while_a_subtask_waits_for_something_outside_does_not_fail_the_job(
+    tmp_path: Path,
+) -> None:
+    job = VirtualAttempt(attempt_context(one_vertex().plan(), str(tmp_path), timeout=100.0))
+    job.start()
+    for seconds in (0.0, 5.0, 6.0):
+        job.say(0, waiting(seconds))
+    expire(job)
+    job.say(0, waiting(0.0))
+    assert [row.status for row in job.context.history.rows()] == ["failed"]
+    with pytest.raises(AttemptFailed, match="tolerable_failures is 0"):
+        expire(job)
 
 
 # -- failures ---------------------------------------------------------------------------------------------------------
@@ -270,20 +355,39 @@ def test_a_checkpoint_that_a_subtask_declines_names_it(job: VirtualAttempt) -> N
 # -- replay -----------------------------------------------------------------------------------------------------------
 
 
-def test_sources_go_on_once_the_replay_has_reached_every_subtask_without_outputs(tmp_path: Path) -> None:
+def restored(folder: Path, replaying: bool) -> VirtualAttempt:
+    """An attempt at `two_vertices` that restores checkpoint 7, in which nothing was in flight."""
     plan = two_vertices().plan()
-    context = attempt_context(plan, str(tmp_path))
+    context = attempt_context(plan, str(folder), interval=60.0)
     vertices = {vertex.name: VertexSnapshot((SNAPSHOT, SNAPSHOT)) for vertex in plan.vertices}
-    fields = {"vertices": vertices, "edges": snapshot_edges(plan), "replaying": True}
+    fields = {"vertices": vertices, "edges": snapshot_edges(plan), "replaying": replaying}
     checkpoint = metadata_of(CheckpointRef(7, 1), pipeline="job", **fields)
     point = RestorePoint(context.start.storage, checkpoint.ref, checkpoint, context.start.storage.uri)
-    wide = VirtualAttempt(replace(context, start=replace(context.start, point=point)))
+    return VirtualAttempt(replace(context, start=replace(context.start, point=point)))
+
+
+def test_where_nothing_was_in_flight_nothing_is_replayed(tmp_path: Path) -> None:
+    wide = restored(tmp_path, replaying=False)
+    wide.start()
+    assert [one.heard(protocol.Deploy)[0].deployment.replay for one in wide.subtasks] == [False] * 4
+    wide.say(2, protocol.OutputBegan())
+    wide.tick(0.2)
+    assert len(first_checkpoints(wide)) == 1
+
+
+def test_sources_go_on_once_the_replay_has_reached_every_subtask_without_outputs(tmp_path: Path) -> None:
+    wide = restored(tmp_path, replaying=True)
     wide.start()
     assert [one.heard(protocol.Deploy)[0].deployment.replay for one in wide.subtasks] == [True] * 4
     wide.say(2, protocol.RestoreBarrierArrived())
+    wide.say(2, protocol.OutputBegan())
     assert wide.subtasks[0].heard(protocol.ReplayEnded) == []
+    wide.tick(0.2)
+    assert first_checkpoints(wide) == [], "whoever restored it would replay again"
     wide.say(3, protocol.RestoreBarrierArrived())
     assert [len(one.heard(protocol.ReplayEnded)) for one in wide.subtasks] == [1, 1, 0, 0]
+    wide.tick(0.2)
+    assert len(first_checkpoints(wide)) == 1
 
 
 # -- commits, and the end of the job ----------------------------------------------------------------------------------
@@ -318,8 +422,9 @@ def test_a_job_ends_once_every_sink_has_committed_its_last_checkpoint(
     job.tick(10.0)
     assert quiesced(job) == [0, 0]
     assert job.progress.committed == 0
-    commit(job, *late)
-    assert quiesced(job) == [1, 1]
+    for _ in range(2):
+        commit(job, *late)
+        assert quiesced(job) == [1, 1]
     assert job.progress.committed == 1
 
 
@@ -450,6 +555,15 @@ def test_an_attempt_that_has_nothing_to_commit_ends_when_all_run_and_not_before(
     assert quiesced(stopped) == [1, 1]
 
 
+def test_an_attempt_that_only_commits_takes_no_checkpoint(tmp_path: Path) -> None:
+    context = attempt_context(one_vertex().plan(), str(tmp_path), commit_only=True, interval=1.0)
+    stopped = VirtualAttempt(context)
+    stopped.start(out=(3,), copy=())
+    for _ in range(5):
+        stopped.tick(1.0)
+    assert first_checkpoints(stopped) == []
+
+
 # -- the attempt's end ------------------------------------------------------------------------------------------------
 
 
@@ -552,6 +666,61 @@ def test_a_request_that_came_too_late_was_never_triggered(job: VirtualAttempt) -
     job.attempt.request_checkpoint(CheckpointRequest(), answers.append)
     job.attempt.refuse_requests()
     assert [type(one) for one in answers] == [NotTriggered]
+
+
+def test_what_earlier_attempts_left_is_cleaned_up_at_the_start_but_for_what_may_be_wanted_back(
+    job: VirtualAttempt,
+) -> None:
+    cleaned: list[bool] = []
+    object.__setattr__(job.context.start.cleanup, "run", cleaned.append)
+    with pytest.raises(AttemptFailed):
+        job.run(job.start, job.attempt.cancel, job.spark_ends, lambda: leave(job))
+    assert cleaned == [False]
+
+
+def test_nobody_who_comes_late_is_let_in_at_the_end(job: VirtualAttempt) -> None:
+    states: list[str] = []
+    with pytest.raises(AttemptFailed):
+        job.run(
+            job.start,
+            job.attempt.cancel,
+            lambda: states.append(job.transport.state),
+            job.spark_ends,
+            lambda: leave(job),
+        )
+    assert states == ["deaf"]
+
+
+def test_an_attempt_has_failed_when_the_first_sign_came(job: VirtualAttempt) -> None:
+    began = job.system.now
+
+    def fail() -> None:
+        job.system.now += 2.0
+        job.say(1, failed(FailureKind.PEER, "lost in[0]"))
+
+    with pytest.raises(AttemptFailed):
+        job.run(job.start, fail, job.spark_ends, lambda: leave(job))
+    assert job.system.now > began + 2.0
+    assert job.progress.failed_at == began + 2.0
+
+
+def test_spark_that_has_ended_by_itself_is_not_asked_to(job: VirtualAttempt, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(AttemptFailed):
+        job.run(job.start, lambda: job.spark_ends(SparkJobFailed("a task failed")), lambda: leave(job))
+    assert job.spark.cancels == []
+    assert "processes not gone" not in caplog.text
+
+
+def test_with_the_attempt_its_checkpoints_end(job: VirtualAttempt) -> None:
+    answers: list[int | Exception] = []
+
+    def ask() -> None:
+        job.attempt.request_checkpoint(CheckpointRequest(), answers.append)
+
+    with pytest.raises(AttemptFailed):
+        job.run(job.start, ask, job.attempt.cancel, job.spark_ends, lambda: leave(job))
+    assert [str(one) for one in answers] == ["checkpoint 1 failed: the attempt to run the job is ending"]
+    assert [row.status for row in job.context.history.rows()] == ["failed"]
 
 
 # -- the protocol -----------------------------------------------------------------------------------------------------

@@ -251,6 +251,52 @@ def test_one_that_is_subsumed_answers_nobody_later(tmp_path: Path) -> None:
     assert driver.answers == [2, 2, 3]
 
 
+def test_the_newest_is_the_one_restored_until_another_is_complete(tmp_path: Path) -> None:
+    driver = Driver(tmp_path)
+    assert driver.checkpoints.newest is None
+    driver.checkpoint(1)
+    driver.savepoint(tmp_path / "savepoint")
+    driver.acknowledge(2)
+    driver.work()
+    assert driver.checkpoints.newest == 1
+    driver.checkpoint(3)
+    assert driver.checkpoints.newest == 3
+
+
+def test_metadata_says_of_which_job_and_history_it_is(tmp_path: Path) -> None:
+    driver = Driver(tmp_path, interval=60.0, retained=4)
+    object.__setattr__(driver.context.start, "lineage", ("L2", ("L1", 5)))
+    driver.checkpoint(1)
+    (ref,) = driver.storage.list_checkpoints()
+    metadata = driver.storage.load(ref)
+    assert (metadata.lineage, metadata.lineage_parent) == ("L2", ("L1", 5))
+    assert (metadata.pipeline, metadata.max_parallelism, metadata.kind) == ("job", 128, CheckpointKind.CHECKPOINT)
+    assert metadata.options == {"weir": metadata.weir_version, "interval": 60.0, "retained": 4}
+    assert metadata.attempt == driver.context.start.ownership.attempt
+
+
+def test_barriers_overtake_if_one_of_those_who_asked_wants_it(driver: Driver) -> None:
+    driver.request()
+    for unaligned in (False, True, False):  # they wait for the first one's end, and get one checkpoint
+        driver.request(CheckpointRequest(unaligned=unaligned))
+    driver.acknowledge(1)
+    driver.work()
+    assert [one.options.unaligned for one in driver.said(Trigger)] == [False, True]
+
+
+def test_a_last_checkpoint_that_is_tried_again_tells_of_the_end_of_input_too(tmp_path: Path) -> None:
+    driver = Driver(tmp_path, tolerable_failures=1, interval=60.0)
+    driver.tell(events.AllInputEnded())
+    driver.tell(events.Declined(1, 0, "no", FailureReason.DECLINED))
+    while len(driver.said(Trigger)) < 2:
+        driver.system.now += 1.0
+        driver.tell(events.Tick())
+    driver.acknowledge(2)
+    driver.work()
+    (ref,) = driver.storage.list_checkpoints()
+    assert driver.storage.load(ref).ended
+
+
 def test_what_earlier_attempts_left_is_deleted_with_the_first_completion_and_once(driver: Driver) -> None:
     assert not driver.checkpoints.completed_one
     cleaned: list[bool] = []

@@ -18,15 +18,17 @@ from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.committables import Committable, SegmentName
 from checkpoint.config import CheckpointConfig
 from checkpoint.storage import fencing
+from checkpoint.storage.errors import StorageError
 from checkpoint.storage.metadata import OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline import Pipeline, RestartStrategy
-from pipeline.errors import NotEnoughSlots
+from pipeline.errors import NotEnoughSlots, PipelineError
 from pipeline.runtime.driver import operations
 from pipeline.runtime.driver.attempt_context import Answer, AttemptContext, CheckpointRequest, NotTriggered, Progress
 from pipeline.runtime.driver.failures import AttemptFailed
 from pipeline.runtime.driver.job_master import JobMaster
+from pipeline.runtime.packing import unpack_plan
 from pipeline.testing import TestingSink, TestingSource
 
 
@@ -70,7 +72,7 @@ class Attempt:
             pipeline=self.context.spec.pipeline,
             lineage=lineage,
             lineage_parent=parent,
-            vertices={vertex.name: VertexSnapshot((subtask,))},
+            vertices={vertex.name: VertexSnapshot((subtask,) * vertex.parallelism)},
         )
         return start.storage.write_metadata(id, ref.attempt, metadata)
 
@@ -99,10 +101,11 @@ def until_cancelled(attempt: Attempt) -> None:
 class Job:
     def __init__(self, folder: Path | None, *works: Callable[[Attempt], None], **options: Any) -> None:
         p = Pipeline("job", parallelism=1)
-        p.source("in", TestingSource()).sink("out", TestingSink())
+        p.source("in", TestingSource()).sink("out", options.pop("sink", TestingSink()))
         config = options.pop("config", {})
         self.options = job_options(
             p.plan(),
+            graph=p._graph,
             checkpoints=None if folder is None else CheckpointConfig(str(folder), **config),
             **{"restart": RestartStrategy.fixed_delay(attempts=5, delay=0), **options},
         )
@@ -467,3 +470,162 @@ def test_a_checkpoint_that_is_complete_is_no_stop(tmp_path: Path) -> None:
 
     job = Job(tmp_path, answer_and_fail, finish).run()
     assert [one.context.commit_only for one in job.attempts] == [False, False]
+
+
+# -- rescaling --------------------------------------------------------------------------------------------------
+
+
+def run(attempt: Attempt) -> None:
+    """All its subtasks do."""
+    attempt.progress.running_at = 1.0
+    attempt.progress.on_running()
+
+
+class Rescale:
+    """A first attempt that runs, is to have two subtasks, and takes its last checkpoint."""
+
+    def __init__(self, result: int | Exception) -> None:
+        """`result`: what comes of the checkpoint."""
+        self.answers: list[Exception | None] = []
+        self.others: list[int | Exception] = []
+        """Of somebody who asks for a checkpoint meanwhile."""
+        self.request = CheckpointRequest()
+        self._result = result
+
+    def __call__(self, attempt: Attempt) -> None:
+        master = attempt.job.master
+        run(attempt)
+        master.rescale(2, None, self.answers.append)
+        ((self.request, answer),) = attempt.requests
+        attempt.requests.clear()
+        attempt.checkpoint()
+        master.request_checkpoint(CheckpointRequest(), self.others.append)
+        assert (attempt.requests, self.others, master.rescaling) == ([], [], "in, out 1 → 2")
+        answer(self._result)
+
+
+def widths(job: Job) -> list[tuple[int, int]]:
+    """How many subtasks each attempt had, by its own plan and by the one that they got."""
+    return [(one.context.plan.subtasks, unpack_plan(one.context.spec.plan).subtasks) for one in job.attempts]
+
+
+def test_behind_its_last_checkpoint_the_job_goes_on_at_the_new_parallelism(tmp_path: Path) -> None:
+    rescale, statuses = Rescale(1), list[Any]()
+
+    def second(attempt: Attempt) -> None:
+        statuses.append((attempt.job.master.status, attempt.job.master.rescaling, len(rescale.answers)))
+        ((_, answer),) = attempt.requests
+        answer(5)
+        attempt.requests.clear()
+        run(attempt)
+
+    def first(attempt: Attempt) -> None:
+        rescale(attempt)
+        statuses.append((attempt.job.master.status, attempt.job.master.rescaling, len(rescale.answers)))
+
+    job = Job(tmp_path, first, second).run()
+    assert statuses == [("rescaling", "in, out 1 → 2", 0), ("running", "in, out 1 → 2", 0)]
+    assert (rescale.request.kind, rescale.request.stop, rescale.request.unaligned) == (CheckpointKind.FINAL, True, True)
+    assert (rescale.answers, rescale.others) == ([None], [5])
+    assert (widths(job), job.restored) == ([(1, 1), (2, 2)], [0, 1])
+    assert [one.context.commit_only for one in job.attempts] == [False, False]
+    assert [one.context.spec.first_attempt for one in job.attempts] == [True, False]
+    assert (job.master.status, job.master.restarts, job.master.recoveries) == ("finished", 0, [])
+    assert [one.what for one in job.master.rescales] == ["in, out 1 → 2"]
+
+
+def test_a_rescale_whose_checkpoint_fails_leaves_the_job_as_it_is(tmp_path: Path) -> None:
+    rescale = Rescale(RuntimeError("no space"))
+
+    def goes_on(attempt: Attempt) -> None:
+        rescale(attempt)
+        assert attempt.job.master.status == "running"
+        assert len(attempt.requests) == 1, "what was held back is asked for now"
+
+    job = Job(tmp_path, goes_on).run()
+    assert [str(one) for one in rescale.answers] == ["the job was not rescaled, and keeps its parallelism: no space"]
+    assert (job.master.status, job.master.failure, widths(job), job.master.rescales) == ("finished", None, [(1, 1)], [])
+
+
+def test_a_first_attempt_that_fails_for_good_is_followed_by_one_as_before(tmp_path: Path) -> None:
+    rescale = Rescale(1)
+    works = (rescale, fail("too wide", permanent=True), finish)
+    job = Job(tmp_path, *works, restart=RestartStrategy.fixed_delay(attempts=1, delay=0)).run()
+    assert (job.master.status, job.master.restarts) == ("finished", 1)
+    assert widths(job) == [(1, 1), (2, 2), (1, 1)]
+    assert [str(one).rpartition(": ")[2] for one in rescale.answers] == ["too wide"]
+
+
+def test_whoever_wants_a_job_rescaled_that_ends_is_told(tmp_path: Path) -> None:
+    rescale = Rescale(1)
+
+    def cancelled_behind_it(attempt: Attempt) -> None:
+        rescale(attempt)
+        attempt.job.master.cancel()
+        raise AttemptFailed("cancelled", permanent=True)
+
+    job = Job(tmp_path, cancelled_behind_it).run()
+    assert (job.master.status, job.master.rescaling) == ("cancelled", None)
+    assert [str(one) for one in rescale.answers] == ["the job is cancelled, so that it can't be rescaled any more"]
+
+
+class Narrow(TestingSink):
+    def validate_as(self, pipeline: str, sink_id: str, parallelism: int) -> None:
+        if parallelism == 2:
+            raise ValueError("has three partitions")
+
+
+def test_what_cannot_be_is_refused_before_anything_of_it_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(plan: Any) -> None:
+        if plan.subtasks > 2:
+            raise NotEnoughSlots("2 slots")
+
+    def asks(attempt: Attempt) -> None:
+        master = attempt.job.master
+        with pytest.raises(PipelineError, match="the job is starting, and only one that runs"):
+            master.rescale(2, None, lambda result: None)
+        run(attempt)
+        monkeypatch.setattr(attempt.job.session, "require_room", no_room)
+        with pytest.raises(NotEnoughSlots):
+            master.rescale(3, None, lambda result: None)
+        with pytest.raises(PipelineError, match="has three partitions"):
+            master.rescale(2, None, lambda result: None)
+        assert (attempt.requests, master.rescaling) == ([], None)
+
+    job = Job(tmp_path, asks, sink=Narrow()).run()
+    assert job.master.status == "finished", job.master.failure
+
+
+# -- trouble at the start of an attempt -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("failing", "attempts"), [(1, 0), (2, 2)])
+def test_a_folder_that_cannot_be_used_ends_the_first_start_and_is_tried_again_at_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int, attempts: int
+) -> None:
+    take_ownership, taken = fencing.take_ownership, 0
+
+    def flaky(*args: Any, **options: Any) -> Any:
+        nonlocal taken
+        taken += 1
+        if taken == failing:
+            raise StorageError("the storage is away")
+        return take_ownership(*args, **options)
+
+    monkeypatch.setattr(fencing, "take_ownership", flaky)
+    job = Job(tmp_path, fail(), finish).run()
+    assert (job.master.status, len(job.attempts)) == ("finished" if attempts else "failed", attempts)
+    assert job.master.restarts == (2 if attempts else 0)
+
+
+def test_spark_that_does_not_start_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(options: Any) -> None:
+        monkeypatch.undo()
+        raise OSError("no JVM")
+
+    job = Job(tmp_path, finish)
+    monkeypatch.setattr(job.session, "fit", away)
+    job.run()
+    assert (job.master.status, job.master.restarts) == ("finished", 1)
