@@ -430,6 +430,34 @@ def test_what_of_a_checkpoint_is_committed_can_be_told_from_outside(job: FileJob
     assert job.sink().uncommitted("job", "out", 0, elsewhere, pending) == pending
 
 
+def test_a_fork_is_refused_before_the_start_as_it_would_be_by_its_committer(job: FileJob) -> None:
+    fork = job.restore(1, None, pipeline="fork", lineage=Lineage("L2", ("L1", 1)), fork=True)
+    fork.opened().commit(2, fork.epoch(2, records(0, 2)))
+    fork.sink().check_restore(fork.restore(2, None, lineage=Lineage("L2", ("L1", 1)), fork=False).writer_restore())
+    another = fork.restore(2, None, lineage=Lineage("L3", ("L1", 2)), fork=True)
+    with pytest.raises(EarlierOutput, match="under this fork's name"):
+        another.sink().check_restore(another.writer_restore())
+    another.rewind = True
+    another.sink().check_restore(another.writer_restore())
+
+
+def test_a_folder_that_cannot_be_read_refuses_nothing_and_has_nothing_committed(job: FileJob) -> None:
+    committer, pending = job.opened(), job.epoch(1, records(0, 2))
+    state = committer.snapshot()
+    committer.commit(1, pending)
+    marker, away = job.target / FOLDER, job.target / "away"
+    marker.rename(away)
+    marker.write_text("no folder")
+    behind = job.restore(0, state)
+    behind.sink().check_restore(behind.writer_restore())
+    assert job.sink().uncommitted("job", "out", 0, state, pending) == pending
+    marker.unlink()
+    away.rename(marker)
+    with pytest.raises(OutputAhead):
+        behind.sink().check_restore(behind.writer_restore())
+    assert job.sink().uncommitted("job", "out", 0, state, pending) == []
+
+
 def test_a_file_in_the_markers_place_that_is_none_is_named(job: FileJob) -> None:
     job.opened()
     (marker,) = (job.target / FOLDER).iterdir()
