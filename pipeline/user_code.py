@@ -30,7 +30,8 @@ def is_generator(function: Callable[..., Any]) -> bool:
 def takes(function: Callable[..., Any], arguments: int) -> bool:
     """Whether it can be called with so many arguments by place. True where that can't be seen."""
     try:
-        signature = inspect.signature(function)
+        # What a decorator wraps may take more than what is called: it may give an argument itself.
+        signature = inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):
         return True
     try:

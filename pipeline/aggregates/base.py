@@ -24,7 +24,7 @@ from pipeline.aggregates.selectors import (
 )
 from pipeline.errors import PipelineError
 from pipeline.unrun import UNRUN, check_has_run
-from pipeline.user_code import is_async, is_generator
+from pipeline.user_code import is_async, is_generator, takes
 
 Step: TypeAlias = Callable[[Any, Any, int | None], Any]
 """From an accumulator, a record and its timestamp to the next accumulator."""
@@ -89,7 +89,7 @@ class Aggregate:
             one_of(missing, "missing", ("fail", "skip"))
         except ValueError as error:
             raise PipelineError(f"{name}: {error}") from None
-        if where is not None and (not callable(where) or is_async(where) or is_generator(where)):
+        if where is not None and (not callable(where) or is_async(where) or is_generator(where) or not takes(where, 1)):
             raise PipelineError(f"{name}: where must be a function of the record that is true or false, not {where!r}")
         self.of, self.missing, self.where = of, missing, where
 

@@ -40,7 +40,8 @@ def _united(a: frozenset[bytes], b: frozenset[bytes]) -> frozenset[bytes]:
 class Collect(Aggregate):
     """All values of a field, as a list in the order of their arrival: `Collect("page")`.
 
-    State holds all of them, so use it where they are few: a result costs as much as there are.
+    What is merged comes part by part: the panes of a sliding window in order of time, and sessions that become one.
+    State holds all values, so use it where they are few: a result costs as much as there are.
     """
 
     checks = True

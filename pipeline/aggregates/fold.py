@@ -12,7 +12,7 @@ from checkpoint.state.defaults import check_factory
 from pipeline.aggregates.base import Aggregate
 from pipeline.aggregates.selectors import Selector, WhenMissing
 from pipeline.errors import PipelineError
-from pipeline.user_code import is_async, is_generator, returns_nothing
+from pipeline.user_code import is_async, is_generator, returns_nothing, takes
 
 
 @named_arguments
@@ -46,11 +46,17 @@ class Fold(Aggregate):
             PipelineError: an argument is none of these, or no checkpoint can hold what `create` makes.
         """
         super().__init__(of, missing=missing, where=where)
-        for name, function in (("add", add), ("merge", merge), ("result", result)):
+        for name, function, arguments in (
+            ("add", add, ("acc", "value")),
+            ("merge", merge, ("a", "b")),
+            ("result", result, ("acc",)),
+        ):
             if function is None and name == "result":
                 continue
             if not callable(function) or is_async(function) or is_generator(function) or returns_nothing(function):
                 raise PipelineError(f"Fold: {name} must be a function that returns a value, not {shown(function)}")
+            if not takes(function, len(arguments)):
+                raise PipelineError(f"Fold: {name} can't be called with ({', '.join(arguments)}): {shown(function)}")
         self._create = create if callable(create) else (lambda: create)
         try:
             check_factory(self._create, "the accumulator of Fold")

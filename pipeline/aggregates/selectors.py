@@ -9,7 +9,7 @@ from checkpoint.errors import Explained
 from checkpoint.options import is_whole
 from checkpoint.shown import shown
 from pipeline.errors import PipelineError
-from pipeline.user_code import is_async, is_generator
+from pipeline.user_code import is_async, is_generator, takes
 
 Selector: TypeAlias = str | int | Callable[[Any], Any] | None
 """A field name (of a dict), an index (of a list) or a function of the record; `None` = the record itself."""
@@ -27,7 +27,7 @@ class FieldMissing(Explained, LookupError):
 def check_selector(who: str, selector: Any, what: str = "a field name, an index or a function") -> None:
     """
     Raises:
-        PipelineError: it is no `Selector`, or a function that returns no value.
+        PipelineError: it is no `Selector`, or a function that takes no record or returns no value.
     """
     if selector is None or isinstance(selector, str) or is_whole(selector):
         return
@@ -35,6 +35,8 @@ def check_selector(who: str, selector: Any, what: str = "a field name, an index 
         raise PipelineError(f"{who} takes {what}, not {selector!r}")
     if is_async(selector) or is_generator(selector):
         raise PipelineError(f"{who}: {shown_selector(selector)} must be a plain def that returns a value")
+    if not takes(selector, 1):
+        raise PipelineError(f"{who}: {shown_selector(selector)} can't be called with (record)")
 
 
 def shown_selector(selector: Selector) -> str:

@@ -14,7 +14,7 @@ from pipeline.by_key.common import timestamp_of
 from pipeline.errors import PipelineError
 from pipeline.operators import KeyedOperator, OperatorContext
 from pipeline.unrun import check_has_run
-from pipeline.user_code import is_async, is_generator
+from pipeline.user_code import is_async, is_generator, takes
 from pipeline.windows.durations import milliseconds
 
 Order: TypeAlias = Literal["event", "arrival"] | Callable[[Any], Any]
@@ -146,6 +146,8 @@ def latest_by_key(order: Order, deleted: Callable[[Any], Any] | None, lateness: 
     for name, function in (("order", order), ("deleted", deleted)):
         if callable(function) and (is_async(function) or is_generator(function)):
             raise PipelineError(f"latest_by_key: {name} must be a plain def that returns a value")
+        if callable(function) and not takes(function, 1):
+            raise PipelineError(f"latest_by_key: {name} can't be called with (record)")
     if deleted is not None and not callable(deleted):
         raise PipelineError(f"latest_by_key: deleted must be a function of a record, not {deleted!r}")
     if lateness is not None and order != "event":

@@ -15,7 +15,7 @@ from pipeline.errors import PipelineError
 from pipeline.graph import Input, StepKind
 from pipeline.on_error import OnError, on_error_of
 from pipeline.partitioners import Distribution, Partitioner
-from pipeline.streams.checks import name_of, refuse_no_value
+from pipeline.streams.checks import name_of, refuse_no_value, refuse_other_arguments
 from pipeline.streams.failures import guard
 from pipeline.user_code import is_async
 
@@ -125,7 +125,7 @@ class AsksServices(Generic[T]):
             batch_wait: seconds that a record waits at most for others, 0.05 by default.
             on_error: as of `map`; for a request that failed, with all its retries.
         """
-        _refuse_no_awaitable("map_async", function)
+        _refuse_no_awaitable("map_async", function, "record" if batch_size is None else "records")
         return self._ask(
             "map_async",
             id,
@@ -170,7 +170,7 @@ class AsksServices(Generic[T]):
             cache: how much is remembered and for how long; `None` = nothing.
             select: `select(record, found)` makes the result.
         """
-        _refuse_no_awaitable("join_lookup", lookup)
+        _refuse_no_awaitable("join_lookup", lookup, "key" if batch_size is None else "keys")
         by = self._partitioner.key if self._partitioner is not None else None
         if key is None and by is None:
             raise PipelineError("join_lookup needs to know what to look up: give key=, or put key_by(...) right before")
@@ -181,7 +181,7 @@ class AsksServices(Generic[T]):
         if select is not None:
             if not callable(select):
                 raise PipelineError(f"join_lookup: select must be a function of (record, found), not {select!r}")
-            refuse_no_value("join_lookup", select)
+            refuse_no_value("join_lookup", select, "record", "found")
         if key is not None:
             refuse_no_value("join_lookup", key)
         field = key if key is not None else by.field if by is not None else None
@@ -227,7 +227,7 @@ class AsksServices(Generic[T]):
         return stream
 
 
-def _refuse_no_awaitable(who: str, function: Any) -> None:
+def _refuse_no_awaitable(who: str, function: Any, argument: str) -> None:
     if isinstance(function, type):
         given = function.__name__
         advice = f"give an instance, {given}(…)" if issubclass(function, AsyncFunction) else "give an async def"
@@ -240,3 +240,4 @@ def _refuse_no_awaitable(who: str, function: Any) -> None:
         raise PipelineError(
             f"{who} takes a function to await, and {name_of(function)} is none: write it as async def, or use map"
         )
+    refuse_other_arguments(who, function, argument)

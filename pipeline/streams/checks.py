@@ -16,6 +16,7 @@ from pipeline.graph import BatchFunction, Input, StepKind
 from pipeline.operators import KeyedOperator, Operator
 from pipeline.partitioners import Distribution
 from pipeline.user_code import is_async, is_generator, loses_return, returns_nothing, takes
+from pipeline.watermarks import WatermarkStrategy
 
 if TYPE_CHECKING:
     from pipeline.job import Pipeline
@@ -45,6 +46,7 @@ def batch_function(function: Any, schema: Any) -> BatchFunction:
         raise PipelineError(f"the schema of map_batches is a pyarrow.Schema with fields, not {schema!r}")
     if not callable(function):
         raise PipelineError(f"map_batches takes the function first, an id as option; got {function!r}")
+    refuse_no_value("map_batches", function, "batch")
     try:
         columns = PythonColumns()
         for field in schema:
@@ -54,12 +56,26 @@ def batch_function(function: Any, schema: Any) -> BatchFunction:
     return BatchFunction(function, schema)
 
 
+_RECORD: Final = ("record",)
+
+
 def name_of(function: Any) -> str:
     return getattr(function, "__qualname__", type(function).__name__)
 
 
-def refuse_no_value(who: str, function: Any) -> None:
-    """A function that is to return a value must not make something that has yet to run."""
+def refuse_other_arguments(who: str, function: Any, *arguments: str) -> None:
+    """A function must take what it is called with, which `arguments` names."""
+    if not takes(function, len(arguments)):
+        raise PipelineError(f"{who}: {name_of(function)} can't be called with ({', '.join(arguments)})")
+
+
+def refuse_no_value(who: str, function: Any, *arguments: str) -> None:
+    """A function that is to return a value must take what it is called with, and must not make something that has yet
+    to run.
+
+    Args:
+        arguments: as of `refuse_other_arguments`; none = a record.
+    """
     if not callable(function):
         return
     if is_async(function):
@@ -69,6 +85,7 @@ def refuse_no_value(who: str, function: Any) -> None:
             f"{who}: {name_of(function)} has a yield, so it only makes a generator, which is no value: return the "
             "value, or use flat_map for any number of records"
         )
+    refuse_other_arguments(who, function, *(arguments or _RECORD))
 
 
 def check_reducing(who: str, function: Any) -> None:
@@ -78,9 +95,9 @@ def check_reducing(who: str, function: Any) -> None:
     """
     if not callable(function):
         raise PipelineError(f"{who} takes a function of two records first, an id as option; got {function!r}")
-    refuse_no_value(who, function)
     if not takes(function, 2):
         raise PipelineError(f"{who}: {name_of(function)} must take two records: what there is so far, and the next")
+    refuse_no_value(who, function, "so_far", "record")
 
 
 def refuse_no_answer(who: str, function: Any, then: str) -> None:
@@ -102,6 +119,7 @@ def refuse_never_run(who: str, function: Any) -> None:
         raise PipelineError(
             f"{who}: {name_of(function)} has a yield, so calling it does nothing: leave yield out, or use flat_map"
         )
+    refuse_other_arguments(who, function, *_RECORD)
 
 
 _EMITTING = {
@@ -239,6 +257,16 @@ def _is_keyed(one: Input) -> bool:
     return one.partitioner is not None and one.partitioner.distribution is Distribution.KEYED
 
 
+def check_strategy(strategy: Any) -> None:
+    """
+    Raises:
+        PipelineError: it is none for `assign_timestamps`, or its function can't tell a record's timestamp.
+    """
+    if not isinstance(strategy, WatermarkStrategy):
+        raise PipelineError(f"assign_timestamps takes a WatermarkStrategy, not {strategy!r}")
+    refuse_no_value("assign_timestamps", strategy.timestamp)
+
+
 _NO_ANSWER: Final = {
     StepKind.FILTER: "no record would pass: return True for those that are to",
     StepKind.FILTER_NOT: "every record would pass: return True for those that are not to",
@@ -258,6 +286,8 @@ def check_function(kind: StepKind, function: Any) -> None:
     elif kind is StepKind.PEEK:
         refuse_never_run(kind.value, function)
     elif kind is not StepKind.FLAT_MAP:
-        refuse_no_value(kind.value, function)
+        refuse_no_value(kind.value, function, "batch" if kind is StepKind.MAP_BATCHES else "record")
     elif is_async(function):
         raise PipelineError(ASYNC.format(f"flat_map: {name_of(function)}"))
+    else:
+        refuse_other_arguments(kind.value, function, *_RECORD)

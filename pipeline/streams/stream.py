@@ -20,6 +20,7 @@ from pipeline.streams.checks import (
     LATE_FOLLOWS,
     batch_function,
     check_function,
+    check_strategy,
     expected,
     refuse_no_value,
 )
@@ -219,8 +220,7 @@ class Stream(AsksServices[T], Generic[T]):
         Args:
             on_error: as of `map`: of a record from which no timestamp can be taken.
         """
-        if not isinstance(strategy, WatermarkStrategy):
-            raise PipelineError(f"assign_timestamps takes a WatermarkStrategy, not {strategy!r}")
+        check_strategy(strategy)
         return self._guarded(StepKind.ASSIGN_TIMESTAMPS, id, strategy, parallelism, on_error)
 
     map_async = AsksServices.map_async
@@ -287,7 +287,7 @@ class Stream(AsksServices[T], Generic[T]):
         """`function(record, n)` chooses one of the n subtasks of the next step, 0 to n - 1."""
         if not callable(function):
             raise PipelineError(f"partition_custom takes a function of (record, number of subtasks), not {function!r}")
-        refuse_no_value("partition_custom", function)
+        refuse_no_value("partition_custom", function, "record", "n")
         return self._derived("partition_custom", Partitioner(Distribution.CUSTOM, function=function))
 
     # -- combining ----------------------------------------------------------------------------------------------

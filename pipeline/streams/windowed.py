@@ -95,7 +95,8 @@ class WindowedStream(Generic[T]):
     ) -> WindowResults[T]:
         """What `function(a, b)` makes of the records of each window, in the results under `value`. One record comes as
         it is. Records of a sliding window or session may also be joined in parts, so it must not matter how they are
-        grouped: `function(a, function(b, c))` is `function(function(a, b), c)`."""
+        grouped: `function(a, function(b, c))` is `function(function(a, b), c)`. The parts are joined in order of time,
+        within a part records come in the order of their arrival."""
         check_reducing("reduce", function)
         return self._add(id, {"value": Reduced(function)}, parallelism, state_backend, on_error)
 
