@@ -16,6 +16,9 @@ _CONFIG = (
     *("forbid_unknown_fields", "weakref", "dict", "cache_hash", "tag", "tag_field"),
 )
 """Options of Structs, as `__struct_config__` and `defstruct` call them."""
+_MSGSPEC_CACHE = "__msgspec_cache__"
+"""Where msgspec keeps what it knows of a dataclass, `TypedDict` or named tuple that it has read. It can't be pickled,
+and is made anew where it is missing."""
 
 
 class ClassPickler(_Base):  # type: ignore[misc]  # untyped
@@ -42,6 +45,7 @@ class ClassPickler(_Base):  # type: ignore[misc]  # untyped
         if isinstance(obj, type) and isinstance(reduced, tuple) and len(reduced) > 2 and "__annotations__" in vars(obj):
             (attributes, slots), hints = reduced[2], _hints(obj)
             annotations = {name: hints.get(name, hint) for name, hint in vars(obj)["__annotations__"].items()}
+            attributes = {name: item for name, item in attributes.items() if name != _MSGSPEC_CACHE}
             return (*reduced[:2], ({**attributes, "__annotations__": annotations}, slots), *reduced[3:])
         return reduced
 

@@ -119,7 +119,7 @@ def _value_classes(modules: set[str]) -> tuple[dict[str, type], list[str], dict[
 
 def _check(step: PlannedStep, payload: Any) -> None:
     try:
-        cloudpickle.dumps(payload)
+        _dumps(payload, set())
     except Exception as error:
         raise PipelineError(
             f"step {step.id!r}: {type(payload).__name__} can't be sent to the workers: {_reason(payload, error)}. "
@@ -129,7 +129,7 @@ def _check(step: PlannedStep, payload: Any) -> None:
 
 def _check_edge(step: str, thing: Any) -> None:
     try:
-        cloudpickle.dumps(thing)
+        _dumps(thing, set())
     except Exception as error:
         raise PipelineError(
             f"the key or partitioner before step {step!r} can't be sent to the workers: {error}"
@@ -140,7 +140,7 @@ def _reason(payload: Any, error: Exception) -> str:
     """Names the attribute at fault, where it can be told."""
     for name, value in getattr(payload, "__dict__", {}).items():
         try:
-            cloudpickle.dumps(value)
+            _dumps(value, set())
         except Exception as inner:
             return f"its attribute {name!r} ({type(value).__name__}): {inner}"
     return str(error)

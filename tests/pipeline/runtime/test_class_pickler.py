@@ -14,7 +14,7 @@ import enum, sys
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 import msgspec, pydantic
 from checkpoint.codec import encode, register_pickle
 from pipeline import Pipeline
@@ -51,6 +51,13 @@ class Model(pydantic.BaseModel):
 class Pair(NamedTuple):
     x: int
 
+@dataclass
+class Payment:
+    order: int
+
+class Row(TypedDict):
+    payment: Payment
+
 @register_pickle
 class Money:
     def __init__(self, amount):
@@ -60,9 +67,12 @@ def step(value):
     return Order(1, [value])
 
 line = Line(my_price=Decimal("1.0"), next=More(my_price=Decimal(2)))
-values = [Order(1, [line]), Model(a=1), Pair(2), Level.LOW, Money(5)]
+row = msgspec.convert({"payment": {"order": 1}}, Row)  # as a source that looks at its `value_type`
+pair = msgspec.convert([2], Pair)
+values = [Order(1, [line]), Model(a=1), pair, Level.LOW, Money(5), row["payment"]]
 p = Pipeline("job")
 p.source("in", TestingSource()).map(step, id="step")
+p.source("rows", TestingSource()).map(lambda row: (msgspec.convert(row, Row), Payment, Pair), id="read")
 packed = pack_plan(p.plan())
 if __name__ == "__main__":
     open(sys.argv[1], "wb").write(packed)
@@ -83,16 +93,17 @@ except UnfitClass as error:
 else:
     raise AssertionError("the classes are known without the plan")
 for _ in range(2):  # a worker may run a second attempt
-    _, step = unpack_plan(plan).vertices[0].steps
-    order, model, pair, level, money = found = decode(values)
+    (_, step), (_, read) = (vertex.steps for vertex in unpack_plan(plan).vertices)
+    order, model, pair, level, money, payment = found = decode(values)
     assert encode(found) == values
     assert type(step.payload(order.lines[0])) is type(order)
     assert type(order.lines[0]).__struct_config__.tag == "line"
     assert type(order.lines[0].next).__mro__[1] is type(order.lines[0]) is order.lines[0].kind()
     assert order.lines[0].level is level and money.amount == 5
+    assert read.payload({"payment": {"order": 1}}) == ({"payment": payment}, type(payment), type(pair))
     given = {"id": 1, "lines": [{"type": "line", "myPrice": "1.5"}], "at": "2020-01-01T00:00:00"}
-    read = msgspec.convert(given, type(order))
-    assert type(read.lines[0]) is type(order.lines[0]) and read.lines[0].tags == []
+    made = msgspec.convert(given, type(order))
+    assert type(made.lines[0]) is type(order.lines[0]) and made.lines[0].tags == []
 print("done")
 """
 
