@@ -191,7 +191,7 @@ class AsyncCalls:
         if isinstance(cause, NEVER) or not (cause is None or isinstance(cause, Exception | CancelledError)):
             raise error
         assert self._policy is not None
-        self._policy.handle(error, self._policy.note(taken.encoded))
+        self._policy.handle(error, self._policy.note(taken.encoded), cause)
 
     def _failure(self, taken: Taken, answer: Answer) -> Exception:
         assert answer.error is not None

@@ -100,9 +100,12 @@ class FailedRecords:
         original = None if rows is None else getattr(rows[record.row], "original", None)
         return Noted(encoded, self._context.key, record.timestamp, original, timer)
 
-    def handle(self, error: Exception, noted: Noted) -> None:
+    def handle(self, error: Exception, noted: Noted, raised: BaseException | None = None) -> None:
         """The step has failed on a record, or on a timer, of which nothing is left. Returns if the job goes on. The
         record in progress is that record, or has its key and timestamp.
+
+        Args:
+            raised: what the user's code has raised, where `error` tells of it; `None` = `error`.
 
         Raises:
             TooManyFailures: it is one too many.
@@ -116,7 +119,7 @@ class FailedRecords:
             ) from error
         self._tell(error, noted)
         if self._emit is not None:
-            self._emit(self._letter(error, noted))
+            self._emit(self._letter(error, noted, error if raised is None else raised))
 
     def _tell(self, error: Exception, noted: Noted) -> None:
         self._untold += 1
@@ -136,11 +139,11 @@ class FailedRecords:
         )
         self._untold, self._told_at = 0, now
 
-    def _letter(self, error: Exception, noted: Noted) -> dict[str, Any]:
+    def _letter(self, error: Exception, noted: Noted, raised: BaseException) -> dict[str, Any]:
         letter = {
             "step": self._step,
             "subtask": self._context.subtask,
-            "error": class_of(error),
+            "error": class_of(raised),
             "reason": error_text.cut(error_text.message(error), _REASON),
             "traceback": error_text.cut(error_text.trace(error), _TRACE),
             "key": noted.key,

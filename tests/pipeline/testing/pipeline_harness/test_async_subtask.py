@@ -351,6 +351,26 @@ def test_a_request_that_was_cancelled_is_a_failed_record() -> None:
     assert harness.outputs("ask") == [8]
 
 
+def test_a_failed_request_is_told_by_the_class_of_what_the_function_has_raised() -> None:
+    async def fails(value: int) -> Any:
+        if value == 1:
+            raise LookupError(value)
+        if value == 2:
+            await asyncio.sleep(60)
+        return object()
+
+    p = Pipeline("job")
+    asked = p.source("in", TestingSource()).map_async(fails, "ask", timeout=5, on_error="skip")
+    asked.errors().map(lambda letter: (letter["record"], letter["error"], letter["reason"]), id="failed")
+    harness = PipelineHarness(p)
+    for value in (1, 2, 3):
+        harness.send("in", value)
+    harness.run_async()
+    told = {record: (error.rpartition(".")[2], reason) for record, error, reason in harness.outputs("failed")}
+    assert [error for error, _ in told.values()] == ["LookupError", "RequestTimeout", "EncodingError"]
+    assert told[1][1] == "map_async 'ask': the request for 1 failed: LookupError: 1"
+
+
 def test_failures_are_measured_by_the_records_that_are_done_with_them() -> None:
     """Not by those that were asked at the same time: with a slow service they are of another minute."""
     service = FakeService(delay=90)
