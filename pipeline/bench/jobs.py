@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from functools import partial
+from typing import Any, Literal, TypeAlias
 
 import orjson
 
@@ -31,10 +32,6 @@ TITLES: dict[JobKind, str] = {
 }
 
 
-SERVICE_SECONDS: Final = 0.01
-"""How long the service of the job "async" takes. Nobody is asked in truth, so that it takes no CPU of the job's."""
-
-
 class RunningSum(KeyedOperator):
     """One output for each input."""
 
@@ -51,8 +48,9 @@ def doubled(record: dict[str, Any]) -> dict[str, Any]:
     return {"user": record["user"], "ts": record["ts"], "amount": record["amount"] * 2}
 
 
-async def asked(record: dict[str, Any]) -> dict[str, Any]:
-    await asyncio.sleep(SERVICE_SECONDS)
+async def asked(seconds: float, record: dict[str, Any]) -> dict[str, Any]:
+    """Nobody is asked in truth, so that it takes no CPU of the job's."""
+    await asyncio.sleep(seconds)
     return doubled(record)
 
 
@@ -72,6 +70,10 @@ class Job:
     alignment: Alignment = "unaligned"
     ends: bool = True
     """With what is in its topic at the start; else it goes on."""
+    service: float = 0.01
+    """Seconds that the service of the job "async" takes, …"""
+    capacity: int = 100
+    """… and how many records of a subtask are with it at once."""
 
     def pipeline(self, name: str, servers: str, source: str, target: str, folder: str) -> Pipeline:
         checkpoints = CheckpointConfig(folder, interval=self.interval, alignment=self.alignment)
@@ -88,7 +90,7 @@ class Job:
             case "map":
                 return records.map(doubled, id="doubled")
             case "async":
-                return records.map_async(asked, "asked", capacity=100)
+                return records.map_async(partial(asked, self.service), "asked", capacity=self.capacity)
             case "window":
                 times = WatermarkStrategy.bounded("ts", lateness=0)
                 windows = records.assign_timestamps(times, id="times").key_by("user").window(Tumbling(60))

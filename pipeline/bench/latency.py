@@ -6,7 +6,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from pipeline.bench.arrivals import Delays
@@ -15,6 +15,7 @@ from pipeline.bench.helpers import Helper
 from pipeline.bench.input import RECORD_BYTES
 from pipeline.bench.jobs import Job, JobKind
 from pipeline.bench.open_loop import Sent
+from pipeline.bench.percentiles import percentile
 from pipeline.bench.report import Figure, figure
 from pipeline.bench.topics import topics
 from pipeline.bench.watch import is_over
@@ -38,6 +39,8 @@ class Stage:
     """Records/s that were due."""
     delays: Delays
     sent: Sent
+    checkpoints: tuple[float | None, float | None] = (None, None)
+    """How long they took meanwhile, in seconds: p50 and p95; `None` if there were none."""
 
     @property
     def behind(self) -> bool:
@@ -57,6 +60,9 @@ class LatencyOptions:
     job: JobKind = "sum"
     parallelism: int = 2
     deliveries: tuple[Delivery, ...] = ("at_least_once", "exactly_once")
+    service: float = 0.01
+    """As `Job` has them."""
+    capacity: int = 100
 
 
 @dataclass(frozen=True)
@@ -99,14 +105,24 @@ def measure(servers: str, options: LatencyOptions, say: Callable[[str], None]) -
             topics(servers, dict.fromkeys((source, target), _PARTITIONS)),
             tempfile.TemporaryDirectory(prefix="weir-bench-") as folder,
         ):
-            job = Job(options.job, options.parallelism, options.interval, delivery, ends=False)
+            job = Job(
+                options.job,
+                options.parallelism,
+                options.interval,
+                delivery,
+                ends=False,
+                service=options.service,
+                capacity=options.capacity,
+            )
             say(f"{delivery.replace('_', ' ')}: starting")
             handle = job.pipeline(name, servers, source, target, folder).start(restore="none")
             try:
                 _await_running(handle)
                 for rate in options.rates:
+                    before = max((row.id for row in handle.checkpoints()), default=0)
                     stage = _stage(servers, source, target, delivery, rate, options)
                     _check(handle)
+                    stage = replace(stage, checkpoints=_durations(handle, before))
                     measured.stages.append(stage)
                     say(
                         f"{delivery.replace('_', ' ')}, {rate:,g} records/s: p50 {stage.delays.p50 * 1e3:.1f} ms, "
@@ -133,6 +149,11 @@ def _stage(servers: str, source: str, target: str, delivery: Delivery, rate: flo
     if received["received"] != count or received["delays"] is None:
         raise BenchFailed(f"{received['received']} records came out of {count}")
     return Stage(delivery, rate, Delays(**received["delays"]), sent)
+
+
+def _durations(handle: JobHandle, before: int) -> tuple[float | None, float | None]:
+    took = [row.duration for row in handle.checkpoints() if row.id > before and row.duration is not None]
+    return percentile(took, 0.5), percentile(took, 0.95)
 
 
 def _await_running(handle: JobHandle) -> None:

@@ -47,7 +47,21 @@ if TYPE_CHECKING:
     default="sum",
     show_default=True,
     type=click.Choice(["sum", "map", "async"]),
-    help="sum: a running sum and count by key. map: no key, no state. async: a map_async whose service takes 10 ms.",
+    help="sum: a running sum and count by key. map: no key, no state. async: a map_async that asks a service.",
+)
+@click.option(
+    "--service",
+    default=0.01,
+    show_default=True,
+    type=click.FloatRange(min=0.0),
+    help="Seconds that the service of the job async takes.",
+)
+@click.option(
+    "--capacity",
+    default=100,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Records of a subtask that are with it at once.",
 )
 @click.option(
     "--delivery",
@@ -67,6 +81,8 @@ def latency(
     warm_up: float,
     interval: float,
     job: JobKind,
+    service: float,
+    capacity: int,
     deliveries: tuple[Delivery, ...],
     parallelism: int,
     bootstrap: str | None,
@@ -83,7 +99,7 @@ def latency(
 
     console, looking = wide_console(), Looking()
     with kafka(bootstrap) as servers:
-        options = LatencyOptions(rates, seconds, warm_up, interval, job, parallelism, deliveries)
+        options = LatencyOptions(rates, seconds, warm_up, interval, job, parallelism, deliveries, service, capacity)
         result = measure(servers, options, lambda text: console.print(text, highlight=False))
     console.print(_table(result))
     for stage in result.stages:
@@ -117,6 +133,8 @@ def _table(result: Latency) -> Table:
         "p99",
         "producer late: p99",
         "max",
+        "checkpoint: p50",
+        "p95",
     ):
         table.add_column(column, justify="right")
     for stage in result.stages:
@@ -134,6 +152,7 @@ def _table(result: Latency) -> Table:
             *added,
             _ms(stage.sent.late_p99),
             _ms(stage.sent.late_max),
+            *("" if seconds is None else _ms(seconds) for seconds in stage.checkpoints),
         )
     return table
 

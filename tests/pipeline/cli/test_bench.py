@@ -90,12 +90,12 @@ def test_the_cost_of_exactly_once_is_measured_by_interval(kafka: KafkaBroker, tm
 @pytest.mark.sample(1 / 4)
 @pytest.mark.slow
 def test_latency_is_measured_from_when_records_were_due(kafka: KafkaBroker, tmp_path: Path) -> None:
-    result = _bench(
-        tmp_path, "latency", kafka, "--rate", "500", "--seconds", "2", "--warm-up", "1", "--delivery", "at_least_once"
-    )
+    job = ("--job", "async", "--service", "0.05", "--capacity", "200", "--delivery", "at_least_once")
+    result = _bench(tmp_path, "latency", kafka, "--rate", "500", "--seconds", "2", "--warm-up", "1", *job)
     (stage,) = result["stages"]
     assert stage["delays"]["records"] == 1000
-    assert 0 < stage["delays"]["p50"] <= stage["delays"]["p99"] <= stage["delays"]["max"] < 30
+    assert 0 < stage["checkpoints"][0] <= stage["checkpoints"][1] < 30
+    assert 0.05 < stage["delays"]["p50"] <= stage["delays"]["p99"] <= stage["delays"]["max"] < 30
     assert 0 <= stage["sent"]["late_p50"] <= stage["sent"]["late_max"]
 
 
