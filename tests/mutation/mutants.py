@@ -78,10 +78,11 @@ OPERATORS: dict[str, Operator] = {
 
 
 class _Ignored:
-    """Places where a change changes nothing that runs, or only a tuned value: annotations, what is only seen by type
-    checkers, whether a dataclass is frozen, how a field is shown, constants of a module, the values of an enumeration,
-    the log, what a debugger shows of an object, where tests may intervene, which of an exception's arguments is meant
-    (there is one), and that lists are of one length where they always are (`zip`)."""
+    """Places where a change changes nothing that runs, only a text, or only a tuned value: annotations, what is only
+    seen by type checkers, whether a dataclass is frozen, how a field is shown, constants of a module, the values of an
+    enumeration, the log, what an error says and which other one is shown behind it, what a debugger shows of an object,
+    where tests may intervene, which of an exception's arguments is meant (there is one), that lists are of one length
+    where they always are (`zip`), and whether TCP waits for more to send."""
 
     def __init__(self, source: str) -> None:
         self._tree = ast.parse(source)
@@ -121,6 +122,12 @@ class _Ignored:
                     found.append(node)
                 case ast.Subscript(value=ast.Attribute(attr="args")):
                     found.append(node.slice)
+                case ast.Raise(exc=ast.Call(args=arguments)):
+                    found += [each for one in arguments for each in ast.walk(one) if isinstance(each, ast.JoinedStr)]
+                case ast.Assign(targets=[ast.Attribute(attr="__cause__")]):
+                    found.append(node)
+                case ast.Call(func=ast.Attribute(attr="setsockopt"), args=[_, ast.Attribute(attr="TCP_NODELAY"), _]):
+                    found.append(node)
         found += [statement for statement in self._tree.body if isinstance(statement, ast.Assign | ast.AnnAssign)]
         return [_span(node) for node in found]
 

@@ -56,7 +56,13 @@ def main(size: int, seed: int | None, skip: int, places: tuple[str, ...], worker
 @contextmanager
 def _benches(count: int, bootstrap: str, seed: int) -> Iterator[list[Bench]]:
     # With and without a change the tests draw the same. What a change lets wait for ever mustn't take minutes.
-    environment = {"WEIR_KAFKA_BOOTSTRAP": bootstrap, "WEIR_STRESS_SEED": str(seed), "WEIR_TEST_PATIENCE": "100"}
+    environment = {
+        "WEIR_KAFKA_BOOTSTRAP": bootstrap,
+        "WEIR_STRESS_SEED": str(seed),
+        "WEIR_TEST_PATIENCE": "100",
+        # Of tests with a broker, and of long tables, other runs take a part.
+        "PYTEST_ADDOPTS": "--sample 1",
+    }
     with tempfile.TemporaryDirectory(prefix="weir-mutate-") as folder:
         benches = [Bench(_ROOT, Path(folder, str(index)), environment) for index in range(count)]
         try:

@@ -39,6 +39,10 @@ def f(numbers: list[int], *, most: int | None = None) -> bool:
         if number < 3 and all(numbers):
             continue
     state.close()
+    sock.setsockopt(IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    error.__cause__ = state.failure
+    if not numbers:
+        raise ValueError(f"none of {len(numbers) - 1}: {numbers[0]}", LIMIT - 4)
     return not most
 '''
 
@@ -66,6 +70,11 @@ def test_what_is_found(project: Path) -> None:
         "if number < 3 and any(numbers):",
         "break",
         "return  most",
+        "if  numbers:",
+        "if not not numbers:",
+        'raise ValueError(f"none of {len(numbers) - 1}: {numbers[0]}", LIMIT + 4)',
+        'raise ValueError(f"none of {len(numbers) - 1}: {numbers[0]}", LIMIT - 5)',
+        'raise ValueError(f"none of {len(numbers) - 1}: {numbers[0]}", LIMIT - 3)',
     }
 
 
@@ -87,6 +96,7 @@ def test_the_nearest_tests_come_first(tmp_path: Path) -> None:
         "tests/elsewhere/test_whole.py": "from room.part import f",
         "tests/elsewhere/test_more.py": "from room import part",
         "tests/pipelines/test_jobs.py": "from room.part import f",
+        "tests/pipeline/runtime/test_a_job_without_spark.py": "",
         "tests/elsewhere/test_a_job.py": "from room.part import f\ndef test_it(spark: Any) -> None: ...",
         "tests/simulation/test_seeds.py": "",
         "above/user.py": "from room.part import f",
@@ -101,4 +111,10 @@ def test_the_nearest_tests_come_first(tmp_path: Path) -> None:
         ("tests/simulation/test_seeds.py",),
         ("tests/room/test_other.py",),
         ("tests/above/test_user.py",),
+    ]
+    (tmp_path / "pipeline" / "runtime" / "driver").mkdir(parents=True)
+    (tmp_path / "pipeline" / "runtime" / "driver" / "attempt.py").touch()
+    assert list(nearest_tests(tmp_path, "pipeline/runtime/driver/attempt.py")) == [
+        ("tests/simulation/test_seeds.py",),
+        ("tests/pipeline/runtime/test_a_job_without_spark.py",),
     ]

@@ -48,6 +48,8 @@ def test_a_mutant_is_caught_by_a_test_that_fails_only_with_it(bench: Bench, tmp_
     tests.write_text("def test_broken() -> None:\n    assert False\n" + _TESTS)
     assert bench.try_out(swapped).caught_by == "tests/room/test_part.py::test_the_larger_one"
     assert bench.left_out == {"tests/room/test_part.py::test_broken"}
-    tests.write_text("def test_nothing() -> None: ...\n")
-    assert bench.try_out(swapped).caught_by is None
+    for nothing in ("def test_nothing() -> None: ...\n", "what is no Python\n"):
+        tests.write_text(nothing)
+        assert bench.try_out(swapped).caught_by is None
+    assert bench.left_out - {"tests/room/test_part.py::test_broken"}, "a file that can't be read is told of"
     assert (tmp_path / "copy" / "room/part.py").read_text() == _MODULE
