@@ -193,7 +193,7 @@ class Attempt:
             raise cause
         # Spark may tell of the end before the last subtask's own word has arrived: a close that failed counts.
         said_goodbye = self._spark_ended and all(peer.closed for peer in self._peers)
-        if self._finishing and said_goodbye and self._cause.failure is None:
+        if said_goodbye and self._cause.failure is None:
             return None
         self._checkpoints.tell(events.Tick())
         if now >= self._next_heartbeat:

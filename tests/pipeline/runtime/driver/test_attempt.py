@@ -14,6 +14,7 @@ from messages import example_of
 from virtual_attempt import METRICS, VirtualAttempt
 
 from checkpoint.checkpoint_kind import CheckpointKind
+from checkpoint.coordination.coordinator_events import FailureReason
 from checkpoint.storage.metadata import SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.restore import RestorePoint
@@ -344,12 +345,25 @@ def test_a_message_of_another_version_fails_the_attempt_with_what_is_wrong(job: 
     assert (str(cause), cause.permanent) == (f"subtask {name}: {error}", True)
 
 
-def test_a_checkpoint_that_a_subtask_declines_names_it(job: VirtualAttempt) -> None:
+@pytest.mark.parametrize(("asynchronous", "reason"), [(False, FailureReason.DECLINED), (True, FailureReason.ASYNC)])
+def test_a_checkpoint_that_a_subtask_declines_names_it(
+    job: VirtualAttempt, asynchronous: bool, reason: FailureReason
+) -> None:
     answers: list[int | Exception] = []
     job.start()
     job.handle(CheckpointRequestedByUser(CheckpointRequest(), answers.append))
-    job.say(1, protocol.Declined(1, "the sink is busy", asynchronous=False))
+    job.say(1, protocol.Declined(1, "the sink is busy", asynchronous=asynchronous))
     assert [str(one) for one in answers] == [f"checkpoint 1 failed: subtask 1: {ONE}: the sink is busy"]
+    assert f"checkpoint 1 failed ({reason}): subtask 1" in str(failure(job))
+
+
+def test_an_attempt_looks_again_when_the_first_thing_is_due(job: VirtualAttempt) -> None:
+    job.start()
+    now, pace = job.system.now, job.context.spec.limits.pace
+    assert job.attempt.tick(now) == now + pace
+    assert job.attempt.tick(now + 0.25 * pace) == now + pace
+    job.lose(0)
+    assert job.attempt.tick(now) == now + 0.1, "until then the subtask's own word may come"
 
 
 # -- replay -----------------------------------------------------------------------------------------------------------
