@@ -99,12 +99,12 @@ class Sender:
         self._max_outstanding = max_outstanding
         self._outstanding = 0
         self._sent = 0
-        self._deliveries = _Deliveries()
+        self.deliveries = _Deliveries()
         self._queue_messages = int(config.get("queue.buffering.max.messages", 100_000))
         queue_bytes = 1024 * int(config.get("queue.buffering.max.kbytes", 1_048_576))
         # A full queue in the middle of produce_batch would let later records overtake; only produce stops at once.
         self._batches = self._queue_messages >= 2 * _CHUNK and queue_bytes >= 4 * max_outstanding
-        self.producer = Producer({**config, "on_delivery": self._deliveries.report})
+        self.producer = Producer({**config, "on_delivery": self.deliveries.report})
 
     def send(self, rows: Rows) -> None:
         """Queue rows, waiting for room.
@@ -165,8 +165,8 @@ class Sender:
             RecordRefused: as `send`.
             KafkaException: a delivery failed.
         """
-        if self._deliveries.failure is not None:
-            record = self._deliveries.failure
+        if self.deliveries.failure is not None:
+            record = self.deliveries.failure
             error = record.error
             if error.code() in REFUSED:
                 raise RecordRefused(
@@ -219,7 +219,7 @@ class Sender:
                 except KafkaException as error:
                     if error.args[0].code() == KafkaError._STATE:
                         self.poll(_LOOK)  # as above
-                    self._deliveries.note(RefusedRecord(error.args[0], topic, partition, key, value))
+                    self.deliveries.note(RefusedRecord(error.args[0], topic, partition, key, value))
                     self.check()
                     raise
 
