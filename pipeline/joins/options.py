@@ -42,7 +42,8 @@ def checked_how(who: str, how: Any, allowed: tuple[str, ...] = get_args(How)) ->
     try:
         one_of(how, f"{who}: how", allowed)
     except ValueError as error:
-        raise PipelineError(str(error)) from None
+        hint = '; an outer join of both sides is "full"' if how == "outer" and "full" in allowed else ""
+        raise PipelineError(f"{error}{hint}") from None
     checked: How = how
     return checked
 

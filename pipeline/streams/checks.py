@@ -29,11 +29,39 @@ def expected(what: str, given: Any) -> str:
     return f"expected {what}, not {type(given).__name__}"
 
 
-LATE_FOLLOWS = (
+_LATE_FOLLOWS: Final = (
     "late() follows directly a step that tells late records by event time: window(…).aggregate(…), a join, "
     "distinct(within=…) or latest_by_key(…)"
 )
+CALLED_HERE: Final = {
+    "add_sink": "sink(id, …)",
+    "branch": "split(…)",
+    "collect": 'key_by(…).aggregate(all=Collect("field"))',
+    "count": "key_by(…).aggregate(n=Count())",
+    "deduplicate": "key_by(…).distinct(within=…)",
+    "drop_duplicates": "key_by(…).distinct(within=…)",
+    "foreach": "peek(…), or sink(id, …)",
+    "group_by": "key_by(…)",
+    "max": 'key_by(…).aggregate(most=Max("field"))',
+    "mean": 'key_by(…).aggregate(mean=Mean("field"))',
+    "min": 'key_by(…).aggregate(least=Min("field"))',
+    "rate_limit": "limit_rate(…)",
+    "sum": 'key_by(…).aggregate(total=Sum("field"))',
+    "tap": "peek(…)",
+    "throttle": "limit_rate(…)",
+    "to": "sink(id, …)",
+}
+"""What others call by another name."""
 ASYNC = "{} is async, and nothing would await it: make it a plain def"
+
+
+def no_attribute(stream: type, name: str) -> str:
+    """What is wrong with a name that a stream doesn't have."""
+    if name == "late":
+        return _LATE_FOLLOWS
+    here = CALLED_HERE.get(name)
+    hint = nearest(name, dir(stream)) if here is None else f"; that is {here} here"
+    return f"a {stream.__name__} has no {name!r}{hint}"
 
 
 def batch_function(function: Any, schema: Any) -> BatchFunction:

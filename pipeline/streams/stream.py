@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import pyarrow as pa
 
-from checkpoint.options import is_number, is_whole, named_options, nearest
+from checkpoint.options import is_number, is_whole, named_options
 from checkpoint.state_backends import StateBackend
 from pipeline.errors import PipelineError
 from pipeline.graph import DEFAULT_BRANCH, Input, Step, StepKind, Width
@@ -17,11 +17,11 @@ from pipeline.operators import Operator
 from pipeline.partitioners import BROADCAST, FORWARD, REBALANCE, RESCALE, Distribution, KeySelector, Partitioner
 from pipeline.streams.asking import AsksServices
 from pipeline.streams.checks import (
-    LATE_FOLLOWS,
     batch_function,
     check_function,
     check_strategy,
     expected,
+    no_attribute,
     refuse_no_value,
 )
 from pipeline.streams.failures import guard
@@ -340,9 +340,7 @@ class Stream(AsksServices[T], Generic[T]):
 
             if not name.startswith("_") and hasattr(KeyedStream, name):
                 raise AttributeError(f"{name} is about the records of a key: put key_by(…) right before it")
-            if name == "late":
-                raise AttributeError(LATE_FOLLOWS)
-            raise AttributeError(f"a {type(self).__name__} has no {name!r}{nearest(name, dir(type(self)))}")
+            raise AttributeError(no_attribute(type(self), name))
 
     # -- inside -------------------------------------------------------------------------------------------------
 

@@ -355,6 +355,7 @@ def test_a_record_without_a_timestamp_is_an_error_that_says_what_to_do(side: str
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"within": (0, 1), "how": "outer"}, 'not .outer.; an outer join of both sides is "full"'),
         ({"within": 5}, r"within is a pair of bounds.*not 5"),
         ({"within": (1, 2, 3)}, "within is a pair"),
         ({"within": (5, -5)}, "lower bound first"),

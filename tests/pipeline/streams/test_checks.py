@@ -12,6 +12,7 @@ import pytest
 
 from pipeline import Count, Fold, Pipeline, PipelineError, Sum, Top, WatermarkStrategy
 from pipeline.streams import KeyedStream
+from pipeline.streams.checks import CALLED_HERE
 from pipeline.testing import TestingSource
 
 SCHEMA = pa.schema([("a", pa.int64())])
@@ -63,6 +64,25 @@ async def nothing_of(value: Any) -> None:
 def test_one_that_takes_something_else_is_refused(use: Callable[[KeyedStream], Any], message: str) -> None:
     with pytest.raises(PipelineError, match=message):
         use(keyed())
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("deduplicate", r"a KeyedStream has no 'deduplicate'; that is key_by\(…\).distinct\(within=…\) here"),
+        ("count", r"; that is key_by\(…\).aggregate\(n=Count\(\)\) here"),
+        ("rate_limit", "limit_rate"),
+        ("fliter", "a KeyedStream has no 'fliter'; did you mean 'filter'"),
+        ("late", r"^late\(\) follows directly"),
+    ],
+)
+def test_a_name_that_others_have_is_told_by_what_it_is_called_here(name: str, message: str) -> None:
+    with pytest.raises(AttributeError, match=message):
+        getattr(keyed(), name)
+
+
+def test_no_name_of_a_stream_is_told_to_be_called_otherwise() -> None:
+    assert not [name for name in CALLED_HERE if hasattr(KeyedStream, name)]
 
 
 def with_client(function: Callable[..., Any]) -> Callable[..., Any]:
