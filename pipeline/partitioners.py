@@ -10,7 +10,7 @@ from types import CodeType
 from typing import Any
 
 from checkpoint.errors import Explained
-from checkpoint.shown import shown
+from checkpoint.shown import no_field
 
 
 class Distribution(StrEnum):
@@ -52,10 +52,8 @@ class KeySelector:
             try:
                 return value[field]
             except (KeyError, IndexError, TypeError) as error:
-                raise KeyMissing(
-                    f"{label}: the record has no {field!r}: {shown(value, 200)}; "
-                    "filter such records out before key_by, or give key_by a function that has an answer for them"
-                ) from error
+                advice = "filter such records out before key_by, or give key_by a function that has an answer for them"
+                raise KeyMissing(f"{label}: {no_field(value, field, advice)}") from error
 
         return key_of
 

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from checkpoint.errors import Explained
 from checkpoint.options import is_whole
-from checkpoint.shown import shown
+from checkpoint.shown import no_field, shown
 from pipeline.errors import PipelineError
 from pipeline.user_code import is_async, is_generator, takes
 
@@ -88,8 +88,8 @@ def _by_function(function: Callable[[Any], Any], missing: WhenMissing, label: st
 _ADVICE: Final = 'have such records left out by missing="skip", or filter them out before'
 
 
-def field_missing(label: str, selector: Selector, record: Any) -> FieldMissing:
-    return FieldMissing(f"{label}: the record has no {shown_selector(selector)}: {shown(record, 200)}; {_ADVICE}")
+def field_missing(label: str, selector: str | int, record: Any) -> FieldMissing:
+    return FieldMissing(f"{label}: {no_field(record, selector, _ADVICE)}")
 
 
 def field_is_none(label: str, selector: Selector, record: Any) -> FieldMissing:

@@ -7,7 +7,7 @@ from typing import Any
 
 from checkpoint.errors import Explained
 from checkpoint.event_time.bounds import MAX_WATERMARK, NO_RECORD
-from checkpoint.shown import shown
+from checkpoint.shown import no_field, shown
 from pipeline.runtime.subtask.steps.compiled import CompiledStep, Push, Site
 from pipeline.runtime.subtask.steps.guarded import guarded_choice
 from pipeline.watermarks import WatermarkStrategy
@@ -91,9 +91,7 @@ def _extractor(step: str, strategy: WatermarkStrategy) -> Callable[[Any], Any]:
         try:
             return value[field]
         except (KeyError, IndexError, TypeError) as error:
-            raise BadTimestamp(
-                f"assign_timestamps {step!r}: the record has no {field!r}: {shown(value, 200)}; filter such records "
-                "out before it, or give it a function that has an answer for them"
-            ) from error
+            advice = "filter such records out before it, or give it a function that has an answer for them"
+            raise BadTimestamp(f"assign_timestamps {step!r}: {no_field(value, field, advice)}") from error
 
     return timestamp_of
