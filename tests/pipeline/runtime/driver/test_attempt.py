@@ -188,6 +188,24 @@ def test_what_subtasks_wait_for_is_told_until_they_have_it_or_leave(job: Virtual
     assert waited_for(job) == []
 
 
+def test_who_has_closed_is_waited_for_no_longer_and_its_last_figures_stay(job: VirtualAttempt) -> None:
+    job.start()
+    for subtask in (0, 1):
+        job.say(subtask, protocol.PhaseEntered("is closing"))
+    job.say(0, protocol.Closed({**METRICS, "recordsIn": 7}))
+    for _ in range(20):
+        job.tick(1.0)
+    assert waited_for(job) == [(THE_JOB, f"{ONE}, which is closing")]
+    assert job.progress.metrics[ZERO]["recordsIn"] == 7
+
+
+def test_who_has_failed_is_told_nothing_more(job: VirtualAttempt) -> None:
+    job.start()
+    job.say(0, failed(FailureKind.ERROR, "ValueError: no"))
+    job.handle(CheckpointRequestedByUser(CheckpointRequest(), lambda result: None))
+    assert [len(one.heard(protocol.Trigger)) for one in job.subtasks] == [0, 1]
+
+
 def test_with_the_attempt_all_waits_end(job: VirtualAttempt) -> None:
     before: list[list[str]] = []
 
@@ -389,19 +407,21 @@ def test_where_nothing_was_in_flight_nothing_is_replayed(tmp_path: Path) -> None
     assert len(first_checkpoints(wide)) == 1
 
 
-def test_sources_go_on_once_the_replay_has_reached_every_subtask_without_outputs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("output", [True, False])
+def test_sources_go_on_once_the_replay_has_reached_every_subtask_without_outputs(tmp_path: Path, output: bool) -> None:
     wide = restored(tmp_path, replaying=True)
     wide.start()
     assert [one.heard(protocol.Deploy)[0].deployment.replay for one in wide.subtasks] == [True] * 4
     wide.say(2, protocol.RestoreBarrierArrived())
-    wide.say(2, protocol.OutputBegan())
+    if output:
+        wide.say(2, protocol.OutputBegan())
     assert wide.subtasks[0].heard(protocol.ReplayEnded) == []
     wide.tick(0.2)
     assert first_checkpoints(wide) == [], "whoever restored it would replay again"
     wide.say(3, protocol.RestoreBarrierArrived())
     assert [len(one.heard(protocol.ReplayEnded)) for one in wide.subtasks] == [1, 1, 0, 0]
     wide.tick(0.2)
-    assert len(first_checkpoints(wide)) == 1
+    assert len(first_checkpoints(wide)) == (1 if output else 0)
 
 
 # -- commits, and the end of the job ----------------------------------------------------------------------------------
