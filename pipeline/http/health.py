@@ -43,7 +43,7 @@ class Movement:
         """
         Args:
             status: a job's, as `WatchedJob` has it.
-            now: in seconds since 1970.
+            now: monotonic clock, seconds.
         """
         records = sum(vertex["recordsIn"] + vertex["recordsOut"] for vertex in status["vertices"].values())
         seen = (status["restarts"], records, status["checkpoints_completed"])
@@ -53,9 +53,14 @@ class Movement:
                 self._moved = now
             self._seen = seen
 
-    def readiness(self, status: Mapping[str, Any], now: float) -> Readiness:
+    def readiness(self, status: Mapping[str, Any], now: float, wall: float) -> Readiness:
         """Ready is a job that runs and has had a record or a completed checkpoint within the bound, has begun to run
-        within it, or has nothing to read."""
+        within it, or has nothing to read.
+
+        Args:
+            now: as of `note`, so that setting the host's clock makes no job ready or unready.
+            wall: the same moment in seconds since 1970, to tell times.
+        """
         waits = "".join(
             f"; it waits for {wait['what']} since {time_of(wait['since'])} UTC" for wait in status["waits"][:3]
         )
@@ -68,15 +73,15 @@ class Movement:
             phase = next(reversed(status["start"]), None)
             at = "" if phase is None else f": {phase} for {human_time(status['start'][phase])}"
             return Readiness(False, f"the job is {doing}{at}{waits}")
-        last = max(now - running_for, self._moved or 0.0)
-        if now - last <= self._bound:
+        stands_for = running_for if self._moved is None else min(running_for, now - self._moved)
+        if stands_for <= self._bound:
             return Readiness(True, "the job runs and moves")
         if _nothing_to_read(status):
             return Readiness(True, "the job runs, and there is nothing to read")
         return Readiness(
             False,
-            f"no record and no completed checkpoint since {time_of(last)} UTC, for {human_time(now - last)}, which is "
-            f"more than {self._bound:g} s{waits}",
+            f"no record and no completed checkpoint since {time_of(wall - stands_for)} UTC, for "
+            f"{human_time(stands_for)}, which is more than {self._bound:g} s{waits}",
         )
 
 

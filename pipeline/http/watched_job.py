@@ -49,7 +49,7 @@ class WatchedJob:
             "processes": self.handle.processes(),
         }
         self._looked = time.monotonic()
-        self._movement.note(self._status, time.time())
+        self._movement.note(self._status, self._looked)
 
     def status(self) -> dict[str, Any]:
         """What `weir status --json` gives, with the graph and the figures of each subtask."""
@@ -58,7 +58,7 @@ class WatchedJob:
         return self._status
 
     def readiness(self) -> Readiness:
-        return self._movement.readiness(self.status(), time.time())
+        return self._movement.readiness(self.status(), time.monotonic(), time.time())
 
     def families(self) -> Iterator[Family]:
         """All metrics, as they are now."""
