@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -123,6 +123,14 @@ class SourceReader(ABC):
         The watermark waits for each of them, so one that is missing may make its records late.
         """
         return None
+
+    def waiting_splits(self) -> Collection[Any]:
+        """Those of `splits` of which records are there that have not been polled, as far as the reader knows. Those of
+        the batch last polled may be among them.
+
+        They don't fall idle (`WatermarkStrategy(idle_after=…)`), however long records of others come first.
+        """
+        return ()
 
     def on_checkpoint_complete(self, checkpoint_id: int) -> None:
         """The checkpoint is durable. May be called late, twice, or (after a crash) never."""

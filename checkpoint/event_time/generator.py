@@ -30,7 +30,9 @@ class SplitTime:
     (`touched` is false) it calls `touch`.
     """
 
-    __slots__ = ("counts", "id", "idle", "jump", "jump_records", "jump_since", "largest", "quiet_since", "touched")
+    __slots__ = (
+        "counts", "id", "idle", "jump", "jump_records", "jump_since", "largest", "quiet_since", "touched", "waits"
+    )  # fmt: skip
 
     def __init__(self, id: Hashable, largest: int, quiet_since: float) -> None:
         self.id = id
@@ -41,6 +43,8 @@ class SplitTime:
         self.counts = True
         """It is read."""
         self.idle = False
+        self.waits = False
+        """Records of it are there that have not been read."""
         self.quiet_since = quiet_since
         """On the generator's clock."""
         self.jump: int | None = None
@@ -53,11 +57,11 @@ class WatermarkGenerator:
     """The watermark lies `lateness` behind the largest timestamp of the split that is furthest behind.
 
     A split without records yet holds it back. A split whose source tells that it isn't read any more does not, nor does
-    one that had no records for `idle_after` seconds. When all splits that are read are idle, none holds others back:
-    the one that is furthest counts. When no split had any for `quiet_after` seconds, the watermark goes on with the
-    clock, from the largest timestamp of all. That clock stands still while the reader of the splits is
-    held up: it would find records if it looked. How long splits have been quiet is state, with short breaks between a
-    checkpoint and its restore.
+    one that had no records for `idle_after` seconds, unless its source knows of some that wait. When all splits that
+    are read are idle, none holds others back: the one that is furthest counts. When no split had any for `quiet_after`
+    seconds, the watermark goes on with the clock, from the largest timestamp of all. That clock stands still while the
+    reader of the splits is held up: it would find records if it looked. How long splits have been quiet is state, with
+    short breaks between a checkpoint and its restore.
 
     Args:
         lateness: milliseconds.
@@ -115,14 +119,20 @@ class WatermarkGenerator:
             found = self._splits[id] = SplitTime(id, self._restored.pop(id, NO_RECORD), quiet_since)
         return found
 
-    def set_splits(self, ids: Iterable[Hashable]) -> None:
-        """The splits that are read now; others count no more, until a record comes from them."""
+    def set_splits(self, ids: Iterable[Hashable], waiting: Iterable[Hashable] = ()) -> None:
+        """The splits that are read now; others count no more, until a record comes from them.
+
+        Args:
+            waiting: those of which records are there that have not been read: they aren't idle.
+        """
         self._told = True
-        wanted = set(ids)
+        wanted, waiting = set(ids), set(waiting)
         for id in wanted:
             split = self.split(id)
             if not split.counts:
                 split.counts, split.quiet_since = True, self._clock
+            split.waits = id in waiting
+            split.idle = split.idle and not split.waits
         for id, split in self._splits.items():
             if id not in wanted:
                 split.counts = split.touched = False
@@ -231,7 +241,7 @@ class WatermarkGenerator:
 
     def _quiet(self, split: SplitTime) -> float:
         """For how long it has been, in seconds."""
-        return 0.0 if split.touched else self._clock - split.quiet_since
+        return 0.0 if split.touched or split.waits else self._clock - split.quiet_since
 
     def on_clock(self, now: float, held_up: bool, most: float = math.inf) -> int | None:
         """Time has passed.
@@ -251,7 +261,7 @@ class WatermarkGenerator:
         for split in self._reading():
             if split.jump is not None:
                 self._believe(split)
-            if split.touched:
+            if split.touched or split.waits:
                 split.touched = False
                 split.quiet_since = self._clock
             elif looked and self._idle_after is not None and self._quiet(split) >= self._idle_after:

@@ -36,6 +36,8 @@ class AssignedPartitions:
         """Those that are assigned to the consumer: they have not ended."""
         self.paused = False
         """Whether the consumer is paused, which a short closing does not do."""
+        self._ends: dict[PartitionKey, int] = {}
+        """Where the client has last found the ends of partitions."""
         self._look_again: dict[PartitionKey, float] = {}
         """Partitions whose position was out of range when no broker could say what their range is."""
 
@@ -65,6 +67,8 @@ class AssignedPartitions:
         self._consumer.incremental_assign([TopicPartition(s.topic, s.partition, s.position) for s in splits])
         failpoints.hit("source.after_assign", subtask=self._ctx.subtask)
         self.reading.update({split.key: split for split in splits})
+        for split in splits:
+            self._ends.pop(split.key, None)
         if self.paused:
             self._consumer.pause(topic_partitions(self.reading))
 
@@ -75,6 +79,23 @@ class AssignedPartitions:
             (p.topic, p.partition): p.offset if p.offset >= 0 else self.reading[p.topic, p.partition].position
             for p in known
         }
+
+    def found_end(self, key: PartitionKey, offset: int) -> None:
+        """The client has come to the end of a partition, as far as it may read: an open transaction ends it, too."""
+        self._ends[key] = offset
+
+    def behind(self) -> list[PartitionKey]:
+        """The partitions that the client hasn't come to the end of, or that have got longer since. Offsets alone don't
+        tell: the last ones may be those of markers and aborted records."""
+        return [
+            key
+            for key, position in self.positions().items()
+            if max(position, self._written(key)) > self._ends.get(key, -1)
+        ]
+
+    def _written(self, key: PartitionKey) -> int:
+        """The end of a partition by the last fetch, open transactions included; negative before the first one."""
+        return self._consumer.get_watermark_offsets(TopicPartition(*key), cached=True)[1]
 
     def cut_at_ends(self, messages: list[Message], events: list[Message]) -> list[Message]:
         """End the splits whose position reached their end, and drop what was polled from beyond it."""

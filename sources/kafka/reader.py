@@ -181,6 +181,9 @@ class KafkaReader(SourceReader):
             }
         )
 
+    def waiting_splits(self) -> list[PartitionKey]:
+        return list({*self._assigned.behind(), *(self._batch_splits or ()), *map(key_of, self._held)})
+
     def on_checkpoint_complete(self, checkpoint_id: int) -> None:
         if self._group is not None:
             failpoints.hit("source.before_group_commit", subtask=self._ctx.subtask)
@@ -349,7 +352,10 @@ class KafkaReader(SourceReader):
 
     def _on_event(self, event: Message) -> None:
         error = event.error()
-        if error is None or error.code() == KafkaError._PARTITION_EOF:
+        if error is None:
+            return
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._assigned.found_end(key_of(event), event.offset() or 0)
             return
         if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED and self._group is None:
             return  # the client looks for its group's coordinator although it has no use for it

@@ -292,6 +292,7 @@ class TaskBuilder:
             mailbox=self._mailbox,
             channels=channels if reader is None else None,
             splits=reader.splits if reader is not None else lambda: None,
+            waiting=reader.waiting_splits if reader is not None else tuple,
             left_out=TimedInputs(self._plan).left_out(self._vertex),
             clock=self._system.monotonic,
             wall_clock=self._system.time,

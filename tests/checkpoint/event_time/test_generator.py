@@ -82,6 +82,35 @@ def test_a_split_falls_idle_after_its_time_without_records_in_which_it_could_be_
     assert one.seconds_to_next(9.0) == math.inf
 
 
+@pytest.mark.parametrize("option", ["idle_after", "quiet_after"])
+def test_a_split_whose_records_wait_is_not_idle_however_long_others_come_first(option: str) -> None:
+    one = generator(**{option: 1.0})
+    one.set_splits("ab", waiting="b")
+    record(one, 10, "b")
+    for second in range(5):
+        record(one, 1_000 * (second + 1), "a")
+        one.on_clock(second + 1.0, held_up=False)
+    assert one.holding() == [("b", 10, 0.0)]
+    assert one.on_clock(6.0, held_up=False) == 9
+    one.set_splits("ab")
+    assert one.on_clock(6.5, held_up=False) == 9
+    assert one.on_clock(7.0, held_up=False) >= 4_999
+
+
+def test_one_that_was_idle_holds_time_back_again_once_records_of_it_wait() -> None:
+    one = generator(idle_after=1.0)
+    one.set_splits("ab")
+    record(one, 10, "b")
+    record(one, 1_000, "a")
+    one.on_clock(0.5, held_up=False)
+    record(one, 2_000, "a")
+    assert sent(one, 1.5) == 1_999
+    one.set_splits("ab", waiting="b")
+    record(one, 3_000, "a")
+    assert sent(one, 2.0) is None
+    assert one.holding() == [("b", 10, 0.0)]
+
+
 def test_of_a_long_time_since_the_last_call_only_so_much_counts_as_read() -> None:
     one = generator(idle_after=5.0)
     record(one, 1_000)

@@ -40,6 +40,7 @@ class EventTime:
         mailbox: Mailbox,
         channels: Iterable[ChannelName] | None,
         splits: Callable[[], Sequence[Any] | None] = lambda: None,
+        waiting: Callable[[], Collection[Any]] = tuple,
         left_out: Collection[EdgeName] = (),
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
@@ -51,6 +52,7 @@ class EventTime:
             channels: the inputs; `None` = a source.
             left_out: input edges that the watermark doesn't wait for (`TimedInputs.left_out`).
             splits: of a source, `SourceReader.splits`.
+            waiting: of a source, `SourceReader.waiting_splits`.
             clock: seconds, monotonic; the one that `on_clock` is called with.
             wall_clock: seconds since the epoch, for processing timers and for state with a time to live.
             period: seconds between two watermarks that `assign_timestamps` makes.
@@ -74,7 +76,7 @@ class EventTime:
         groups = None if backend is None else backend.key_groups
         self._input = InputTime(self._head, identity, channels, left_out, groups)
         self._combiner = self._input.combiner
-        self._generated = GeneratedTime(chain.time.generated, identity, splits)
+        self._generated = GeneratedTime(chain.time.generated, identity, splits, waiting)
         self._timers = None if backend is None else TimerFiring(chain, backend)
         self._output = OutputTime(chain.time, writers)
         for domain in self._domains:

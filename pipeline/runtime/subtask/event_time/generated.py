@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from checkpoint.event_time.bounds import MAX_WATERMARK
@@ -15,16 +15,22 @@ class GeneratedTime:
     """Asks the generators for watermarks as the clock goes on, and tells them which splits are read."""
 
     def __init__(
-        self, domains: Sequence[TimeDomain], identity: Identity, splits: Callable[[], Sequence[Any] | None]
+        self,
+        domains: Sequence[TimeDomain],
+        identity: Identity,
+        splits: Callable[[], Sequence[Any] | None],
+        waiting: Callable[[], Collection[Any]],
     ) -> None:
         """
         Args:
             domains: those with a generator, in the order of the chain.
             splits: of a source, `SourceReader.splits`.
+            waiting: of a source, `SourceReader.waiting_splits`.
         """
         self._domains = domains
         self._identity = identity
         self._splits = splits
+        self._waiting = waiting
         self._next_splits = 0.0
         self._made: dict[str, int] = {}
         """Watermarks that are to be passed on, by the step of their domain."""
@@ -46,12 +52,13 @@ class GeneratedTime:
         by_split = [domain.generator for domain in self._domains if domain.by_split]
         if by_split:
             read = self._splits()
+            waiting = list(map(_hashable, self._waiting()))
             for generator in by_split:
                 assert generator is not None
                 if read is None:
                     generator.split(None)
                 else:
-                    generator.set_splits(map(_hashable, read))
+                    generator.set_splits(map(_hashable, read), waiting)
 
     def take(self) -> list[tuple[TimeDomain, int]]:
         """The watermarks made since the last call, in the order of the chain."""

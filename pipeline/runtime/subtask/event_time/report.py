@@ -155,6 +155,12 @@ class TimeReport:
                 )
             elif quiet >= HELD_BACK:
                 yield f"records of {splits}, which hold the watermark of {domain.step!r} back ({_IDLE})", now - quiet
+            elif all(generator.split(id).waits for id, *_ in holding):
+                yield (
+                    f"records of {splits} that are there and have not been read, or are in an open transaction: they "
+                    f"hold the watermark of {domain.step!r} back",
+                    domain.since,
+                )
 
     def _channel_waits(self, now: float) -> Iterable[tuple[str, float]]:
         combiner, since = self._combiner, self._head.since

@@ -67,6 +67,7 @@ class Subtask:
         self.record = RecordInProgress()
         self.mailbox = Mailbox()
         self.splits = splits
+        self.waiting: list[Any] = []
         self.backend: KeyedBackend | None = None
         if isinstance(self.vertex.head.payload, KeyedOperator):
             self.backend = make_backend(range_of(subtask, parallelism, MAX_PARALLELISM), MAX_PARALLELISM)
@@ -85,6 +86,7 @@ class Subtask:
             mailbox=self.mailbox,
             channels=None if self.vertex.is_source else self.channels,
             splits=lambda: self.splits,
+            waiting=lambda: self.waiting,
             clock=self.clock,
             wall_clock=self.clock,
         )
@@ -493,6 +495,29 @@ def test_a_source_that_falls_idle_says_so_and_wakes_up_in_front_of_its_next_reco
     assert one.sent == [IdleStatus(True)]
     one.process({"at": 100}, split="a")
     assert one.sent == [IdleStatus(False), ({"at": 100}, 100)]
+
+
+def test_a_split_whose_records_wait_behind_those_of_others_does_not_make_them_late() -> None:
+    one = Subtask(lambda s: bounded(s, idle_after=5), splits=["a", ("t", 1)]).open()
+    one.waiting = [["t", 1]]
+    for at in (100, 200, 300):
+        one.process({"at": at}, split="a")
+        one.advance(4)
+    assert Watermark not in map(type, one.sent)
+    one.waiting = []
+    one.process({"at": 400}, split="a")
+    one.advance(0.2)
+    one.process({"at": 500}, split="a")
+    one.advance(4.9)
+    assert one.sent[-1] == Watermark(499)
+
+
+def test_one_that_fell_idle_wakes_up_once_its_records_wait() -> None:
+    one = Subtask(lambda s: bounded(s, idle_after=5), splits=["a"]).open()
+    one.advance(5)
+    one.waiting = ["a"]
+    one.advance(1)
+    assert one.sent == [IdleStatus(True), IdleStatus(False)]
 
 
 def test_what_the_furthest_of_idle_splits_says_goes_in_front_of_the_idle_status() -> None:

@@ -136,6 +136,20 @@ def test_a_watermark_ahead_of_the_clock_is_told_with_the_timestamp_that_did_it()
     assert "max_ahead" in what
 
 
+def test_a_split_whose_records_wait_to_be_read_is_named() -> None:
+    one = Times(["a", "b"], idle_after=2)
+    one.generator.set_splits(["a", "b"], waiting=["b"])
+    one.record("b", 10)
+    one.record("a", 20)
+    for at in range(30, 150, 10):
+        one.pass_time(1)
+        one.record("a", at)
+    assert one.waits == {
+        "records of split 'b' that are there and have not been read, or are in an open transaction: they hold the "
+        "watermark of 'times' back": 1.0
+    }
+
+
 def _drop(value: Any) -> None:
     pass
 
