@@ -22,8 +22,11 @@ _LONGEST: Final = 200
 """Bytes of one folder's name; file systems allow 255."""
 
 
-def folder_of(partition_by: PartitionBy) -> Callable[[Any], str]:
+def folder_of(partition_by: PartitionBy, leaves_out: bool = False) -> Callable[[Any], str]:
     """A function of the record: its folder, relative to the target.
+
+    Args:
+        leaves_out: files have no field that is in the folders' names, so that names have to tell values apart.
 
     Raises:
         RecordRefused: (the function) the record has no such field, or the folder can't have such a name.
@@ -35,6 +38,12 @@ def folder_of(partition_by: PartitionBy) -> Callable[[Any], str]:
 
     def folder(value: Any) -> str:
         parts = {field: _field(value, field) for field in fields}
+        if leaves_out and "" in parts.values():
+            raise RecordRefused(
+                f"a record's field {next(name for name in parts if parts[name] == '')!r} is empty text, which readers "
+                "of folders' names take for a missing value, and Parquet files leave the field out. Make it None, or "
+                f"another text, in a step before the sink. The record is {shorten(value)}"
+            )
         kinds = tuple(map(type, parts.values()))  # 1 and True are not one folder
         if not _EQUAL_ALIKE.issuperset(kinds):
             return _folder(parts, value)

@@ -63,7 +63,7 @@ class FileWriter(SinkWriter):
         self._ctx = ctx
         self._clock = clock
         partition_by = options.partition_by
-        self._folder = folder_of(partition_by) if partition_by is not None else None
+        self._folder = folder_of(partition_by, options.schema is not None) if partition_by is not None else None
         self._rows: ParquetRows | None = None
         if options.schema is not None:
             # What is in the folders' names is left out of Parquet files, as readers expect it (Hive, Spark, Arrow).

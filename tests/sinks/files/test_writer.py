@@ -190,6 +190,8 @@ def test_parquet_files_leave_out_what_is_in_the_folders_name(job: FileJob) -> No
     assert [pq.ParquetFile(path).schema_arrow.names for path in visible(job.target)] == [["id"], ["id"]]
     found = pq.read_table(job.target).to_pylist()
     assert sorted(found, key=lambda row: row["id"]) == values
+    with pytest.raises(RecordRefused, match="field 'country' is empty text"):
+        write(job.writer(), [{"id": 1, "country": "", "day": 3}])
     job.options["partition_by"] = lambda value: {"country": "x"}
     with pytest.raises(RecordRefused, match="folders for country, which the schema has as a field"):
         write(job.writer(), [{"id": 1, "country": "NZ"}])
