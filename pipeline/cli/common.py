@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import signal
 import threading
@@ -59,12 +60,44 @@ def ending_cleanly(jobs_first: bool = False) -> Iterator[None]:
         # An interrupt inside a C extension may come out as an error of its own.
         if not (interrupted or isinstance(error, KeyboardInterrupt)):
             raise
-        click.echo("interrupted", err=True)
+        tell("interrupted")
         raise SystemExit(INTERRUPTED) from None
     finally:
         if before is not None:
             signal.signal(signal.SIGTERM, before[0])
             signal.signal(signal.SIGINT, before[1])
+
+
+def tell(message: str, *arguments: object, level: int = logging.INFO) -> None:
+    """On standard error, as a line of the log if that is JSON.
+
+    Args:
+        message, arguments: as of a logger.
+    """
+    from pipeline.logs import log_format
+
+    if log_format() == "json":
+        logging.getLogger("weir.pipeline.cli").log(level, message, *arguments)
+    else:
+        click.echo(message % arguments if arguments else message, err=True)
+
+
+@contextmanager
+def told_errors() -> Iterator[None]:
+    """An error of the command that ends the body is told by `tell`.
+
+    Raises:
+        SystemExit: instead of the error, with its status, if the log is JSON.
+    """
+    from pipeline.logs import log_format
+
+    try:
+        yield
+    except click.ClickException as error:
+        if log_format() != "json":
+            raise
+        tell("%s", error.format_message(), level=logging.ERROR)
+        raise SystemExit(error.exit_code) from None
 
 
 def in_options(text: str) -> str:

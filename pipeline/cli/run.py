@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipeline.cli.common import INTERRUPTED, ending_cleanly, in_options, log_to_stderr
+from pipeline.cli.common import INTERRUPTED, ending_cleanly, in_options, log_to_stderr, tell, told_errors
 from pipeline.cli.options import overriding_options, start_options
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def run(
         assignments = (*assignments, f"otel={str(otel).lower()}")
     if encrypt is not None:
         assignments = (*assignments, f"encrypt={str(encrypt).lower()}")
-    with ending_cleanly(jobs_first=True), signals.waiting():
+    with told_errors(), ending_cleanly(jobs_first=True), signals.waiting():
         with overriding_options(parallelism, assignments, config):
             pipeline = find_pipeline(target)
         try:
@@ -130,21 +130,21 @@ def _follow(handle: JobHandle, name: str) -> None:
     try:
         handle.wait()
     except Interrupted as interrupted:
-        click.echo(f"job {name!r} was cancelled", err=True)
+        tell("job '%s' was cancelled", name)
         raise SystemExit(interrupted.code) from None
     except JobCancelled:
-        click.echo(f"job {name!r} was cancelled", err=True)
+        tell("job '%s' was cancelled", name)
         raise SystemExit(INTERRUPTED) from None
     except JobFailed as error:
         raise click.ClickException(f"job {name!r} failed: {in_options(str(error))}") from error
     except BaseException:
-        click.echo("cancelling…", err=True)
+        tell("cancelling…")
         handle.cancel()
         if handle.checkpoints():
-            click.echo("the next run goes on from the newest checkpoint", err=True)
+            tell("the next run goes on from the newest checkpoint")
         raise
     completed = sum(row.status == "completed" for row in handle.checkpoints())
     records = f"{handle.records_in:,} in, {handle.records_out:,} out"
     if handle.restarts:
         records += " since the last restart"
-    click.echo(f"job {name!r} finished: {records}; {completed} checkpoints, {handle.restarts} restarts", err=True)
+    tell("job '%s' finished: %s; %s checkpoints, %s restarts", name, records, completed, handle.restarts)

@@ -18,6 +18,7 @@ import psutil
 
 from pipeline.broker.java import java_path
 from pipeline.class_archive import EXIT_SECONDS, ClassArchive, class_archive
+from pipeline.logs import log_format
 from pipeline.runtime.driver.spark.allocators import SETTINGS
 from pipeline.runtime.driver.spark.daemon_process import daemons, release_daemons, remove_folders
 
@@ -48,6 +49,7 @@ def java_options(log_level: str) -> str:
         (
             f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
             f"-Dweir.spark.log.level={log_level.lower()}",
+            f"-Dweir.log.format={log_format()}",
             "-XX:TieredStopAtLevel=1",
             "-XX:+UseSerialGC",
             # What a start leaves behind is 70 MB, which nobody would collect before a third of the heap is full.
