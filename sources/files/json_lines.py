@@ -50,6 +50,8 @@ class JsonLines(SplitContent):
         self._path = split.path
         self._options = options
         self._metrics = metrics
+        if options.on_bad_record == "skip":
+            metrics.count("recordsSkipped", 0)  # as in the runtime's FailedRecords
         self._offset, self._row = split.offset, split.row
         self._lines: list[bytes] = []
         self._next = 0

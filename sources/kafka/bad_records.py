@@ -92,6 +92,7 @@ class SkipBadRecords(BadRecords):
     def __init__(self, format_name: str, metrics: MetricSink) -> None:
         self._format = format_name
         self._metrics = metrics
+        metrics.count("recordsSkipped", 0)  # as in the runtime's FailedRecords
         self._untold = 0
         self._told_at = float("-inf")
 

@@ -47,6 +47,7 @@ class DeadLetters(BadRecords):
         self._topic = options.dead_letters.topic
         self._format = str(options.value_format)
         self._ctx = ctx
+        ctx.metrics.count("recordsDeadLettered", 0)  # as in the runtime's FailedRecords
         self._pending: dict[int, Letter] = {}
         """By a number of their own, in order."""
         self._unsent: deque[int] = deque()

@@ -18,6 +18,7 @@ from deadlines import eventually
 from idle_handle import idle_handle, run
 from page_code import DOCS, blocks_of, check_commands
 
+from checkpoint.commit_log import MAX_WAITING
 from checkpoint.job_metrics import JOB_METRICS
 from checkpoint.metric_names import prometheus_name
 from checkpoint.metrics import METRICS
@@ -80,6 +81,11 @@ def test_an_alert_tells_of_every_wait_for_what_is_outside() -> None:
     expressions = re.findall(r'\{on=~?"([^"]+)"', (FOLDER / "alerts.yml").read_text())
     waits = {WaitKind.BROKERS, WaitKind.CREDENTIALS, WaitKind.SLOTS, WaitKind.PROCESSES}
     assert {kind for expression in expressions for kind in expression.split("|")} == waits
+
+
+def test_an_alert_tells_of_a_sink_that_takes_no_records_since_commits_wait() -> None:
+    (most,) = re.findall(r"\(weir_pending_commits\) > (\d+)", (FOLDER / "alerts.yml").read_text())
+    assert int(most) + 1 == MAX_WAITING, "more than that need never wait"
 
 
 @pytest.fixture

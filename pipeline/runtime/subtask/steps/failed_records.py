@@ -68,6 +68,7 @@ class FailedRecords:
         self._record = record
         self._emit = emit
         self._metrics = metrics
+        metrics.count("recordsFailed", 0)  # of a counter that begins with the first failures no growth shows
         self._clock = clock
         at_most = on_error.at_most
         self._becomes = "is left out" if isinstance(on_error, Skip) else f"goes to {on_error.topic}"

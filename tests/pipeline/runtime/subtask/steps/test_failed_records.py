@@ -46,6 +46,10 @@ def test_failures_are_logged_once_a_second_with_how_many_were_left_out(caplog: p
     assert step.metrics.report()["recordsFailed"] == 5
 
 
+def test_the_count_is_there_before_the_first_failure() -> None:
+    assert Step().metrics.report()["recordsFailed"] == 0
+
+
 def test_a_timer_is_called_one() -> None:
     step = Step()
     step.record.timestamp = 5
