@@ -113,9 +113,10 @@ class Subtask:
 
     def start(self, files: list[StateFile]) -> None:
         self.backend.restore(load_keyed_state(self._storage, files))
-        self.backend.settle(changed=False)
+        goes_on = self.backend.restored_as_it_was
+        self.backend.settle(changed=not goes_on)
         folder = LogFolder(self._storage, self._create, "none")
-        self.log = LoggedState("Op", self.groups, GROUPS, folder, self.merges, files)
+        self.log = LoggedState("Op", self.groups, GROUPS, folder, self.merges, files if goes_on else [])
 
     def _create(self) -> Any:
         file = self._storage.create(shared_path(self._attempt, "op-state"))
@@ -214,15 +215,21 @@ class Job:
         self.subtasks = []
         for index in range(parallelism):
             groups = range_of(index, parallelism, GROUPS)
-            subtask = Subtask(self.make, self.storage, groups, self.attempt)
+            subtask = self.subtask(groups)
             subtask.start(list(self._listed(point, groups)) if point else [])
             self.subtasks.append(subtask)
         if point is not None:
             self.resumed += 1
-            found: State = {}
-            for subtask in self.subtasks:
-                found.update(subtask.state())
-            assert found == point.state, "restored"
+            self.check_restored(point)
+
+    def subtask(self, groups: range) -> Subtask:
+        return Subtask(self.make, self.storage, groups, self.attempt)
+
+    def check_restored(self, point: Checkpoint) -> None:
+        found: State = {}
+        for subtask in self.subtasks:
+            found.update(subtask.state())
+        assert found == point.state, "restored"
 
     def _listed(self, point: Checkpoint, groups: range) -> Iterator[StateFile]:
         for index, files in enumerate(point.parts):
@@ -331,7 +338,13 @@ def _no_private_file(name: str) -> Any:
     raise AssertionError("changes are files that several checkpoints refer to")
 
 
-def run(make: Callable[[range, int], KeyedBackend], storage: CheckpointStorage, seed: int, steps: int) -> Job:
+def run(
+    make: Callable[[range, int], KeyedBackend],
+    storage: CheckpointStorage,
+    seed: int,
+    steps: int,
+    kind: Callable[..., Job] = Job,
+) -> Job:
     """
     Raises:
         AssertionError, DamagedFile: a state came back otherwise than it was, or a file was gone.
@@ -346,7 +359,7 @@ def run(make: Callable[[range, int], KeyedBackend], storage: CheckpointStorage, 
         return slice(start, rng.randrange(start + 2, len(files) + 1))
 
     with patch.object(log_module, "next_merge", neighbours) if seed % 4 else nullcontext():
-        return _run(Job(make, storage, rng, retained=rng.randint(1, 3)), rng, steps)
+        return _run(kind(make, storage, rng, retained=rng.randint(1, 3)), rng, steps)
 
 
 def _run(job: Job, rng: random.Random, steps: int) -> Job:

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from keyed_backend_contract import MAX, written
+from keyed_backend_contract import written
+from log_model import GROUPS as MAX
 
 from checkpoint.codec import encode_key
 from checkpoint.key_groups import key_group, range_of
@@ -143,6 +144,12 @@ class Subtask:
             if found:
                 kept[state, key] = deepcopy(found)
         return kept
+
+    def take_over(self, state: str, key: Any, entries: list[Entry], old: TTL | None) -> None:
+        """Entries of a checkpoint, in which they had the time to live `old`."""
+        new = self.ttls[state]
+        same = old is not None and new is not None and old.time == new.time
+        self.entries[state, key] = [entry if same else entry._replace(stamp=None) for entry in deepcopy(entries)]
 
 
 class Taken(NamedTuple):
@@ -325,7 +332,7 @@ def ttl_machine(make: type[KeyedBackend]) -> type[RuleBasedStateMachine]:
                 for batch in read_batches(file):
                     found.update(zip(((batch.state, key) for key in batch.keys), batch.values, strict=True))
             assert found == {
-                (state, encode_key(key)): _content(state, entries) for (state, key), entries in taken.kept.items()
+                (state, encode_key(key)): content(state, entries) for (state, key), entries in taken.kept.items()
             }
             self.newest = taken.ttls, files, taken.kept
 
@@ -352,16 +359,12 @@ def ttl_machine(make: type[KeyedBackend]) -> type[RuleBasedStateMachine]:
                     subtask.backend.event_clock.passed(watermark)
             for (state, key), entries in kept.items():
                 subtask, _ = self.of(key)
-                old, new = before[state], subtask.ttls[state]
-                same = old is not None and new is not None and old.time == new.time
-                subtask.entries[state, key] = [
-                    entry if same else entry._replace(stamp=None) for entry in deepcopy(entries)
-                ]
+                subtask.take_over(state, key, entries, before[state])
 
     return Machine
 
 
-def _content(state: str, entries: list[Entry]) -> Any:
+def content(state: str, entries: list[Entry]) -> Any:
     if state == "items":
         return [entry.value for entry in entries]
     if state == "seen":

@@ -11,6 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+import timed_log_model
 from log_model import Job, Taken, run
 
 from checkpoint.state.changelog import log as log_module
@@ -62,6 +63,14 @@ def test_what_any_checkpoint_holds_is_what_was_there(
         resumed += job.resumed
     assert merged > 30
     assert resumed > 60
+
+
+@pytest.mark.parametrize(("make", "runs"), [(heap, 40), (rocksdb, 5)], ids=["heap", "rocksdb"])
+def test_what_has_a_time_to_live_does_not_come_back_once_it_is_over(
+    make: Callable[[range, int], KeyedBackend], runs: int, tmp_path: Path
+) -> None:
+    for seed in range(runs):
+        run(make, storage_in(tmp_path / str(seed)), seed, 150, timed_log_model.Job)
 
 
 @pytest.mark.stress
