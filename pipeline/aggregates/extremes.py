@@ -99,6 +99,8 @@ class _Extreme(Aggregate):
     def _in_column(self, values: pa.Array) -> Any:
         """What its values come to."""
         kind = values.type
+        if pa.types.is_float16(kind):
+            return None  # Arrow compares none
         if pa.types.is_floating(kind):
             nan = values.filter(pc.is_nan(values))
             if len(nan):
