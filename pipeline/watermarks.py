@@ -11,7 +11,7 @@ from checkpoint.options import Seconds, is_whole, named_options, seconds
 
 
 @named_options
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class WatermarkStrategy:
     """For `stream.assign_timestamps`. Made by `bounded`."""
 
@@ -26,6 +26,15 @@ class WatermarkStrategy:
     """Seconds without records in any split after which the watermark goes on with the clock; `None` = never."""
     max_ahead: int | None = None
     """Milliseconds by which a timestamp may be ahead and still move the watermark; `None` = any."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        """
+        Raises:
+            TypeError: always, since the fields are milliseconds where all options of Weir are seconds.
+        """
+        raise TypeError(
+            "a WatermarkStrategy is made by WatermarkStrategy.bounded(field_or_function, lateness), which takes seconds"
+        )
 
     @classmethod
     def bounded(
@@ -63,13 +72,17 @@ class WatermarkStrategy:
         idle = _longer_than_nothing(idle_after, "idle_after")
         quiet = _longer_than_nothing(quiet_after, "quiet_after")
         ahead = _longer_than_nothing(max_ahead, "max_ahead")
-        return cls(
-            field_or_function,
-            round(late * 1000),
-            idle,
-            quiet,
-            None if ahead is None or ahead == math.inf else max(1, round(ahead * 1000)),
-        )
+        made = {
+            "timestamp": field_or_function,
+            "lateness": round(late * 1000),
+            "idle_after": idle,
+            "quiet_after": quiet,
+            "max_ahead": None if ahead is None or ahead == math.inf else max(1, round(ahead * 1000)),
+        }
+        strategy = object.__new__(cls)
+        for name, value in made.items():
+            object.__setattr__(strategy, name, value)  # it is frozen
+        return strategy
 
 
 def _longer_than_nothing(value: Seconds | None, name: str) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +11,16 @@ import pytest
 from pipeline import Pipeline, PipelineError, WatermarkStrategy
 from pipeline.graph import StepKind
 from pipeline.testing import TestingSource
+
+
+def test_its_constructor_which_would_take_milliseconds_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"made by WatermarkStrategy\.bounded\(.*seconds"):
+        WatermarkStrategy("at", lateness=5)
+
+
+def test_a_pickled_one_is_equal() -> None:
+    strategy = WatermarkStrategy.bounded("at", 5, idle_after=3)
+    assert pickle.loads(pickle.dumps(strategy)) == strategy
 
 
 def test_durations_are_seconds_or_timedeltas() -> None:
