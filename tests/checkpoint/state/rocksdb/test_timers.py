@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 
@@ -41,6 +41,7 @@ def test_no_scan_goes_through_what_has_fired(monkeypatch: pytest.MonkeyPatch, ti
     due at once it took a second each time."""
     monkeypatch.setattr(timers, "NEAR", 4)
     monkeypatch.setattr(timers, "_MOST_CHANGED", 7)
+    monkeypatch.setattr(timers, "_PIECE", 3)
     scans = Scans(monkeypatch)
     backend = RocksDbBackend(range(GROUPS), GROUPS)
     rng = random.Random(3)
@@ -55,3 +56,34 @@ def test_no_scan_goes_through_what_has_fired(monkeypatch: pytest.MonkeyPatch, ti
     assert len(scans.rows) > 20
     assert 0 not in scans.rows
     assert scans.ended == 0
+
+
+def test_no_write_takes_longer_than_for_a_piece_and_the_oldest_changes_are_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At a barrier all is written."""
+    monkeypatch.setattr(timers, "_MOST_CHANGED", 100)
+    monkeypatch.setattr(timers, "_PIECE", 10)
+    written: list[int] = []
+    original = Database.write
+
+    def write(database: Database, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
+        rows = list(rows)
+        if rows:
+            written.append(len(rows))
+        original(database, rows)
+
+    monkeypatch.setattr(Database, "write", write)
+    backend = RocksDbBackend(range(GROUPS), GROUPS)
+    for number in range(1_000):
+        key = encode_key(number)
+        backend.set_current_key(key, key_group(key, GROUPS))
+        backend.event_timers.register(number)
+        if number % 10 == 9:
+            backend.event_timers.delete(number)
+    backend.clear_current_key()
+    assert set(written) == {10}
+    assert 800 <= sum(written) <= 810
+    fired = list(iter(lambda: backend.event_timers.pop(10_000), None))
+    assert [one.at for one in fired] == [number for number in range(1_000) if number % 10 != 9]
+    assert max(written[:-1]) <= 100
