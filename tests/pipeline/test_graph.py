@@ -334,7 +334,7 @@ def carrying(plan: Plan) -> dict[str, bool]:
 
 
 def test_forward_edges_behind_a_keyed_operator_carry_its_keys() -> None:
-    """† What is in flight there goes by its key group when it is restored at another parallelism."""
+    """What is in flight there goes by its key group when it is restored at another parallelism."""
     p = pipeline()
     keyed = p.source("in", TestingSource()).key_by("k").process("count", Count()).map(str, id="text")
     # A step with two inputs is not chained, so these edges are forward.

@@ -83,7 +83,7 @@ def sink_of(job: Any) -> Any:
 def test_a_running_job_is_listed_verified_and_cleaned_without_harm(
     tmp_path: Path, unique_name: Name, spark: Any
 ) -> None:
-    """† What it takes over from the killed run, in its checkpoints and on its way into them, stays."""
+    """What it takes over from the killed run, in its checkpoints and on its way into them, stays."""
     name = unique_name("job")
     killed_at("coordinator.after_metadata", 3, name, tmp_path)
     job = staged_job(name, tmp_path)

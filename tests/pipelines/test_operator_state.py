@@ -72,7 +72,7 @@ def cut(items: list[Any], parts: int) -> list[list[Any]]:
 def test_lists_are_shared_out_and_unions_come_to_everybody_at_every_restore(
     tmp_path: Path, unique_name: Name, spark: Any
 ) -> None:
-    """† 3 → 5 → 5 → 2: every item that a subtask held at the barrier is in exactly one subtask afterwards."""
+    """3 → 5 → 5 → 2: every item that a subtask held at the barrier is in exactly one subtask afterwards."""
     # From the second phase on each subtask gets one record, at which it reports.
     phases, counts = [3, 5, 5, 2], [11, 5, 5, 2]
     firsts = [sum(counts[:i]) for i in range(len(counts))]

@@ -101,7 +101,7 @@ def test_a_uri_that_is_no_checkpoint_is_refused(
 
 
 def test_what_an_operator_hands_to_its_snapshot_may_change_while_that_is_written(stage: Stage, spark: Any) -> None:
-    """† Else the checkpoint would hold the effect of records behind its barrier, which are read again."""
+    """Else the checkpoint would hold the effect of records behind its barrier, which are read again."""
     options: dict[str, Any] = {"then": lambda s: s.process("remember", Remember())}
     held = failpoints.hold("snapshot.async_write", times=2)
     with running(stage.job(**options), spark) as handle, ThreadPoolExecutor(1) as pool:

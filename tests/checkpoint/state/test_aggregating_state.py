@@ -70,7 +70,7 @@ def test_the_accumulator_may_be_a_value_that_is_replaced() -> None:
 
 
 def test_a_snapshot_holds_the_accumulator_as_it_was_though_it_is_changed_in_place_afterwards() -> None:
-    """† Else a restore would count the values behind the barrier twice."""
+    """Else a restore would count the values behind the barrier twice."""
     job = Running()
     job.at("a").average.add(1.0)
     snapshot = job.backend.freeze()

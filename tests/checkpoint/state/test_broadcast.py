@@ -61,7 +61,7 @@ CHANGES: list[Callable[[BroadcastHandle[Any, Any]], object]] = [
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_it_can_be_changed_only_for_a_record_that_all_subtasks_get(change: Callable[[Any], object]) -> None:
-    """† A change in one subtask alone would be lost, or spread to all, at the next restore."""
+    """A change in one subtask alone would be lost, or spread to all, at the next restore."""
     op, states = bound()
     op.rules["a"] = 1
     states.writable = False

@@ -156,7 +156,7 @@ CHANGES: list[Callable[[Any], object]] = [
 def test_a_snapshot_does_not_see_what_happens_after_it(
     before: list[Callable[[Any], object]], after: list[Callable[[Any], object]]
 ) -> None:
-    """† Also if it is written only then: what lies behind the barrier is read again."""
+    """Also if it is written only then: what lies behind the barrier is read again."""
     op, lists = bound()
     for change in before:
         change(op.held)
@@ -192,7 +192,7 @@ def test_a_state_that_is_no_longer_declared_is_an_error_that_names_it_unless_it_
 
 
 def test_a_list_does_not_come_back_as_a_union() -> None:
-    """† Each subtask would have a part of it and take that for all there is."""
+    """Each subtask would have a part of it and take that for all there is."""
 
     class Other(DeclaresState):
         held = OperatorUnionState[Any]()

@@ -131,7 +131,7 @@ def test_a_copy_that_cannot_be_opened_is_none(setting: Setting) -> None:
 
 
 def test_content_is_what_tells_copies_apart_not_the_name(setting: Setting) -> None:
-    """† A folder that outlived the job's: the new job's first checkpoint has the old one's name."""
+    """A folder that outlived the job's: the new job's first checkpoint has the old one's name."""
     handle = setting.write()
     other = CheckpointStorage(setting.primary.uri, "orders").write_file("chk-5-2/totals-2-state.arrow", b"new")
     setting.copy(handle).rename(setting.copy(other))
@@ -208,7 +208,7 @@ def test_without_any_folder_there_are_no_copies(tmp_path: Path, caplog: pytest.L
 
 
 def test_a_copy_has_no_name_before_the_file_is_durable(setting: Setting) -> None:
-    """† Else a copy could be of a file that failed."""
+    """Else a copy could be of a file that failed."""
     file = setting.storage.create("chk-5-2/totals-1-state.arrow")
     file.write(CONTENT)
     assert all(name.startswith(".tmp-") for name in setting.files())

@@ -106,7 +106,7 @@ def test_a_savepoint_is_not_complete_while_a_file_is_missing_that_a_subtask_wrot
 def test_a_newer_owner_that_may_not_have_seen_the_id_keeps_it_from_being_complete(
     job: CheckpointStorage, tmp_path: Path
 ) -> None:
-    """† Else two checkpoints of one lineage could have one id, and a restore would mistake the output of one for that
+    """Else two checkpoints of one lineage could have one id, and a restore would mistake the output of one for that
     of the other."""
     mine = owner(job, 1)
     target = savepoints.prepare(str(tmp_path / "a"))
@@ -232,7 +232,7 @@ def test_another_savepoint_in_its_place_is_not_restored(job: CheckpointStorage, 
 
 
 def test_nor_is_another_jobs_savepoint_of_the_same_id(job: CheckpointStorage, tmp_path: Path) -> None:
-    """† Ids and epochs are small numbers, so most jobs have one of any name."""
+    """Ids and epochs are small numbers, so most jobs have one of any name."""
     savepoint(job, tmp_path / "a", 3, stop=True)
     record_restored(job, owner(job, 2), None, origin=str(tmp_path / "a"), identity="l/3-1")
     (tmp_path / "a").rename(tmp_path / "b")
@@ -244,7 +244,7 @@ def test_nor_is_another_jobs_savepoint_of_the_same_id(job: CheckpointStorage, tm
 
 
 def test_one_whose_folder_was_given_to_another_is_not_completed_there(job: CheckpointStorage, tmp_path: Path) -> None:
-    """† It would take the other's place."""
+    """It would take the other's place."""
     first = savepoints.prepare(str(tmp_path / "a"))
     taken = metadata(first.storage, 3)
     (tmp_path / "a" / first.reservation).unlink()  # somebody tidied up
@@ -255,7 +255,7 @@ def test_one_whose_folder_was_given_to_another_is_not_completed_there(job: Check
 
 
 def test_while_a_failed_one_is_being_deleted_nobody_gets_its_folder(job: CheckpointStorage, tmp_path: Path) -> None:
-    """† What is deleted late would be the other's. A complete one has let go of the folder already."""
+    """What is deleted late would be the other's. A complete one has let go of the folder already."""
     folder = savepoints.prepare(str(tmp_path / "a"))
     savepoints.write(job, folder, metadata(folder.storage, 3), False, lambda: None)
     with failpoints.hold("storage.delete", nth=2) as held, ThreadPoolExecutor() as pool:

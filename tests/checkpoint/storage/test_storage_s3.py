@@ -148,7 +148,7 @@ for _ in range(25):
 def test_metadata_that_is_half_uploaded_when_its_process_ends_is_no_checkpoint(
     bucket: Bucket, end: str, code: int
 ) -> None:
-    """† pyarrow completes an upload, or hangs, when a process exits that has one under way."""
+    """pyarrow completes an upload, or hangs, when a process exits that has one under way."""
     done = subprocess.run([sys.executable, "-c", WRITES_HALF + end, bucket.uri], capture_output=True, timeout=300)
     assert done.returncode == code, done.stderr
     storage = CheckpointStorage(bucket.uri, "orders")

@@ -93,7 +93,7 @@ def test_what_older_owners_left_goes_and_nothing_else(job: JobFolder, folder: Pa
 
 
 def test_what_the_newest_owner_wrote_stays_while_it_may_run(job: JobFolder, folder: Path) -> None:
-    """† Its checkpoints in progress, and segments whose acknowledgement may be on its way."""
+    """Its checkpoints in progress, and segments whose acknowledgement may be on its way."""
     crash_after(job, 1)
     before = files(folder)
     assert set(kept(job).values()) == {Spared.IN_USE}
@@ -102,7 +102,7 @@ def test_what_the_newest_owner_wrote_stays_while_it_may_run(job: JobFolder, fold
 
 
 def test_a_start_that_has_not_recorded_what_it_restores_fences_nobody_off(job: JobFolder, folder: Path) -> None:
-    """† The owner before it may be stalled in front of its `_metadata`, which is good until the record is there."""
+    """The owner before it may be stalled in front of its `_metadata`, which is good until the record is there."""
     crash_after(job, 1)
     fencing.take_ownership(job.storage)
     before = files(folder)
@@ -129,7 +129,7 @@ def test_a_driver_that_runs_after_all_is_fenced(job: JobFolder) -> None:
 
 
 def test_what_a_stalled_owner_completes_after_that_is_void(job: JobFolder) -> None:
-    """† It had looked at its owner file just before, and its files may be deleted. No output follows from it."""
+    """It had looked at its owner file just before, and its files may be deleted. No output follows from it."""
     good = job.complete(1)
     stalled = JobFolder.__new__(JobFolder)
     stalled.storage, stalled.ownership = job.storage, job.ownership
@@ -202,7 +202,7 @@ def test_void_checkpoints_stay_unless_they_are_to_go(job: JobFolder) -> None:
 
 
 def test_the_largest_id_is_never_forgotten(job: JobFolder) -> None:
-    """† Output under the void checkpoint's id may be committed, and a committer may take the next one's for it."""
+    """Output under the void checkpoint's id may be committed, and a committer may take the next one's for it."""
     _, void = give_up_newest(job)
     assert gone(job, void=True, stopped=True) == set()
     assert kept(job, void=True, stopped=True) == {void.path: Spared.LARGEST_ID}
@@ -275,7 +275,7 @@ def test_as_long_as_it_is_not_known_what_a_checkpoint_needs_no_file_goes(
 def test_files_of_a_checkpoint_that_is_deleted_while_its_successor_completes_stay(
     job: JobFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """† The running job takes over a file of its predecessor, and deletes the checkpoint that it was restored from."""
+    """The running job takes over a file of its predecessor, and deletes the checkpoint that it was restored from."""
     file = job.segment()
     good = job.complete(1, file)
     job.start(good)
@@ -297,7 +297,7 @@ def test_files_of_a_checkpoint_that_is_deleted_while_its_successor_completes_sta
 def test_files_of_a_checkpoint_that_completes_while_the_folder_is_listed_stay(
     job: JobFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """† Only the one behind it, which doesn't need its file any more, is in the listing."""
+    """Only the one behind it, which doesn't need its file any more, is in the listing."""
     file = job.segment()
     good = job.complete(1, file)
     job.start(good)
@@ -317,7 +317,7 @@ def test_files_of_a_checkpoint_that_completes_while_the_folder_is_listed_stay(
 
 
 def test_when_none_of_the_owners_own_checkpoints_can_be_seen_no_file_goes(job: JobFolder) -> None:
-    """† One may have completed between two looks."""
+    """One may have completed between two looks."""
     file = job.segment()
     good = job.complete(1, file)
     job.start(good)

@@ -301,7 +301,7 @@ def test_a_subtask_id_that_is_new_to_a_rewound_job_refuses_another_lineages_outp
 
 
 def test_output_of_another_reading_of_the_same_records_stops_the_restore() -> None:
-    """† From checkpoint 2 the job went on twice: to a savepoint with segment 3, and, restarted, to one with segment 4.
+    """From checkpoint 2 the job went on twice: to a savepoint with segment 3, and, restarted, to one with segment 4.
     The first was restored and has committed segment 3; the second would write the same records again."""
     second = replace(
         RESTORE_6, recorded=marker(L1, 2, seg(2)), restored=[pending(4)], lineage=L1, found=marker(L1, 3, seg(3))

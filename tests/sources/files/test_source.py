@@ -542,7 +542,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> Non
 
 
 def test_a_file_that_is_emptied_and_removed_while_it_is_read_is_not_taken_as_read(tmp_path: Path) -> None:
-    """† To who has it open it seems to end there."""
+    """To who has it open it seems to end there."""
     path = lines(tmp_path, "a", ["x" * 1000] * 3000)  # more than is read at once
     reading = reader(jsonl(tmp_path))
     reading.poll(1, 0.0)

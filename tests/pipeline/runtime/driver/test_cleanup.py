@@ -68,7 +68,7 @@ def test_checkpoints_that_did_not_complete_and_files_without_a_user_go(storage: 
 
 
 def test_what_this_owner_writes_stays(storage: CheckpointStorage) -> None:
-    """† Its checkpoints in progress, and segments whose acknowledgement may be on its way."""
+    """Its checkpoints in progress, and segments whose acknowledgement may be on its way."""
     ownership, cleanup = take_over(storage, None)
     mine, file = begin(storage, 1, ownership.attempt), segment(storage, ownership.attempt)
     cleanup.run(void=True)
@@ -119,7 +119,7 @@ def test_as_long_as_it_is_not_known_which_files_a_checkpoint_needs_all_stay(
 
 
 def test_an_owner_that_was_fenced_deletes_nothing(storage: CheckpointStorage) -> None:
-    """† The newer owner may need it."""
+    """The newer owner may need it."""
     first, _ = take_over(storage, None)
     left, file = begin(storage, 1, first.attempt), segment(storage, first.attempt)
     _, cleanup = take_over(storage, None)

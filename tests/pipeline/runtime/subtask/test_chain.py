@@ -264,7 +264,7 @@ def test_a_step_with_one_input_has_no_second_entry() -> None:
 
 
 def test_what_was_in_flight_enters_at_its_step_chained_or_not() -> None:
-    """† In-flight data belongs to the operator it was sent to, which may be chained to another now."""
+    """In-flight data belongs to the operator it was sent to, which may be chained to another now."""
     emitted: list[Any] = []
 
     def build(s: Stream) -> Stream:

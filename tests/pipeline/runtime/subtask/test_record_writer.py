@@ -177,7 +177,7 @@ def test_all_records_of_a_key_go_where_its_key_group_belongs() -> None:
 
 
 def test_equal_keys_of_different_types_stay_different_keys() -> None:
-    """† A dict would take 1, 1.0 and True for one key, and its state would be mixed."""
+    """A dict would take 1, 1.0 and True for one key, and its state would be mixed."""
     edge = Edge(Partitioner(Distribution.KEYED, key=KeySelector("k")), 1)
     keys = [1, 1.0, True, "1", 1, 1.0, True, "1"]
     emit_all(edge, [{"k": key} for key in keys])
@@ -217,7 +217,7 @@ def test_each_record_carries_the_timestamp_of_the_record_in_progress() -> None:
 
 
 def test_a_forward_edge_that_carries_keys_takes_them_from_the_record_in_progress() -> None:
-    """† Rows in flight there go by their key group when they are restored at another parallelism."""
+    """Rows in flight there go by their key group when they are restored at another parallelism."""
     edge = Edge(FORWARD, 1, keyed=True)
     for key, group in ((b"\xa1a", 3), (b"\xa1b", 127)):
         edge.record.key_bytes, edge.record.key_group = key, group
@@ -305,7 +305,7 @@ def test_there_is_room_only_if_every_channel_has_it() -> None:
 
 
 def test_a_control_element_goes_on_every_channel_behind_all_that_was_written() -> None:
-    """† A half-built batch that stayed behind its barrier would be in neither checkpoint."""
+    """A half-built batch that stayed behind its barrier would be in neither checkpoint."""
     edge = Edge(REBALANCE, 3)
     emit_all(edge, [1, 2])
     edge.writer.broadcast(BARRIER)

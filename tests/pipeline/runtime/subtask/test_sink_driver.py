@@ -274,7 +274,7 @@ def test_what_lies_before_a_barrier_is_committed_once_its_checkpoint_is_complete
 
 
 def test_rows_in_a_half_filled_slice_belong_to_the_epoch_before_the_barrier(subtask: Any) -> None:
-    """† They left the operator before the barrier."""
+    """They left the operator before the barrier."""
     one = subtask(BatchWriter(ManualClock(), 0.0))
     one.start()
     one.write(1, 2)
@@ -380,7 +380,7 @@ def test_the_task_thread_is_woken_by_each_commit(subtask: Any, monkeypatch: pyte
 
 
 def test_restored_epochs_go_out_one_after_the_other_as_they_are_released_and_before_anything_new(subtask: Any) -> None:
-    """† After rescaling, a key's older records may lie with another writer than its newer ones."""
+    """After rescaling, a key's older records may lie with another writer than its newer ones."""
     pending = {0: [segment(3, "a"), segment(5, "b")], 4: [segment(3, "c")]}
     one = subtask(pending=pending)
     opened = one.start(release_new=False)
@@ -423,7 +423,7 @@ def test_what_a_committer_knows_to_be_out_is_not_committed_again(subtask: Any) -
 
 
 def test_restored_committables_travel_with_snapshots_until_they_are_committed(subtask: Any) -> None:
-    """† A checkpoint that left them out would lose them, should it be restored."""
+    """A checkpoint that left them out would lose them, should it be restored."""
     file = FileHandle("shared/1-out.arrow", 10, "c")
     one = subtask(pending={0: [segment(3, "a", files=(file,))]})
     one.start(release_new=False)
@@ -525,7 +525,7 @@ def test_closing_before_the_start_closes_the_writer() -> None:
 
 
 def test_a_committer_without_commits_is_refreshed_and_one_that_commits_is_not(subtask: Any) -> None:
-    """† After rescaling a subtask hosts writers that never commit again, and idle sinks complete no checkpoints."""
+    """After rescaling a subtask hosts writers that never commit again, and idle sinks complete no checkpoints."""
     one = subtask(store=Store(refresh_interval=100.0), states={1: {"committed": 7}})
     one.start()
     one.clock.advance(99.0)
