@@ -85,6 +85,19 @@ class ReadLetter:
         return (topic, int(partition), int(offset)) if partition.isdecimal() and offset.isdecimal() else None
 
     @property
+    def lacks(self) -> str | None:
+        """What of its record the letter hasn't got, so that it can't be sent again; `None`: nothing."""
+        if TIMER in self.told:
+            return "it is a timer that failed, and no record"
+        if self.told.get(VALUE) == "none":
+            return "it has no value, since what the step got can't be encoded"
+        if any(name == UNREADABLE for name, _ in self.headers):
+            return "it lacks the headers of its record, which Kafka's client could not read"
+        if self.timestamp == 0:
+            return "the timestamp of its record is 0, which Kafka's client takes for none"
+        return None
+
+    @property
     def timestamp(self) -> int | None:
         """Of that record, milliseconds since the epoch."""
         text = self.told.get(TIMESTAMP)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
-from formats.letters import TIMER, ReadLetter
+from formats.letters import ReadLetter
 from pipeline.cli.kafka_client import Cluster, KafkaTrouble, hand_over
 from pipeline.cli.kafka_records import Record
 from pipeline.cli.replay_mark import Progress, ReplayMark
@@ -142,8 +142,8 @@ class Letters:
         letter = found.letter
         if letter is None or found.replayed or not filters.take(letter):
             return False
-        if TIMER in letter.told:
-            on_left(found, "it is a timer that failed, and no record")
+        if (why := letter.lacks) is not None:
+            on_left(found, why)
         elif to is None and letter.origin is None:
             on_left(found, "the topic of its record isn't known, as behind an exchange: --to names one")
         else:

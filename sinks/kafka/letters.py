@@ -46,7 +46,9 @@ def _key(letter: Mapping[str, Any]) -> Any:
     if original is not None:
         return original["key"]
     key = letter["key"]
-    return key if key is None or type(key) in (str, bytes) else _text(key).encode()
+    if type(key) is str:
+        return key.encode(errors="backslashreplace")  # a letter is written whatever the record is
+    return key if key is None or type(key) is bytes else _text(key).encode()
 
 
 def _headers(pipeline: str, letter: Mapping[str, Any]) -> letters.Headers:

@@ -68,6 +68,22 @@ def test_any_other_record_is_json_or_msgpack() -> None:
     assert decode(value) == {1: (at, float("inf"))}
 
 
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        ("\ud800", b"\\ud800"),
+        (("\ud800",), b"('\\ud800',)"),
+        ("größe", "größe".encode()),
+        (b"\xff", b"\xff"),
+        ("", b""),
+    ],
+)
+def test_a_letter_is_written_whatever_the_streams_key_is(key: Any, told: bytes) -> None:
+    found, value, read = message(letter(record={"name": "\ud800"}, key=key))
+    assert (found, read.told["weir.value"]) == (told, "msgpack")
+    assert decode(value or b"") == {"name": "\ud800"}
+
+
 def test_a_timer_has_no_record() -> None:
     key, value, read = message(letter(key="ann", timer=17))
     assert (key, value) == (b"ann", None)
