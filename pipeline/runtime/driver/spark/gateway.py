@@ -41,6 +41,8 @@ _newest: Any = None
 """The connection to it, or to one before that has ended."""
 _asked_for = False
 """Somebody wants a session in it."""
+_abandoned = False
+"""This process ends before it was up: its end is no trouble."""
 
 
 def java_options(log_level: str) -> str:
@@ -79,7 +81,8 @@ def launch_early(log_level: str) -> None:
             _connection(conf)
         except Exception as error:
             # Whoever asks for the session launches it once more, and fails with what is wrong.
-            _LOG.info("Spark's JVM could not be launched ahead of time: %s", error)
+            if not _abandoned:
+                _LOG.info("Spark's JVM could not be launched ahead of time: %s", error)
 
     threading.Thread(target=launch, name="weir-spark-jvm", daemon=True).start()
 
@@ -87,7 +90,9 @@ def launch_early(log_level: str) -> None:
 @atexit.register
 def _abandon() -> None:
     """A JVM that isn't up yet has nothing to end."""
+    global _abandoned
     if _launching:
+        _abandoned = True
         kill(wait=False)
 
 

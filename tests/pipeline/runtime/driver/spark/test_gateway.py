@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from pathlib import Path
@@ -14,6 +15,7 @@ import psutil
 import pytest
 from deadlines import eventually
 
+from pipeline.runtime.driver.spark import gateway
 from pipeline.runtime.driver.spark.gateway import _no_lost_connection
 
 SCRIPT = """
@@ -108,6 +110,23 @@ stop_context(context)
 def test_a_session_runs_in_the_jvm_that_was_launched_for_it_before() -> None:
     done = subprocess.run([sys.executable, "-c", EARLY], stdin=subprocess.DEVNULL, capture_output=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"1\n[2]\n", b"")
+
+
+@pytest.mark.parametrize("abandoned", [False, True])
+def test_a_jvm_that_weir_gives_up_at_the_end_is_told_as_no_trouble(
+    abandoned: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Behind an error such as a wrong address, a line about Java would have readers look in the wrong place."""
+
+    def killed(conf: object) -> None:
+        raise RuntimeError("it was killed")
+
+    monkeypatch.setattr(gateway, "_connection", killed)
+    monkeypatch.setattr(gateway, "_abandoned", abandoned)
+    with caplog.at_level(logging.INFO, "weir"):
+        gateway.launch_early("error")
+        eventually(lambda: not any(thread.name == "weir-spark-jvm" for thread in threading.enumerate()))
+    assert ("Spark's JVM could not be launched ahead of time: it was killed" in caplog.text) is not abandoned
 
 
 @pytest.mark.slow
