@@ -569,6 +569,21 @@ def test_whoever_wants_a_job_rescaled_that_ends_is_told(tmp_path: Path) -> None:
     assert [str(one) for one in rescale.answers] == ["the job is cancelled, so that it can't be rescaled any more"]
 
 
+def test_a_job_that_is_to_end_is_rescaled_by_users_only(tmp_path: Path) -> None:
+    def stopping(attempt: Attempt) -> None:
+        master = attempt.job.master
+        run(attempt)
+        master.request_checkpoint(CheckpointRequest(CheckpointKind.FINAL, stop=True), lambda result: None)
+        with pytest.raises(PipelineError, match="the job is to end"):
+            master.rescale_by_itself({"in": 2}, lambda result: None)
+        assert len(attempt.requests) == 1
+        master.rescale(2, None, lambda result: None)
+        assert len(attempt.requests) == 2
+
+    job = Job(tmp_path, stopping).run()
+    assert job.master.status == "finished", job.master.failure
+
+
 class Narrow(TestingSink):
     def validate_as(self, pipeline: str, sink_id: str, parallelism: int) -> None:
         if parallelism == 2:

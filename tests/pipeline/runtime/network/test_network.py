@@ -288,6 +288,19 @@ def test_a_peer_that_comes_late_is_waited_for(subtasks):
 
 
 @either
+def test_a_peer_that_is_there_and_too_busy_to_answer_is_not_given_up(subtasks):
+    """The time to connect counts from its last sign of life; how long it may be busy is the driver's to say."""
+    up = subtasks(0, connect_timeout=0.9, handshake_timeout=0.1)
+    with socket.create_server(("127.0.0.1", 0)) as busy, contextlib.ExitStack() as stack:
+        busy.settimeout(PATIENCE)
+        up.network.add_output(ChannelId(0, 0, 1))
+        up.network.connect({1: busy.getsockname()}, 0)
+        for _ in range(5):  # the fifth one comes after more than a second
+            stack.enter_context(busy.accept()[0])
+        assert up.errors.empty()
+
+
+@either
 def test_strangers_disturb_nobody(subtasks):
     up, down = subtasks(0), subtasks(1, handshake_timeout=0.5)
     strangers = [socket.create_connection(down.network.address) for _ in range(12)]
