@@ -104,7 +104,7 @@ class KeyedBackend(ABC):
     def value_handle(
         self, descriptor: KeyedStateDescriptor[Any], operator: str, default: Any, factory: Callable[[], Any] | None
     ) -> ValueHandle[Any]:
-        """A handle to a state with one value a key (see `descriptors.bind`)."""
+        """A handle to a state with one value a key (see `binding.bind`)."""
         life = self._lifetime(descriptor)
         store = self._value_store(descriptor.name, self._declare(descriptor, operator), life)
         self._stores.setdefault(descriptor.name, store)

@@ -16,7 +16,7 @@ from pipeline.streams.stream import Stream, T
 from pipeline.windows import Window
 from pipeline.windows.durations import milliseconds
 from pipeline.windows.operator import Options, TimeWindows
-from pipeline.windows.operators import operator_of
+from pipeline.windows.operator_choice import operator_of
 from pipeline.windows.reduced import Reduced
 
 if TYPE_CHECKING:

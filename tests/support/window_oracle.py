@@ -14,7 +14,7 @@ from pipeline.operators import KeyedOperator
 from pipeline.testing import OperatorHarness
 from pipeline.windows import Window
 from pipeline.windows.operator import Options
-from pipeline.windows.operators import operator_of
+from pipeline.windows.operator_choice import operator_of
 
 END = 2**63 - 1
 LONG_AGO = -(10**30)

@@ -21,7 +21,7 @@ from pipeline.aggregates import Aggregation
 from pipeline.paged import directory
 from pipeline.paged.mapping import Pages, in_pages
 from pipeline.windows.operator import Options
-from pipeline.windows.operators import operator_of
+from pipeline.windows.operator_choice import operator_of
 
 
 class Keeper(OneState):

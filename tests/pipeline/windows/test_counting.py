@@ -11,7 +11,7 @@ from pipeline import CountWindow, Global, Pipeline, PipelineError, Session, Tumb
 from pipeline.aggregates import Aggregation
 from pipeline.testing import OperatorHarness
 from pipeline.windows.operator import Options
-from pipeline.windows.operators import operator_of
+from pipeline.windows.operator_choice import operator_of
 from sources import SequenceSource
 
 

@@ -8,7 +8,7 @@ from pipeline import CountWindow, Session, Sliding
 from pipeline.aggregates import Aggregation
 from pipeline.testing import OperatorHarness
 from pipeline.windows.operator import Options
-from pipeline.windows.operators import operator_of
+from pipeline.windows.operator_choice import operator_of
 from pipeline.windows.reduced import Reduced
 
 

@@ -17,7 +17,7 @@ from pipeline.testing import OperatorHarness
 from pipeline.windows import sliding
 from pipeline.windows.grid import Panes
 from pipeline.windows.operator import Options
-from pipeline.windows.operators import operator_of
+from pipeline.windows.operator_choice import operator_of
 
 TEN_BY_FIVE = Sliding(0.01, 0.005)
 

@@ -12,7 +12,7 @@ from pipeline.aggregates import Aggregation, Count
 from pipeline.by_event_time import NoTimestamp
 from pipeline.testing import OperatorHarness
 from pipeline.windows.operator import Options
-from pipeline.windows.operators import operator_of
+from pipeline.windows.operator_choice import operator_of
 
 TEN = Tumbling(0.01)
 

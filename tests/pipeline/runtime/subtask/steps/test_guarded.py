@@ -37,7 +37,7 @@ from pipeline.runtime.subtask.task_metrics import TaskMetrics
 from pipeline.testing import OperatorHarness
 from pipeline.testing.harness import HarnessSnapshot
 from pipeline.windows.operator import Options
-from pipeline.windows.operators import operator_of
+from pipeline.windows.operator_choice import operator_of
 
 LIVING = TTL(5, refresh="read_and_write")
 
