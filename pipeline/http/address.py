@@ -49,6 +49,11 @@ class Address:
         """Whether only this host reaches it."""
         return is_loopback(self.host)
 
+    @property
+    def for_browser(self) -> Address:
+        """Where a browser on this host finds it. Not all of them go to the address that stands for every interface."""
+        return Address("localhost", self.port) if self.host in ("0.0.0.0", "::") else self
+
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 

@@ -65,7 +65,9 @@ class HttpServer:
             ) from error
         self._port = self._listener.getsockname()[1]
         scheme = "http" if certificate is None else "https"
-        self.url = f"{scheme}://{Address(address.host, self._port)}"
+        own = Address(address.host, self._port)
+        self.url = f"{scheme}://{own}"
+        self._for_browser = f"{scheme}://{own.for_browser}"
         self._access = Access(self.token, address.is_loopback)
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
@@ -97,8 +99,8 @@ class HttpServer:
         self._thread.start()
 
     def new_link(self) -> str:
-        """A link for a browser, which can be used once within two minutes."""
-        return f"{self.url}{LOGIN}?code={self._access.new_code()}"
+        """A link for a browser of this host, which can be used once within two minutes."""
+        return f"{self._for_browser}{LOGIN}?code={self._access.new_code()}"
 
     def close(self) -> None:
         """The job has ended, or doesn't start: give the last answers; returns at once."""

@@ -42,6 +42,14 @@ def test_every_ip_address_is_one_and_only_loopback_is(ip: ipaddress.IPv4Address,
     assert address.is_loopback == ip.is_loopback
 
 
+@pytest.mark.parametrize(
+    ("host", "browser"),
+    [("0.0.0.0", "localhost"), ("::", "localhost"), ("127.0.0.1", "127.0.0.1"), ("orders.example", "orders.example")],
+)
+def test_a_browser_is_led_to_no_address_that_stands_for_all(host: str, browser: str) -> None:
+    assert Address(host, 80).for_browser == Address(browser, 80)
+
+
 def test_a_job_has_a_token_of_its_own_and_none_for_other_hosts() -> None:
     loopback, open_ = Address("127.0.0.1", 0), Address("0.0.0.0", 0)
     assert len(token_for(loopback, {})) >= 32
