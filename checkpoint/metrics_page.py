@@ -44,9 +44,11 @@ _OTEL: Final = """
     weir run --otel orders.py                            # or start(otel=True), or WEIR_OTEL=true
 
 The driver sends all that Prometheus would get, by OTLP over HTTP (protobuf): at the start, every 60 s and at the end.
-Names, labels (as attributes) and values are the same. Units are `s`, `By`, `1` for shares, and what is counted, as in
-`{records}`. Counters are cumulative sums; those of subtasks begin anew, with a new start time, with each attempt. A
-metric that has no value now is left out. Nothing is sent without the option, and nothing but these metrics.
+Names, values and labels (as attributes) are the same, but that `job` is the attribute `pipeline`: a collector that
+hands metrics on to Prometheus makes a label `job` of `service.name`, which is the pipeline's name, too. Units are `s`,
+`By`, `1` for shares, and what is counted, as in `{records}`. Counters are cumulative sums; those of subtasks begin
+anew, with a new start time, with each attempt. A metric that has no value now is left out. Nothing is sent without the
+option, and nothing but these metrics.
 OpenTelemetry's own variables say where and how:
 
 - `OTEL_EXPORTER_OTLP_ENDPOINT`: the receiver, by default `http://localhost:4318`; `/v1/metrics` is added to it.

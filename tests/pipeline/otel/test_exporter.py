@@ -70,9 +70,15 @@ def threads() -> list[str]:
 
 
 def prometheus(handle: JobHandle) -> Series:
+    """As a collector would be told: what is a job's label there is the pipeline's here."""
     text = exposition(WatchedJob("orders", handle, None).families()).decode()
     return {
-        (one.name, tuple(sorted(one.labels.items()))): one.value for family in parse(text) for one in family.samples
+        (
+            one.name,
+            tuple(sorted(("pipeline" if name == "job" else name, of) for name, of in one.labels.items())),
+        ): one.value
+        for family in parse(text)
+        for one in family.samples
     }
 
 
@@ -131,7 +137,7 @@ def test_each_interval_and_the_end_have_the_values_of_then(
     with_long.close()
     with_long.await_close()
     assert with_long.sending.sent == 2
-    assert receiver.series()["weir_job_status", (("job", "orders"), ("status", "finished"))] == 1
+    assert receiver.series()["weir_job_status", (("pipeline", "orders"), ("status", "finished"))] == 1
     assert threads() == []
 
 
