@@ -499,6 +499,7 @@ def test_a_commit_of_unknown_outcome_gets_a_new_producer_that_asks_the_marker(
     _trouble_once(monkeypatch, after=committed)
     committer.commit(1, job.write(1, records(0, 2_000)))
     assert len(made) == 1
+    assert committer.highest_checkpoint() == 1
     committer.commit(2, job.write(2, records(2_000, 5)))
     assert len(made) == 1
     committer.close()

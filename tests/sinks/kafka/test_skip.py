@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from kafka_sink_helpers import FolderStaging, Job, name, records
 
+from checkpoint import failpoints
 from checkpoint.committables import Committable, SegmentName
 from checkpoint.errors import PermanentFailure
 from pipeline.testing.kafka import KafkaBroker
@@ -175,7 +176,7 @@ def test_a_record_that_is_refused_while_others_are_being_sent_is_named(
 
 
 def test_a_topic_whose_limit_was_lowered_takes_small_records_all_the_same(
-    kafka: KafkaBroker, make_job: JobMaker
+    kafka: KafkaBroker, make_job: JobMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Batches that fitted its old limit don't any more; no record is to blame."""
     job = make_job()
@@ -183,9 +184,14 @@ def test_a_topic_whose_limit_was_lowered_takes_small_records_all_the_same(
     job.alter_topic("max.message.bytes", "2000")
     committer = job.committer()
     committer.open([])
+    steps: list[str] = []
+    monkeypatch.setattr(failpoints, "hit", lambda step, subtask: steps.append(step))
     committer.commit(2, [*first, *second])
     committer.close()
     assert output(kafka, job) == list(range(2_000))
+    assert steps.count("committer.before_init") == 1
+    # Its transaction is not left open for as long as brokers may keep a new producer waiting.
+    assert steps.index("committer.after_abort") < steps.index("committer.before_init")
 
 
 def test_the_one_record_of_a_batch_that_a_topic_does_not_take_is_named(kafka: KafkaBroker, make_job: JobMaker) -> None:

@@ -372,14 +372,17 @@ def test_a_full_queue_is_backpressure(kafka: KafkaBroker, make_job: JobMaker) ->
 def test_batches_fit_the_smallest_limit_of_the_topics_met(
     kafka: KafkaBroker, make_job: JobMaker, make_topic: Callable[..., str]
 ) -> None:
-    job, small = make_job(delivery="at_least_once"), make_topic("small", 1, {"max.message.bytes": 3_000})
+    """What the producer before has not sent yet goes out first."""
+    job = make_job(delivery="at_least_once", config={"linger.ms": 60_000})
+    small = make_topic("small", 1, {"max.message.bytes": 3_000})
     large = job.topic
     job.options["topic"] = lambda r: small if r["id"] >= 500 else large
     writer = job.writer()
     writer.write_batch(batch(records(0, 500)))
     writer.write_batch(batch(records(500, 500)))
     writer.prepare_commit(1)
-    assert [r.json()["id"] for r in kafka.consume(small)] == list(range(500, 1_000))
+    for topic, ids in ((large, range(500)), (small, range(500, 1_000))):
+        assert [r.json()["id"] for r in kafka.consume(topic)] == list(ids)
 
 
 def test_a_direct_write_that_the_broker_refuses_fails_at_the_barrier(make_job: JobMaker) -> None:
