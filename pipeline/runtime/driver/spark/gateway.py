@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import psutil
 
-from pipeline.broker.java import java_path
+from pipeline.broker.java import find_java, java_path
 from pipeline.class_archive import EXIT_SECONDS, ClassArchive, class_archive
 from pipeline.logs import log_format
 from pipeline.runtime.driver.spark.allocators import SETTINGS
@@ -136,9 +136,9 @@ def _launch(conf: Any) -> Any:
             started: Any = launch_gateway(conf, {"stderr": sink, "process_group": 0})  # type: ignore[no-untyped-call]
         _launched = started.proc
     except PySparkRuntimeError as error:
+        find_java()  # it may be too old, and says so
         raise RuntimeError(
-            "Spark's JVM ended before it was up: it was killed, or Java can't run it. Spark needs Java 17 or newer, on "
-            "PATH or in JAVA_HOME; what it said is above"
+            "Spark's JVM ended before it was up: it was killed, or Java can't run it; what it said is above"
         ) from error
     finally:
         _launching = False

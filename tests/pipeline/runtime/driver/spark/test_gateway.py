@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from deadlines import eventually
+from deadlines import PATIENCE, eventually
 
 from pipeline.runtime.driver.spark import gateway
 from pipeline.runtime.driver.spark.gateway import _no_lost_connection
@@ -110,6 +110,17 @@ stop_context(context)
 def test_a_session_runs_in_the_jvm_that_was_launched_for_it_before() -> None:
     done = subprocess.run([sys.executable, "-c", EARLY], stdin=subprocess.DEVNULL, capture_output=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"1\n[2]\n", b"")
+
+
+def test_a_java_that_is_too_old_is_named(tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text('#!/bin/sh\necho \'openjdk version "11.0.2"\' >&2\n[ "$1" = -version ]\n')
+    java.chmod(0o755)
+    command, env = [sys.executable, "-c", SCRIPT], {**os.environ, "JAVA_HOME": str(tmp_path)}
+    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 1
+    assert f"JavaMissing: {java} is Java 11. Weir needs Java 17 or newer" in done.stderr
 
 
 @pytest.mark.parametrize("abandoned", [False, True])
