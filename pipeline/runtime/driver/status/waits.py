@@ -67,7 +67,7 @@ class Waits:
             since = min((wait.since for wait in self._waits.values() if wait.who == who), default=now)
             others = {key: wait for key, wait in self._waits.items() if key[0] != who}
             mine = {} if what is None else {(who, what): Wait(since, what, who, kind)}
-            self._replace(others | mine, now)
+            self._replace(others | mine, now, renamed=what is not None)
 
     def forget(self, names: Iterable[str]) -> None:
         """These subtasks have gone. Whether what they waited for has come isn't known, so nothing is logged."""
@@ -80,7 +80,11 @@ class Waits:
         with self._lock:
             return sorted(self._waits.values())
 
-    def _replace(self, waits: dict[tuple[str, str], Wait], now: float) -> None:
+    def _replace(self, waits: dict[tuple[str, str], Wait], now: float, renamed: bool = False) -> None:
+        """
+        Args:
+            renamed: what isn't waited for any more is waited for under another name.
+        """
         before, after = by_what(self._waits.values()), by_what(waits.values())
         self._waits = waits
         for what, those in after.items():
@@ -88,7 +92,7 @@ class Waits:
                 who = names(those)
                 _LOG.warning("job %s: waits for %s%s", self._job, what, "" if who == THE_JOB else f": {who}")
         for what, those in before.items():
-            if what not in after:
+            if what not in after and not renamed:
                 seconds = now - min(wait.since for wait in those)
                 _LOG.warning("job %s: no longer waits for %s, after %.0f s", self._job, what, seconds)
 

@@ -148,7 +148,7 @@ def test_what_is_begun_in_one_thread_is_seen_in_another_even_if_it_never_ends() 
     assert (what, seconds >= 0, kind) == ("brokers", True, "other")
 
 
-def test_what_is_waited_for_is_called_otherwise_and_lasts_on() -> None:
+def test_what_is_waited_for_is_called_otherwise_and_lasts_on(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     waits = Waits("orders", clock)
     waits.report("in[0]", [("the brokers", 0.0, "brokers")])
@@ -163,3 +163,9 @@ def test_what_is_waited_for_is_called_otherwise_and_lasts_on() -> None:
     waits.instead("the job", None, WaitKind.SLOTS)
     waits.instead("the job", None, WaitKind.SLOTS)
     assert [wait.who for wait in waits.now()] == ["in[0]"]
+    assert [record.getMessage().split(":")[1] for record in caplog.records] == [
+        " waits for the brokers",
+        " waits for slots",
+        " waits for slots",
+        " no longer waits for slots",
+    ]
