@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from checkpoint.brokers import REFUSES, nobody_listens
 from pipeline.cli.kafka_records import Record
+from sinks.kafka.clients import LARGEST_MESSAGE
 
 _TIMEOUT: Final = 10.0
 _LISTENS: Final = 1.0
@@ -45,6 +46,18 @@ class TopicView:
     replicas: int
     records: int
     """From the beginning of the log to its end; what transactions mark and compaction has taken out counts, too."""
+
+
+def producer_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a producer that takes whatever the topic does."""
+    return {
+        "partitioner": "murmur2_random",  # as Java's clients, and Weir's sink
+        "message.max.bytes": LARGEST_MESSAGE,
+        # A broker's limit is for batches, so small ones come through wherever their records do.
+        "batch.size": 65_536,
+        **settings,
+        "enable.idempotence": True,
+    }
 
 
 def hand_over(producer: Producer, topic: str, record: Record) -> None:
@@ -198,9 +211,7 @@ class Cluster:
         producer = _made(
             Producer,
             {
-                "partitioner": "murmur2_random",  # as Java's clients, and Weir's sink
-                **self._settings,
-                "enable.idempotence": True,
+                **producer_settings(self._settings),
                 "on_delivery": lambda error, _: failures.append(error) if error is not None else None,
             },
         )

@@ -10,7 +10,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 from formats.letters import ReadLetter
-from pipeline.cli.kafka_client import Cluster, KafkaTrouble, hand_over
+from pipeline.cli.kafka_client import Cluster, KafkaTrouble, hand_over, producer_settings
 from pipeline.cli.kafka_records import Record
 from pipeline.cli.replay_mark import Progress, ReplayMark
 from sources.kafka.messages import told_headers_of
@@ -193,13 +193,7 @@ class Letters:
         return Consumer({**self._settings, "log_level": 0, "group.id": self._group, "enable.auto.commit": False})
 
     def _producer(self) -> Producer:
-        settings = {
-            "partitioner": "murmur2_random",  # as Java's clients, and Weir's sink
-            **self._settings,
-            "log_level": 0,
-            "transactional.id": self._group,
-            "enable.idempotence": True,
-        }
+        settings = {**producer_settings(self._settings), "log_level": 0, "transactional.id": self._group}
         try:
             producer = Producer(settings)
             producer.init_transactions(_TIMEOUT)

@@ -75,6 +75,17 @@ def test_values_go_in_by_their_key_and_come_out_as_they_were(weir: Kafka, make_t
     assert all(len(partitions) == 1 for partitions in places.values())
 
 
+def test_what_the_topic_takes_goes_in_whatever_its_size(weir: Kafka, kafka: KafkaBroker, unique_name: Name) -> None:
+    large, narrow = unique_name("large"), unique_name("narrow")
+    kafka.create_topic(large, config={"max.message.bytes": 6_000_000})
+    kafka.create_topic(narrow, config={"max.message.bytes": 70_000})
+    record = json.dumps("x" * 5_000_000)
+    assert "1 record produced" in weir("produce", large, lines=f"{record}\n").stderr
+    assert "900 records produced" in weir("produce", narrow, lines=f"{json.dumps('x' * 1_000)}\n" * 900).stderr
+    assert len(kafka.consume(large)[0].value or b"") == len(record)
+    assert len(kafka.consume(narrow)) == 900
+
+
 def test_whole_records_are_copied_from_one_topic_to_another(
     weir: Kafka, kafka: KafkaBroker, make_topic: Callable[..., str], tmp_path: Path
 ) -> None:
