@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from deadlines import PATIENCE
 from example_run import EXAMPLES, weir_run
 
 from pipeline.testing import KafkaBroker
@@ -29,6 +31,21 @@ def test_each_example_has_its_test() -> None:
         "postgres_sink.py",
     }
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested
+
+
+@pytest.mark.sample(1 / 4)
+def test_notebook(tmp_path: Path) -> None:
+    """Its cells, one behind the other."""
+    cells = json.loads((EXAMPLES / "notebook.ipynb").read_text())["cells"]
+    assert [cell["outputs"] for cell in cells if cell["cell_type"] == "code" and cell["outputs"]] == []
+    script = tmp_path / "notebook.py"
+    script.write_text("\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"))
+    environment = {name: value for name, value in os.environ.items() if name != "WEIR_KAFKA_BOOTSTRAP"}
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    *live, end = done.stdout.splitlines()
+    assert len(live) == 10
+    assert end.startswith("finished 10000 totals, such as {")
 
 
 @pytest.mark.sample(1 / 4)
