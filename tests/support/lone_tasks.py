@@ -89,7 +89,8 @@ class Times:
 
     def report(self, metrics: Any, waits: bool) -> None: ...
 
-    def open(self) -> None: ...
+    def open(self) -> None:
+        self._log.append("times open")
 
     def seconds_to_next(self, now: float) -> float:
         return self.next
@@ -114,6 +115,7 @@ class Checkpoints:
 
     def __init__(self, log: list[Any]) -> None:
         self.taken: list[dict[str, Any]] = []
+        self.captured: list[Any] = []
         self.closed = False
         self._log = log
 
@@ -126,7 +128,8 @@ class Checkpoints:
     def give_up(self, checkpoint_id: int, message: str) -> None:
         self._log.append(("given up", checkpoint_id))
 
-    def input_captured(self, *args: Any) -> None: ...
+    def input_captured(self, *captured: Any) -> None:
+        self.captured.append(captured)
 
     def make_overdue_unaligned(self, now: float) -> None: ...
 

@@ -103,9 +103,9 @@ def test_a_frame_begins_with_its_header_and_is_complete_with_its_last_byte():
         stream.feed(data[10:25])
         assert (stream.begun, stream.received) == (1, [])
         stream.feed(data[25:-1])
-        assert stream.received == []
+        assert (stream.received, stream.reader.mid_frame) == ([], True)
         stream.feed(data[-1:])
-        assert stream.received == [Data(b"x" * 200, 200, 1)]
+        assert (stream.received, stream.reader.mid_frame) == ([Data(b"x" * 200, 200, 1)], False)
         stream.theirs.close()
         assert not stream.receive()
 
@@ -207,6 +207,8 @@ def test_what_is_between_queue_and_socket_is_neither_sent_nor_orderly() -> None:
     with Pair(1) as pair:
         pair.pump()
         pair.outputs[0].send(EndOfInput())
+        pair.pump()
+        assert (pair.sender.orderly, pair.sender.drained) == (True, True)
         pair.sender.writer.add(b"", b"x" * (64 << 20))  # more than a socket takes
         pair.sender.flush()
         assert pair.sender.wants_write

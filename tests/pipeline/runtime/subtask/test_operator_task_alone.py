@@ -190,6 +190,7 @@ def test_a_checkpoint_that_turns_unaligned_captures_what_is_left_of_the_batch() 
     rig.task._on_clock(rig.system.now)
     (taken,) = rig.checkpoints.taken
     assert (taken["unaligned"], taken["capture"]) == (True, CHANNELS)
+    assert rig.checkpoints.captured == [(CHANNELS[0], 1, [])], "nothing is in front of its barrier"
     assert not rig.task.batch, "it is in its channel again"
 
 

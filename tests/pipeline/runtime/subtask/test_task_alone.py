@@ -94,4 +94,4 @@ def test_a_failure_is_told_before_the_task_closes() -> None:
     rig.mailbox.post(mail.Failure(OSError("disk")))
     with pytest.raises(OSError, match="disk"):
         rig.task.run()
-    assert rig.said() == [("failed", "disk"), "sink closed"]
+    assert rig.said() == ["times open", ("failed", "disk"), "sink closed"]
