@@ -176,14 +176,27 @@ def test_a_channel_that_has_delivered_its_barrier_waits_for_the_others() -> None
     assert (taken["unaligned"], taken["capture"], taken["busy"]) == (False, [], False)
 
 
+def test_a_channel_waits_no_longer_for_a_checkpoint_that_was_given_up() -> None:
+    rig = Operator().ready()
+    rig.barrier(0)
+    rig.put(0, data(["behind the barrier"]))
+    rig.step(3)
+    assert rig.said() == []
+    rig.task._read(protocol.Aborted(1))
+    rig.step(3)
+    assert rig.said() == ["behind the barrier"]
+
+
 def test_a_checkpoint_that_turns_unaligned_captures_what_is_left_of_the_batch() -> None:
     rig = Operator().ready()
     rig.interrupted_by = "a"
     rig.put(1, data(["a", "b"]))
     rig.step(2)
     rig.barrier(0, timeout=5.0)
-    rig.task._read(mail.BarrierSeen(0, BarrierElement(Barrier(1, alignment_timeout=5.0), rig.system.now)))
-    rig.system.now += 4.9
+    seen = mail.BarrierSeen(0, BarrierElement(Barrier(1, alignment_timeout=5.0), rig.system.now))
+    rig.system.now += 3.0
+    rig.task._read(seen)
+    rig.system.now += 1.9
     rig.task._on_clock(rig.system.now)
     assert rig.checkpoints.taken == []
     rig.system.now += 0.2

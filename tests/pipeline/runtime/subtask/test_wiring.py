@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from checkpoint.errors import PermanentFailure
-from pipeline.runtime.subtask.wiring import emitters, whole
+from pipeline import Pipeline
+from pipeline.runtime.deployment import Restored
+from pipeline.runtime.subtask.wiring import emitters, restore_event_time, whole
+from pipeline.testing import TestingSink, TestingSource
 
 
 class Writer:
@@ -59,3 +62,20 @@ def test_what_says_so_itself_or_may_pass_is_left_as_it_is(error: Exception) -> N
     with pytest.raises(type(error)) as caught, whole("keyed state"):
         raise error
     assert caught.value is error
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_event_time_gets_what_all_old_subtasks_had_of_the_head_and_of_each_step(same: bool) -> None:
+    calls: list[Any] = []
+    event_time: Any = SimpleNamespace(
+        restore=lambda *given: calls.append(("input", *given)),
+        restore_watermarks=lambda *given: calls.append(given),
+    )
+    p = Pipeline("job")
+    p.source("in", TestingSource()).sink("out", TestingSink())
+    plan = p.plan()
+    vertex = plan.vertices[0]
+    watermarks = {"a": [{"idle": False}], "b": [{"idle": True}, {"idle": False}]}
+    restored = Restored(event_time={vertex.head.id: [{"subtask": 0}]}, watermarks=watermarks)
+    restore_event_time(event_time, restored, plan, vertex, 0, 128, same)
+    assert calls == [("input", [{"subtask": 0}], {}, same), *((step, had, same) for step, had in watermarks.items())]
