@@ -62,7 +62,7 @@ def _restarts(status: Mapping[str, Any]) -> Iterator[Sentence]:
 
 
 def _cause(status: Mapping[str, Any]) -> str:
-    what = (status["failure"] or "unknown").strip().splitlines()[0].rstrip()
+    what = next(iter((status["failure"] or "").strip().splitlines()), "unknown").rstrip()
     step = status["failed_step"]
     return what if step is None else f"{what}, in step {step!r}"
 

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from idle_handle import idle_handle, run
 
@@ -315,6 +315,7 @@ parts = st.dictionaries(st.sampled_from(["start_delay", "alignment", "sync", "as
     st.integers(0, 3),
     st.floats(0, 1e6),
 )
+@example({}, {}, {}, {}, "restarting", " \n", 1, 0.0)
 def test_no_status_is_too_odd(
     source: Any, one: Any, other: Any, part: Any, state: Any, failure: str | None, restarts: int, duration: float
 ) -> None:
