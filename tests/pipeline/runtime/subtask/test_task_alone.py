@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from lone_tasks import Operator, Sink
+from lone_tasks import CHANNELS, Operator, Sink
 
+from checkpoint.barriers.handler import BarrierHandler
 from checkpoint.checkpoint_kind import CheckpointKind
 from pipeline.runtime import protocol
 from pipeline.runtime.subtask import mail
+from pipeline.runtime.subtask.operator_task import OperatorTask
 
 
 def test_a_half_built_batch_is_sent_when_its_linger_time_is_over_and_waited_for_no_longer() -> None:
@@ -95,3 +97,15 @@ def test_a_failure_is_told_before_the_task_closes() -> None:
     with pytest.raises(OSError, match="disk"):
         rig.task.run()
     assert rig.said() == ["times open", ("failed", "disk"), "sink closed"]
+
+
+def test_output_that_waits_for_a_checkpoint_is_told_once_and_no_other_output() -> None:
+    rig = Operator(sinks=2)
+    rig.sinks["out1"].hides_output = True
+    task = OperatorTask(inputs=rig.inputs, channels=CHANNELS, barriers=BarrierHandler(2, rig.system.now), **rig.common)
+    told = []
+    for sink in ("out0", "out1", "out1"):
+        rig.sinks[sink].records += 1
+        task._leave_records()
+        told.append(rig.said())
+    assert told == [[], [protocol.OutputBegan()], []]
