@@ -326,6 +326,15 @@ def test_when_none_of_the_owners_own_checkpoints_can_be_seen_no_file_goes(job: J
     assert gone(job, stopped=True) == {file.path}
 
 
+def test_one_of_the_owners_own_checkpoints_is_enough(job: JobFolder) -> None:
+    file = job.segment()
+    good = job.complete(1, file)
+    job.start(good)
+    job.complete(2, job.segment())
+    job.storage.delete_checkpoint(good)
+    assert gone(job) == {file.path}
+
+
 def test_when_a_new_owner_comes_nothing_more_is_deleted(job: JobFolder) -> None:
     old, _ = give_up_newest(job)
     job.complete(3)
