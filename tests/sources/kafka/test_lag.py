@@ -53,9 +53,15 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[tuple[str, int], Future[
     return Admin.asked
 
 
-def behind(lag: Lag, positions: dict[Any, int], unread: dict[Any, int] | None = None, **ends: int) -> int | None:
+def behind(
+    lag: Lag,
+    positions: dict[Any, int],
+    unread: dict[Any, int] | None = None,
+    last: dict[Any, int] | None = None,
+    **ends: int,
+) -> int | None:
     consumer: Any = Consumer(**ends)
-    lags = lag.behind(consumer, positions, unread or {})
+    lags = lag.behind(consumer, positions, last or {}, unread or {})
     known = [one for one in lags.values() if one is not None]
     return sum(known) if len(known) == len(lags) else None
 
@@ -81,6 +87,15 @@ def test_the_larger_end_counts_of_the_one_fetched_and_the_one_asked_for(lag: Lag
     assert behind(lag, {A: 5, B: 5}, p0=10, p1=30) == 15 + 25
     assert behind(lag, {A: 5}) == 15
     assert behind(lag, {A: 5}, {B: 12}, p0=10) == 15 + 8
+
+
+def test_a_partition_that_is_read_to_an_end_of_its_own_counts_up_to_that(lag: Lag, asked: list[Any]) -> None:
+    lag.ask([A, B], 0.0)
+    for one in (A, B):
+        asked[0][one].set_result(Offset(20))
+    assert behind(lag, {A: 5, B: 5}, last={A: 7}, p0=10, p1=10) == 2 + 15
+    assert behind(lag, {A: 7}, last={A: 7}) == 0
+    assert behind(lag, {A: 9}, last={A: 7}) == 0
 
 
 def test_partitions_that_are_not_read_count_once_their_end_is_known(lag: Lag) -> None:
