@@ -9,10 +9,10 @@ from collections.abc import Iterable
 import pytest
 
 WHOLE_JOBS = ("tests/cluster/", "tests/kafka_e2e/", "tests/pipelines/")
-SHARE = 1 / 5
+SHARE = 1 / 6
 """What a run takes of the tests of whole jobs that say nothing else."""
 REAL_PARTS = {"kafka", "spark"}
-SHARE_WITH_REAL_PARTS = 1 / 2
+SHARE_WITH_REAL_PARTS = 2 / 5
 """What a run takes of other tests with a broker or Spark that say nothing else."""
 
 

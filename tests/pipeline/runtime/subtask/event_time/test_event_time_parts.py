@@ -81,7 +81,7 @@ class Made:
         self.domains = domains()
         self.splits: list[Any] | None = None
         self.asked = 0
-        self.time = GeneratedTime(self.domains.generated, Identity(0, 1), self.read)
+        self.time = GeneratedTime(self.domains.generated, Identity(0, 1), self.read, lambda: ())
         self.first, self.second = self.domains.generated
         self.time.refresh_splits(0.0)
 
