@@ -56,6 +56,8 @@ class DeadLetters(BadRecords):
         self._bytes = 0
         self._most_bytes = options.batch_bytes
         self._failure: RuntimeError | None = None
+        self._fatal: KafkaError | None = None
+        """Why the producer does nothing any more."""
         self._errors = ErrorLog(ctx.source_id)
         self._told_at = float("-inf")
         client_id = f"weir-{ctx.pipeline}-{ctx.source_id}-{ctx.subtask}-dead-letters"
@@ -131,8 +133,18 @@ class DeadLetters(BadRecords):
             except BufferError:
                 return
             except KafkaException as e:
-                self._fail(letter, e.args[0])
+                self._fail(letter, self._cause(e.args[0]))
             self._unsent.popleft()
+
+    def _cause(self, error: KafkaError) -> KafkaError:
+        """What a fatal error was: a letter that comes behind it hears only that there was one."""
+        if error.code() != KafkaError._FATAL:
+            return error
+        try:
+            self._producer.poll(0)
+        except KafkaException as e:
+            return e.args[0]  # type: ignore[no-any-return]
+        return self._fatal or error
 
     def _headers(self, letter: Letter) -> list[tuple[str, str | bytes | None]]:
         """Those of the record, and behind them the ones that tell of it."""
@@ -161,7 +173,9 @@ class DeadLetters(BadRecords):
                 f"source {self._ctx.source_id}: the producer for dead letters can't log in: {error.str()}. "
                 f"{_ADVICE[error.code()]}"
             )
-        elif not error.fatal():  # a fatal one fails every delivery, which tells more
+        elif error.fatal():
+            self._fatal = error
+        else:
             self._errors.warn(error, f"dead letters to {self._topic}", time.monotonic())
 
     def _fail(self, letter: Letter | None, error: KafkaError) -> None:

@@ -53,7 +53,7 @@ def otlp() -> Iterator[tuple[OtlpReceiver, str]]:
 def assert_sent(receiver: OtlpReceiver, job: str) -> None:
     """The job's metrics, up to its end, by two attempts, the second of which has read ten records."""
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("weir-otel")]
-    assert receiver.series()["weir_job_status", (("job", job), ("status", "finished"))] == 1
+    assert receiver.series()["weir_job_status", (("pipeline", job), ("status", "finished"))] == 1
     declared = {*(prometheus_name(metric) for metric in METRICS), *(one.name for one in JOB_METRICS)}
     read = [
         metrics["weir_records_in_total"]
@@ -61,7 +61,7 @@ def assert_sent(receiver: OtlpReceiver, job: str) -> None:
         if "weir_records_in_total" in (metrics := receiver.metrics(n)) and metrics.keys() <= declared
     ]
     assert len({point.start_time_unix_nano for metric in read for point in metric.sum.data_points}) == 2
-    of_source = ("weir_records_in_total", (("job", job), ("step", "in"), ("subtask", "0")))
+    of_source = ("weir_records_in_total", (("pipeline", job), ("step", "in"), ("subtask", "0")))
     assert receiver.series()[of_source] == 10
 
 
