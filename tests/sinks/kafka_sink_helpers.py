@@ -149,10 +149,15 @@ class Job:
         admin.delete_consumer_groups([self.group])[self.group].result(60)
 
     def alter_topic(self, setting: str, value: str) -> None:
+        from deadlines import eventually  # run as a script, this file doesn't find it
+
         entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, self.topic, incremental_configs=[entry])
         admin = AdminClient({"bootstrap.servers": self.servers})
         admin.incremental_alter_configs([resource])[resource].result(60)
+        # The controller has taken it; brokers go by it a moment later.
+        there = ConfigResource(ResourceType.TOPIC, self.topic)
+        eventually(lambda: admin.describe_configs([there])[there].result(60)[setting].value == value)
 
     def delete_topic(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.servers})
