@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from checkpoint.waiting import Waiting, WaitKind
 
@@ -15,6 +15,15 @@ _TOLD_AFTER_S: Final = 2.0
 FORGOTTEN_S: Final = 60.0
 """A refusal that is older says nothing of now: clients try again within 10 s, and tell of the same again after 30 s."""
 _REFUSES: Final = ", which refuse its user, password or certificate"
+
+
+class Unavailable(Protocol):
+    """An error that says why a service can't be asked."""
+
+    refused: bool
+    """It has answered, and refused."""
+    credentials: bool
+    """For its client's user, password or certificate."""
 
 
 class Refusals:
@@ -103,6 +112,24 @@ class Outage:
             self._refused_since = now
         what, kind = (self.what + _REFUSES, WaitKind.CREDENTIALS) if credentials else (self.what, WaitKind.BROKERS)
         return now - self._refused_since < REFUSAL_S and self._goes_on(None, what, kind)
+
+    def after_look(self, error: Unavailable | None, began: float) -> bool:
+        """A look at what the service has did not come out as it should.
+
+        Args:
+            error: why it can't be asked; `None` = it has told of something that is wrong.
+            began: when the look began.
+
+        Returns:
+            Whether to look again; else the error counts, and this is no outage any more.
+        """
+        if error is None:  # one that has just started may not know of everything yet
+            goes_on = self.lasts and self.refused(credentials=False)
+        else:
+            goes_on = self.refused(error.credentials) if error.refused else self.away(began)
+        if not goes_on:
+            self.over()
+        return goes_on
 
     def over(self) -> None:
         """It has answered as it should."""

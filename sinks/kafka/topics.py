@@ -85,14 +85,8 @@ class TopicCatalog:
             try:
                 limits = self._look_up(topic)
             except (BrokerUnavailable, TopicRefused) as error:
-                if outage is None:
-                    raise
-                if isinstance(error, BrokerUnavailable):
-                    goes_on = outage.refused(error.credentials) if error.refused else outage.away(began)
-                else:  # brokers that have just started may not know of all topics yet
-                    goes_on = outage.lasts and outage.refused(credentials=False)
-                if not goes_on:
-                    outage.over()
+                unavailable = error if isinstance(error, BrokerUnavailable) else None
+                if outage is None or not outage.after_look(unavailable, began):
                     raise
                 time.sleep(_TRY_AGAIN)
             else:

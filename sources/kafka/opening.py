@@ -34,12 +34,7 @@ def open_when_up(
                 topics = cluster.topics()
                 splits = open_splits(options, assignment, cluster, topics, committed)
         except (KafkaUnavailable, DataLoss, ValueError) as e:
-            if isinstance(e, KafkaUnavailable):
-                goes_on = outage.refused(e.credentials) if e.refused else outage.away(began)
-            else:  # brokers that have just started may not know of all topics yet
-                goes_on = outage.lasts and outage.refused(credentials=False)
-            if not goes_on:
-                outage.over()
+            if not outage.after_look(e if isinstance(e, KafkaUnavailable) else None, began):
                 raise
             time.sleep(_TRY_AGAIN_S)
         else:

@@ -161,3 +161,34 @@ def test_refusals_are_told_until_none_has_come_for_a_minute(clock: Clock, waitin
     clock.now += 0.25
     refusals.look()
     assert not waiting
+
+
+class Error:
+    def __init__(self, refused: bool = False, credentials: bool = False) -> None:
+        self.refused, self.credentials = refused, credentials
+
+
+def test_what_a_service_has_not_got_counts_at_once_unless_it_was_away(clock: Clock, waiting: Waiting) -> None:
+    outage = Outage(waiting, "brokers", None, clock)
+    assert not outage.after_look(None, clock.now)
+    assert outage.after_look(Error(), clock.now - 5.0)
+    assert waiting.report() == [("brokers", 5.0, "brokers")]
+    assert outage.after_look(None, clock.now)
+    clock.now += REFUSAL_S
+    assert not outage.after_look(None, clock.now)
+    assert not outage.lasts
+    assert waiting.report() == []
+
+
+@pytest.mark.parametrize(("credentials", "kind"), [(True, "credentials"), (False, "brokers")])
+def test_a_look_that_is_refused_is_tried_for_ten_seconds_and_told_as_what_it_is(
+    clock: Clock, waiting: Waiting, credentials: bool, kind: str
+) -> None:
+    outage = Outage(waiting, "brokers", None, clock)
+    assert outage.after_look(Error(True, credentials), clock.now)
+    clock.now += REFUSAL_S - 0.1
+    assert outage.after_look(Error(True, credentials), clock.now)
+    assert [told for _, _, told in waiting.report()] == [kind]
+    clock.now += 0.1
+    assert not outage.after_look(Error(True, credentials), clock.now)
+    assert not outage.lasts

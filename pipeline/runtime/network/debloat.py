@@ -75,7 +75,7 @@ class Debloater:
         """Bytes per active second; `None` until something was measured."""
         return self._rate
 
-    def observe(self, consumed_bytes: int, active_seconds: float, overhead_seconds: float = 0.0) -> Budget | None:
+    def observe(self, consumed_bytes: int, active_seconds: float, overhead_seconds: float) -> Budget | None:
         """Take in what was processed since the last observation.
 
         `active_seconds` is the time in which the subtask had input: in operators or waiting for room downstream,

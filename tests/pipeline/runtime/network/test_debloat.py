@@ -121,7 +121,7 @@ def test_time_without_input_does_not_count():
     busy, mostly_idle = Debloater(BufferConfig(), 1), Debloater(BufferConfig(), 1)
     assert settle(busy, rate=2_000_000) == settle(mostly_idle, rate=2_000_000, ticks=600, active=0.02)
     before = mostly_idle.budget
-    assert mostly_idle.observe(0, 0.0) is None
+    assert mostly_idle.observe(0, 0.0, 0.0) is None
     assert mostly_idle.budget == before
 
 
@@ -135,7 +135,7 @@ def test_an_operator_that_becomes_slow_shrinks_its_budget_even_if_it_finishes_no
 def test_before_anything_is_measured_the_budget_is_small_and_the_time_to_consume_unknown():
     debloater = Debloater(BufferConfig(), 4)
     assert debloater.budget.channel_bytes <= 64 * 1024
-    assert debloater.observe(0, 5.0) is None  # the first batch is still in progress
+    assert debloater.observe(0, 5.0, 0.0) is None  # the first batch is still in progress
     assert debloater.estimated_time_to_consume(1000) is None
     assert debloater.estimated_time_to_consume(0) == 0.0
 
