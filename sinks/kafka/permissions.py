@@ -7,6 +7,7 @@ no topic has; the broker looks at the permissions first, and has nowhere to writ
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,8 +20,13 @@ from sinks.kafka.clients import DEFAULT_MESSAGE_LIMIT, client_config, producer_c
 from sinks.kafka.errors import BrokerUnavailable, MissingPermission
 from sinks.kafka.validation import largest_transaction_timeout
 
+_log = logging.getLogger(f"weir.{__name__}")
+
 TIMEOUT: Final = 15.0
-"""Seconds for all questions about one name."""
+"""Seconds for brokers that don't answer."""
+COORDINATOR_TIMEOUT: Final = 60.0
+"""Seconds for brokers that answer, but have no coordinator for the name yet: a new cluster first makes the topics in
+which its coordinators write, and one that has restarted reads them."""
 
 _TRY_AGAIN: Final = 0.2
 _AT_ONCE: Final = 8
@@ -43,15 +49,18 @@ def check_writers(servers: str, config: Mapping[str, Any], writers: Iterable[str
 
     Raises:
         MissingPermission: it may not; names what is to be granted.
-        BrokerUnavailable: no answer within `TIMEOUT`.
+        BrokerUnavailable: no answer within `TIMEOUT`, or no coordinator within `COORDINATOR_TIMEOUT`.
     """
     admin = AdminClient(client_config(servers, config))
     asks_ids = largest_transaction_timeout(servers, admin) != _LONGEST_TIMEOUT_MS
 
+    def ask(question: Callable[[], KafkaError | None], writer: str) -> None:
+        _ask(question, servers, admin, writer, marker_topic, COORDINATOR_TIMEOUT)
+
     def check(writer: str) -> None:
         if asks_ids:
-            _ask(lambda: _transactional_id(servers, config, writer), servers, writer, marker_topic)
-        _check_group(servers, admin, writer, marker_topic)
+            ask(lambda: _transactional_id(servers, config, writer), writer)
+        ask(lambda: _marker_group(admin, writer, marker_topic), writer)
 
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="kafka-permissions") as pool:
         for _ in pool.map(check, writers):
@@ -62,13 +71,11 @@ def check_group(servers: str, config: Mapping[str, Any], writer: str, marker_top
     """That the writer's marker can be committed to its group.
 
     Raises:
-        MissingPermission, BrokerUnavailable: as `check_writers`.
+        MissingPermission: it may not; names what is to be granted.
+        BrokerUnavailable: no answer within `TIMEOUT`.
     """
-    _check_group(servers, AdminClient(client_config(servers, config)), writer, marker_topic)
-
-
-def _check_group(servers: str, admin: AdminClient, writer: str, marker_topic: str) -> None:
-    _ask(lambda: _marker_group(admin, writer, marker_topic), servers, writer, marker_topic)
+    admin = AdminClient(client_config(servers, config))
+    _ask(lambda: _marker_group(admin, writer, marker_topic), servers, admin, writer, marker_topic, TIMEOUT)
 
 
 def to_grant(code: int, writer: str, marker_topic: str) -> str:
@@ -118,16 +125,48 @@ def _marker_group(admin: AdminClient, writer: str, marker_topic: str) -> KafkaEr
     return None if cause is None or cause.code() == KafkaError.UNKNOWN_TOPIC_OR_PART else cause
 
 
-def _ask(question: Callable[[], KafkaError | None], servers: str, writer: str, marker_topic: str) -> None:
-    """Again while the answer is neither yes nor no: a coordinator may be starting."""
-    deadline = time.monotonic() + TIMEOUT
+def _ask(
+    question: Callable[[], KafkaError | None],
+    servers: str,
+    admin: AdminClient,
+    writer: str,
+    marker_topic: str,
+    patience: float,
+) -> None:
+    """Again while the answer is neither yes nor no: a coordinator may be starting.
+
+    Args:
+        patience: seconds for brokers that answer.
+    """
+    began = time.monotonic()
+    told = False
     while (cause := question()) is not None:
         if cause.code() in REFUSALS:
             advice = to_grant(cause.code(), writer, marker_topic)
             raise MissingPermission(f"a permission is missing at {servers} ({cause.str()}): {advice}")
-        if time.monotonic() >= deadline:
-            raise BrokerUnavailable(
-                f"the Kafka brokers at {servers} don't tell whether {writer!r} may be used: {cause.str()}. Check that "
-                "they run and can be reached, and the security settings in config"
-            )
+        waited = time.monotonic() - began
+        if waited >= TIMEOUT:
+            if not _answer(admin):
+                raise BrokerUnavailable(
+                    f"the Kafka brokers at {servers} don't tell whether {writer!r} may be used: {cause.str()}. Check "
+                    "that they run and can be reached, and the security settings in config"
+                )
+            if waited >= patience:
+                raise BrokerUnavailable(
+                    f"the Kafka brokers at {servers} answer, but have no coordinator for {writer!r} after "
+                    f"{waited:.0f} s: {cause.str()}. A cluster with fewer brokers than its settings "
+                    "transaction.state.log.replication.factor and offsets.topic.replication.factor never has one; else "
+                    "see the brokers' logs"
+                )
+            if not told:
+                _log.warning("waiting for the Kafka brokers at %s to have a coordinator for %r", servers, writer)
+                told = True
         time.sleep(_TRY_AGAIN)
+
+
+def _answer(admin: AdminClient) -> bool:
+    try:
+        admin.list_topics(timeout=TIMEOUT)
+    except KafkaException:
+        return False
+    return True

@@ -34,6 +34,15 @@ def sender(servers: str = NOBODY, limit: int = 1_000, told: Any = None, **config
     return Sender("out", settings, limit, on_stall)
 
 
+def queued(one: Sender) -> int:
+    """How many rows. The client also counts what it has to tell of brokers that are away, until it has told it."""
+    looks = []
+    for _ in range(5):
+        one.producer.poll(0)
+        looks.append(len(one.producer))
+    return min(looks)
+
+
 def rows(*values: bytes, topic: str = "t", **columns: Any) -> Rows:
     return Rows(topic, None, list(values), **columns)
 
@@ -47,16 +56,16 @@ def test_what_is_not_delivered_is_bounded(columns: dict[str, Any]) -> None:
     one = sender(limit=1_000)
     for size in (600, 400):
         one.send(rows(b"x" * (size - EACH), **columns))
-    assert len(one.producer) == 2
+    assert queued(one) == 2
     with pytest.raises(Stalled):
         one.send(rows(b"", **columns))
-    assert len(one.producer) == 2
+    assert queued(one) == 2
 
 
 def test_a_record_above_the_bound_goes_once_nothing_else_is_on_its_way() -> None:
     one = sender(limit=100)
     one.send(sized(101))
-    assert len(one.producer) == 1
+    assert queued(one) == 1
     with pytest.raises(Stalled):
         one.send(sized(50))
 
@@ -93,7 +102,7 @@ def test_a_full_queue_is_waited_for(columns: dict[str, Any]) -> None:
     one = sender(limit=10_000, **{"queue.buffering.max.messages": 2})
     with pytest.raises(Stalled):
         one.send(rows(b"1", b"2", b"3", **columns))
-    assert len(one.producer) == 2
+    assert queued(one) == 2
 
 
 @pytest.mark.sample(1)
