@@ -24,10 +24,14 @@ _log = logging.getLogger(f"weir.{__name__}")
 
 TIMEOUT: Final = 15.0
 """Seconds for brokers that don't answer."""
-COORDINATOR_TIMEOUT: Final = 60.0
+COORDINATOR_TIMEOUT: Final = 300.0
 """Seconds for brokers that answer, but have no coordinator for the name yet: a new cluster first makes the topics in
 which its coordinators write, and one that has restarted reads them."""
 
+_NEVER: Final = (
+    "A cluster with fewer brokers than its settings transaction.state.log.replication.factor and "
+    "offsets.topic.replication.factor never has one"
+)
 _TRY_AGAIN: Final = 0.2
 _AT_ONCE: Final = 8
 """Names that are asked about at the same time."""
@@ -154,12 +158,17 @@ def _ask(
             if waited >= patience:
                 raise BrokerUnavailable(
                     f"the Kafka brokers at {servers} answer, but have no coordinator for {writer!r} after "
-                    f"{waited:.0f} s: {cause.str()}. A cluster with fewer brokers than its settings "
-                    "transaction.state.log.replication.factor and offsets.topic.replication.factor never has one; else "
-                    "see the brokers' logs"
+                    f"{waited:.0f} s: {cause.str()}. {_NEVER}; else see the brokers' logs"
                 )
             if not told:
-                _log.warning("waiting for the Kafka brokers at %s to have a coordinator for %r", servers, writer)
+                _log.warning(
+                    "waiting for the Kafka brokers at %s to have a coordinator for %r (%s), for up to %.0f s. %s",
+                    servers,
+                    writer,
+                    cause.str(),
+                    patience,
+                    _NEVER,
+                )
                 told = True
         time.sleep(_TRY_AGAIN)
 

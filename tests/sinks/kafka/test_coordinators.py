@@ -37,7 +37,8 @@ def test_a_coordinator_that_comes_late_or_never(
         sink.validate_as("job", "out", 1)
     assert "to have a coordinator for 'job-out-0'" in caplog.text
 
-    monkeypatch.setattr(permissions, "COORDINATOR_TIMEOUT", 240.0)
+    monkeypatch.undo()
+    monkeypatch.setattr(permissions, "TIMEOUT", 1.0)
     caplog.clear()
     with ThreadPoolExecutor(1) as pool:
         validated = pool.submit(sink.validate_as, "job", "out", 1)
