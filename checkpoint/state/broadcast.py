@@ -9,6 +9,7 @@ from checkpoint.codec import EncodingError, decode, encode
 from checkpoint.shown import shown
 from checkpoint.state.contents import ContentNotes, StateContent
 from checkpoint.state.errors import StateAccessError, StateRestoreError
+from checkpoint.state.map_keys import problem_of_key
 from checkpoint.state.misuse import attribute_of, refuse_methods, refuse_operators
 from checkpoint.state.private_copy import IMMUTABLE
 from checkpoint.state.undo import Undoable, UndoLog
@@ -81,7 +82,7 @@ class BroadcastStates:
 
 
 class BroadcastHandle(MutableMapping[K, V]):
-    """A dict that is the same in all subtasks. Its own keys compare as in any Python dict.
+    """A dict that is the same in all subtasks. Its own keys compare as those of a `MapState`.
 
     Readable everywhere; writable only while a record of a broadcast stream is processed. A value is kept as it was when
     it was put: to change it, put it again. One that was changed in place fails the next snapshot, since the change
@@ -167,12 +168,14 @@ class BroadcastHandle(MutableMapping[K, V]):
         self._check_writable()
         declared = self._descriptor.declared
         problem = None if declared is None else declared.problem(value)
+        try:
+            problem = problem or problem_of_key(key)
+            if problem is None:
+                self._encoded[key] = self._encode(key, value)
+        except EncodingError as error:
+            problem = str(error)
         if problem is not None:
             raise EncodingError(f"{self._name} can't keep the entry of key {shown(key)}: {problem}")
-        try:
-            self._encoded[key] = self._encode(key, value)
-        except EncodingError as error:
-            raise EncodingError(f"{self._name} can't keep the entry of key {shown(key)}: {error}") from None
         self._values[key] = decode(self._encoded[key][1])
 
     def _encode(self, key: K, value: V) -> tuple[bytes, bytes]:

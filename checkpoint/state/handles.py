@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast
 from checkpoint.codec import SCALARS, EncodingError, decode_key, encode, is_plain
 from checkpoint.shown import shown
 from checkpoint.state.declared_type import DeclaredType
+from checkpoint.state.map_keys import problem_of_key
 from checkpoint.state.misuse import refuse_as_value, refuse_methods, refuse_operators
 from checkpoint.state.private_copy import IMMUTABLE
 from checkpoint.state.stores import MISSING, ListStore, MapStore, StateStore, ValueStore
@@ -26,6 +27,8 @@ V = TypeVar("V")
 R = TypeVar("R")
 
 
+_KEYS: Final = frozenset({str, int})
+"""Types of most keys of maps, of which any value is one."""
 _KEYS_OF_MAPS: Final = frozenset({bool, int, float, bytes, type(None)})
 """Types of keys that change nothing in how the values are encoded, beside str."""
 _CHECKED_EACH_TIME: Final = 256
@@ -298,7 +301,8 @@ refuse_operators(
 
 
 class MapHandle(Handle, MutableMapping[K, V]):
-    """A dict a key. Its own keys compare as in any Python dict."""
+    """A dict a key. Its own keys compare as in any Python dict: `1`, `1.0` and `True` are one, and the one that came
+    first stays. What isn't equal to a copy of itself, such as NaN, is no key."""
 
     __slots__ = ("_dicts", "_get", "_peek", "_put")
 
@@ -319,6 +323,9 @@ class MapHandle(Handle, MutableMapping[K, V]):
         if not ((type(map_key) in SCALARS or is_plain(map_key)) and (type(value) in SCALARS or is_plain(value))):
             flat = [map_key, value] if type(map_key) in _KEYS_OF_MAPS else None
             self._check({map_key: value}, "the entry", self._peek(map_key) is value, flat)
+        if type(map_key) not in _KEYS and (problem := problem_of_key(map_key)) is not None:
+            key = shown(decode_key(self.store.key))
+            raise EncodingError(f"{self._name} can't keep an entry {shown(map_key)} of key {key}: {problem}")
         self._put(map_key, value)
 
     def __delitem__(self, map_key: K) -> None:
