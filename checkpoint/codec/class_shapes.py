@@ -28,7 +28,7 @@ class ClassShape:
     fields: Mapping[str, TypeShape] | None = None
     """The types of the fields."""
     members: frozenset[str | int] = field(default_factory=frozenset)
-    """The names of the members, numbers of flags that have none."""
+    """The names of the members (of combined flags, joined by `|`), numbers of flags that have none."""
 
     def to_wire(self) -> list[Any]:
         fields = None if self.fields is None else dict(self.fields)

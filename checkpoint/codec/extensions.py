@@ -52,8 +52,8 @@ class Extension:
     """16 bytes."""
     RECORD: Final = 14
     """A value of a user's class (see `checkpoint.codec.records`): [name of the class, content], or these and a map of
-    what else it holds. The content is a map by field, the name of an enum's member or the number of its flags, or a
-    pickle."""
+    what else it holds. The content is a map by field, the name of an enum's member, the names of combined flags with
+    `|` in between or their number, or a pickle."""
 
 
 CONTAINERS: Final[dict[type, int]] = {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Iterable
+from copy import deepcopy
+from inspect import getattr_static
 from types import MemberDescriptorType
 from typing import Any, Final
 
@@ -69,11 +71,15 @@ class DataclassForm(RecordForm):
     def __init__(self, cls: Any) -> None:
         _check_layout(cls)
         self._fields = {field.name: field for field in dataclasses.fields(cls)}
+        for name in self._fields:
+            kept_by = getattr_static(cls, name, None)
+            if type(kept_by) is not MemberDescriptorType and hasattr(type(kept_by), "__set__"):
+                raise TypeError(f"its field {name!r} is kept by a {type(kept_by).__qualname__}, not by the instance")
         super().__init__(cls, self._fields)
         self.changeable = not cls.__dataclass_params__.frozen
         self._slots: dict[str, Any] = {
             name: member
-            for base in cls.__mro__
+            for base in reversed(cls.__mro__)  # of slots of one name the one of the subclass counts
             for name, member in vars(base).items()
             if type(member) is MemberDescriptorType
         }
@@ -93,9 +99,13 @@ class DataclassForm(RecordForm):
         held.pop("__orig_class__", None)  # what `Box[int](…)` leaves for type checkers
         fields = {}
         for name in self.names:
-            if name not in held:
+            if name in held:
+                fields[name] = held.pop(name)
+                continue
+            default = self._fields[name].default  # the class has it, if the field is no slot
+            if name in self._slots or default is dataclasses.MISSING:
                 raise self._missing(name)
-            fields[name] = held.pop(name)
+            fields[name] = default
         return fields, held or None
 
     def make(self, content: Any, more: dict[str, Any] | None) -> Any:
@@ -163,6 +173,16 @@ class ModelForm(RecordForm):
         _check_layout(cls)
         super().__init__(cls, cls.model_fields)
         self.changeable = not cls.model_config.get("frozen", False)
+        self._private = frozenset(
+            name for name, attribute in cls.__private_attributes__.items() if self._has_default(attribute)
+        )
+        """Private attributes that have a value from the start on."""
+
+    @staticmethod
+    def _has_default(attribute: Any) -> bool:
+        from pydantic_core import PydanticUndefined
+
+        return attribute.default is not PydanticUndefined or attribute.default_factory is not None
 
     def take(self, value: Any) -> tuple[Any, dict[str, Any] | None]:
         from pydantic import BaseModel
@@ -175,6 +195,9 @@ class ModelForm(RecordForm):
             fields[name] = more.pop(name)
         given = state["__pydantic_fields_set__"]
         extra, private = state["__pydantic_extra__"], state["__pydantic_private__"]
+        for name in self._private:
+            if private is None or name not in private:  # would be there again behind the way
+                raise TypeError(f"its private attribute {name!r} is not set")
         if not more and given == self._set_of_names and extra is None and private is None:
             return fields, None
         return fields, {"more": more, "set": sorted(given), "extra": extra, "private": private}
@@ -182,19 +205,34 @@ class ModelForm(RecordForm):
     def make(self, content: Any, more: dict[str, Any] | None) -> Any:
         fields = self._fitted(content)
         held = more or {"more": {}, "set": self.names, "extra": None, "private": None}
+        private = held["private"]
+        if self._private and (private is None or not self._private <= private.keys()):
+            attributes = self.cls.__private_attributes__  # some came later
+            came = {name: self._made(attributes[name], fields) for name in self._private.difference(private or ())}
+            private = {**(private or {}), **came}
         value = object.__new__(self.cls)
         for name, item in (
             ("__dict__", {**fields, **held["more"]}),
             ("__pydantic_fields_set__", set(held["set"])),
             ("__pydantic_extra__", held["extra"]),
-            ("__pydantic_private__", held["private"]),
+            ("__pydantic_private__", private),
         ):
             object.__setattr__(value, name, item)
         return value
 
+    @staticmethod
+    def _made(attribute: Any, fields: dict[str, Any]) -> Any:
+        """The default of a private attribute. (Its own `get_default` differs between versions of pydantic.)"""
+        factory = attribute.default_factory
+        if factory is None:
+            return deepcopy(attribute.default)
+        return factory(dict(fields)) if getattr(attribute, "default_factory_takes_validated_data", None) else factory()
+
     def _default(self, name: str) -> Any:
         field = self.cls.model_fields[name]
-        return _MISSING if field.is_required() else field.get_default(call_default_factory=True)
+        if field.is_required() or getattr(field, "default_factory_takes_validated_data", None):
+            return _MISSING
+        return field.get_default(call_default_factory=True)
 
 
 class NamedTupleForm(RecordForm):

@@ -6,7 +6,7 @@
 | `msgspec.Struct`   | the same                                                                            |
 | pydantic model     | its fields; which of them were set, private attributes and extra ones               |
 | named tuple        | its fields                                                                          |
-| enum               | the member's name; the number of flags that have none                               |
+| enum               | the member's name; of combined flags their names, or the number if they have none   |
 | registered pickled | its pickle                                                                          |
 
 Instances are made without `__init__` and `__post_init__`, which could change what they hold. Only a Struct can't be
@@ -19,14 +19,19 @@ import dataclasses
 import io
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum, Flag
-from typing import Any, ClassVar
+from functools import reduce
+from operator import or_
+from typing import Any, ClassVar, Final
 
 from checkpoint.codec.classes import class_of, forms, is_pickled, name_of
 from checkpoint.codec.errors import UnfitClass
 from checkpoint.codec.form import Form, stored_as
 from checkpoint.codec.record_forms import DataclassForm, ModelForm, NamedTupleForm, StructForm
+
+_AND: Final = "|"
+"""Between the names of combined flags."""
 
 
 class _Enum(Form):
@@ -34,10 +39,11 @@ class _Enum(Form):
 
     def take(self, value: Any) -> tuple[Any, dict[str, Any] | None]:
         name = value._name_
-        if self.cls._member_map_.get(name) is value:
+        members = self.cls._member_map_
+        if members.get(name) is value:
             return name, None
         if isinstance(value, Flag) and type(value._value_) is int and self.cls(value._value_) is value:
-            return value._value_, None
+            return _names_of(value, members) or value._value_, None
         raise TypeError(f"it is no member of {self.cls.__qualname__}")
 
     def make(self, content: Any, more: dict[str, Any] | None) -> Any:
@@ -48,15 +54,29 @@ class _Enum(Form):
                 raise UnfitClass(f"enum {self.name} has changed since a value of it was written: {error}") from None
         if type(content) is not str:
             raise UnfitClass(f"{self.name} is an enum, and was {stored_as(content)} when a value of it was written")
-        try:
-            return self.cls._member_map_[content]
-        except KeyError:
-            raise UnfitClass(
-                f"enum {self.name} has no member {content!r} now, and it had when a value was written; keep the member"
-            ) from None
+        found = self.cls._member_map_.get(content)
+        if found is not None:
+            return found
+        names = content.split(_AND) if issubclass(self.cls, Flag) else [content]
+        for name in names:
+            if name not in self.cls._member_map_:
+                raise UnfitClass(
+                    f"enum {self.name} has no member {name!r} now, and it had when a value was written; keep the member"
+                )
+        return reduce(or_, map(self.cls._member_map_.__getitem__, names))
 
     def copy(self, value: Any, copied: Callable[[Any], Any]) -> Any:
         return value
+
+
+def _names_of(value: Flag, members: Mapping[str, Flag]) -> str | None:
+    """The names of combined flags: a number would mean others once these have other numbers. `None`: some have none."""
+    names, bits = [], 0
+    for name, one in sorted(members.items(), key=lambda item: item[1]._value_.bit_count()):
+        if one in value and one._value_ & ~bits and _AND not in name and one._name_ == name:
+            names.append(name)
+            bits |= one._value_
+    return _AND.join(names) if len(names) > 1 and bits == value._value_ else None
 
 
 class _Pickler(pickle.Pickler):

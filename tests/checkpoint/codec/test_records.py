@@ -317,6 +317,158 @@ def test_a_member_that_has_gone_is_told_with_the_enum(monkeypatch: pytest.Monkey
         decode(data)
 
 
+class Way(enum.IntFlag):
+    IN = 1
+    OUT = 2
+    BOTH = 3
+    UP = 8
+
+
+def test_combined_flags_are_known_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    both, three, unnamed = Way.IN | Way.OUT, Way.IN | Way.OUT | Way.UP, Way(4 | 1)
+    for value in (*Way, both, Way.IN | Way.UP, three, unnamed, Way(0)):
+        check_everything(value)
+        check_everything({value: [value]})
+    old, number = encode([Way.UP, Way.IN | Way.UP, three]), encode(unnamed)
+
+    class Moved(enum.IntFlag):
+        UP = 1
+        IN = 2
+        OUT = 4
+        BOTH = 6
+
+    module = sys.modules[__name__]
+    Moved.__module__, Moved.__qualname__ = __name__, "Way"
+    monkeypatch.setattr(module, "Way", Moved)
+    classes.forms.clear()
+    assert decode(old) == [Moved.UP, Moved.IN | Moved.UP, Moved.IN | Moved.OUT | Moved.UP]
+    assert decode(number) == 5  # of flags without names the number is all that is known
+
+    class Fewer(enum.IntFlag):
+        IN = 1
+        OUT = 2
+
+    Fewer.__module__, Fewer.__qualname__ = __name__, "Way"
+    monkeypatch.setattr(module, "Way", Fewer)
+    classes.forms.clear()
+    with pytest.raises(UnfitClass, match="Way has no member 'UP' now"):
+        decode(old)
+    monkeypatch.undo()
+    classes.forms.clear()
+
+
+class Kept(pydantic.BaseModel):
+    a: int
+
+
+def test_private_attributes_that_have_come_have_their_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = encode(Kept(a=1))
+
+    class Now(pydantic.BaseModel):
+        a: int
+        _count: int = 5
+        _seen: list[int] = pydantic.PrivateAttr(default_factory=list)
+        _open: int
+
+    Now.__module__, Now.__qualname__ = __name__, "Kept"
+    monkeypatch.setattr(sys.modules[__name__], "Kept", Now)
+    classes.forms.clear()
+    value = decode(old)
+    assert (value._count, value._seen) == (5, [])
+    assert value == Now(a=1)
+    value._count, value._open = 6, 7
+    check_everything(value)
+    assert decode(encode(value))._count == 6
+    del value._count
+    with pytest.raises(EncodingError, match="its private attribute '_count' is not set"):
+        encode(value)
+    monkeypatch.undo()
+    classes.forms.clear()
+
+
+def test_a_model_whose_new_fields_default_depends_on_others_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = encode(Kept(a=1))
+
+    class Now(pydantic.BaseModel):
+        a: int
+        b: int = pydantic.Field(default_factory=lambda fields: fields["a"] + 1)
+
+    Now.__module__, Now.__qualname__ = __name__, "Kept"
+    monkeypatch.setattr(sys.modules[__name__], "Kept", Now)
+    classes.forms.clear()
+    with pytest.raises(UnfitClass, match="'b' was not and has no default"):
+        decode(old)
+    monkeypatch.undo()
+    classes.forms.clear()
+
+
+@dataclass
+class Fixed:
+    a: Any
+    version: int = field(init=False, default=3)
+    kinds: tuple[str, ...] = field(init=False, default=("x",))
+
+
+@dataclass(slots=True)
+class FixedSlots:
+    a: Any
+    version: int = field(init=False, default=3)
+
+
+def test_a_field_that_only_the_class_has_a_value_of_is_carried() -> None:
+    changed = Fixed(1)
+    changed.version = 4
+    for value in (Fixed(1), changed, FixedSlots(1)):
+        data = encode(value)
+        assert data == _encode_step_by_step(value)
+        for back in (decode(data), copied(value), private_copy(value)):
+            assert (type(back), back, back.version) == (type(value), value, value.version)
+    gone = FixedSlots(1)
+    del gone.version
+    with pytest.raises(EncodingError, match="its field 'version' is not set"):
+        encode(gone)
+
+
+@dataclass
+class Doubled:
+    a: Any
+    b: Any
+
+
+def test_a_class_that_keeps_a_field_by_a_property_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written as the field would lie behind the property, unseen."""
+    data = encode(Doubled(1, 2))
+    new = dataclasses.make_dataclass("Doubled", ["a", "b"])
+    new.b = property(lambda self: 2 * self.a, lambda self, value: None)  # type: ignore[attr-defined]
+    new.__module__ = __name__
+    monkeypatch.setattr(sys.modules[__name__], "Doubled", new)
+    classes.forms.clear()
+    with pytest.raises(UnfitClass, match="Doubled can't be read: its field 'b' is kept by a property"):
+        decode(data)
+    with pytest.raises(EncodingError, match="its field 'b' is kept by a property"):
+        encode(new(1, 2))
+    monkeypatch.undo()
+    classes.forms.clear()
+
+
+class Slotted:
+    __slots__ = ("a",)
+
+
+@dataclass
+class SlottedTwice(Slotted):
+    __slots__ = ("a", "b")
+    a: Any
+    b: Any
+
+
+def test_of_two_slots_of_one_name_that_of_the_subclass_counts() -> None:
+    value = SlottedTwice([1], "b")
+    assert decode(encode(value)) == value
+    Slotted.a.__set__(value, "hidden")  # type: ignore[attr-defined]
+    assert decode(encode(value)).a == [1]
+
+
 def test_a_class_that_is_not_here_is_named_and_nothing_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     data = encode(records.Item(1)).replace(b"tests.support.records:Item", b"tests.support.absents:Item")
     with pytest.raises(UnfitClass, match="absents:Item can't be read"):
