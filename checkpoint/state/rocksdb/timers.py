@@ -9,7 +9,7 @@ from typing import Final
 
 from checkpoint.state.errors import TooManyEntries
 from checkpoint.state.rocksdb.changes import ChangeNotes
-from checkpoint.state.rocksdb.database import Database
+from checkpoint.state.rocksdb.database import Database, end_of
 from checkpoint.state.stores import TimerStore
 from checkpoint.state.timers import group_of, is_entry_of, split_entry, timer_entry
 
@@ -182,5 +182,5 @@ class RocksTimers(TimerStore):
 
     def _rows(self, prefix: bytes, first: bytes) -> Iterator[bytes]:
         group = int.from_bytes(prefix[:2], "big")
-        for row, _ in self._database.scan(first, prefix + b"\xff" * 9):
+        for row, _ in self._database.scan(first, end_of(prefix)):
             yield timer_entry(row[4:12], group, row[12:])

@@ -87,3 +87,19 @@ def test_no_write_takes_longer_than_for_a_piece_and_the_oldest_changes_are_writt
     fired = list(iter(lambda: backend.event_timers.pop(10_000), None))
     assert [one.at for one in fired] == [number for number in range(1_000) if number % 10 != 9]
     assert max(written[:-1]) <= 100
+
+
+def test_at_the_end_of_time_each_key_has_its_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The encoding of the key -1 is the byte 255, behind a time all of whose bytes are 255."""
+    monkeypatch.setattr(timers, "NEAR", 4)
+    end, keys = 2**63 - 1, list(map(encode_key, range(-40, 40)))
+    backend = RocksDbBackend(range(GROUPS), GROUPS)
+    for key in keys:
+        backend.set_current_key(key, key_group(key, GROUPS))
+        backend.event_timers.register(end)
+    backend.clear_current_key()
+    for key in keys:
+        assert backend.peek_timers(key, key_group(key, GROUPS), 1000)["event"] == [end]
+    fired = list(iter(lambda: backend.event_timers.pop(end), None))
+    assert sorted(one.key for one in fired) == sorted(keys)
+    assert len(backend.event_timers) == 0
