@@ -17,7 +17,7 @@ import pyarrow as pa
 from checkpoint.codec import encode_key
 from checkpoint.tables import diff as comparing
 from checkpoint.tables import writing
-from checkpoint.tables.changes import Changes, Deletion, keys_of, rows_of
+from checkpoint.tables.changes import Changes, Deletion, add, keys_of, rows_of
 from checkpoint.tables.point import Wanted, open_point
 from checkpoint.tables.tables import Table, open_table
 from checkpoint.tables.writing import NewPipeline, Written
@@ -106,8 +106,7 @@ def write_savepoint(
     changes = Changes()
     for into, tables in ((changes.replaced, replace), (changes.put, put)):
         for one in tables:
-            for name, rows in rows_of(one, step, state).items():
-                into.setdefault(name, {}).update(rows)
+            add(into, rows_of(one, step, state))
     gone = {encode_key(key) for key in delete_keys}.union(*(keys_of(one) for one in delete))
     if gone:
         changes.deleted.append(Deletion(frozenset(gone), step, state))

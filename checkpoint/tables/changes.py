@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -116,6 +117,19 @@ def rows_of(table: Any, step: str | None = None, state: str | None = None) -> di
             raise Unfit(f"row {row}: {name.state!r} of step {name.step!r} has key {shown(decode_key(key))}{at} twice")
         rows[place] = value
     return found
+
+
+def add(into: dict[StateName, Rows], found: Mapping[StateName, Rows]) -> None:
+    """Add the rows of one more table.
+
+    Raises:
+        Unfit: two tables name one place, and there is no saying which of them counts.
+    """
+    for name, rows in found.items():
+        known = into.setdefault(name, {})
+        if twice := next((place for place in rows if place in known), None):
+            raise Unfit(f"two tables have key {shown(decode_key(twice.key))} of {name.state!r} of step {name.step!r}")
+        known.update(rows)
 
 
 def keys_of(table: Any) -> list[bytes]:

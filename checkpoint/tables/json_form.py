@@ -23,6 +23,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import re
 import struct
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
@@ -51,9 +52,10 @@ def from_json(text: str) -> Any:
     """The value of a text.
 
     Raises:
-        ValueError: it is no JSON, has a key twice, or an object with a `$` that the table above doesn't have.
+        ValueError: it is no JSON, has a key twice, a number that is too large for a float, or an object with a `$` that
+            the table above doesn't have, or whose content would stand for another value than it says.
     """
-    return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
+    return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant, parse_float=_finite)
 
 
 def _plain(value: Any) -> Any:
@@ -114,22 +116,61 @@ _TAGGED: Final[Mapping[type, Callable[[Any], dict[str, Any]]]] = {
     frozenset: lambda value: {"$frozenset": [_plain(item) for item in sorted(value, key=encode)]},
 }
 _FLOATS: Final = {"nan": float("nan"), "inf": math.inf, "-inf": -math.inf}
-_FROM_TAG: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "$float": _FLOATS.__getitem__,
-    "$bytes": lambda text: base64.b64decode(text, validate=True),
-    "$bytearray": lambda text: bytearray(base64.b64decode(text, validate=True)),
-    "$decimal": Decimal,
-    "$uuid": UUID,
-    "$date": date.fromisoformat,
-    "$datetime": datetime.fromisoformat,
-    "$time": time.fromisoformat,
-    "$timedelta": lambda parts: timedelta(*parts),
-    "$tuple": tuple,
-    "$set": set,
-    "$frozenset": frozenset,
-    "$dict": lambda pairs: _unlike_each_other([(key, value) for key, value in pairs]),
-    "$msgpack": lambda text: decode(base64.b64decode(text, validate=True)),
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+def _members(items: list[Any]) -> frozenset[Any]:
+    """Of a set."""
+    found = frozenset(items)
+    if len(found) != len(items):
+        raise ValueError("a member comes twice, or is equal to another one")
+    return found
+
+
+def _timedelta(parts: list[int]) -> timedelta:
+    if len(parts) != 3 or not all(type(part) is int for part in parts):
+        raise ValueError("it is three integers: days, seconds and microseconds")
+    return timedelta(*parts)
+
+
+def _no_finer(make: Callable[[str], Any]) -> Callable[[str], Any]:
+    """`make`, which would cut off what is below a microsecond."""
+
+    def made(text: str) -> Any:
+        if _BELOW_MICROSECONDS.search(text):
+            raise ValueError("it is finer than microseconds, which no value of Python is")
+        return make(text)
+
+    return made
+
+
+_BELOW_MICROSECONDS: Final = re.compile(r"[.,]\d{6}\d")
+_FROM_TAG: Final[Mapping[str, tuple[type, Callable[[Any], Any]]]] = {
+    "$float": (str, _FLOATS.__getitem__),
+    "$bytes": (str, _bytes),
+    "$bytearray": (str, lambda text: bytearray(_bytes(text))),
+    "$decimal": (str, Decimal),
+    "$uuid": (str, UUID),
+    "$date": (str, date.fromisoformat),
+    "$datetime": (str, _no_finer(datetime.fromisoformat)),
+    "$time": (str, _no_finer(time.fromisoformat)),
+    "$timedelta": (list, _timedelta),
+    "$tuple": (list, tuple),
+    "$set": (list, lambda items: set(_members(items))),
+    "$frozenset": (list, _members),
+    "$dict": (list, lambda pairs: _unlike_each_other([_pair(one) for one in pairs])),
+    "$msgpack": (str, lambda text: decode(_bytes(text))),
 }
+"""Of what type the content is, and what makes the value."""
+
+
+def _pair(items: Any) -> tuple[Any, Any]:
+    if type(items) is not list or len(items) != 2:
+        raise ValueError("it is an array of pairs [key, value]")
+    return items[0], items[1]
 
 
 def _object(pairs: list[tuple[str, Any]]) -> Any:
@@ -138,10 +179,12 @@ def _object(pairs: list[tuple[str, Any]]) -> Any:
     if len(pairs) != 1:
         raise ValueError(f"an object with {pairs[0][0]!r} and other members stands for no value")
     tag, content = pairs[0]
-    make = _FROM_TAG.get(tag)
-    if make is None:
+    if tag not in _FROM_TAG:
         raise ValueError(f"{tag!r} is no type; there are {', '.join(_FROM_TAG)}")
+    kind, make = _FROM_TAG[tag]
     try:
+        if type(content) is not kind:  # else letters of a text would be members, or a float the digits of a Decimal
+            raise TypeError(f"it is {'a text' if kind is str else 'an array'}")
         return make(content)
     except (TypeError, ValueError, KeyError, ArithmeticError, AttributeError) as error:
         raise ValueError(f"{tag} can't be {content!r}: {error}") from error
@@ -152,6 +195,13 @@ def _unlike_each_other(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     if len(found) != len(pairs):
         raise ValueError("an object has a key twice")
     return found
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"the number {text} is too large for a float")
+    return number
 
 
 def _refuse_constant(name: str) -> Any:

@@ -48,10 +48,15 @@ def _key(text: str) -> Any:
     from checkpoint.tables.json_form import from_json
 
     try:
-        json.loads(text)
+        json.loads(text, parse_constant=_no_json)
     except ValueError:
         return text
     return from_json(text)
+
+
+def _no_json(name: str) -> Any:
+    """NaN and the infinities, which Python takes for JSON: as keys they are more likely texts."""
+    raise ValueError(name)
 
 
 @state.command()

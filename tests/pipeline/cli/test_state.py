@@ -58,6 +58,24 @@ def test_get_prints_the_value_of_a_key(saved: str, key: str, value: str) -> None
     assert said("get", saved, "totals", "total", key) == f"{value}\n"
 
 
+@pytest.mark.parametrize("key", ["NaN", "Infinity"])
+def test_a_key_that_only_python_takes_for_json_is_a_text(tmp_path: Path, key: str) -> None:
+    saved = make_savepoint(tmp_path / "saved", {("totals", "total"): {key: 1, float(key): 2}})
+    assert said("get", saved, "totals", "total", key) == "1\n"
+    assert said("get", saved, "totals", "total", f'{{"$float":"{key.replace("inity", "").lower()}"}}') == "2\n"
+
+
+def test_two_files_that_name_one_key_are_refused(saved: str, tmp_path: Path) -> None:
+    for n in (1, 2):
+        (tmp_path / f"{n}.jsonl").write_text(f'{{"key":"ann","value":{n}}}\n')
+    both = (tmp_path / "1.jsonl", tmp_path / "2.jsonl")
+    for option in ("--put", "--replace"):
+        told = refused("write", tmp_path / "new", "--base", saved, option, both[0], option, both[1], *TOTALS)
+        assert "two tables have key 'ann' of 'total' of step 'totals'" in told
+    said("write", tmp_path / "new", "--base", saved, "--replace", both[0], "--put", both[1], *TOTALS)
+    assert values_of((tmp_path / "new").as_uri(), "totals", "total") == {encode_key("ann"): 2}
+
+
 def test_get_of_what_is_not_there(saved: str) -> None:
     assert "has no value of key '42' (str)" in refused("get", saved, "totals", "total", '"42"')
     assert "it has steps 'totals'" in refused("get", saved, "tools", "total", "ann")
