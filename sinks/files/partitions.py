@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date
+from datetime import date, datetime
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -16,6 +16,8 @@ _NONE: Final = "__HIVE_DEFAULT_PARTITION__"
 """What Hive, Spark and others write for a missing value."""
 _EQUAL_ALIKE: Final = frozenset({type(None), bool, int, str, date})
 """Types whose equal values have one text; 0.0 and -0.0 don't, nor do equal datetimes of two time zones."""
+_OF_FIELDS: Final = _EQUAL_ALIKE | {float, datetime}
+"""Types of fields that a folder's name can stand for; of a subclass, such as an enum, it would tell another text."""
 _KNOWN: Final = 10_000
 """So many folders' names are remembered."""
 _LONGEST: Final = 200
@@ -45,6 +47,9 @@ def folder_of(partition_by: PartitionBy, leaves_out: bool = False) -> Callable[[
                 f"another text, in a step before the sink. The record is {shorten(value)}"
             )
         kinds = tuple(map(type, parts.values()))  # 1 and True are not one folder
+        if not _OF_FIELDS.issuperset(kinds):
+            name, part = next((name, part) for name, part in parts.items() if type(part) not in _OF_FIELDS)
+            raise _no_part(name, part, value)
         if not _EQUAL_ALIKE.issuperset(kinds):
             return _folder(parts, value)
         key = (kinds, *parts.values())
@@ -84,18 +89,29 @@ def _folder(parts: Any, value: Any) -> str:
 
 def _part(name: Any, part: Any, value: Any) -> str:
     if not isinstance(part, str | bool | int | float | date | None):
-        raise RecordRefused(
-            f"partition_by gives {part!r} for {name!r}, which is no text, number or date, for {shorten(value)}"
-        )
+        raise _no_part(name, part, value)
     if part == _NONE:
         raise RecordRefused(
             f"partition_by gives {part!r} for {name!r}, which readers take for a missing value, for {shorten(value)}"
         )
     text = "" if part is None else str(part).lower() if isinstance(part, bool) else str(part)
-    folder = f"{quote(str(name), safe='')}={quote(text, safe=' ') if text else _NONE}"
+    try:
+        folder = f"{quote(str(name), safe='')}={quote(text, safe=' ') if text else _NONE}"
+    except UnicodeEncodeError as error:
+        raise RecordRefused(
+            f"partition_by gives {part!r} for {name!r}, which holds lone surrogates and is no valid Unicode, for "
+            f"{shorten(value)}"
+        ) from error
     if len(folder) > _LONGEST or folder.startswith(("_", ".")):
         raise RecordRefused(
             f"no folder can be called {folder[:_LONGEST]!r} (partition_by): at most {_LONGEST} bytes, beginning "
             f"neither with _ nor with ., which readers take for hidden. The record is {shorten(value)}"
         )
     return folder
+
+
+def _no_part(name: Any, part: Any, value: Any) -> RecordRefused:
+    return RecordRefused(
+        f"partition_by gives {part!r} ({type(part).__qualname__}) for {name!r}, which is no text, number or date, for "
+        f"{shorten(value)}"
+    )

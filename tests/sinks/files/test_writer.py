@@ -11,6 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,6 +22,7 @@ from sinks import FileSink
 from sinks.files.errors import RecordRefused, TargetUnavailable
 from sinks.files.partitions import folder_of
 from sinks.files.staged import StagedPart
+from tests.support.edge_values import Colour, Level, Name, Text, Whole
 
 SCHEMA = pa.schema(
     [("user", pa.string()), pa.field("amount", pa.float64(), nullable=False), ("at", pa.timestamp("us"))]
@@ -220,6 +222,22 @@ def test_values_that_are_equal_and_not_the_same_have_folders_of_their_own() -> N
     noon = datetime.datetime(2026, 1, 2, 12, tzinfo=datetime.UTC)
     for value in (1, True, 1.0, 0.0, -0.0, 0, False, noon, noon.astimezone(east), noon.replace(tzinfo=None)):
         assert folder({"x": value}) == folder_of(lambda record: record)({"x": value}), value
+
+
+@pytest.mark.parametrize(
+    "value", [Text("a"), Whole(1), Name.A, Colour.RED, Level.HIGH, numpy.float64(1.5), b"a"], ids=repr
+)
+def test_a_field_of_a_type_that_its_folders_name_would_not_tell_is_refused(job: FileJob, value: Any) -> None:
+    """Parquet files leave such fields out, so nothing else checks them."""
+    job.options = {"schema": pa.schema([("id", pa.int64())]), "partition_by": "x"}
+    with pytest.raises(RecordRefused, match=r"partition_by gives .* for 'x', which is no text, number or date"):
+        write(job.writer(), [{"id": 1, "x": value}])
+
+
+@pytest.mark.parametrize("partition_by", ["x", lambda value: {"x": value["x"]}])
+def test_a_folders_name_is_valid_unicode(partition_by: Any) -> None:
+    with pytest.raises(RecordRefused, match=r"partition_by gives .* lone surrogates"):
+        folder_of(partition_by)({"id": 1, "x": "a\ud800"})
 
 
 def test_of_many_folders_only_so_many_files_are_open(job: FileJob) -> None:
