@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from pickle import PicklingError
-from typing import Any, Final
+from typing import Any, Final, cast
 from uuid import UUID
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -39,7 +39,8 @@ class Extension:
     """A string with lone surrogates, as UTF-8 would have them."""
     DATETIME: Final = 8
     """[year, month, day, hour, minute, second, microsecond, fold, zone] on its own clock. A zone is nil, the key of a
-    `ZoneInfo`, or an array: microseconds from UTC and, if it has one of its own, its name."""
+    `ZoneInfo`, or an array: microseconds from UTC and, if it has one of its own, its name; of a zone that pydantic has
+    made microseconds, nil and `_PYDANTIC`."""
     DATE: Final = 9
     """The proleptic Gregorian ordinal."""
     TIME: Final = 10
@@ -61,6 +62,7 @@ CONTAINERS: Final[dict[type, int]] = {
     set: Extension.SET,
     frozenset: Extension.FROZENSET,
 }
+_PYDANTIC: Final = "pydantic"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -146,6 +148,10 @@ def _zone(zone: tzinfo | None) -> Any:
         offset, *name = zone.__getinitargs__()  # type: ignore[attr-defined]  # as pickle does it
         return [offset // _MICROSECOND, *name]
     kind = type(zone)
+    if (kind.__module__.partition(".")[0], kind.__name__) == ("pydantic_core", "TzInfo"):  # of a time read from a text
+        offset = zone.utcoffset(None)
+        assert offset is not None
+        return [offset // _MICROSECOND, None, _PYDANTIC]
     raise TypeError(
         f"its time zone is a {kind.__module__}.{kind.__qualname__}, which would not come back; give it a "
         "zoneinfo.ZoneInfo or a datetime.timezone, such as x.astimezone(datetime.timezone.utc)"
@@ -176,4 +182,12 @@ def _zone_of(zone: Any) -> tzinfo | None:
                 "package tzdata"
             ) from None
     micros, *name = zone
+    if len(name) > 1:
+        try:
+            from pydantic_core import TzInfo
+        except ImportError:
+            raise UnknownTimeZone(
+                "a time in a zone of pydantic's can't be read, since pydantic isn't installed here; install it"
+            ) from None
+        return cast(tzinfo, TzInfo(micros // 1_000_000))
     return timezone(timedelta(microseconds=micros), *name)

@@ -11,6 +11,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from hypothesis import strategies as st
+from pydantic_core import TzInfo
 
 
 def same(a: Any, b: Any) -> bool:
@@ -56,6 +57,8 @@ EDGES = [
     datetime(2020, 1, 1, tzinfo=timezone(timedelta(0), "UTC")),
     datetime(2020, 1, 1, tzinfo=timezone(timedelta(0), "GMT")),
     datetime(2020, 1, 1, tzinfo=timezone(timedelta(hours=5, minutes=53, seconds=28))),
+    *(datetime(2020, 1, 1, tzinfo=TzInfo(seconds)) for seconds in (0, 7200, -12345)),
+    time(1, 2, 3, 4, TzInfo(-3600)),
     datetime(2020, 1, 1, tzinfo=timezone(timedelta(microseconds=-1), "odd")),
     time(1, 2, 3, 4, timezone(timedelta(hours=-3)), fold=1),
     *map(Decimal, ("0", "-0", "1.00", "1E+5", "-Infinity", "NaN", "NaN12", "sNaN3", "9" * 38, "1E-38", "1E+999999")),
