@@ -15,9 +15,11 @@ def rows(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
     """
     Raises:
         ValueError: Python has no such value: nanoseconds, a time beyond the day, a date beyond the year 9999, text
-            that is no UTF-8, a struct with two fields of one name.
+            that is no UTF-8, two columns or fields of a struct with one name.
     """
     needs, checked = _needs(batch.schema)
+    if len(set(batch.schema.names)) < len(batch.schema.names):
+        raise ValueError(f"there are several columns of one name: {', '.join(batch.schema.names)}")
     if checked:
         try:
             batch.validate(full=True)

@@ -120,6 +120,23 @@ def _exact(raw: bytes, value: Any) -> Any:
         raise NotInFormat(f"it nests deeper than {MAX_DEPTH} levels") from error
 
 
+def long_fractions(raw: bytes) -> dict[str, Decimal]:
+    """The numbers with a fraction in a JSON text that have more digits than a double holds, by their path."""
+    if _LONG not in raw.translate(_DIGITS_AND_POINTS):
+        return {}
+    found: dict[str, Decimal] = {}
+    pending: list[tuple[str, Any]] = [("$", json.loads(raw, parse_float=_fraction))]
+    while pending:
+        path, item = pending.pop()
+        if type(item) is Decimal:
+            found[path] = item
+        elif type(item) is dict:
+            pending += [(f"{path}.{name}", one) for name, one in item.items()]
+        elif type(item) is list:
+            pending += [(f"{path}[{i}]", one) for i, one in enumerate(item)]
+    return found
+
+
 def _fraction(text: str) -> float | Decimal:
     digits = sum(map(str.isdigit, text.partition("e")[0].partition("E")[0]))
     return float(text) if digits <= _DOUBLE_DIGITS else Decimal(text)

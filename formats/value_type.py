@@ -8,10 +8,12 @@ dates and times (RFC 3339), UUIDs, Decimals (from numbers, too, digit by digit),
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Any
 
 from formats.errors import NotInFormat
+from formats.json_values import long_fractions
 
 
 def check(value_type: Any) -> None:
@@ -38,7 +40,7 @@ def from_json(value_type: Any) -> Callable[[bytes], Any]:
         NotInFormat: the JSON text doesn't fit the type.
     """
     if _is_model(value_type):
-        return _checked(lambda text: value_type.model_validate_json(text, strict=True))
+        return _checked(lambda text: _model(value_type, text))
     import msgspec
 
     return _checked(msgspec.json.Decoder(value_type).decode)
@@ -61,10 +63,43 @@ def _is_model(value_type: Any) -> bool:
     return pydantic is not None and isinstance(value_type, type) and issubclass(value_type, pydantic.BaseModel)
 
 
+def _model(cls: Any, text: bytes) -> Any:
+    """
+    Raises:
+        NotInFormat: pydantic, which makes a Decimal of a number by way of a float, has lost digits.
+    """
+    value = cls.model_validate_json(text, strict=True)
+    if long := long_fractions(text):
+        found = set(_decimals(value))
+        for path, number in long.items():
+            rounded = Decimal(repr(float(number)))
+            if rounded != number and rounded in found:
+                raise NotInFormat(
+                    f"{number} has more digits than pydantic takes of a JSON number for a Decimal; it must be a text - "
+                    f"at `{path}`"
+                )
+    return value
+
+
+def _decimals(value: Any) -> Iterator[Decimal]:
+    """All that an instance of a model holds."""
+    if type(value) is Decimal:
+        yield value
+    elif isinstance(value, dict):
+        yield from _decimals([*value, *value.values()])
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            yield from _decimals(item)
+    elif hasattr(value, "__dict__"):
+        yield from _decimals({**value.__dict__, **(getattr(value, "__pydantic_extra__", None) or {})})
+
+
 def _checked(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def made(given: Any) -> Any:
         try:
             return make(given)
+        except NotInFormat:
+            raise
         except Exception as error:
             # What __post_init__ or a validator raises is said of the record as well.
             raise NotInFormat(_reason(error)) from error

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
@@ -11,6 +12,7 @@ import msgspec
 import pydantic
 import pytest
 
+from checkpoint.codec import decode, encode
 from formats import NotInFormat, value_type
 
 
@@ -68,6 +70,40 @@ def test_a_record_becomes_an_instance_of_the_class_all_the_way_down() -> None:
     assert value_type.from_json(Model)(b'{"a": 1, "day": "2020-02-29"}') == Model(a=1, day=date(2020, 2, 29))
     assert value_type.from_value(Model)({"a": 1}) == Model(a=1)
     assert value_type.from_value(Item)({"sku": "x", "price": Decimal(1)}) == Item("x", Decimal(1))
+
+
+class Priced(pydantic.BaseModel):
+    price: Decimal
+    weight: float = 0.0
+    others: dict[str, list[Decimal]] = {}
+
+
+class Timed(pydantic.BaseModel):
+    at: datetime
+
+
+@pytest.mark.parametrize("at", ["2020-02-29T01:02:03.000004Z", "2020-02-29T01:02:03+05:30", "2020-02-29T01:02:03"])
+def test_times_that_a_model_has_read_travel(at: str) -> None:
+    """Pydantic's zones are of a type of their own."""
+    value = value_type.from_json(Timed)(f'{{"at": "{at}"}}'.encode())
+    back = decode(encode(value))
+    assert back == value
+    assert repr(back) == repr(value)
+
+
+def test_a_model_loses_no_digit_of_a_decimal() -> None:
+    """Pydantic makes a Decimal of a JSON number by way of a float."""
+    make = value_type.from_json(Priced)
+    assert make(b'{"price": "0.12345678901234567890"}').price == Decimal("0.12345678901234567890")
+    for text in (b'{"price": 12.5, "weight": 0.30000000000000004}', b'{"price": 0.0000000000000000125}'):
+        assert make(text).price == Decimal(text.split(b" ")[1].strip(b",}").decode())
+    for text, path in (
+        (b'{"price": 0.12345678901234567890}', "$.price"),
+        (b'{"price": 1, "others": {"a": [1, 1234567890123456.789]}}', "$.others.a[1]"),
+    ):
+        told = rf"^\d+\.\d+ has more digits than pydantic takes .* - at `{re.escape(path)}`$"
+        with pytest.raises(NotInFormat, match=told):
+            make(text)
 
 
 @pytest.mark.parametrize(
