@@ -91,6 +91,7 @@ def rows_of(table: Any, step: str | None = None, state: str | None = None) -> di
         Unfit: the table has columns that mean nothing here, lacks one, or names one place twice.
         EncodingError: a key or value can't be kept; names row and column.
     """
+    check_names(table)
     timers = "at" in table.column_names
     steps, states, table = _named(table, step, state, "clock" if timers else "state")
     if timers:
@@ -132,6 +133,15 @@ def add(into: dict[StateName, Rows], found: Mapping[StateName, Rows]) -> None:
         known.update(rows)
 
 
+def check_names(table: Any) -> None:
+    """
+    Raises:
+        Unfit: several columns have one name.
+    """
+    if twice := [name for name in table.column_names if table.column_names.count(name) > 1]:
+        raise Unfit(f"the table has several columns called {twice[0]!r}: which one counts? Leave the others out")
+
+
 def keys_of(table: Any) -> list[bytes]:
     """The encoded keys in a table.
 
@@ -139,6 +149,7 @@ def keys_of(table: Any) -> list[bytes]:
         Unfit: it has none, or columns that mean nothing here.
         EncodingError: something is no key.
     """
+    check_names(table)
     unknown = [name for name in table.column_names if name not in _KNOWN]
     if unknown:
         raise Unfit(
@@ -157,6 +168,9 @@ def _named(table: Any, step: str | None, state: str | None, column: str) -> tupl
     """Step and state of each row, and the table of the rows that are meant."""
     for name, given in (("step", step), (column, state)):
         if name in table.column_names:
+            if table.column(name).null_count:
+                row = table.column(name).is_null().index(True).as_py()
+                raise Unfit(f"row {row}: its {name} is null; steps, states and clocks must be names")
             if given is not None:
                 table = table.filter(pc.equal(table.column(name), given))
         elif given is None:

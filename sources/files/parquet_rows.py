@@ -116,6 +116,12 @@ class ParquetRows(SplitContent):
         """The columns to be read, and the schema of the records."""
         there = self._file.schema_arrow
         options = self._options
+        wanted = there.names if options.schema is None else options.schema.names
+        wanted = wanted if options.columns is None else options.columns
+        if twice := next((name for name in wanted if there.names.count(name) > 1), None):
+            raise FolderUnavailable(
+                f"{self._path} has several columns called {twice!r}, of which a record could have only one"
+            )
         if options.schema is not None:
             return [name for name in options.schema.names if name in there.names], plain_schema(options.schema)
         for name in self._in_path:

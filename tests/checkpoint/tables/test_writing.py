@@ -30,7 +30,7 @@ from checkpoint.storage.metadata import OperatorSnapshot
 from checkpoint.storage.naming import CheckpointRef, private_path
 from checkpoint.storage.restore import NotACheckpoint, from_uri
 from checkpoint.storage.storage import CheckpointStorage
-from checkpoint.tables.changes import Changes, Deletion, StateName, rows_of
+from checkpoint.tables.changes import Changes, Deletion, StateName, keys_of, rows_of
 from checkpoint.tables.point import NoSuchTable, Wanted, open_point
 from checkpoint.tables.tables import open_table
 from checkpoint.tables.writing import NewPipeline, Written, write_savepoint
@@ -312,6 +312,8 @@ def test_a_failure_at_any_step_leaves_no_savepoint(base: str, tmp_path: Path, po
         ({"key": ["a"], "value": [1]}, ("totals", "event timers"), "columns clock and at"),
         ({"key_bytes": [encode(-0.0)], "value": [1]}, TOTALS, "is not how the key"),
         ({"step": pa.array([None], pa.string()), "key": ["a"], "value": [1]}, (None, "total"), "must be names"),
+        ({"step": ["totals", None], "key": ["a", "b"], "value": [1, 2]}, TOTALS, "row 1: its step is null"),
+        ({"clock": [None], "at": [1], "key": ["a"]}, ("totals", "event"), "row 0: its clock is null"),
     ],
 )
 def test_tables_that_are_no_state_are_refused(
@@ -319,6 +321,17 @@ def test_tables_that_are_no_state_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=problem):
         rows_of(pa.table(table), *names)
+
+
+@pytest.mark.parametrize(
+    "names", [["key", "key", "value"], ["key", "value", "value"], ["key_bytes", "key_bytes", "value"]]
+)
+def test_a_table_with_several_columns_of_one_name_is_refused(names: list[str]) -> None:
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], names=names)
+    with pytest.raises(ValueError, match="several columns called"):
+        rows_of(table, *TOTALS)
+    with pytest.raises(ValueError, match="several columns called"):
+        keys_of(table)
 
 
 def test_the_numbers_of_a_new_pipeline_must_fit(tmp_path: Path) -> None:

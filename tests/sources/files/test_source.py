@@ -423,6 +423,18 @@ def test_columns_can_be_chosen_and_a_schema_makes_files_alike(tmp_path: Path) ->
         read(FileSource(tmp_path.as_uri(), columns=["id", "old"]))
 
 
+def test_of_several_columns_of_one_name_none_is_taken(tmp_path: Path) -> None:
+    """Of a dict the last one would be left."""
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], names=["id", "a", "a"])
+    pq.write_table(table, tmp_path / "x")
+    for options in ({}, {"columns": ["a"]}, {"schema": pa.schema([("a", pa.int64())])}):
+        with pytest.raises(FolderUnavailable, match="x has several columns called 'a'"):
+            read(FileSource(tmp_path.as_uri(), **options))  # type: ignore[arg-type]
+    assert read(FileSource(tmp_path.as_uri(), columns=["id"])) == [{"id": 1}]
+    with pytest.raises(ValueError, match="several columns of one name: id, a, a"):
+        rows(pa.RecordBatch.from_arrays(list(map(pa.array, ([1], [2], [3]))), names=table.column_names))
+
+
 def test_folders_called_name_and_value_are_columns_where_the_file_has_none(tmp_path: Path) -> None:
     parquet(tmp_path, "day=2026-11-28/id=7/a", [1])
     parquet(tmp_path, "day=__HIVE_DEFAULT_PARTITION__/b", [2])
