@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from formats.errors import NotInFormat
-from formats.json_values import long_fractions
+from formats.json_values import dumps, long_fractions
 
 
 def check(value_type: Any) -> None:
@@ -56,6 +56,18 @@ def from_value(value_type: Any) -> Callable[[Any], Any]:
     import msgspec
 
     return _checked(lambda value: msgspec.convert(value, value_type))
+
+
+def from_json_value(value_type: Any) -> Callable[[Any], Any]:
+    """As `from_value`, for what a JSON text has held: dates and the like are texts.
+
+    Raises (the function):
+        NotInFormat: the value doesn't fit the type.
+    """
+    if not _is_model(value_type):
+        return from_value(value_type)
+    make = from_json(value_type)  # pydantic takes no texts for dates in Python's values
+    return lambda value: make(dumps(value))
 
 
 def _is_model(value_type: Any) -> bool:

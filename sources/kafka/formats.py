@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
-from formats import Decoder, Field, RegistryFormat, value_type
+from formats import Decoder, Field, JsonSchema, RegistryFormat, value_type
 from formats.json_values import loads, loads_all
 from sources.kafka.arrow_json import ArrowJson
 
@@ -69,7 +69,8 @@ def typed_decoder(kind: Format, into: Any) -> Decoder:
     """Like `decoder`, for values that are turned into `into`."""
     plain = decoder(kind, "value")
     if kind != "json":
-        convert = value_type.from_value(into)
+        of_json = isinstance(kind, JsonSchema)
+        convert = value_type.from_json_value(into) if of_json else value_type.from_value(into)
         return lambda content, topic: convert(plain(content, topic))
     make = value_type.from_json(into)
 

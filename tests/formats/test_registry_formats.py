@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import pickle
 import sys
 from datetime import UTC, date, datetime, time
@@ -9,6 +10,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+import pydantic
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
@@ -16,6 +18,7 @@ from checkpoint.codec import decode, encode
 from formats import NotInFormat, RegistryFormat, RegistryUnavailable, SchemaRefused
 from pipeline.testing import SchemaRegistry
 from sources import Avro, JsonSchema, Protobuf
+from sources.kafka.formats import typed_decoder
 
 ORDER = {
     "type": "record",
@@ -134,6 +137,31 @@ def test_values_come_back_as_they_went_in_the_registrys_wire_format(registry: Sc
     assert one.decoder("value")(data, "orders") == value
     assert decode(encode(value)) == value
     assert len(registry.schemas("orders-value")) == 1
+
+
+class Level(enum.Enum):
+    HIGH = "high"
+
+
+class Born(pydantic.BaseModel):
+    name: str
+    age: int
+    day: date
+    level: Level
+    paid: Decimal
+    tags: tuple[str, ...] = ()
+
+
+def test_a_model_is_made_of_what_json_has_where_the_schema_is_json(registry: SchemaRegistry) -> None:
+    """Of Python's values it would take no text for a date."""
+    one = JsonSchema(registry.url, {"type": "object"})
+    value = {"name": "ann", "age": 7, "day": "2020-02-29", "level": "high", "paid": "1.50", "tags": ["a"]}
+    decoder = typed_decoder(one, Born)
+    made = decoder(one.encoder("value")(value, "people"), "people")
+    expected = Born(name="ann", age=7, day=date(2020, 2, 29), level=Level.HIGH, paid=Decimal("1.50"), tags=("a",))
+    assert made == expected
+    with pytest.raises(NotInFormat, match=r"should be a valid integer .* at `\$\.age`"):
+        decoder(one.encoder("value")({**value, "age": "7"}, "people"), "people")
 
 
 @pytest.mark.parametrize("kind", KINDS)
