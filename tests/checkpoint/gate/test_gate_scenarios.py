@@ -226,6 +226,7 @@ _HOLDS: dict[str, Callable[[], None]] = {
 }
 
 
+@pytest.mark.sample(1 / 3)
 @pytest.mark.parametrize("scenario", _HOLDS)
 def test_scenario(scenario: str) -> None:
     _HOLDS[scenario]()
@@ -321,6 +322,7 @@ _BROKEN: dict[str, tuple[str, type[SourceGate] | tuple[object, str, object]]] = 
 }
 
 
+@pytest.mark.sample(1 / 3)
 @pytest.mark.parametrize("rule", _BROKEN)
 def test_a_broken_rule_is_found(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     scenario, broken = _BROKEN[rule]
