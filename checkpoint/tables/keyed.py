@@ -12,7 +12,7 @@ from checkpoint.codec import decode_key
 from checkpoint.codec import decode_opaquely as decode
 from checkpoint.key_groups import key_group, range_of
 from checkpoint.shown import shown
-from checkpoint.state.files import load_encoded_state, load_footer
+from checkpoint.state.files import load_encoded_state
 from checkpoint.state.snapshot_format import StateBatch
 from checkpoint.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, TIMER_STATES
 from checkpoint.storage.errors import DamagedFile
@@ -128,18 +128,6 @@ def inferred(parts: Sequence[KeyedPart], timers: bool) -> Types:
             if not timers:
                 values.add(map(decode, batch.values))
     return Types(keys.type, values.type)
-
-
-def rows_in(point: RestorePoint, step: str) -> int:
-    """How many rows a step has, timers included. Reads the ends of files, and all of what is in several files."""
-    rows = 0
-    for _, _, snapshot in snapshots(point.metadata, step):
-        files = snapshot.keyed_state
-        if len(files) == 1 and files[0].groups is None:
-            rows += load_footer(point.storage, files[0].file).rows
-        else:
-            rows += sum(len(batch.keys) for batch in load_encoded_state(point.storage, files))
-    return rows
 
 
 # -- state of keys ------------------------------------------------------------------------------------------------
