@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stopped_clock import StoppedClock
 
-from sources import END, SequenceSource, SourceBatch, SourceContext, SourceReader
+from pipeline.testing import check_source_contract
+from sources import END, SequenceSource, SourceBatch, SourceContext, SourceReader, sequence
 from sources.rate_limit import RateLimit
 
 
@@ -150,11 +152,23 @@ def test_wrong_options_are_refused_by_name(options: dict[str, Any], says: str) -
         SequenceSource(**options)
 
 
+def test_it_keeps_the_source_contract() -> None:
+    check_source_contract(lambda: SequenceSource(40, partitions=3))
+
+
 def test_only_subtasks_with_partitions_have_a_share_of_the_rate() -> None:
     """At 2 records/s over two of three subtasks the first record of each is free, the second takes a second."""
     batches = [reader.poll(10, 0) for reader in readers(SequenceSource(None, rate=2, partitions=2), 3)]
 
     assert [len(b) if isinstance(b, SourceBatch) else b for b in batches] == [1, 1, None]
+
+
+def test_each_poll_takes_from_the_share_of_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 300 records/s over two of three subtasks each has 150, and may save up 15."""
+    clock = StoppedClock(monkeypatch, sequence)
+    for subtask in (0, 1):
+        reader = readers(SequenceSource(None, rate=300, partitions=2), 3)[subtask]
+        assert [clock.records_after(seconds, reader) for seconds in (0, 0, 60, 0, 0.05)] == [1, 0, 15, 0, 7]
 
 
 def test_no_more_records_than_the_rate_allows() -> None:

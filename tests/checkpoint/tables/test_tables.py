@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pickle
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from checkpoint_folders import JobFolder, metadata_of
+from checkpoint_folders import TRIGGERED, JobFolder, metadata_of
 from state_tables import make_savepoint, timers_at
 
 from checkpoint.checkpoint_kind import CheckpointKind
@@ -23,7 +24,7 @@ from checkpoint.storage.errors import DamagedFile
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot
 from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.storage import CheckpointStorage
-from checkpoint.tables import keyed
+from checkpoint.tables import keyed, tables
 from checkpoint.tables.columns import Unfit
 from checkpoint.tables.point import NoSuchTable, Wanted
 from checkpoint.tables.tables import NAMES, Table, open_table
@@ -168,10 +169,10 @@ def test_positions_of_sources(job: JobFolder) -> None:
     known = to_state([Split("flights", 0, "id", 4711), Split("flights", 1, "id", 12, 12, ended=True)], 0, 1)
     uri = complete(job, {"in": OperatorSnapshot({"source": known}), "mine": OperatorSnapshot({"source": {"at": 1}})})
     found = rows(uri, "sources")
-    assert [(row["step"], row["next"], row["end"], row["ended"]) for row in found] == [
-        ("in", "4711", None, False),
-        ("in", "12", "12", True),
-        ("mine", None, None, None),
+    assert [tuple(row[name] for name in ("step", "subtask", "split", "next", "end", "ended")) for row in found] == [
+        ("in", 0, "flights[0]", "4711", None, False),
+        ("in", 0, "flights[1]", "12", "12", True),
+        ("mine", 0, None, None, None, None),
     ]
     assert found[-1]["state_json"] == '{"at":1}'
 
@@ -181,6 +182,8 @@ def test_output_that_is_not_committed(job: JobFolder) -> None:
     found = rows(job.storage.uri_of(ref.path), "uncommitted")
     assert [(row["step"], row["epoch"], row["index"]) for row in found] == [("out", 3, 0), ("out", 3, 1)]
     assert [row["bytes"] for row in found] == [3, 4]
+    assert [(row["subtask"], row["writer"], len(row["files"])) for row in found] == [(0, 0, 1)] * 2
+    assert {path for row in found for path in row["files"]} == set(job.storage.list_shared())
     assert found[0]["payload_json"] == '{"rows":10,"bytes":100,"message_limit":9}'
 
 
@@ -190,7 +193,7 @@ def test_records_in_flight(job: JobFolder) -> None:
     builder.append_keyed(encode({"n": 1}), 99, encode_key("ann"), 5)
     builder.append_keyed(encode({"n": 2}), None, encode_key("bob"), 6)
     frame = edges.to_frame(builder.seal())
-    captured = CapturedState(inputs={ChannelName(EDGE, 2, 0): [Data(frame, frame.size, 2), Watermark(50)]})
+    captured = CapturedState(inputs={ChannelName(EDGE, 2, 1): [Data(frame, frame.size, 2), Watermark(50)]})
     handle = save(job.storage, "chk-7-1/totals-0-in_flight.arrow", captured, lambda edge: edges, "lz4")
     uri = complete(job, {"totals": OperatorSnapshot()}, channel_state=(handle,), rows={EDGE: 2})
     found = rows(uri, "in_flight")
@@ -199,9 +202,13 @@ def test_records_in_flight(job: JobFolder) -> None:
         ("record", None, '"bob"', '{"n":2}'),
         ("watermark", 50, None, None),
     ]
-    assert {(row["upstream"], row["upstream_subtask"], row["downstream"]) for row in found} == {("in", 2, "totals")}
+    where = ("upstream", "upstream_subtask", "downstream", "downstream_subtask", "port")
+    assert {tuple(row[name] for name in where) for row in found} == {("in", 2, "totals", 1, "0.0")}
+    assert [row["key_group"] for row in found] == [5, 6, None]
+    assert [row["value_bytes"] for row in found] == [encode({"n": 1}), encode({"n": 2}), None]
     assert len(rows(uri, "in_flight", key=encode_key("bob"))) == 1
     assert rows(uri, "in_flight", step="in") == []
+    assert rows(uri, "in_flight", step="totals") == found
     path = Path(uri.removeprefix("file://")) / "totals-0-in_flight.arrow"
     path.write_bytes(path.read_bytes()[:-10] + b"x" * 10)
     with pytest.raises(DamagedFile, match="totals-0-in_flight"):
@@ -216,5 +223,31 @@ def test_the_newest_checkpoint_of_a_jobs_folder_and_all_of_them(job: JobFolder) 
         (1, "checkpoint", "orders"),
         (2, "final", "orders"),
     ]
-    assert [row["id"] for row in rows(job.storage.uri_of("chk-1-1"), "checkpoints")] == [1]
+    (one,) = rows(job.storage.uri_of("chk-1-1"), "checkpoints")
+    assert one["id"] == 1
     assert rows(job.storage.uri_of(), "sources")[0]["step"] == "in"
+
+
+def test_a_checkpoints_row_says_what_it_costs_and_whether_it_can_be_restored(job: JobFolder, tmp_path: Path) -> None:
+    both = job.segment(b"x" * 1000)
+    first = job.complete(1, both)
+    job.complete(2, both)
+    job.start(first)
+    damaged = job.complete(3)
+    (tmp_path / "orders" / damaged.path / "_metadata").write_bytes(b"nothing of Weir's")
+    one, two, three = rows(job.storage.uri_of(), "checkpoints")
+    assert (one["attempt"], one["uri"]) == (1, job.storage.uri_of(first.path))
+    assert one["triggered"] == datetime.fromtimestamp(TRIGGERED + 1, UTC)
+    assert (one["duration"], one["files"], one["in_flight_rows"]) == (0.25, 3, 0)
+    assert one["own_bytes"] == one["bytes"] - 1000
+    assert [row["void_by"] for row in (one, two, three)] == [None, 2, None]
+    assert [row["problem"] is None for row in (one, two, three)] == [True, True, False]
+    assert (three["id"], three["attempt"], three["kind"], three["bytes"]) == (3, 2, None, None)
+
+
+def test_a_table_of_many_rows_comes_in_several_batches(job: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "_BATCH", 2)
+    state = {"broadcast": {"rules": {encode(n): encode(n) for n in range(5)}}}
+    uri = complete(job, {"rules": OperatorSnapshot(state)})
+    batches = [batch.to_pylist() for batch in open_table(uri, "operator_state").batches()]
+    assert [[row["key_json"] for row in batch] for batch in batches] == [["0", "1"], ["2", "3"], ["4"]]

@@ -51,6 +51,15 @@ def test_a_job_is_found_until_it_withdraws_and_by_its_user_alone(folder: Path) -
     assert (names(), list(folder.iterdir())) == ([], [])
 
 
+def test_a_file_that_says_nothing_of_later_options_is_of_a_job_without_them(folder: Path) -> None:
+    """Another version may have written it."""
+    path = announced("orders")
+    known = json.loads(path.read_text())
+    path.write_text(json.dumps({name: known[name] for name in ("name", "address", "secret", "pid", "host", "started")}))
+    (job,) = running_jobs()
+    assert (job.http, job.http_token, job.encrypted) == ("", "", False)
+
+
 def test_the_newest_comes_last(folder: Path) -> None:
     now = time.time()
     for port, started in ((1, now), (2, now - 2), (3, now - 1)):

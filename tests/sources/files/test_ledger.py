@@ -41,6 +41,14 @@ def test_what_was_begun_comes_first_then_files_in_their_order() -> None:
         assert [split.path for split in read if split is not None] == expected
 
 
+def test_files_of_one_time_come_one_after_the_other_each_with_its_parts_in_order() -> None:
+    ledger = Ledger(0, 1, 10, "mtime")
+    ledger.add(ledger.unknown([file("b", size=15), file("c"), file("a", size=15)]))
+    read = [ledger.next() for _ in range(5)]
+    expected = [("a", 0), ("a", 1), ("b", 0), ("b", 1), ("c", 0)]
+    assert [(split.path, split.part) for split in read if split is not None] == expected
+
+
 def test_every_part_belongs_to_one_subtask() -> None:
     files = [file(f"f{number}", size=35) for number in range(20)]
     parts = [(split.path, split.part) for subtask in range(3) for split in Ledger(subtask, 3, 10).unknown(files)]
