@@ -77,6 +77,10 @@ def test_a_checkpoint_in_progress_has_no_duration_yet() -> None:
     history.triggered(1, CheckpointKind.FINAL, 0.0, 1.7e9)
     (row,) = history.rows()
     assert (row.status, row.kind, row.duration, row.failure) == ("in_progress", "final", None, None)
+    assert (row.start_delay, row.alignment, row.sync, row.async_, row.keyed_state) == (0, 0, 0, 0, 0)
+    assert (row.channel_state, row.finalise, row.commit, row.size, row.written) == (0, 0, None, 0, 0)
+    assert (row.in_flight_bytes, row.in_flight_records, row.unaligned, row.span_records) == (0, 0, False, 0)
+    assert (row.span_bytes, row.subtasks) == (0, ())
     assert history.duration(1, 2.5) == 2.5
 
 
