@@ -15,58 +15,14 @@ from dataclasses import dataclass
 
 from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.config import CheckpointConfig
-from checkpoint.coordination.coordinator_events import (
-    Acknowledged,
-    Action,
-    AllInputEnded,
-    BarrierPassed,
-    CheckpointAsked,
-    CheckpointRequested,
-    Declined,
-    DeletionDone,
-    DiscardAcknowledgement,
-    EndInput,
-    Event,
-    FailJob,
-    FailureReason,
-    FinaliseCheckpoint,
-    Finalised,
-    FinaliseFailed,
-    Heartbeat,
-    IdSeen,
-    JobEnding,
-    NotifyAborted,
-    NotifyComplete,
-    OutputBegan,
-    RejectRequest,
-    SnapshotTaken,
-    StopRequested,
-    SubtasksRunning,
-    Tick,
-    TriggerCheckpoint,
-    WaitsOutside,
-)
-from checkpoint.coordination.passage import Passage
+from checkpoint.coordination import coordinator_events as events
+from checkpoint.coordination.failure_manager import CheckpointFailureManager
+from checkpoint.coordination.pending_checkpoint import CheckpointInProgress, PendingCheckpoint
 from checkpoint.coordination.retention import Retention
 from checkpoint.coordination.trigger_schedule import TriggerSchedule
 
 JOB_ENDING = "the attempt to run the job is ending"
 """Why checkpoints are given up that are in progress then."""
-MIN_SPAN_SCALE = 1 / 128
-"""Expiries shorten spans no further. A span is one fetch at least in any case; this bounds how many completions it
-takes to come back to full spans."""
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointInProgress:
-    """A checkpoint that is triggered and not resolved."""
-
-    checkpoint_id: int
-    kind: CheckpointKind
-    triggered_at: float
-    """Clock value."""
-    missing: tuple[int, ...]
-    """Subtasks that have not acknowledged, ascending. Empty: `_metadata` is being written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,23 +39,6 @@ class CoordinatorStatistics:
     """Ordinary checkpoints that have failed since the last one that completed."""
     span_scale: float
     """See `Heartbeat`."""
-
-
-@dataclass(slots=True)
-class _Pending:
-    checkpoint_id: int
-    kind: CheckpointKind
-    triggered_at: float
-    expires_at: float
-    missing: set[int]
-    """Subtasks that have not acknowledged. Empty exactly while `_metadata` is being written."""
-    held_up: bool
-    """Whether a subtask has waited meanwhile for what lies outside of the job."""
-    passage: Passage
-
-    @property
-    def ordinary(self) -> bool:
-        return self.kind is not CheckpointKind.SAVEPOINT
 
 
 @dataclass(slots=True)
@@ -167,35 +106,26 @@ class CheckpointCoordinator:
         """`JobEnding` has come: nothing is in progress, and nothing is deleted any more."""
         self._schedule = TriggerSchedule(config.interval_s, config.min_pause_s, early=config.first == "output")
         self._retention = Retention(config.retained, config.timeout_s, retained)
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, PendingCheckpoint] = {}
         """Triggered and not resolved, by ascending id."""
-        self._half_written: set[int] = set()
-        """Given up while `_metadata` was being written. Its writer has not reported yet, so it may become durable."""
-        self._savepoints: set[int] = set()
-        """Completed ones."""
         self._stop: _Stop | None = None
         """From the request to the failure or completion of the last checkpoint."""
         self._input_ended = False
         self._waiting: set[int] = set()
         """Subtasks that wait for what lies outside of the job."""
-        self._failures = 0
-        """Ordinary checkpoints that have failed since the last one that completed."""
-        self._span_scale = 1.0
-        self._actions: list[Action] = []
+        self._failures = CheckpointFailureManager(config.tolerable_failures)
+        self._actions: list[events.Action] = []
         """What the event in progress has asked for so far."""
 
     # -- what can be read -----------------------------------------------------------------------------------------
 
     def statistics(self) -> CoordinatorStatistics:
         return CoordinatorStatistics(
-            in_progress=tuple(
-                CheckpointInProgress(p.checkpoint_id, p.kind, p.triggered_at, tuple(sorted(p.missing)))
-                for p in self._pending.values()
-            ),
+            in_progress=tuple(p.statistics() for p in self._pending.values()),
             retained=self._retention.kept,
             deleting=self._retention.deleting,
-            consecutive_failures=self._failures,
-            span_scale=self._span_scale,
+            consecutive_failures=self._failures.in_a_row,
+            span_scale=self._failures.span_scale,
         )
 
     def next_deadline(self, now: float) -> float | None:
@@ -210,19 +140,19 @@ class CheckpointCoordinator:
             deadlines.append(self._schedule.ready_at)
         return max(now, min(deadlines)) if deadlines else None
 
-    def heartbeat(self, now: float, subtask: int | None = None) -> Heartbeat:
+    def heartbeat(self, now: float, subtask: int | None = None) -> events.Heartbeat:
         """The facts at `now`, for that subtask."""
         passed = [] if subtask is None else [(p.checkpoint_id, p.passage.passed(subtask)) for p in self._ordinary]
-        return Heartbeat(
+        return events.Heartbeat(
             in_progress=tuple((p.checkpoint_id, p.kind) for p in self._pending.values()),
-            span_scale=self._span_scale,
+            span_scale=self._failures.span_scale,
             held_back=self._held_back(now),
             passed=tuple((n, one.start_delay, one.mean_span, one.busy_span) for n, one in passed if one is not None),
         )
 
     # -- events ---------------------------------------------------------------------------------------------------
 
-    def handle(self, event: Event, now: float) -> list[Action]:
+    def handle(self, event: events.Event, now: float) -> list[events.Action]:
         """What to do about `event` at clock value `now`, in this order.
 
         Raises:
@@ -232,47 +162,48 @@ class CheckpointCoordinator:
         self._now = now = max(self._now, now)
         self._actions = []
         self._retention.give_up(now)
-        if not isinstance(event, Finalised):  # what is durable is complete, even if the report comes after the timeout
+        # What is durable is complete, even if the report comes after the timeout.
+        if not isinstance(event, events.Finalised):
             self._expire(now)
         match event:
-            case SubtasksRunning():
+            case events.SubtasksRunning():
                 if not self._running:
                     self._running = True
                     self._schedule.start(now)
                     if self._stop is not None and self._stop.drain:
-                        self._actions.append(EndInput())
-            case OutputBegan():
+                        self._actions.append(events.EndInput())
+            case events.OutputBegan():
                 self._schedule.output_begins(now)
-            case IdSeen(checkpoint_id):
+            case events.IdSeen(checkpoint_id):
                 self._next_id = max(self._next_id, checkpoint_id + 1)
-            case SnapshotTaken(checkpoint_id, subtask, span, busy):
+            case events.SnapshotTaken(checkpoint_id, subtask, span, busy):
                 self._snapshot_taken(checkpoint_id, subtask, span, busy, now)
-            case Acknowledged(checkpoint_id, subtask):
+            case events.Acknowledged(checkpoint_id, subtask):
                 self._snapshot_taken(checkpoint_id, subtask, None, False, now)
                 self._acknowledged(checkpoint_id, subtask)
-            case Declined(checkpoint_id, subtask, message, reason):
+            case events.Declined(checkpoint_id, subtask, message, reason):
                 if pending := self._pending.get(checkpoint_id):
                     self._give_up(pending, reason, f"subtask {subtask}: {message}", now)
-            case WaitsOutside(subtask, waits):
+            case events.WaitsOutside(subtask, waits):
                 self._waits_outside(subtask, waits)
-            case Finalised(checkpoint_id):
+            case events.Finalised(checkpoint_id):
                 self._finalised(checkpoint_id, now)
-            case FinaliseFailed(checkpoint_id, message):
+            case events.FinaliseFailed(checkpoint_id, message):
                 self._finalise_failed(checkpoint_id, message, now)
-            case DeletionDone(checkpoint_id):
+            case events.DeletionDone(checkpoint_id):
                 self._retention.deleted(checkpoint_id)
-            case CheckpointAsked(last_barrier):
+            case events.CheckpointAsked(last_barrier):
                 self._schedule.ask(last_barrier)
-            case CheckpointRequested(kind, token):
+            case events.CheckpointRequested(kind, token):
                 self._requested(kind, token)
-            case StopRequested(kind, token, drain):
+            case events.StopRequested(kind, token, drain):
                 self._stop_requested(kind, token, drain)
-            case AllInputEnded():
+            case events.AllInputEnded():
                 self._input_ended = True
                 self._schedule.end_input()
-            case JobEnding():
+            case events.JobEnding():
                 self._end(now)
-            case Tick():
+            case events.Tick():
                 pass
         self._expire(now)
         self._trigger(now)
@@ -287,55 +218,36 @@ class CheckpointCoordinator:
             pending.held_up = True
 
     def _snapshot_taken(self, checkpoint_id: int, subtask: int, span: int | None, busy: bool, now: float) -> None:
-        pending = self._pending.get(checkpoint_id)
-        if pending is None or not pending.ordinary:
-            return
-        for one in pending.passage.snapshot_taken(subtask, now - pending.triggered_at, span, busy):
-            passed = BarrierPassed(checkpoint_id, one.sources, one.start_delay, one.mean_span, one.busy_span)
-            self._actions.append(passed)
+        if pending := self._pending.get(checkpoint_id):
+            self._actions += pending.snapshot_taken(subtask, span, busy, now)
 
     def _acknowledged(self, checkpoint_id: int, subtask: int) -> None:
         pending = self._pending.get(checkpoint_id)
-        if pending is None or subtask not in self._subtasks:
-            if not self._may_be_durable(checkpoint_id):
-                self._actions.append(DiscardAcknowledgement(checkpoint_id, subtask))
-        elif subtask in pending.missing:  # else a repetition: its files are part of the checkpoint
-            pending.missing.remove(subtask)
-            if not pending.missing:
-                self._actions.append(FinaliseCheckpoint(checkpoint_id, pending.kind))
-
-    def _may_be_durable(self, checkpoint_id: int) -> bool:
-        """Whether a restore could find this checkpoint: an acknowledgement of it is a repetition, its files stay."""
-        return (
-            checkpoint_id in self._half_written
-            or checkpoint_id in self._savepoints
-            or checkpoint_id in self._retention.kept
-            or checkpoint_id in self._retention.deleting
-        )
+        if pending is None or not pending.acknowledges(subtask):
+            if not self._retention.may_be_durable(checkpoint_id):
+                self._actions.append(events.DiscardAcknowledgement(checkpoint_id, subtask))
+        elif (finalise := pending.acknowledged(subtask)) is not None:
+            self._actions.append(finalise)
 
     def _finalised(self, checkpoint_id: int, now: float) -> None:
         pending = self._pending.get(checkpoint_id)
         if pending is None:
             self._writer_reported(checkpoint_id, now)
             return
-        if pending.missing:
-            raise ValueError(
-                f"checkpoint {checkpoint_id} reported as finalised, but subtasks {pending.missing} are missing"
-            )
+        pending.require_acknowledged("is reported as finalised")
         if pending.ordinary:
             for older in [p for p in self._ordinary if p.checkpoint_id < checkpoint_id]:
-                self._give_up(older, FailureReason.SUBSUMED, f"checkpoint {checkpoint_id} is complete", now)
+                self._give_up(older, events.FailureReason.SUBSUMED, f"checkpoint {checkpoint_id} is complete", now)
         del self._pending[checkpoint_id]
         stops = self._stop is not None and self._stop.checkpoint_id == checkpoint_id
         last = stops or pending.kind is CheckpointKind.FINAL
-        self._actions.append(NotifyComplete(checkpoint_id, pending.kind, last))
+        self._actions.append(events.NotifyComplete(checkpoint_id, pending.kind, last))
         if last:
             self._close("the job's last checkpoint is complete")
         if not pending.ordinary:
-            self._savepoints.add(checkpoint_id)
+            self._retention.savepoint_completed(checkpoint_id)
             return
-        self._failures = 0
-        self._span_scale = min(1.0, 2 * self._span_scale)
+        self._failures.completed()
         self._schedule.completed(now)
         self._actions += self._retention.add(checkpoint_id, now)
 
@@ -343,27 +255,21 @@ class CheckpointCoordinator:
         pending = self._pending.get(checkpoint_id)
         if pending is None:
             self._writer_reported(checkpoint_id, now)
-        elif pending.missing:
-            raise ValueError(
-                f"checkpoint {checkpoint_id} was not to be finalised: subtasks {pending.missing} are missing"
-            )
         else:
-            self._give_up(pending, FailureReason.FINALISE, message, now)
+            pending.require_acknowledged("was not to be finalised")
+            self._give_up(pending, events.FailureReason.FINALISE, message, now)
 
     def _writer_reported(self, checkpoint_id: int, now: float) -> None:
-        """The writer of `_metadata` of a checkpoint given up meanwhile has ended, with an error or without: even after
-        an error the file may be there."""
-        if checkpoint_id in self._half_written:
-            self._half_written.remove(checkpoint_id)
-            # After the job's end it stays: it is a sound checkpoint, and the next attempt may already restore it.
-            if not self._ended:
-                self._actions.append(self._retention.delete(checkpoint_id, now))
+        """The writer of `_metadata` of a checkpoint given up meanwhile has ended, with an error or without."""
+        # After the job's end it stays: it is a sound checkpoint, and the next attempt may already restore it.
+        if self._retention.writer_reported(checkpoint_id) and not self._ended:
+            self._actions.append(self._retention.delete(checkpoint_id, now))
 
     def _requested(self, kind: CheckpointKind, token: str) -> None:
         if kind is CheckpointKind.FINAL:
             raise ValueError("a final checkpoint can't be requested: it is taken when all input has ended")
         if self._closed:
-            self._actions.append(RejectRequest(token, f"no {kind} is taken any more: {self._closed}"))
+            self._actions.append(events.RejectRequest(token, f"no {kind} is taken any more: {self._closed}"))
         else:
             self._schedule.request(kind, token)
 
@@ -371,13 +277,13 @@ class CheckpointCoordinator:
         if kind is CheckpointKind.CHECKPOINT:
             raise ValueError("a job stops with a final checkpoint or a savepoint")
         if self._closed:
-            self._actions.append(RejectRequest(token, f"the job can't be stopped any more: {self._closed}"))
+            self._actions.append(events.RejectRequest(token, f"the job can't be stopped any more: {self._closed}"))
         elif self._stop is not None:
-            self._actions.append(RejectRequest(token, "the job is stopping already"))
+            self._actions.append(events.RejectRequest(token, "the job is stopping already"))
         else:
             self._stop = _Stop(kind, token, drain)
             if drain and self._running:
-                self._actions.append(EndInput())
+                self._actions.append(events.EndInput())
 
     @property
     def _stopping(self) -> bool:
@@ -385,37 +291,28 @@ class CheckpointCoordinator:
         return self._stop is not None and (not self._stop.drain or self._input_ended)
 
     def _expire(self, now: float) -> None:
-        for pending in [p for p in self._pending.values() if now >= p.expires_at]:
-            what = "not acknowledged by every subtask" if pending.missing else "_metadata not written"
-            self._give_up(pending, FailureReason.EXPIRED, f"{what} {self._config.timeout_s:g} s after the trigger", now)
+        for pending in list(self._pending.values()):
+            if why := pending.expiry(now):
+                self._give_up(pending, events.FailureReason.EXPIRED, why, now)
 
-    def _give_up(self, pending: _Pending, reason: FailureReason, message: str, now: float) -> None:
+    def _give_up(self, pending: PendingCheckpoint, reason: events.FailureReason, message: str, now: float) -> None:
         del self._pending[pending.checkpoint_id]
-        if not pending.missing and reason is not FailureReason.FINALISE:
-            self._half_written.add(pending.checkpoint_id)
-        missing = tuple(sorted(pending.missing))
-        self._actions.append(NotifyAborted(pending.checkpoint_id, pending.kind, reason, message, missing))
+        if not pending.missing and reason is not events.FailureReason.FINALISE:
+            self._retention.given_up_half_written(pending.checkpoint_id)
+        self._actions.append(pending.aborted(reason, message))
         if self._stop is not None and self._stop.checkpoint_id == pending.checkpoint_id:
             self._stop = None
-        if not pending.ordinary or reason in (FailureReason.SUBSUMED, FailureReason.CANCELLED):
+        if not pending.ordinary or reason.tolerated:
             return
         self._schedule.failed(pending.kind, now)
-        if reason is FailureReason.EXPIRED:
-            self._span_scale = max(MIN_SPAN_SCALE, self._span_scale / 2)
-        if reason.tolerated or (reason is FailureReason.EXPIRED and missing and pending.held_up):
-            return  # an outage is no failure of the job
-        self._failures += 1
-        if self._failures > self._config.tolerable_failures and not self._closed:
-            why = (
-                f"checkpoint {pending.checkpoint_id} failed ({reason}): {message}. {self._failures} failed in a row, "
-                f"tolerable_failures is {self._config.tolerable_failures}"
-            )
-            self._actions.append(FailJob(why))
+        why = self._failures.failed(pending, reason, message)
+        if why is not None and not self._closed:
+            self._actions.append(events.FailJob(why))
             self._close("too many checkpoints have failed")
 
     def _end(self, now: float) -> None:
         for pending in list(self._pending.values()):
-            self._give_up(pending, FailureReason.CANCELLED, JOB_ENDING, now)
+            self._give_up(pending, events.FailureReason.CANCELLED, JOB_ENDING, now)
         self._close(JOB_ENDING)
         self._ended = True
 
@@ -427,7 +324,7 @@ class CheckpointCoordinator:
             tokens.append(self._stop.token)
             self._stop = None
         for token in tokens:
-            self._actions.append(RejectRequest(token, f"no checkpoint is taken any more: {why}"))
+            self._actions.append(events.RejectRequest(token, f"no checkpoint is taken any more: {why}"))
 
     # -- triggers -------------------------------------------------------------------------------------------------
 
@@ -468,9 +365,9 @@ class CheckpointCoordinator:
     def _start(self, kind: CheckpointKind, now: float, tokens: tuple[str, ...], stop: bool = False) -> None:
         n = self._next_id
         self._next_id = n + 1
-        expires_at, passage = now + self._config.timeout_s, Passage(self._reach)
-        self._pending[n] = _Pending(n, kind, now, expires_at, set(self._subtasks), bool(self._waiting), passage)
-        self._actions.append(TriggerCheckpoint(n, kind, tokens, stop))
+        timeout, held_up = self._config.timeout_s, bool(self._waiting)
+        self._pending[n] = PendingCheckpoint(n, kind, now, timeout, self._subtasks, self._reach, held_up)
+        self._actions.append(events.TriggerCheckpoint(n, kind, tokens, stop))
 
     def _obstacle(self) -> str | None:
         """What holds every trigger back, however long one waits, in words; `None` = nothing."""
@@ -484,7 +381,7 @@ class CheckpointCoordinator:
         return None
 
     @property
-    def _ordinary(self) -> list[_Pending]:
+    def _ordinary(self) -> list[PendingCheckpoint]:
         return [p for p in self._pending.values() if p.ordinary]
 
     def _full(self) -> str | None:

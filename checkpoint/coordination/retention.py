@@ -1,4 +1,4 @@
-"""Which completed checkpoints are kept, and the deletions of the others (pure; part of the coordinator)."""
+"""Which checkpoints are kept or may be durable, and the deletions of the others (pure; part of the coordinator)."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ class Retention:
         """Oldest first."""
         self._deleting: dict[int, float] = {}
         """Id → when its deletion is given up."""
+        self._savepoints: set[int] = set()
+        """Completed ones."""
+        self._half_written: set[int] = set()
+        """Given up while `_metadata` was being written. Its writer has not reported yet, so it may become durable."""
 
     @property
     def kept(self) -> tuple[int, ...]:
@@ -51,3 +55,20 @@ class Retention:
     def give_up(self, now: float) -> None:
         """Treat deletions that take longer than `timeout` as done."""
         self._deleting = {old: deadline for old, deadline in self._deleting.items() if now < deadline}
+
+    def savepoint_completed(self, checkpoint_id: int) -> None:
+        self._savepoints.add(checkpoint_id)
+
+    def given_up_half_written(self, checkpoint_id: int) -> None:
+        """A checkpoint is given up whose `_metadata` is being written."""
+        self._half_written.add(checkpoint_id)
+
+    def writer_reported(self, checkpoint_id: int) -> bool:
+        """The writer of such a `_metadata` has ended. Whether it was one: even after an error the file may be there."""
+        written = checkpoint_id in self._half_written
+        self._half_written.discard(checkpoint_id)
+        return written
+
+    def may_be_durable(self, checkpoint_id: int) -> bool:
+        """Whether a restore could find this checkpoint: an acknowledgement of it is a repetition, its files stay."""
+        return any(checkpoint_id in some for some in (self._half_written, self._savepoints, self._kept, self._deleting))

@@ -8,7 +8,7 @@ import pytest
 from option_values import checkpoint_config
 
 from checkpoint.checkpoint_kind import CheckpointKind
-from checkpoint.coordination.coordinator import MIN_SPAN_SCALE, CheckpointCoordinator, CheckpointInProgress
+from checkpoint.coordination.coordinator import CheckpointCoordinator
 from checkpoint.coordination.coordinator_events import (
     Acknowledged,
     Action,
@@ -37,6 +37,8 @@ from checkpoint.coordination.coordinator_events import (
     TriggerCheckpoint,
     WaitsOutside,
 )
+from checkpoint.coordination.failure_manager import MIN_SPAN_SCALE
+from checkpoint.coordination.pending_checkpoint import CheckpointInProgress
 from checkpoint.coordination.trigger_schedule import FIRST_OUTPUT_PAUSE, RETRY_PAUSE
 
 CHECKPOINT, SAVEPOINT, FINAL = CheckpointKind.CHECKPOINT, CheckpointKind.SAVEPOINT, CheckpointKind.FINAL

@@ -10,7 +10,7 @@ import pytest
 from option_values import checkpoint_config
 
 from checkpoint.checkpoint_kind import CheckpointKind
-from checkpoint.coordination.coordinator import MIN_SPAN_SCALE, CheckpointCoordinator
+from checkpoint.coordination.coordinator import CheckpointCoordinator
 from checkpoint.coordination.coordinator_events import (
     Acknowledged,
     AllInputEnded,
@@ -38,6 +38,7 @@ from checkpoint.coordination.coordinator_events import (
     Tick,
     TriggerCheckpoint,
 )
+from checkpoint.coordination.failure_manager import MIN_SPAN_SCALE
 from checkpoint.coordination.trigger_schedule import FIRST_OUTPUT_PAUSE
 
 SUBTASKS = 2
