@@ -5,12 +5,9 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
-import threading
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
-from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.config import CheckpointConfig, WithoutInterval
 from checkpoint.errors import PermanentFailure
 from checkpoint.storage.errors import DamagedFile, StorageError
@@ -19,13 +16,14 @@ from pipeline import logs
 from pipeline.errors import NotEnoughSlots, PipelineError
 from pipeline.runtime import error_text
 from pipeline.runtime.driver.attempt import Attempt
-from pipeline.runtime.driver.attempt_context import Answer, AttemptContext, CheckpointRequest, NotTriggered, Progress
+from pipeline.runtime.driver.attempt_context import Answer, AttemptContext, CheckpointRequest, Progress
 from pipeline.runtime.driver.failures import AttemptFailed
 from pipeline.runtime.driver.job_options import JobOptions
+from pipeline.runtime.driver.job_requests import JobRequests, RunnableAttempt, refusal
 from pipeline.runtime.driver.point_queries import PointQueries
 from pipeline.runtime.driver.restart import RestartPolicy
 from pipeline.runtime.driver.scaling.autoscaler import Autoscaler
-from pipeline.runtime.driver.scaling.rescaling import Rescaled, Rescaling, in_words, rescaled, rescaled_by_itself
+from pipeline.runtime.driver.scaling.rescaling import Rescaled, rescaled, rescaled_by_itself
 from pipeline.runtime.driver.spark.session import Session
 from pipeline.runtime.driver.start.start_checks import invalid_steps, invisible_output, open_gates, shared_names
 from pipeline.runtime.driver.start.start_point import StartPoints
@@ -43,23 +41,6 @@ def jobs_here() -> list[JobMaster]:
     return list(_MASTERS)
 
 
-class Running(Protocol):
-    """An attempt, as `Attempt` is one."""
-
-    def run(self) -> None:
-        """Returns when the job has finished.
-
-        Raises:
-            AttemptFailed: with the first cause.
-        """
-
-    def cancel(self) -> None: ...
-
-    def request_checkpoint(self, request: CheckpointRequest, answer: Answer) -> None: ...
-
-    def refuse_requests(self) -> None: ...
-
-
 class JobMaster:
     """Runs a job in a thread of its own. What it publishes is read by `JobHandle`."""
 
@@ -69,10 +50,10 @@ class JobMaster:
         *,
         system: System = SYSTEM,
         session: Callable[[JobOptions], Session] = Session,
-        attempt: Callable[[AttemptContext, Progress], Running] = Attempt,
+        attempt: Callable[[AttemptContext, Progress], RunnableAttempt] = Attempt,
     ):
         _MASTERS.add(self)
-        self._rescaling = Rescaling(options)
+        self._requests = JobRequests(options, system, self._on_rescaling)
         self._system = system
         self._session = session(options)
         self._make_attempt = attempt
@@ -82,26 +63,16 @@ class JobMaster:
         self.failed_step: str | None = None
         """Whose code was the cause, if that is known."""
         self.history = CheckpointHistory()
-        self.progress = Progress(began=system.time(), on_running=self._on_running)
+        self.progress = Progress(began=system.time(), on_running=self._requests.on_running)
         self.waits = Waits(options.name)
         self._session.waits = self.waits
         self.queries = PointQueries(self._what_queries_wait_for)
         self._recoveries = Recoveries()
         self.address = ""
         """Where the job can be asked, if it can."""
-        self.ended = system.event()
+        self.ended = self._requests.ended
         self.on_ended: Callable[[], None] = lambda: None
         """Called by the job's thread at the very end."""
-        self._current: Running | None = None
-        self._lock = threading.Lock()
-        """Guards `_current`, `_requests` and `_rescaling` against requests from other threads."""
-        self._requests: list[tuple[CheckpointRequest, Answer]] = []
-        """Who asked for a checkpoint while no attempt was under way."""
-        self._stops: set[str] = set()
-        """Tokens of the requests to stop that have not failed."""
-        self._stopped = False
-        """The job's last checkpoint is complete, since a user wanted it to stop: what is left is to commit it."""
-        self._cancelled = system.event()
         self._temporary: str | None = None
         self._failed_at = self._ended_at = 0.0
         """When the attempt before failed, and when its last process was gone."""
@@ -120,44 +91,21 @@ class JobMaster:
 
     def cancel(self) -> None:
         """End the job; returns at once."""
-        self._cancelled.set()
-        with self._lock:
-            if self._current is not None:
-                self._current.cancel()
+        self._requests.cancel()
 
     @property
     def _o(self) -> JobOptions:
-        return self._rescaling.options
+        return self._requests.options
 
     def request_checkpoint(self, request: CheckpointRequest, answer: Answer) -> None:
         """Ask for a checkpoint or savepoint; `answer` gets its id once it is complete, or an error."""
-        if request.stop:
-            self._stops.add(request.token)
-            answer = self._noting_stop(request, answer)
-        with self._lock:
-            if self._current is not None and not self._rescaling.holds_back_requests:
-                self._current.request_checkpoint(request, answer)
-                return
-            if not self.ended.is_set():
-                self._requests.append((request, answer))
-                return
-        answer(NotTriggered(f"the job is {self.status}, so no checkpoint is taken any more"))
-
-    def _noting_stop(self, request: CheckpointRequest, answer: Answer) -> Answer:
-        def note(result: int | Exception) -> None:
-            if isinstance(result, Exception):
-                self._stops.discard(request.token)
-            else:
-                # An attempt that fails from now on must not be followed by one that reads on.
-                self._stopped = True
-            answer(result)
-
-        return note
+        if not self._requests.checkpoint(request, answer):
+            answer(refusal(self.status))
 
     @property
     def stopping(self) -> bool:
         """Whether it is to end: somebody has asked for it."""
-        return bool(self._stops) or self._cancelled.is_set()
+        return self._requests.stopping
 
     @property
     def room(self) -> int | None:
@@ -189,55 +137,23 @@ class JobMaster:
         if self.status != "running" or self.progress.running_at is None:
             state = "starting" if self.status in ("created", "running") else self.status
             raise PipelineError(f"the job is {state}, and only one that runs can be rescaled")
-        before, wanted = self._o.plan, to(self._o)
+        wanted = to(self._o)
         _refuse_invalid(wanted)
         self._session.require_room(wanted.plan)
-        with self._lock:
-            if unless_stopping and self.stopping:
-                raise PipelineError("the job is to end")
-            if self._current is None:
-                raise PipelineError(f"the job is {self.status}, and only one that runs can be rescaled")
-            self._rescaling.ask(wanted, answer, self._system.monotonic(), self._system.time())
-            request = CheckpointRequest(CheckpointKind.FINAL, stop=True, unaligned=True)
-            self._current.request_checkpoint(request, self._on_rescale_checkpoint)
-        _LOG.info("job %s: rescaling %s, behind a last checkpoint", self.name, in_words(before, wanted.plan))
+        if not self._requests.rescale(wanted, answer, unless_stopping):
+            raise PipelineError(f"the job is {self.status}, and only one that runs can be rescaled")
 
-    def _on_rescale_checkpoint(self, result: int | Exception) -> None:
-        failed = isinstance(result, Exception)
-        with self._lock:
-            what = self._rescaling.under_way
-            self._rescaling.checkpointed(result if isinstance(result, Exception) else None)
-            if failed and self._current is not None:
-                self._hand_over_requests(self._current)
-        if failed:
-            _LOG.warning("job %s: not rescaled (%s), and goes on as it was: %s", self.name, what, result)
-        else:
-            self.status = "rescaling"
-            _LOG.info("job %s: checkpoint %s is complete; the next attempt has %s", self.name, result, what)
-
-    def _on_running(self) -> None:
-        with self._lock:
-            on_trial = self._rescaling.on_trial
-            self._rescaling.running(self._system.monotonic())
-        if on_trial:
-            last = self._rescaling.done[-1]
-            _LOG.info("job %s: rescaled %s, in %.1f s", self.name, last.what, last.seconds)
-
-    def _hand_over_requests(self, attempt: Running) -> None:
-        """With the lock held."""
-        for request, answer in self._requests:
-            attempt.request_checkpoint(request, answer)
-        self._requests.clear()
+    def _on_rescaling(self) -> None:
+        self.status = "rescaling"
 
     @property
     def rescaling(self) -> str | None:
         """The rescale that is under way, in words."""
-        with self._lock:
-            return self._rescaling.under_way
+        return self._requests.rescaling
 
     @property
     def rescales(self) -> list[Rescaled]:
-        return list(self._rescaling.done)
+        return self._requests.rescales
 
     def _what_queries_wait_for(self, subtask: str | None) -> str:
         if subtask is not None:
@@ -260,7 +176,7 @@ class JobMaster:
     @property
     def stopped(self) -> bool:
         """Its last checkpoint is complete, since somebody stopped it."""
-        return self._stopped
+        return self._requests.stopped
 
     @property
     def options(self) -> JobOptions:
@@ -316,11 +232,7 @@ class JobMaster:
             self._session.close()
             if self._temporary is not None:
                 shutil.rmtree(self._temporary, ignore_errors=True)
-            with self._lock:
-                self.ended.set()
-                self._rescaling.job_ended(self.status)
-            for _, answer in self._requests:
-                answer(NotTriggered(f"the job is {self.status}, so no checkpoint is taken any more"))
+            self._requests.end(self.status)
             self.queries.close(f"the job is {self.status}; what its state was is in its newest checkpoint")
             self.on_ended()
 
@@ -348,17 +260,15 @@ class JobMaster:
     def _attempts(self, config: CheckpointConfig, starts: StartPoints) -> None:
         policy: RestartPolicy = self._o.restart.start()
         number, planned = 0, True
-        while not self._cancelled.is_set():
+        while not self._requests.cancelled.is_set():
             try:
                 self._attempt(number, planned, config, starts)
             except AttemptFailed as failure:
                 planned = False
-                with self._lock:
-                    on_trial = self._rescaling.on_trial
-                    self._rescaling.attempt_ended(error_text.first_line(failure.message))
+                on_trial = self._requests.attempt_failed(error_text.first_line(failure.message))
                 self._ended_at = self._system.monotonic()
                 self._failed_at = self.progress.failed_at or self._ended_at
-                if self._cancelled.is_set():
+                if self._requests.cancelled.is_set():
                     break
                 if (lost := self._session.lost()) is not None:
                     self._end("failed", lost)
@@ -366,8 +276,7 @@ class JobMaster:
                 if not self._restart(failure, policy, starts, on_trial):
                     return
             else:
-                with self._lock:
-                    planned = self._rescaling.attempt_ended(None)
+                planned = self._requests.attempt_finished()
                 if planned:
                     number += 1
                     continue
@@ -409,8 +318,8 @@ class JobMaster:
             *(self._o.name, delay, error_text.first_line(self.failure)),
         )
         self.status = "restarting"
-        self._cancelled.wait(delay)
-        if not self._cancelled.is_set():
+        self._requests.cancelled.wait(delay)
+        if not self._requests.cancelled.is_set():
             self.restarts += 1
         return True
 
@@ -420,7 +329,7 @@ class JobMaster:
             planned: it doesn't follow a failure.
         """
         if number:
-            self.progress = Progress(began=self._system.time(), on_running=self._on_running)
+            self.progress = Progress(began=self._system.time(), on_running=self._requests.on_running)
             now = self._system.monotonic()
             self.progress.start.begin("checks", now)
             if not planned:
@@ -429,7 +338,7 @@ class JobMaster:
         try:
             self._fit_session()
             starts.replan(self._o)
-            self._session.check(self._cancelled if number else None)
+            self._session.check(self._requests.cancelled if number else None)
             start = starts.begin(number)
         except (DamagedFile, PermanentFailure, PipelineError) as error:
             raise AttemptFailed(error_text.summary(error), permanent=True) from error
@@ -444,7 +353,7 @@ class JobMaster:
             start,
             self.history,
             first=number == 0,
-            commit_only=self._stopped,
+            commit_only=self._requests.stopped,
             spark=self._session.context,
             host=self._session.host,
             waits=self.waits,
@@ -453,7 +362,7 @@ class JobMaster:
         self.status = "running"
         self.progress.start.begin("deploy", self._system.monotonic())
         _LOG.info("job %s: attempt %d begins from %s", self._o.name, number + 1, start)
-        self._run_attempt(self._make_attempt(context, self.progress))
+        self._requests.run(self._make_attempt(context, self.progress))
 
     def _fit_session(self) -> None:
         try:
@@ -462,19 +371,6 @@ class JobMaster:
             raise
         except (OSError, RuntimeError) as error:
             raise AttemptFailed(f"Spark doesn't start: {error_text.summary(error)}") from error
-
-    def _run_attempt(self, attempt: Running) -> None:
-        with self._lock:
-            self._current = attempt
-            self._hand_over_requests(attempt)
-        if self._cancelled.is_set():
-            attempt.cancel()
-        try:
-            attempt.run()
-        finally:
-            with self._lock:
-                self._current = None
-            attempt.refuse_requests()
 
 
 def _refuse_invalid(o: JobOptions) -> None:

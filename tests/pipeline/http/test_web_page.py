@@ -129,7 +129,7 @@ def test_it_shows_what_autoscale_does_and_what_it_does_not_and_why(
     monkeypatch.setattr(JobMaster, "room", None)
     expect(shown).to_contain_text("Autoscale is off")
     master = handle._master
-    master._rescaling.done.append(Rescaled(1.7e9, "in, totals 1 → 2", 2.5))
+    master._requests._rescaling.done.append(Rescaled(1.7e9, "in, totals 1 → 2", 2.5))
     master.autoscaler = Autoscaler(Autoscale(most=8, pause=3600), master, SYSTEM)
     master.autoscaler.start()
     try:

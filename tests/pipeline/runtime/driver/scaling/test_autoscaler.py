@@ -48,13 +48,13 @@ def test_a_stop_that_fails_is_over(handle: JobHandle) -> None:
     run(handle)
     requests: list[Any] = []
     current: Any = type("Attempt", (), {"request_checkpoint": lambda self, *request: requests.append(request)})()
-    handle._master._current = current
+    handle._master._requests._current = current
     handle._master.request_checkpoint(CheckpointRequest(CheckpointKind.FINAL, stop=True), lambda _: None)
     assert state(handle) == "waits: the job is to end"
     ((_, answer),) = requests
     answer(RuntimeError("no"))
     assert state(handle).startswith("pauses for ")
-    handle._master._cancelled.set()
+    handle._master._requests.cancelled.set()
     assert state(handle) == "waits: the job is to end"
 
 
@@ -71,7 +71,9 @@ def test_a_checkpoint_that_failed_counts_until_one_is_complete(
         history.triggered(id, CheckpointKind.CHECKPOINT, 0.0, 0.0)
         history.failed(id, reason, 1.0)
     assert autoscaler._seen().failed_checkpoint is None, "without an interval no other one would come"
-    handle._master._rescaling.options = replace(handle._master.options, checkpoints=CheckpointConfig(str(tmp_path)))
+    handle._master._requests._rescaling.options = replace(
+        handle._master.options, checkpoints=CheckpointConfig(str(tmp_path))
+    )
     assert autoscaler._seen().failed_checkpoint == counts
     completed(handle, 9)
     assert autoscaler._seen().failed_checkpoint is None
