@@ -1,7 +1,6 @@
-"""What driver and subtasks say to each other: a class for each kind of message, and how it travels.
+"""What driver and subtasks say to each other: a class for each kind of message.
 
-On the wire a message is a dict with its class' name as `type`, and its fields. Whoever receives what its version
-doesn't understand raises `ProtocolError`, which names the message and, if there is one, the field.
+`pipeline.runtime.message_connection` says how they travel.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ from checkpoint.storage.metadata import SubtaskSnapshot
 from pipeline.runtime.deployment import Deployment
 from pipeline.runtime.liveness import Limits
 from pipeline.runtime.point_query import Found, PointQuery
-from pipeline.runtime.typed_values import Misfit, from_value, to_value
-from pipeline.runtime.versions import versions
 
 M = TypeVar("M")
 
@@ -319,7 +316,7 @@ class Closed:
     metrics: Mapping[str, Any]
 
 
-# -- on the wire ------------------------------------------------------------------------------------------------------
+# -- all of them ------------------------------------------------------------------------------------------------------
 
 ToSubtask = (
     Job
@@ -359,10 +356,6 @@ Report = (
 ToDriver = Hello | Failed | Report
 
 
-class ProtocolError(ValueError):
-    """A message that this version doesn't understand."""
-
-
 class Direction(Generic[M]):
     """The messages that one side receives, by name."""
 
@@ -373,39 +366,3 @@ class Direction(Generic[M]):
 
 TO_SUBTASK: Final[Direction[ToSubtask]] = Direction(ToSubtask)
 TO_DRIVER: Final[Direction[ToDriver]] = Direction(ToDriver)
-
-
-def to_wire(message: Any) -> dict[str, Any]:
-    """A message as a dict that `checkpoint.codec` carries."""
-    return {"type": type(message).__name__, **to_value(message)}
-
-
-def from_wire(wire: Mapping[str, Any], direction: Direction[M], sender: Mapping[str, str] | None = None) -> M:
-    """The message that `to_wire` has written.
-
-    Args:
-        direction: which messages may come.
-        sender: versions of the other side, if it has told them. The messages that tell them need none.
-
-    Raises:
-        ProtocolError: there is no such message, or one of its fields is missing, unknown or of another type.
-    """
-    name, fields = wire["type"], {key: value for key, value in wire.items() if key != "type"}
-    told = fields.get("versions", sender)
-    if name not in direction.classes:
-        raise ProtocolError(f"the message {name!r} is unknown{_of_versions(told)}")
-    try:
-        return from_value(direction.classes[name], fields)
-    except Misfit as error:
-        raise ProtocolError(f"the message {name!r} can't be read: {error}{_of_versions(told)}") from error
-
-
-def _of_versions(sender: Any) -> str:
-    mine = _in_words(versions())
-    if not isinstance(sender, Mapping):
-        return f" (this side has {mine}; the other one has not told what it has)"
-    return f" (this side has {mine}, the other one {_in_words(sender)})"
-
-
-def _in_words(versions: Mapping[str, Any]) -> str:
-    return " and ".join(f"{name} {version}" for name, version in versions.items())

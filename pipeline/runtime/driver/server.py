@@ -11,10 +11,10 @@ from pipeline.runtime.auth import AuthenticationError, authenticate_server
 from pipeline.runtime.driver.attempt_events import AttemptEvent, Connected, Lost, Misunderstood, Received
 from pipeline.runtime.encryption import Encryption
 from pipeline.runtime.liveness import Limits
-from pipeline.runtime.message_connection import MessageConnection
+from pipeline.runtime.message_connection import MessageConnection, ProtocolError
 from pipeline.runtime.network.tcp_keepalive import fail_when_peer_is_gone
 from pipeline.runtime.network.tls_socket import Socket
-from pipeline.runtime.protocol import TO_DRIVER, Job, ProtocolError, ToDriver, ToSubtask
+from pipeline.runtime.protocol import TO_DRIVER, Job, ToDriver, ToSubtask
 from pipeline.runtime.pulse import Pulse
 from pipeline.runtime.wire import ConnectionLost, ControlConnection, shut_down
 

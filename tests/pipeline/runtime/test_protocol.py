@@ -22,7 +22,8 @@ from checkpoint.storage.handles import FileHandle, StateFile
 from checkpoint.storage.metadata import OperatorSnapshot, SubtaskSnapshot
 from pipeline.runtime import protocol
 from pipeline.runtime.deployment import Restored, RestoredInFlight
-from pipeline.runtime.protocol import TO_DRIVER, TO_SUBTASK, Direction, ProtocolError, from_wire, to_wire
+from pipeline.runtime.message_connection import ProtocolError, from_wire, to_wire
+from pipeline.runtime.protocol import TO_DRIVER, TO_SUBTASK, Direction
 from pipeline.runtime.versions import versions
 
 CLASSES: dict[str, tuple[type[Any], Direction[Any]]] = {

@@ -10,6 +10,7 @@ from typing import Any
 from checkpoint.codec import decode, encode
 from pipeline.runtime import protocol
 from pipeline.runtime.driver.attempt_events import Connected, Lost, Received
+from pipeline.runtime.message_connection import from_wire, to_wire
 from pipeline.runtime.wire import ConnectionLost
 from virtual.scheduler import Process, Scheduler
 from virtual.system import Queue
@@ -58,7 +59,7 @@ class ControlEnd:
         if self._lost(message):
             self._scheduler.log("lost", self._name, type(message).__name__)
         else:
-            self._travel(encode(protocol.to_wire(message)))
+            self._travel(encode(to_wire(message)))
 
     def send_sign_of_life(self) -> None:
         self.other.heard_at = self._scheduler.now
@@ -73,7 +74,7 @@ class ControlEnd:
         if body is None:
             self._gone = True
             raise ConnectionLost("the connection was closed")
-        return protocol.from_wire(decode(body), self._receives)
+        return from_wire(decode(body), self._receives)
 
     def close(self) -> None:
         if not self._closed:
@@ -105,7 +106,7 @@ class ControlEnd:
             self._gone = True
             self.on_lost("the connection was closed")
         else:
-            self.on_message(protocol.from_wire(decode(body), self._receives))
+            self.on_message(from_wire(decode(body), self._receives))
 
 
 class ControlServer:

@@ -19,7 +19,7 @@ from checkpoint.storage.errors import DamagedFile
 from pipeline.partitioners import KeySelector
 from pipeline.runtime import error_text
 from pipeline.runtime.liveness import Limits
-from pipeline.runtime.message_connection import MessageConnection
+from pipeline.runtime.message_connection import MessageConnection, ProtocolError
 from pipeline.runtime.protocol import (
     TO_DRIVER,
     TO_SUBTASK,
@@ -30,7 +30,6 @@ from pipeline.runtime.protocol import (
     Job,
     Metrics,
     PhaseEntered,
-    ProtocolError,
     ToDriver,
     ToSubtask,
     Trigger,
