@@ -65,7 +65,7 @@ def task(mailbox: Mailbox, deadline_of_sent: float | None = None, pacers: Sequen
         writers=[],
         sinks={},
         checkpoints=SimpleNamespace(next_deadline=deadline_of_sent),
-        event_time=SimpleNamespace(seconds_to_next=lambda now: float("inf")),
+        event_time=SimpleNamespace(seconds_to_next=lambda now: float("inf"), report=lambda *_, **__: None),
         batch=unused,
         restored=unused,
         entries={EDGE: Entry(lambda value: None, row_format(carries_keys=False))},
@@ -117,18 +117,18 @@ def test_a_pacer_that_lets_records_pass_makes_no_wait_for_room_shorter() -> None
 def test_what_a_pacer_waits_for_is_told_for_as_long_as_it_does() -> None:
     pacer = Pacer(0.02)
     paced = task(NotingMailbox(), pacers=[pacer])
-    paced._report_pace()
+    paced._set_gauges()
     ((what, seconds, kind),) = paced.metrics.report()["waits"]
     assert (what, round(seconds, 1), kind) == ("its turn", 1.5, "rate")
     assert paced.metrics.report()["waitingMs"] == 0, "it is no sign of trouble outside"
     pacer.left = 0.0
-    paced._report_pace()
+    paced._set_gauges()
     assert paced.metrics.report()["waits"] == []
 
 
 def test_a_task_that_has_gone_quiet_waits_for_no_rate() -> None:
     paced = task(NotingMailbox(), pacers=[Pacer(0.02)])
-    paced._report_pace()
+    paced._set_gauges()
     paced._quiet = True
-    paced._report_pace()
+    paced._set_gauges()
     assert paced.metrics.report()["waits"] == []
