@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from checkpoint.elements import ChannelName, InFlight
 
-Entry: TypeAlias = tuple[ChannelName, InFlight]
+InFlightEntry: TypeAlias = tuple[ChannelName, InFlight]
 """An element and the channel, of the attempt that captured it, that it was on."""
 
 
@@ -18,22 +18,22 @@ class RestoredInput:
     channels would let a key's newer records overtake it.
     """
 
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
-        self._entries: deque[Entry] = deque(entries)
+    def __init__(self, entries: Iterable[InFlightEntry] = ()) -> None:
+        self._entries: deque[InFlightEntry] = deque(entries)
 
     @property
     def first(self) -> ChannelName | None:
         """The channel of what `take` would give."""
         return self._entries[0][0] if self._entries else None
 
-    def take(self) -> Entry | None:
+    def take(self) -> InFlightEntry | None:
         return self._entries.popleft() if self._entries else None
 
     def put_back(self, channel: ChannelName, element: InFlight) -> None:
         """Undo `take`, in part if the element is what is left of a batch."""
         self._entries.appendleft((channel, element))
 
-    def rest(self) -> list[Entry]:
+    def rest(self) -> list[InFlightEntry]:
         """What is not processed yet, in order; it stays."""
         return list(self._entries)
 

@@ -25,12 +25,13 @@ from pipeline.runtime.network.frames import ChannelId
 from pipeline.runtime.network.input_channels import InputChannels
 from pipeline.runtime.subtask import mail
 from pipeline.runtime.subtask.batch_in_progress import BatchInProgress
+from pipeline.runtime.subtask.chain import ChainEntry
 from pipeline.runtime.subtask.event_time.domains import TimeDomain
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.operator_task import OperatorTask
 from pipeline.runtime.subtask.point_queries import PointQueries
 from pipeline.runtime.subtask.source_task import SourceTask
-from pipeline.runtime.subtask.task import Entry, Task
+from pipeline.runtime.subtask.task import Task
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
 from sources import SourceReader
 
@@ -199,7 +200,7 @@ class Rig:
             {("map", None): [self.take]},
             clock=self.system.monotonic,
         )
-        behind = Entry(lambda value: self.log.append(("behind", value)), PLAIN, TimeDomain("map"))
+        behind = ChainEntry(lambda value: self.log.append(("behind", value)), PLAIN, TimeDomain("map"))
         self.restored = RestoredInput(restored)
         self.common: dict[str, Any] = {
             "name": "map[0]",
@@ -210,7 +211,7 @@ class Rig:
             "event_time": self.times,
             "batch": BatchInProgress(record, self.mailbox, None),
             "restored": self.restored,
-            "entries": {CHANNELS[0].edge: Entry(chain.push, PLAIN), CHAINED.edge: behind},
+            "entries": {CHANNELS[0].edge: ChainEntry(chain.push, PLAIN), CHAINED.edge: behind},
             "replay": replay,
             "queries": PointQueries(None, lambda message: None, self.system.monotonic),
             "mailbox": self.mailbox,

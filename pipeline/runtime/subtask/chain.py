@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from checkpoint.edge_format import EdgeFormat
 from checkpoint.metrics import MetricSink
 from checkpoint.state import BroadcastStates, FrozenLists, KeyedBackend, OperatorLists
 from checkpoint.state.contents import StateContent
@@ -14,7 +16,7 @@ from pipeline.graph import StepKind
 from pipeline.on_error import ERRORS
 from pipeline.plan import PlannedStep, Vertex
 from pipeline.runtime.subtask.context import Context
-from pipeline.runtime.subtask.event_time.domains import TimeDomains
+from pipeline.runtime.subtask.event_time.domains import TimeDomain, TimeDomains
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.runtime.subtask.sink_driver import SinkDriver
 from pipeline.runtime.subtask.steps.blame import step_of
@@ -26,6 +28,20 @@ from pipeline.runtime.subtask.task_metrics import TaskMetrics
 
 Outputs: TypeAlias = Mapping[tuple[str, str | None], list[Push]]
 """Emitters of the outgoing edges by (step id, side output tag or None)."""
+
+
+@dataclass(frozen=True)
+class ChainEntry:
+    """Where the records of an edge enter a subtask's chain."""
+
+    push: Callable[[Any], None]
+    format: EdgeFormat
+    inside: TimeDomain | None = None
+    """For what was in flight between steps that are chained now, the domain there; `None` = they enter at the head."""
+
+    @property
+    def at_head(self) -> bool:
+        return self.inside is None
 
 
 class Chain:

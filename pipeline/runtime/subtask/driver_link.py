@@ -67,7 +67,7 @@ class Connection(Protocol):
 
 
 class DriverLink:
-    """Implements `pipeline.runtime.subtask.task.Driver` over a control connection, whose two sides hear of each
+    """Implements `pipeline.runtime.subtask.task_output.Driver` over a control connection, whose two sides hear of each
     other from its first moment to its last, whatever the task does.
 
     Its thread hands what it receives to `deliver` and looks at the clock in `look`.

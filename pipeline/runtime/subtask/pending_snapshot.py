@@ -9,7 +9,7 @@ from typing import Any
 from checkpoint.barriers.events import Barrier
 from checkpoint.elements import ChannelName, InFlight
 from checkpoint.in_flight.captured import CapturedState
-from checkpoint.in_flight.restored_input import Entry
+from checkpoint.in_flight.restored_input import InFlightEntry
 from checkpoint.storage.metadata import OperatorSnapshot
 
 
@@ -24,7 +24,7 @@ class PendingSnapshot:
         barrier: Barrier,
         outputs: Iterable[ChannelName],
         inputs: Iterable[ChannelName],
-        restored: list[Entry],
+        restored: list[InFlightEntry],
         statistics: dict[str, Any],
         complete: Callable[[PendingSnapshot], None],
     ) -> None:

@@ -9,12 +9,10 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from checkpoint.barriers.events import Barrier
 from checkpoint.checkpoint_kind import CheckpointKind
-from checkpoint.edge_format import EdgeFormat
 from checkpoint.elements import (
     ChannelName,
     Data,
@@ -26,49 +24,25 @@ from checkpoint.elements import (
     Watermark,
 )
 from checkpoint.in_flight.restored_input import RestoredInput
-from checkpoint.waiting import WaitKind
 from pipeline.runtime import protocol
 from pipeline.runtime.subtask import mail
 from pipeline.runtime.subtask.batch_in_progress import BatchInProgress
-from pipeline.runtime.subtask.chain import Chain
-from pipeline.runtime.subtask.event_time.domains import TimeDomain
+from pipeline.runtime.subtask.chain import Chain, ChainEntry
 from pipeline.runtime.subtask.event_time.event_time import EventTime
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.point_queries import PointQueries
 from pipeline.runtime.subtask.record_writer import RecordWriter
 from pipeline.runtime.subtask.sink_driver import SinkDriver
-from pipeline.runtime.subtask.steps.compiled import Pace
+from pipeline.runtime.subtask.steps.compiled import Pacer
+from pipeline.runtime.subtask.steps.pacing import Pacers
 from pipeline.runtime.subtask.task_checkpoints import TaskCheckpoints
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
+from pipeline.runtime.subtask.task_output import Driver, TaskOutput
 
 _LOG = logging.getLogger(f"weir.{__name__}")
 _GAUGE_PERIOD = 0.25
 _IDLE_WAIT = 0.2
 """Upper bound of a wait; whatever happens wakes the task thread before, but for the clock."""
-
-
-class Driver(Protocol):
-    """How a task talks to the driver. Thread-safe; never blocks for long."""
-
-    def report(self, message: protocol.ToDriver) -> None: ...
-
-    def entered(self, phase: str | None) -> None: ...
-
-    def failed(self, error: BaseException, *, step: str | None) -> None: ...
-
-
-@dataclass(frozen=True)
-class Entry:
-    """Where the records of an edge enter a subtask's chain."""
-
-    push: Callable[[Any], None]
-    format: EdgeFormat
-    inside: TimeDomain | None = None
-    """For what was in flight between steps that are chained now, the domain there; `None` = they enter at the head."""
-
-    @property
-    def at_head(self) -> bool:
-        return self.inside is None
 
 
 class Cancelled(Exception):
@@ -88,7 +62,7 @@ class Task(ABC):
         event_time: EventTime,
         batch: BatchInProgress,
         restored: RestoredInput,
-        entries: Mapping[EdgeName, Entry],
+        entries: Mapping[EdgeName, ChainEntry],
         replay: bool,
         queries: PointQueries,
         mailbox: Mailbox,
@@ -96,7 +70,7 @@ class Task(ABC):
         metrics: TaskMetrics,
         linger: float,
         clock: Callable[[], float] = time.monotonic,
-        pacers: Sequence[Pace] = (),
+        pacers: Sequence[Pacer] = (),
     ):
         """
         Args:
@@ -107,8 +81,7 @@ class Task(ABC):
         """
         self.name = name
         self.chain = chain
-        self.writers = writers
-        self.sinks = sinks
+        self.output = TaskOutput(writers, sinks, driver, linger)
         self.checkpoints = checkpoints
         self.event_time = event_time
         self.batch = batch
@@ -119,15 +92,12 @@ class Task(ABC):
         self.mailbox = mailbox
         self.driver = driver
         self.metrics = metrics
-        self._linger = linger
         self._clock = clock
-        self._pacers = pacers
-        self._next_flush = 0.0
+        self._pacers = Pacers(pacers)
         self._next_gauges = 0.0
         self._quiet = False
         """The job has ended: nothing is processed any more, whatever is left is in its last checkpoint."""
         self._finished = False
-        self._opened: dict[str, mail.CommittersOpened] = {}
         self._started = False
         """The first heartbeat has come: every subtask runs. What is emitted before could be in no checkpoint, since
         none is triggered."""
@@ -135,8 +105,6 @@ class Task(ABC):
         """Restored input, or event time that belongs to it, is left."""
         self._input_ending = False
         self._input_ended = False
-        self._awaits_output = any(sink.hides_output for sink in sinks.values())
-        """The first checkpoint is taken as soon as there is output for it."""
 
     def run(self) -> None:
         """Open, process until told to finish, close.
@@ -149,12 +117,7 @@ class Task(ABC):
         try:
             self.chain.open(lambda step: self.driver.entered(f"is in open() of {step!r}"))
             self.event_time.open()
-            for sink in self.sinks.values():
-                sink.start()
-            if self.sinks:
-                self.driver.entered("is opening the committers of " + ", ".join(map(repr, self.sinks)))
-            else:
-                self.driver.report(protocol.Running())
+            self.output.open()
             while not self._finished:
                 self._look_around()
                 if self._finished:
@@ -200,27 +163,13 @@ class Task(ABC):
 
     def _set_gauges(self) -> None:
         """Report what is not counted on the way."""
-        metrics, writers = self.metrics, self.writers
-        metrics.bytes_out = sum(writer.sent_bytes for writer in writers)
-        to_sinks = sum(sink.records for sink in self.sinks.values())
-        metrics.records_out = sum(writer.records for writer in writers) + to_sinks
-        metrics.gauge("recordsToSinks", to_sinks)
-        metrics.gauge("overdraftBytes", max((writer.overdraft_bytes for writer in writers), default=0))
-        self.event_time.report(metrics, waits=self._started and not self._quiet)
-        self._report_pace()
-
-    def _report_pace(self) -> None:
-        now, waits = self._clock(), self.metrics.pace_waits
-        for pacer in self._pacers:
-            since = pacer.waits_since(now)
-            if since is None or self._quiet:
-                waits.end(pacer.what)
-            else:
-                waits.begin(pacer.what, since, WaitKind.RATE)
+        self.output.set_gauges(self.metrics)
+        self.event_time.report(self.metrics, waits=self._started and not self._quiet)
+        self._pacers.report(self.metrics.pace_waits, self._clock(), ended=self._quiet)
 
     def _in_flight_bytes(self) -> int:
         """Bytes queued; from any thread."""
-        return sum(writer.queued_bytes for writer in self.writers)
+        return self.output.queued_bytes()
 
     def _on_resolved(self, checkpoint_id: int, completed: bool) -> None:
         """A checkpoint completed or was aborted."""
@@ -237,10 +186,7 @@ class Task(ABC):
             self._read(mailbox.mail.popleft())
         self.metrics.looked_at = now = self._clock()
         self.queries.answer(now)
-        if now >= self._next_flush:
-            for writer in self.writers:
-                writer.flush()
-            self._next_flush = now + self._linger
+        self.output.flush_overdue(now)
         self.checkpoints.make_overdue_unaligned(now)
         self._on_clock(now)
         if now >= self._next_gauges:
@@ -266,8 +212,7 @@ class Task(ABC):
                     self.checkpoints.completed(checkpoint_id)
                 self._on_resolved(checkpoint_id, completed=True)
                 if commits:
-                    for sink in self.sinks.values():
-                        sink.complete(checkpoint_id)
+                    self.output.commit(checkpoint_id)
             case protocol.Aborted(checkpoint_id):
                 self.chain.notify(checkpoint_id, completed=False)
                 self.checkpoints.aborted(checkpoint_id)
@@ -275,15 +220,11 @@ class Task(ABC):
             case protocol.Query():
                 self.queries.add(received)
             case protocol.ReleaseEpoch(step, epoch):
-                self.sinks[step].release_epoch(epoch)
+                self.output.release_epoch(step, epoch)
             case protocol.ReleaseNew(step):
-                self.sinks[step].release_new()
-            case mail.CommittersOpened(step):
-                self._opened[step] = received
-                if len(self._opened) == len(self.sinks):
-                    highest = max(one.highest_checkpoint for one in self._opened.values())
-                    epochs = {id: one.restored_epochs for id, one in self._opened.items()}
-                    self.driver.report(protocol.Running(highest, epochs))
+                self.output.release_new(step)
+            case mail.CommittersOpened():
+                self.output.committers_opened(received)
             case protocol.Heartbeat() if not self._started:
                 self._started = True
                 self._on_start()
@@ -295,20 +236,16 @@ class Task(ABC):
 
     def _may_process(self) -> bool:
         """Whether the next record may be taken: there is room for what it emits, and no step has it wait."""
-        for writer in self.writers:
-            if not writer.has_room:
-                return False
-        if self._pacers and self._seconds_to_pace(self._clock()) > 0.0:
+        if not self.output.has_room:
             return False
-        return all(sink.accepts_records for sink in self.sinks.values())
-
-    def _seconds_to_pace(self, now: float) -> float:
-        return max((pacer.seconds_left(now) for pacer in self._pacers), default=0.0)
+        if self._pacers.seconds_left(self._clock()) > 0.0:
+            return False
+        return self.output.sinks_accept
 
     def _wait_for_room(self) -> None:
         started = self._clock()
         timeout = self._longest_wait(started)
-        paced = self._seconds_to_pace(started)
+        paced = self._pacers.seconds_left(started)
         self.mailbox.wait(min(timeout, paced) if paced > 0.0 else timeout)
         self.metrics.backpressured_s += self._clock() - started
 
@@ -319,9 +256,8 @@ class Task(ABC):
         """Wait for mail, input or the clock; returns for how long, in seconds."""
         started = self._clock()
         timeout = min(timeout, self._longest_wait(started), self.event_time.seconds_to_next(started))
-        unsent = any(writer.unsent for writer in self.writers)
-        if unsent:
-            timeout = min(timeout, max(0.0, self._next_flush - started))
+        if (next_flush := self.output.next_flush()) is not None:
+            timeout = min(timeout, max(0.0, next_flush - started))
         self.mailbox.wait(timeout)
         return self._clock() - started
 
@@ -338,11 +274,7 @@ class Task(ABC):
     def _leave_records(self) -> None:
         """The record loop is left: no step may hold records back."""
         self.chain.flush()
-        for sink in self.sinks.values():
-            sink.write_slice()
-        if self._awaits_output and any(sink.records for sink in self.sinks.values() if sink.hides_output):
-            self._awaits_output = False
-            self.driver.report(protocol.OutputBegan())
+        self.output.write_slices()
 
     # -- records and event time ---------------------------------------------------------------------------------
 
@@ -417,11 +349,10 @@ class Task(ABC):
         if not self.replay:
             return
         self.replay = False
-        for writer in self.writers:
-            writer.broadcast(RestoreBarrier())
+        self.output.broadcast(RestoreBarrier())
         # Channels of this attempt know no watermark yet, and one that doesn't advance would never be sent.
         self.event_time.resend()
-        if not self.writers:
+        if not self.output.has_channels:
             self.driver.report(protocol.RestoreBarrierArrived())
 
     def _begin_end(self) -> None:
@@ -434,8 +365,7 @@ class Task(ABC):
         """Everything there ever was is processed: say so downstream and to the driver, and go on with checkpoints."""
         self._input_ended = True
         self._leave_records()
-        for writer in self.writers:
-            writer.broadcast(EndOfInput())
+        self.output.broadcast(EndOfInput())
         self.driver.report(protocol.InputEnded())
 
     # -- checkpoints --------------------------------------------------------------------------------------------
@@ -460,7 +390,7 @@ class Task(ABC):
     def _close(self) -> None:
         self.checkpoints.close()
         errors: list[BaseException] = []
-        for close in (self._close_input, self.chain.close, *(sink.close for sink in self.sinks.values())):
+        for close in (self._close_input, self.chain.close, *self.output.closes):
             try:
                 close()
             except Exception as error:

@@ -14,7 +14,7 @@ from checkpoint.codec import EncodingError
 from checkpoint.elements import BarrierElement, CancelMarker, ChannelName, InFlight
 from checkpoint.in_flight.captured import CapturedState
 from checkpoint.in_flight.output_queue import Captured
-from checkpoint.in_flight.restored_input import Entry
+from checkpoint.in_flight.restored_input import InFlightEntry
 from checkpoint.state import FrozenLists, KeyedBackend, KeyedSnapshot
 from checkpoint.state.changelog.snapshot import LoggedState
 from checkpoint.state.private_copy import private_copy
@@ -38,7 +38,7 @@ class Reporter(Protocol):
 class InFlightSequence(Protocol):
     """`RestoredInput`, or what else comes before all that is in the channels."""
 
-    def rest(self) -> list[Entry]: ...
+    def rest(self) -> list[InFlightEntry]: ...
 
 
 class StateFiles(Protocol):

@@ -19,10 +19,9 @@ from pipeline.runtime import error_text
 from pipeline.runtime.deployment import Restored
 from pipeline.runtime.reach import downstream_subtasks
 from pipeline.runtime.restored_in_flight import holders
-from pipeline.runtime.subtask.chain import Chain
+from pipeline.runtime.subtask.chain import Chain, ChainEntry
 from pipeline.runtime.subtask.event_time.event_time import EventTime
 from pipeline.runtime.subtask.record_writer import RecordWriter
-from pipeline.runtime.subtask.task import Entry
 
 
 def input_channels(plan: Plan, vertex: Vertex, index: int) -> Iterator[tuple[PlannedEdge, ChannelName]]:
@@ -60,20 +59,20 @@ def emitters(
 
 def entries_into(
     chain: Chain, plan: Plan, vertex: Vertex, shapes: Mapping[EdgeName, EdgeShape]
-) -> dict[EdgeName, Entry]:
+) -> dict[EdgeName, ChainEntry]:
     """Where records enter the chain, for the edges that lead into it and those inside it.
 
     Args:
         shapes: of the edges, from `edge_shapes`.
     """
     entries = {
-        edge.name: Entry(chain.entry(edge.downstream_step, edge.input), edge.format)
+        edge.name: ChainEntry(chain.entry(edge.downstream_step, edge.input), edge.format)
         for edge in plan.inputs_of(vertex.index)
     }
     for step in vertex.steps:
         if step.link is not None and step.chained_to is not None:
             inside = chain.time.of[step.chained_to]
-            entries[step.link] = Entry(chain.entry(step.id, 0), shapes[step.link].format, inside)
+            entries[step.link] = ChainEntry(chain.entry(step.id, 0), shapes[step.link].format, inside)
     return entries
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint.elements import ChannelName, Data, EdgeName, IdleStatus, InFlight, Watermark
-from checkpoint.in_flight.restored_input import Entry, RestoredInput
+from checkpoint.in_flight.restored_input import InFlightEntry, RestoredInput
 
 EDGE = EdgeName("orders", "totals", "in")
 FIRST, SECOND = ChannelName(EDGE, 0, 0), ChannelName(EDGE, 1, 0)
@@ -16,7 +16,7 @@ def data(name: str, rows: int = 1) -> Data:
     return Data(name.encode(), size=10, rows=rows)
 
 
-def drained(restored: RestoredInput) -> list[Entry]:
+def drained(restored: RestoredInput) -> list[InFlightEntry]:
     entries = []
     while (entry := restored.take()) is not None:
         entries.append(entry)
@@ -33,7 +33,12 @@ def test_a_start_without_in_flight_data_has_none() -> None:
 
 
 def test_elements_come_in_one_sequence_over_all_channels() -> None:
-    entries: list[Entry] = [(FIRST, data("a")), (SECOND, Watermark(1)), (FIRST, IdleStatus(True)), (SECOND, data("b"))]
+    entries: list[InFlightEntry] = [
+        (FIRST, data("a")),
+        (SECOND, Watermark(1)),
+        (FIRST, IdleStatus(True)),
+        (SECOND, data("b")),
+    ]
     restored = RestoredInput(iter(entries))
     assert len(restored) == 4
     assert drained(restored) == entries
@@ -56,7 +61,7 @@ def test_what_a_later_checkpoint_captures_stays_to_be_processed() -> None:
     assert captured == [(FIRST, data("a")), (SECOND, data("b"))]
 
 
-def rows_of(entries: list[Entry]) -> list[tuple[bytes, int]]:
+def rows_of(entries: list[InFlightEntry]) -> list[tuple[bytes, int]]:
     return [
         (bytes(element.payload), row)
         for _, element in entries
@@ -70,7 +75,7 @@ def test_over_any_number_of_restores_each_row_is_processed_once_and_in_order(
     batches: list[int], order: list[tuple[bool, int]]
 ) -> None:
     elements: list[InFlight] = [data(str(i), rows) for i, rows in enumerate(batches)]
-    entries: list[Entry] = [((FIRST, SECOND)[i % 2], element) for i, element in enumerate(elements)]
+    entries: list[InFlightEntry] = [((FIRST, SECOND)[i % 2], element) for i, element in enumerate(elements)]
     restored = RestoredInput(entries)
     processed: list[tuple[bytes, int]] = []
     for restart, rows in order:

@@ -11,7 +11,7 @@ from checkpoint.codec import EncodingError, copied, decode, encode
 from checkpoint.edge_format import NO_KEY, BatchBuilder, EdgeFormat
 from checkpoint.elements import ChannelName, Data, EdgeName, IdleStatus, InFlight, InOrder, Watermark
 from checkpoint.errors import PermanentFailure
-from checkpoint.in_flight.restored_input import Entry, RestoredInput
+from checkpoint.in_flight.restored_input import InFlightEntry, RestoredInput
 from checkpoint.shown import shown
 from pipeline.async_calls.line import Line
 from pipeline.async_calls.loop import Loop, LoopThread
@@ -209,11 +209,11 @@ class AsyncCalls:
 
     # -- in flight ----------------------------------------------------------------------------------------------
 
-    def rest(self, format_of: Callable[[EdgeName], EdgeFormat]) -> list[Entry]:
+    def rest(self, format_of: Callable[[EdgeName], EdgeFormat]) -> list[InFlightEntry]:
         """All that was taken and not emitted, as elements of the channels that it came from, in order."""
         return list(self._rest(format_of))
 
-    def _rest(self, format_of: Callable[[EdgeName], EdgeFormat]) -> Iterator[Entry]:
+    def _rest(self, format_of: Callable[[EdgeName], EdgeFormat]) -> Iterator[InFlightEntry]:
         batch: tuple[ChannelName, EdgeFormat, BatchBuilder] | None = None
         for taken, control in self.line.rest():
             if batch is not None and (taken is None or taken.channel != batch[0]):
@@ -251,5 +251,5 @@ class InFrontOf:
         self._restored = restored
         self._format_of = format_of
 
-    def rest(self) -> list[Entry]:
+    def rest(self) -> list[InFlightEntry]:
         return [*self._calls.rest(self._format_of), *self._restored.rest()]

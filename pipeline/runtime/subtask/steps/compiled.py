@@ -55,7 +55,7 @@ class Site:
     """What to do with records that it fails on; `None`: nothing, the attempt fails."""
 
 
-class Pace(Protocol):
+class Pacer(Protocol):
     """A step that lets so many records pass a second."""
 
     what: str
@@ -84,7 +84,7 @@ class CompiledStep:
     """Takes a watermark, if the step wants to know."""
     flush: Callable[[], None] | None = None
     """Hands over what the step holds back."""
-    pacer: Pace | None = None
+    pacer: Pacer | None = None
     """Says when the next record may come."""
     operator: Operator | None = None
     broadcast: BroadcastStates | None = None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from pipeline.runtime.subtask.steps.compiled import CompiledStep, Push, Site
+from checkpoint.waiting import Waiting, WaitKind
+from pipeline.runtime.subtask.steps.compiled import CompiledStep, Pacer, Push, Site
 from sources.rate_limit import RateLimit
 
 _RESUME_S: Final = 0.01
@@ -18,11 +19,11 @@ where records come about as fast as they may."""
 def compile_limit_rate(site: Site) -> CompiledStep:
     rate = site.step.payload / site.context.parallelism
     what = f"the rate of {site.step.payload:g} records/s that limit_rate {site.step.id!r} allows"
-    pacer = Pacer(what, rate, site.downstream, site.clock, site.interrupt)
+    pacer = RatePacer(what, rate, site.downstream, site.clock, site.interrupt)
     return CompiledStep(pacer.push, pacer=pacer)
 
 
-class Pacer:
+class RatePacer:
     """Hands every record on at once, and then says how long the next one must wait.
 
     It never sleeps: the task waits, as it does for room in its output queues, so barriers and mail go first. What comes
@@ -78,3 +79,23 @@ class Pacer:
     def waits_since(self, now: float) -> float | None:
         """Since when it holds records up, a clock value; `None` = it lets them pass."""
         return self._began if self._held_at is not None and now - self._held_at < _STILL_WAITS_S else None
+
+
+class Pacers:
+    """All those of a task."""
+
+    def __init__(self, pacers: Sequence[Pacer]) -> None:
+        self._pacers = pacers
+
+    def seconds_left(self, now: float) -> float:
+        """How long the next record must wait; 0 = not at all."""
+        return max((pacer.seconds_left(now) for pacer in self._pacers), default=0.0)
+
+    def report(self, waits: Waiting, now: float, ended: bool) -> None:
+        """Begin and end in `waits` what the task waits for; `ended`: nothing is processed any more."""
+        for pacer in self._pacers:
+            since = pacer.waits_since(now)
+            if since is None or ended:
+                waits.end(pacer.what)
+            else:
+                waits.begin(pacer.what, since, WaitKind.RATE)

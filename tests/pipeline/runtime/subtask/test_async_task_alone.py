@@ -23,11 +23,11 @@ from pipeline.runtime.network.input_channels import InputChannels
 from pipeline.runtime.subtask import mail
 from pipeline.runtime.subtask.async_task import AsyncTask
 from pipeline.runtime.subtask.batch_in_progress import BatchInProgress
+from pipeline.runtime.subtask.chain import ChainEntry
 from pipeline.runtime.subtask.event_time.domains import TimeDomain
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.point_queries import PointQueries
 from pipeline.runtime.subtask.steps.async_calls import InFrontOf
-from pipeline.runtime.subtask.task import Entry
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
 
 
@@ -126,7 +126,7 @@ class Rig:
         self.restored = RestoredInput(restored)
         unused: Any = Driver(self.log)
         self.batch = BatchInProgress(record, self.mailbox, None)
-        behind = Entry(lambda value: self.log.append(("behind", value)), PLAIN, TimeDomain("ask"))
+        behind = ChainEntry(lambda value: self.log.append(("behind", value)), PLAIN, TimeDomain("ask"))
         parts: dict[str, Any] = {"checkpoints": self.checkpoints, "event_time": self.times}
         self.task = AsyncTask(
             inputs=self.inputs,
@@ -138,7 +138,7 @@ class Rig:
             sinks={},
             batch=self.batch,
             restored=self.restored,
-            entries={CHANNELS[0].edge: Entry(chain.push, PLAIN), CHAINED.edge: behind},
+            entries={CHANNELS[0].edge: ChainEntry(chain.push, PLAIN), CHAINED.edge: behind},
             replay=False,
             queries=PointQueries(None, lambda message: None, clock),
             mailbox=self.mailbox,

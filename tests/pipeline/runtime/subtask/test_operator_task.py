@@ -21,12 +21,13 @@ from pipeline.runtime.network.input_channels import InputChannels
 from pipeline.runtime.protocol import TO_SUBTASK
 from pipeline.runtime.subtask import mail
 from pipeline.runtime.subtask.batch_in_progress import BatchInProgress
+from pipeline.runtime.subtask.chain import ChainEntry
 from pipeline.runtime.subtask.mail import mail_of
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.operator_task import OperatorTask
 from pipeline.runtime.subtask.point_queries import PointQueries
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
-from pipeline.runtime.subtask.task import Cancelled, Entry
+from pipeline.runtime.subtask.task import Cancelled
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
 
 EDGE = EdgeName("in", "count", "")
@@ -86,7 +87,7 @@ def operator_task(
         event_time=silent,
         batch=BatchInProgress(RecordInProgress(), mailbox, None),
         restored=RestoredInput(),
-        entries={EDGE: Entry(lambda value: None, row_format(carries_keys=False))},
+        entries={EDGE: ChainEntry(lambda value: None, row_format(carries_keys=False))},
         replay=False,
         queries=PointQueries(None, lambda message: None, time.monotonic),
         mailbox=mailbox,

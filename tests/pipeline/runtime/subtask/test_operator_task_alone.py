@@ -11,7 +11,7 @@ from checkpoint.elements import BarrierElement, CancelMarker, EndOfInput, IdleSt
 from checkpoint.row_format import row_format
 from pipeline.runtime import protocol
 from pipeline.runtime.subtask import mail
-from pipeline.runtime.subtask.task import Entry
+from pipeline.runtime.subtask.chain import ChainEntry
 
 
 def test_an_operator_processes_a_batch_then_what_is_due_then_what_is_next() -> None:
@@ -50,7 +50,7 @@ def test_what_is_due_waits_for_what_was_in_flight_behind_the_head() -> None:
 
 def test_an_operator_tells_of_the_keys_that_have_most_of_its_records() -> None:
     rig = Operator().ready()
-    rig.task._entry_of = [Entry(rig.take, row_format(carries_keys=True))] * 2
+    rig.task._entry_of = [ChainEntry(rig.take, row_format(carries_keys=True))] * 2
     rig.interrupted_by = ["ann", 1]
     for _ in range(30):
         rig.put(0, data([["ann", 1], *[["bob", 2]] * 39], keyed=True))

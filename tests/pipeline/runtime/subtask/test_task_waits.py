@@ -16,10 +16,10 @@ from checkpoint.row_format import row_format
 from pipeline.buffers import BufferConfig
 from pipeline.runtime.network.frames import ChannelId
 from pipeline.runtime.network.input_channels import InputChannels
+from pipeline.runtime.subtask.chain import ChainEntry
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.operator_task import OperatorTask
 from pipeline.runtime.subtask.point_queries import PointQueries
-from pipeline.runtime.subtask.task import Entry
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
 
 EDGE = EdgeName("in", "count", "")
@@ -68,7 +68,7 @@ def task(mailbox: Mailbox, deadline_of_sent: float | None = None, pacers: Sequen
         event_time=SimpleNamespace(seconds_to_next=lambda now: float("inf"), report=lambda *_, **__: None),
         batch=unused,
         restored=unused,
-        entries={EDGE: Entry(lambda value: None, row_format(carries_keys=False))},
+        entries={EDGE: ChainEntry(lambda value: None, row_format(carries_keys=False))},
         replay=False,
         queries=PointQueries(None, lambda message: None, time.monotonic),
         mailbox=mailbox,

@@ -23,9 +23,9 @@ from pipeline.joins.options import MOST_AT_ONCE
 from pipeline.operators import KeyedOperator
 from pipeline.runtime.subtask import mail
 from pipeline.runtime.subtask.batch_in_progress import BatchInProgress
+from pipeline.runtime.subtask.chain import ChainEntry
 from pipeline.runtime.subtask.event_time.event_time import EventTime
 from pipeline.runtime.subtask.operator_task import OperatorTask
-from pipeline.runtime.subtask.task import Entry
 from pipeline.streams import Stream
 from pipeline.windows.operator import MOST_AT_ONCE as MOST_RESULTS
 
@@ -67,7 +67,7 @@ class Busy(Operator):
             "writers": [],
             "event_time": time,
             "batch": BatchInProgress(self.record, self.mailbox, self.backend),
-            "entries": {CHANNELS[0].edge: Entry(self.chain.push, PLAIN)},
+            "entries": {CHANNELS[0].edge: ChainEntry(self.chain.push, PLAIN)},
         }
         self.task = OperatorTask(
             inputs=self.inputs, channels=CHANNELS, barriers=BarrierHandler(2, self.system.now), **self.common

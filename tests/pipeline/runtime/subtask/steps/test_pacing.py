@@ -9,7 +9,7 @@ from chains import chain_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.runtime.subtask.steps.pacing import Pacer
+from pipeline.runtime.subtask.steps.pacing import RatePacer
 from pipeline.testing import ManualClock
 
 BURST_S = 0.1
@@ -23,7 +23,7 @@ class Paced:
         self.clock = ManualClock(1000.0)
         self.passed: list[float] = []
         self.interrupts = 0
-        self.pacer = Pacer("its rate", rate, self._pass, self.clock, self._interrupt)
+        self.pacer = RatePacer("its rate", rate, self._pass, self.clock, self._interrupt)
 
     def _pass(self, value: Any) -> None:
         self.passed.append(self.clock())
