@@ -10,8 +10,8 @@ from checkpoint.shown import shown
 from checkpoint.state.contents import ContentNotes, StateContent
 from checkpoint.state.errors import StateAccessError, StateRestoreError
 from checkpoint.state.map_keys import problem_of_key
-from checkpoint.state.misuse import attribute_of, refuse_methods, refuse_operators
 from checkpoint.state.private_copy import IMMUTABLE
+from checkpoint.state.refused_operators import attribute_of, refuse_methods, refuse_operators
 from checkpoint.state.undo import Undoable, UndoLog
 
 if TYPE_CHECKING:

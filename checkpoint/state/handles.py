@@ -17,8 +17,8 @@ from checkpoint.codec import SCALARS, EncodingError, decode_key, encode, is_plai
 from checkpoint.shown import shown
 from checkpoint.state.declared_type import DeclaredType
 from checkpoint.state.map_keys import problem_of_key
-from checkpoint.state.misuse import refuse_as_value, refuse_methods, refuse_operators
 from checkpoint.state.private_copy import IMMUTABLE
+from checkpoint.state.refused_operators import refuse_as_value, refuse_methods, refuse_operators
 from checkpoint.state.stores import MISSING, ListStore, MapStore, StateStore, ValueStore
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from checkpoint.codec.classes_held import ClassesHeld
 from checkpoint.shown import shown
 from checkpoint.state.contents import Declared, StateContent, type_names
 from checkpoint.state.errors import StateRestoreError
-from checkpoint.state.misuse import refuse_methods, refuse_operators
+from checkpoint.state.refused_operators import refuse_methods, refuse_operators
 from checkpoint.state.undo import Undoable, UndoLog
 
 if TYPE_CHECKING:

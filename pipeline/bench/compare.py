@@ -56,7 +56,7 @@ class Comparison:
     only_before: list[str]
     only_after: list[str]
     settings: list[Difference]
-    surroundings: list[Difference]
+    environment: list[Difference]
     """Versions, and what machine it was."""
 
     @property
@@ -88,7 +88,7 @@ def compare(before: Report, after: Report) -> Comparison:
         only_before=[figure.name for figure in before.figures if figure.name not in new],
         only_after=[figure.name for figure in after.figures if figure.name not in old],
         settings=_differences(before.settings, after.settings),
-        surroundings=_differences(before.versions, after.versions)
+        environment=_differences(before.versions, after.versions)
         + _differences(
             {name: before.machine.get(name) for name in machine}, {name: after.machine.get(name) for name in machine}
         ),

@@ -10,8 +10,8 @@ from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
+from pipeline.bench.environment import Environment
 from pipeline.bench.errors import BenchFailed
-from pipeline.bench.surroundings import Surroundings
 
 FORMAT: Final = 1
 Better = Literal["higher", "lower"]
@@ -57,17 +57,17 @@ class Measured(Protocol):
         """All that was measured, in the measurement's own form, under names that the envelope doesn't have."""
 
 
-def to_json(bench: str, surroundings: Surroundings, measured: Measured) -> str:
+def to_json(bench: str, environment: Environment, measured: Measured) -> str:
     known = [figure for figure in measured.figures() if figure is not None]
     names = [figure.name for figure in known]
     assert len(names) == len(set(names)), f"figures of {bench} have one name twice: {names}"
     report = Report(
         bench=bench,
         format=FORMAT,
-        when=surroundings.when,
-        seconds=surroundings.seconds,
-        versions=surroundings.versions,
-        machine=asdict(surroundings.machine),
+        when=environment.when,
+        seconds=environment.seconds,
+        versions=environment.versions,
+        machine=asdict(environment.machine),
         settings=measured.settings(),
         figures=known,
     )

@@ -12,8 +12,8 @@ from checkpoint.state import TTL, ValueState
 from pipeline.by_event_time import LATE
 from pipeline.by_key.common import timestamp_of
 from pipeline.errors import PipelineError
+from pipeline.lazy_results import check_has_run
 from pipeline.operators import KeyedOperator, OperatorContext
-from pipeline.unrun import check_has_run
 from pipeline.user_code import is_async, is_generator, takes
 from pipeline.windows.durations import milliseconds
 

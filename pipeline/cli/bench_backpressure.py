@@ -93,7 +93,7 @@ def backpressure(
     from pipeline.bench.backpressure.results import Reported
     from pipeline.bench.backpressure.run import measure
     from pipeline.bench.backpressure.tables import tables, to_markdown
-    from pipeline.bench.surroundings import Looking
+    from pipeline.bench.environment import EnvironmentProbe
 
     if plot_file is not None and plot_file.suffix.lower() not in plot.SUFFIXES:
         raise click.BadParameter(f"must end in {' or '.join(plot.SUFFIXES)}, not {plot_file.name}", param_hint="--plot")
@@ -102,10 +102,10 @@ def backpressure(
         chosen = chosen.only(names)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--only") from error
-    progress, looking = Console(stderr=True), Looking()
+    progress, probe = Console(stderr=True), EnvironmentProbe()
 
     def keep(result: Result) -> None:
-        report(json_file, "backpressure", Reported(result), looking)
+        report(json_file, "backpressure", Reported(result), probe)
 
     with measuring():
         if plot_file is not None:

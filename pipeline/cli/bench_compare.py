@@ -73,7 +73,7 @@ def _show(result: Comparison, within: float, console: Console) -> None:
     for where, names in (("A", result.only_before), ("B", result.only_after)):
         if names:
             console.print(f"Only in {where}: {', '.join(names)}.", highlight=False)
-    for what, differences in (("settings", result.settings), ("versions or machines", result.surroundings)):
+    for what, differences in (("settings", result.settings), ("versions or machines", result.environment)):
         if differences:
             console.print(
                 f"Different {what}: {'; '.join(map(_difference, differences))}.", highlight=False, markup=False

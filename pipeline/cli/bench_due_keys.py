@@ -29,13 +29,13 @@ def due_keys(keys: int, backends: tuple[StateBackend, ...], json_file: Path | No
     from rich.console import Console
 
     from pipeline.bench.due_keys import measure
-    from pipeline.bench.surroundings import Looking
+    from pipeline.bench.environment import EnvironmentProbe
 
-    progress, looking = Console(stderr=True), Looking()
+    progress, probe = Console(stderr=True), EnvironmentProbe()
     with measuring():
         result = measure(backends, keys, lambda text: progress.print(text, highlight=False))
     wide_console().print(_table(result))
-    report(json_file, "due-keys", result, looking)
+    report(json_file, "due-keys", result, probe)
 
 
 def _table(report: DueReport) -> Table:

@@ -55,8 +55,8 @@ def growth(
     relative to the largest of their column. "n^1.0" is a cost that is proportional to the size, "n^0.0" one that does
     not depend on it; what grows faster is named. A record of more bytes, or with more steps, costs more by itself.
     """
+    from pipeline.bench.environment import EnvironmentProbe
     from pipeline.bench.growth import measure
-    from pipeline.bench.surroundings import Looking
 
     if points and len(axes) != 1:
         raise click.UsageError("--point is a size on one axis: give one --axis, too")
@@ -64,7 +64,7 @@ def growth(
         for size in points or AXES[axis].points:
             if axis == "subtasks" and size % 2:
                 raise click.BadParameter(f"the job has two vertices, so {size} must be even", param_hint="--point")
-    console, looking = wide_console(), Looking()
+    console, probe = wide_console(), EnvironmentProbe()
     with kafka(bootstrap) as servers:
         shape = Shape(records=records)
         result = measure(servers, axes, points, shape, interval, lambda text: console.print(text, highlight=False))
@@ -72,7 +72,7 @@ def growth(
         console.print(_table(grown))
     for axis, name, one in result.superlinear():
         console.print(f"Superlinear: {name} grows with {axis} as {one}.", highlight=False)
-    report(json_file, "growth", result, looking, bootstrap)
+    report(json_file, "growth", result, probe, bootstrap)
 
 
 def _table(grown: Grown) -> Table:

@@ -94,10 +94,10 @@ def latency(
     nothing; how late the producer was is in the table. The consumer reads what is committed only. Exactly once, output
     is visible once its checkpoint is complete, so --interval decides.
     """
+    from pipeline.bench.environment import EnvironmentProbe
     from pipeline.bench.latency import LatencyOptions, measure
-    from pipeline.bench.surroundings import Looking
 
-    console, looking = wide_console(), Looking()
+    console, probe = wide_console(), EnvironmentProbe()
     with kafka(bootstrap) as servers:
         options = LatencyOptions(rates, seconds, warm_up, interval, job, parallelism, deliveries, service, capacity)
         result = measure(servers, options, lambda text: console.print(text, highlight=False))
@@ -109,7 +109,7 @@ def latency(
                 "own delay is part of the figures.",
                 highlight=False,
             )
-    report(json_file, "latency", result, looking, bootstrap)
+    report(json_file, "latency", result, probe, bootstrap)
 
 
 def _table(result: Latency) -> Table:

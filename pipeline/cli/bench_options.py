@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from pipeline.bench.environment import EnvironmentProbe
     from pipeline.bench.report import Measured
-    from pipeline.bench.surroundings import Looking
 
 FILE_WIDTH: Final = 160
 """Characters a line of what goes to a file, which has no width of its own."""
@@ -88,18 +88,18 @@ def kafka(bootstrap: str | None) -> Iterator[str]:
 
 
 def report(
-    file: Path | None, bench: str, measured: Measured, looking: Looking, bootstrap: str | None = "elsewhere"
+    file: Path | None, bench: str, measured: Measured, probe: EnvironmentProbe, bootstrap: str | None = "elsewhere"
 ) -> None:
     """Write the report, if there is a file for it.
 
     Args:
         bootstrap: as given to the command; `None`: it has started a broker of its own, whose version is known.
     """
+    from pipeline.bench.environment import own_kafka
     from pipeline.bench.report import to_json
-    from pipeline.bench.surroundings import own_kafka
 
     if file is not None:
-        file.write_text(to_json(bench, looking.surroundings(own_kafka(bootstrap)), measured) + "\n")
+        file.write_text(to_json(bench, probe.environment(own_kafka(bootstrap)), measured) + "\n")
 
 
 def mib(size: float) -> str:

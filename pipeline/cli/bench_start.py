@@ -52,15 +52,15 @@ def start(
     job with all its processes was killed by SIGKILL; from the start of the process to the first new output. The job is
     the keyed running sum, exactly once, with 1,000 records/s coming in.
     """
+    from pipeline.bench.environment import EnvironmentProbe
     from pipeline.bench.start import StartOptions, measure
-    from pipeline.bench.surroundings import Looking
 
-    console, looking = wide_console(), Looking()
+    console, probe = wide_console(), EnvironmentProbe()
     with kafka(bootstrap) as servers:
         options = StartOptions(intervals, runs, parallelism, kinds)
         result = measure(servers, options, lambda text: console.print(text, highlight=False))
     console.print(_table(result))
-    report(json_file, "start", result, looking, bootstrap)
+    report(json_file, "start", result, probe, bootstrap)
 
 
 def _table(result: StartReport) -> Table:

@@ -49,15 +49,15 @@ def state(
     """
     from rich.console import Console
 
+    from pipeline.bench.environment import EnvironmentProbe
     from pipeline.bench.state import StateOptions, measure
-    from pipeline.bench.surroundings import Looking
 
-    progress, looking = Console(stderr=True), Looking()
+    progress, probe = Console(stderr=True), EnvironmentProbe()
     with measuring():
         options = StateOptions(sizes, value_bytes, compression, folder)
         result = measure(options, lambda text: progress.print(text, highlight=False))
     wide_console().print(_state_table(result))
-    report(json_file, "state", result, looking)
+    report(json_file, "state", result, probe)
 
 
 @click.command("state-growth")
@@ -103,14 +103,14 @@ def state_growth(
     """
     from rich.console import Console
 
+    from pipeline.bench.environment import EnvironmentProbe
     from pipeline.bench.state_growth import measure
-    from pipeline.bench.surroundings import Looking
 
-    progress, looking = Console(stderr=True), Looking()
+    progress, probe = Console(stderr=True), EnvironmentProbe()
     with measuring():
         result = measure(backends, keys, value_bytes, touched, memory << 20, folder, lambda text: progress.print(text))
     wide_console().print(_growth_table(result))
-    report(json_file, "state-growth", result, looking)
+    report(json_file, "state-growth", result, probe)
 
 
 def _growth_table(report: GrowthReport) -> Table:

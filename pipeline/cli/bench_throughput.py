@@ -60,15 +60,15 @@ def throughput(
     the moment that all subtasks run until the last output is visible, "steady" is what the sources read after the first
     checkpoint, "whole run" begins with the start, which is that of Spark's JVM, too, for the first job.
     """
-    from pipeline.bench.surroundings import Looking
+    from pipeline.bench.environment import EnvironmentProbe
     from pipeline.bench.throughput import ThroughputOptions, measure
 
-    console, looking = wide_console(), Looking()
+    console, probe = wide_console(), EnvironmentProbe()
     with kafka(bootstrap) as servers:
         options = ThroughputOptions(job, records, parallelism, interval, alignment)
         result = measure(servers, options, lambda text: console.print(text, highlight=False))
     console.print(_table(result))
-    report(json_file, "throughput", result, looking, bootstrap)
+    report(json_file, "throughput", result, probe, bootstrap)
 
 
 @click.command()
@@ -100,14 +100,14 @@ def delivery(
     the end of the input, "whole" goes from the start to the last visible record and has the last commit in it.
     """
     from pipeline.bench.delivery import DeliveryOptions, measure
-    from pipeline.bench.surroundings import Looking
+    from pipeline.bench.environment import EnvironmentProbe
 
-    console, looking = wide_console(), Looking()
+    console, probe = wide_console(), EnvironmentProbe()
     with kafka(bootstrap) as servers:
         options = DeliveryOptions(intervals, records, parallelism, rounds)
         result = measure(servers, options, lambda text: console.print(text, highlight=False))
     console.print(_delivery_table(result))
-    report(json_file, "delivery", result, looking, bootstrap)
+    report(json_file, "delivery", result, probe, bootstrap)
 
 
 def _delivery_table(result: Delivery) -> Table:

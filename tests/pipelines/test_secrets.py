@@ -18,7 +18,7 @@ from deadlines import PATIENCE, eventually
 from pyspark import cloudpickle
 from small_job import records, running, small_job
 
-from pipeline.runtime.driver import surroundings
+from pipeline.runtime.driver import attempt_services
 from pipeline.runtime.driver.spark.spark_job import SparkJob
 from pipeline.testing import TestingSink, TestingSource
 
@@ -45,7 +45,7 @@ def test_what_spark_ships_as_blocks_has_no_password_and_not_the_attempts_secret(
             shipped.append((cloudpickle.dumps(self._partition), self._secret))  # type: ignore[no-untyped-call]
             super().start()
 
-    monkeypatch.setattr(surroundings, "SparkJob", Seen)
+    monkeypatch.setattr(attempt_services, "SparkJob", Seen)
     source = SecretSource([*records(0, 5), TestingSource.PAUSE()], tmp_path / "source")
     with running(small_job(unique_name("job"), tmp_path / "checkpoints", source, TestingSink()), spark):
         source.wait_until_paused(PATIENCE)

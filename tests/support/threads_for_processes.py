@@ -15,12 +15,12 @@ from pipeline.runtime.deployment import Contact
 from pipeline.runtime.driver.attempt import Attempt
 from pipeline.runtime.driver.attempt_context import AttemptContext
 from pipeline.runtime.driver.attempt_events import SparkEnded
+from pipeline.runtime.driver.attempt_services import AttemptServices, Post
 from pipeline.runtime.driver.job_master import JobMaster
-from pipeline.runtime.driver.surroundings import Post, Surroundings
 from pipeline.runtime.subtask.process import run_partition
 
 
-class ThreadsForProcesses(Surroundings):
+class ThreadsForProcesses(AttemptServices):
     """Each partition of the Spark job is a thread of this process."""
 
     def processes(

@@ -19,7 +19,7 @@ from pipeline.runtime.driver.attempt_events import (
     Received,
     SparkEnded,
 )
-from pipeline.runtime.driver.surroundings import Post, Surroundings
+from pipeline.runtime.driver.attempt_services import AttemptServices, Post
 from pipeline.runtime.protocol import ToDriver, ToSubtask
 from pipeline.runtime.versions import versions
 from pipeline.runtime.wire import ConnectionLost
@@ -118,7 +118,7 @@ class VirtualSystem(ManualSystem):
         return True
 
 
-class VirtualSurroundings(Surroundings):
+class VirtualServices(AttemptServices):
     def __init__(self) -> None:
         self.manual = VirtualSystem()
         super().__init__(self.manual)
@@ -147,13 +147,13 @@ class VirtualAttempt:
 
     def __init__(self, context: AttemptContext) -> None:
         self.context = context
-        self.surroundings = VirtualSurroundings()
-        self.system = self.surroundings.manual
-        self.spark = self.surroundings.spark
-        self.transport = self.surroundings.virtual_transport
+        self.services = VirtualServices()
+        self.system = self.services.manual
+        self.spark = self.services.spark
+        self.transport = self.services.virtual_transport
         self.progress = Progress()
-        self.attempt = Attempt(context, self.progress, self.surroundings)
-        self.inbox: VirtualInbox = self.surroundings.post.__self__  # type: ignore[attr-defined]
+        self.attempt = Attempt(context, self.progress, self.services)
+        self.inbox: VirtualInbox = self.services.post.__self__  # type: ignore[attr-defined]
         self.subtasks = [VirtualConnection() for _ in range(context.plan.subtasks)]
         self.finished = False
 

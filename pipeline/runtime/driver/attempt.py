@@ -34,16 +34,16 @@ from pipeline.runtime.driver.attempt_events import (
     Received,
     SparkEnded,
 )
+from pipeline.runtime.driver.attempt_services import ATTEMPT_SERVICES, AttemptServices, Processes
 from pipeline.runtime.driver.checkpoints import DriverCheckpoints
 from pipeline.runtime.driver.commits import DriverCommits
 from pipeline.runtime.driver.failures import AttemptFailed, FirstCause, Sign, own_word
 from pipeline.runtime.driver.peers import Peer, Peers
-from pipeline.runtime.driver.presence import Presence
+from pipeline.runtime.driver.process_liveness import ProcessLiveness
 from pipeline.runtime.driver.spark.spark_job import SparkJobFailed
 from pipeline.runtime.driver.start.deploying import deployments
 from pipeline.runtime.driver.start.placement import Slot
 from pipeline.runtime.driver.status.waits import THE_JOB
-from pipeline.runtime.driver.surroundings import SURROUNDINGS, Processes, Surroundings
 from pipeline.runtime.topology_changes import must_replay
 
 _LOG = logging.getLogger(f"weir.{__name__}")
@@ -57,11 +57,11 @@ class Attempt:
         AttemptFailed: with the first cause.
     """
 
-    def __init__(self, context: AttemptContext, progress: Progress, surroundings: Surroundings = SURROUNDINGS):
+    def __init__(self, context: AttemptContext, progress: Progress, services: AttemptServices = ATTEMPT_SERVICES):
         self._c = context
         self._plan = context.plan
-        self._surroundings = surroundings
-        self._system = surroundings.system
+        self._services = services
+        self._system = services.system
         self._inbox: queue.SimpleQueue[AttemptEvent] = self._system.queue()
         self._progress = progress
         # By way of the inbox: what the peer said before it went comes first.
@@ -95,8 +95,8 @@ class Attempt:
         self._cancelled = False
         self._spark_ended = False
         self._secret = new_secret()
-        self._transport = surroundings.transport(context, self._secret, self._inbox.put)
-        self._presence = Presence(context, self._peers, self._transport, self._fail, now)
+        self._transport = services.transport(context, self._secret, self._inbox.put)
+        self._liveness = ProcessLiveness(context, self._peers, self._transport, self._fail, now)
 
     # -- from other threads -------------------------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ class Attempt:
                 versions=spec.versions, first_attempt=spec.first_attempt, limits=spec.limits, spec=pickle.dumps(spec)
             )
         )
-        processes = self._surroundings.processes(
+        processes = self._services.processes(
             self._c,
             self._transport.address,
             self._secret,
@@ -200,7 +200,7 @@ class Attempt:
             self._next_heartbeat = now + self._limits.pace
             if not self._finishing:  # else they leave, one sooner than another
                 self._checkpoints.send_heartbeat()
-            self._presence.look(now)
+            self._liveness.look(now)
         deadlines = (self._next_heartbeat, self._checkpoints.next_deadline(now), self._cause.due_at)
         return min(deadline for deadline in deadlines if deadline is not None)
 
@@ -212,13 +212,13 @@ class Attempt:
         """
         match event:
             case Connected(connection, name):
-                self._presence.connected(connection, name, self._system.monotonic())
+                self._liveness.connected(connection, name, self._system.monotonic())
             case Received(connection, message):
                 self._on_message(connection, message)
             case Lost(connection, reason):
-                self._presence.lost(connection, reason)
+                self._liveness.lost(connection, reason)
             case Misunderstood(connection, error):
-                self._presence.misunderstood(connection, error)
+                self._liveness.misunderstood(connection, error)
             case SparkEnded(failure):
                 self._on_spark_end(failure)
             case Finalised(checkpoint_id, problem):
@@ -265,7 +265,7 @@ class Attempt:
     def _on_report(self, peer: Peer, message: protocol.Report) -> None:
         match message:
             case protocol.PhaseEntered(phase):
-                self._presence.entered(peer.connection, phase, self._system.monotonic())
+                self._liveness.entered(peer.connection, phase, self._system.monotonic())
             case protocol.Running():
                 self._on_running(peer, message)
             case protocol.OutputBegan():
@@ -311,7 +311,7 @@ class Attempt:
             case protocol.Closed(metrics):
                 name = self._peers.name(peer)
                 peer.closed = True
-                self._presence.left(peer.connection)
+                self._liveness.left(peer.connection)
                 self._progress.metrics[name] = dict(metrics)
                 self._c.waits.forget([name])
             case _:
@@ -327,7 +327,7 @@ class Attempt:
         name = message.where
         if peer is not None:
             peer.closed = True
-            self._presence.left(peer.connection)
+            self._liveness.left(peer.connection)
             name = self._peers.name(peer)
         cause, sign = own_word(name, message, newest_is_restored=not self._checkpoints.completed_one)
         self._cause.note(cause, sign, self._system.monotonic())
@@ -345,7 +345,7 @@ class Attempt:
                 slot=Slot(hello.folder, frozenset(hello.copies)),
             )
         )
-        self._presence.ready(connection, self._system.monotonic())
+        self._liveness.ready(connection, self._system.monotonic())
         if len(self._peers) == self._plan.subtasks:
             self._deploy()
 
@@ -366,7 +366,7 @@ class Attempt:
 
     def _on_running(self, peer: Peer, message: protocol.Running) -> None:
         peer.running = True
-        self._presence.entered(peer.connection, None, self._system.monotonic())
+        self._liveness.entered(peer.connection, None, self._system.monotonic())
         if message.highest_checkpoint:
             self._checkpoints.tell(events.IdSeen(message.highest_checkpoint))
         for step, epochs in message.restored_epochs.items():
@@ -383,7 +383,7 @@ class Attempt:
         self._send_queries()
         if self._c.commit_only:
             for peer in self._peers:
-                self._presence.entered(peer.connection, _COMMITTING, now)
+                self._liveness.entered(peer.connection, _COMMITTING, now)
             self._commits.finish_if_settled()
             return
         self._checkpoints.send_heartbeat()  # sources begin with it

@@ -14,8 +14,8 @@ from pipeline.runtime.driver.attempt_events import (
     Received,
     SparkEnded,
 )
+from pipeline.runtime.driver.attempt_services import Processes
 from pipeline.runtime.driver.peers import Peer, Peers
-from pipeline.runtime.driver.surroundings import Processes
 from pipeline.runtime.protocol import Committed
 
 _LOG = logging.getLogger(f"weir.{__name__}")

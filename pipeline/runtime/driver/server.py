@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pipeline.runtime.auth import AuthenticationError, authenticate_server
 from pipeline.runtime.driver.attempt_events import AttemptEvent, Connected, Lost, Misunderstood, Received
 from pipeline.runtime.encryption import Encryption
+from pipeline.runtime.keepalive import KeepAlive
 from pipeline.runtime.liveness import Limits
 from pipeline.runtime.message_connection import MessageConnection, ProtocolError
 from pipeline.runtime.network.tcp_keepalive import fail_when_peer_is_gone
 from pipeline.runtime.network.tls_socket import Socket
 from pipeline.runtime.protocol import TO_DRIVER, Job, ToDriver, ToSubtask
-from pipeline.runtime.pulse import Pulse
 from pipeline.runtime.wire import ConnectionLost, ControlConnection, shut_down
 
 _LOG = logging.getLogger(f"weir.{__name__}")
@@ -51,7 +51,7 @@ class ControlServer:
         self._closed = False
         self._job: Job | None = None
         self._thread = threading.Thread(target=self._accept, name="weir-control-server", daemon=True)
-        self._pulse = Pulse(self._there, limits.pace)
+        self._keepalive = KeepAlive(self._there, limits.pace)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -62,7 +62,7 @@ class ControlServer:
         """`job`: what every subtask is told before anything else."""
         self._job = job
         self._thread.start()
-        self._pulse.start()
+        self._keepalive.start()
 
     def stop_listening(self) -> None:
         """Refuse new connections; those there are stay."""
@@ -74,7 +74,7 @@ class ControlServer:
         with self._lock:
             self._closed = True
             connections = list(self._connections)
-        self._pulse.stop()
+        self._keepalive.stop()
         for connection in connections:
             connection.close()
 

@@ -19,9 +19,9 @@ from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.event_time.domains import TimeDomain, TimeDomains
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.runtime.subtask.sink_driver import SinkDriver
-from pipeline.runtime.subtask.steps.blame import step_of
 from pipeline.runtime.subtask.steps.compiled import CompiledStep, Push, PushBatch, Site
 from pipeline.runtime.subtask.steps.failed_records import FailedRecords
+from pipeline.runtime.subtask.steps.failed_step import step_of
 from pipeline.runtime.subtask.steps.fan_out import fan_out, fan_out_batches, is_fresh
 from pipeline.runtime.subtask.steps.table import COMPILERS
 from pipeline.runtime.subtask.task_metrics import TaskMetrics

@@ -1,4 +1,4 @@
-"""A subtask's link to the driver: mail from it, reports to it, and the pulse of the record loop."""
+"""A subtask's link to the driver: mail from it, reports to it, and looks at the clock for the record loop."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from checkpoint.storage.errors import DamagedFile
 from pipeline.errors import PipelineError
 from pipeline.runtime import error_text
 from pipeline.runtime.deployment import Deployment
+from pipeline.runtime.keepalive import KeepAlive
 from pipeline.runtime.liveness import Limits, Patience
 from pipeline.runtime.protocol import (
     Cancel,
@@ -23,7 +24,6 @@ from pipeline.runtime.protocol import (
     ToDriver,
     ToSubtask,
 )
-from pipeline.runtime.pulse import Pulse
 from pipeline.runtime.subtask.mail import Failure, mail_of
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.task import Cancelled
@@ -101,11 +101,11 @@ class DriverLink:
         self._silence = Patience(limits, now)
         self._stop = system.event()
         self._thread = system.thread(self._loop, "weir-driver-link")
-        self._pulse = Pulse(lambda: [connection], limits.pace, system)
+        self._keepalive = KeepAlive(lambda: [connection], limits.pace, system)
 
     def start(self) -> None:
         self._thread.start()
-        self._pulse.start()
+        self._keepalive.start()
 
     def await_deployment(self) -> Deployment:
         """Wait until all processes are up and this one is given its place, which takes as long as it takes.
@@ -121,7 +121,7 @@ class DriverLink:
 
     def close(self) -> None:
         self._stop.set()
-        self._pulse.stop()
+        self._keepalive.stop()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(5)
         self._connection.close()

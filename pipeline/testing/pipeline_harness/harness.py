@@ -13,11 +13,11 @@ from pipeline.plan import Vertex
 from pipeline.runtime.topology_changes import edge_shapes
 from pipeline.testing.clock import ManualClock
 from pipeline.testing.pipeline_harness.async_subtask import AsyncHarnessSubtask
+from pipeline.testing.pipeline_harness.harness_context import HarnessContext
 from pipeline.testing.pipeline_harness.memory_files import MemoryFiles
 from pipeline.testing.pipeline_harness.snapshot import PipelineSnapshot, make_metadata, restored_parts
-from pipeline.testing.pipeline_harness.stand_ins import pickled_code
+from pipeline.testing.pipeline_harness.stubs import pickled_code
 from pipeline.testing.pipeline_harness.subtask import HarnessSubtask
-from pipeline.testing.pipeline_harness.surroundings import Surroundings
 from pipeline.testing.source_record import SourceFields, SourceRecord, check_source_fields
 
 _PACES: Final = (0.5, 0.9, 0.98, 0.995)
@@ -116,7 +116,7 @@ class PipelineHarness:
         checkpoints = pipeline.checkpoints
         self._files = MemoryFiles() if snapshot is None else snapshot.files.copy()
         self._storage = self._files.storage(self._name)
-        self._world = Surroundings(
+        self._world = HarnessContext(
             self.plan,
             edge_shapes(self.plan),
             pickled_code(self.plan),

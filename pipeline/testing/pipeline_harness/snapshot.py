@@ -13,8 +13,8 @@ from pipeline.plan import Plan
 from pipeline.runtime.driver.start.restore_plan import check_restorable, restored_for
 from pipeline.runtime.restored_in_flight import ask_custom_partitioners, in_flight_for
 from pipeline.runtime.topology_changes import must_replay, same_topology, snapshot_edges
+from pipeline.testing.pipeline_harness.harness_context import RestoredPart
 from pipeline.testing.pipeline_harness.memory_files import MemoryFiles
-from pipeline.testing.pipeline_harness.surroundings import RestoredPart
 from pipeline.version import VERSION
 
 

@@ -45,8 +45,8 @@ from pipeline.runtime.subtask.wiring import (
     whole,
 )
 from pipeline.testing.pipeline_harness.channel import MemoryChannel, SteppingMailbox
-from pipeline.testing.pipeline_harness.stand_ins import Inline, Kept, lateness_of, log_of, with_own_code
-from pipeline.testing.pipeline_harness.surroundings import RestoredPart, Surroundings
+from pipeline.testing.pipeline_harness.harness_context import HarnessContext, RestoredPart
+from pipeline.testing.pipeline_harness.stubs import Inline, Kept, lateness_of, log_of, with_own_code
 
 _ATTEMPT = 1
 
@@ -54,7 +54,7 @@ _ATTEMPT = 1
 class HarnessSubtask:
     """Takes one step at a time: a record, a timer, a watermark. `choices` has what it could do next."""
 
-    def __init__(self, world: Surroundings, vertex: Vertex, index: int, restored: RestoredPart | None) -> None:
+    def __init__(self, world: HarnessContext, vertex: Vertex, index: int, restored: RestoredPart | None) -> None:
         self._world = world
         self._vertex = with_own_code(vertex, world.code)
         self._index = index

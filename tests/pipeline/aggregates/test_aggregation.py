@@ -5,7 +5,7 @@ import pytest
 from pipeline import Aggregate, ApproxCountDistinct, Count, PipelineError, Quantiles, Sum, Top, Variance
 from pipeline.aggregates import Aggregation, Unfit, checked_aggregates
 from pipeline.aggregates.selectors import FieldMissing
-from pipeline.unrun import YetToRun
+from pipeline.lazy_results import YetToRun
 
 
 def results(aggregation, records):

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.bench.compare import Compared, compare
+from pipeline.bench.environment import Environment, Machine
 from pipeline.bench.errors import BenchFailed
 from pipeline.bench.report import Better, Figure, Report, figure, read_report, to_json
-from pipeline.bench.surroundings import Machine, Surroundings
 from pipeline.cli.bench import bench
 
 _VALUES = st.floats(0.001, 1e12)
@@ -35,13 +35,13 @@ class _Measured:
         return {"runs": [self.rate]}
 
 
-def _surroundings(python: str = "3.11.7") -> Surroundings:
-    return Surroundings("2026-01-02T03:04:05+00:00", 12.5, {"python": python}, Machine("Linux", 2, 1 << 34, 0.1, 1.9))
+def _environment(python: str = "3.11.7") -> Environment:
+    return Environment("2026-01-02T03:04:05+00:00", 12.5, {"python": python}, Machine("Linux", 2, 1 << 34, 0.1, 1.9))
 
 
 def _write(folder: Path, name: str, measured: _Measured, bench: str = "throughput") -> Path:
     file = folder / name
-    file.write_text(to_json(bench, _surroundings(), measured))
+    file.write_text(to_json(bench, _environment(), measured))
     return file
 
 
@@ -119,7 +119,7 @@ def test_what_differs_besides_the_figures_is_named() -> None:
         ("interval", 1, None),
         ("rate", None, 7),
     ]
-    assert [one.name for one in found.surroundings] == ["python", "cores"]
+    assert [one.name for one in found.environment] == ["python", "cores"]
     assert found.worst is None
 
 

@@ -14,11 +14,11 @@ from checkpoint.errors import Explained
 from checkpoint.state_backends import StateBackend
 from pipeline import Pipeline, PipelineError
 from pipeline.by_key import latest_by_key
+from pipeline.lazy_results import YetToRun
 from pipeline.operators import KeyedOperator
 from pipeline.runtime.packing import pack_plan, unpack_plan
 from pipeline.streams import KeyedStream
 from pipeline.testing import OperatorHarness, TestingSource
-from pipeline.unrun import YetToRun
 
 
 def is_deletion(record: dict[str, Any]) -> bool:

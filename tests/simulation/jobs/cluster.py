@@ -68,13 +68,13 @@ class Driver:
         self.ended = False
         """The job's thread has."""
         system: Any = System(cluster.scheduler, self.process)
-        surroundings: Any = _Surroundings(cluster, system)
+        services: Any = _Services(cluster, system)
         session: Any = lambda options: _Session()  # noqa: E731
         self.job = JobMaster(
             options,
             system=system,
             session=session,
-            attempt=lambda context, progress: Attempt(context, progress, surroundings),
+            attempt=lambda context, progress: Attempt(context, progress, services),
         )
         self.job.on_ended = self._end
         self.job.start()
@@ -110,8 +110,8 @@ class _Session:
     def close(self) -> None: ...
 
 
-class _Surroundings:
-    """`pipeline.runtime.driver.surroundings.Surroundings`."""
+class _Services:
+    """`pipeline.runtime.driver.attempt_services.AttemptServices`."""
 
     def __init__(self, cluster: Cluster, system: System) -> None:
         self.system = system
@@ -136,7 +136,7 @@ class _Surroundings:
 
 
 class SparkJob:
-    """A barrier job, one process a subtask (`pipeline.runtime.driver.surroundings.Processes`)."""
+    """A barrier job, one process a subtask (`pipeline.runtime.driver.attempt_services.Processes`)."""
 
     def __init__(
         self,

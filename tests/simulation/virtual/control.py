@@ -110,7 +110,7 @@ class ControlEnd:
 
 
 class ControlServer:
-    """Where subtasks connect to (`pipeline.runtime.driver.surroundings.Transport`)."""
+    """Where subtasks connect to (`pipeline.runtime.driver.attempt_services.Transport`)."""
 
     address = ("127.0.0.1", 1)
 

@@ -1,15 +1,15 @@
 """`map`, `filter`, `filter_not`, `peek` and `flat_map`. In each `push` the user's code is called by the name `function`
-(see `blame`)."""
+(see `failed_step`)."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from checkpoint.codec import copied
+from pipeline.lazy_results import check_has_run
 from pipeline.runtime.subtask.steps.compiled import CompiledStep, Site
 from pipeline.runtime.subtask.steps.guarded import guarded_filter, guarded_flat_map, guarded_map, guarded_peek
 from pipeline.runtime.subtask.steps.outputs import NO_OUTPUTS, NotRecords, check_outputs
-from pipeline.unrun import check_has_run
 
 
 def compile_map(site: Site) -> CompiledStep:

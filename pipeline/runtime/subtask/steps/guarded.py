@@ -1,7 +1,7 @@
 """Steps with `on_error`: a record that one fails on leaves nothing, neither in its state nor downstream.
 
 What a step emits is held back until it is done with the record, and only then handed on: what fails downstream is
-another step's. As in the plain steps, the user's code is called by the name `function` (see `blame`).
+another step's. As in the plain steps, the user's code is called by the name `function` (see `failed_step`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 from checkpoint.codec import copied
 from checkpoint.state.undo import UndoLog
+from pipeline.lazy_results import check_has_run
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.steps.compiled import Push
 from pipeline.runtime.subtask.steps.failed_records import NEVER, FailedRecords
 from pipeline.runtime.subtask.steps.outputs import NO_OUTPUTS, NotRecords, check_outputs
-from pipeline.unrun import check_has_run
 
 
 def guarded_map(function: Callable[[Any], Any], downstream: Push, failed: FailedRecords) -> Push:

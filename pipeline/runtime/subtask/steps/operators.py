@@ -1,4 +1,5 @@
-"""`process`: an operator of the user's. In each `push` its method is called by the name `function` (see `blame`)."""
+"""`process`: an operator of the user's. In each `push` its method is called by the name `function` (see
+`failed_step`)."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pipeline.graph import DEFAULT_BRANCH
+from pipeline.lazy_results import check_has_run
 from pipeline.runtime.subtask.steps.compiled import CompiledStep, Push, Site
 from pipeline.runtime.subtask.steps.guarded import guarded_choice
-from pipeline.unrun import check_has_run
 
 
 def compile_split(site: Site) -> CompiledStep:

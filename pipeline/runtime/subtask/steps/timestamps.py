@@ -1,4 +1,4 @@
-"""`assign_timestamps`. In `push` the user's code is called by the name `function` (see `blame`)."""
+"""`assign_timestamps`. In `push` the user's code is called by the name `function` (see `failed_step`)."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def asked_of(attempt: VirtualAttempt) -> list[tuple[int, PointQuery]]:
 def test_the_owner_of_the_key_is_asked_once_all_run_and_once(make: Callable[..., VirtualAttempt]) -> None:
     attempt = make()
     queries, plan = attempt.context.queries, attempt.context.plan
-    queries.attempt_begins(lambda number: attempt.surroundings.post(QueryAsked(number)))
+    queries.attempt_begins(lambda number: attempt.services.post(QueryAsked(number)))
     early = Asking(queries, "ann")
     attempt.work()
     assert asked_of(attempt) == []

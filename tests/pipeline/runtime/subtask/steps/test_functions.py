@@ -9,7 +9,7 @@ from chains import run, run_chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.unrun import YetToRun
+from pipeline.lazy_results import YetToRun
 
 
 @given(st.lists(st.integers()))

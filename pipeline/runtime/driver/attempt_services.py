@@ -49,7 +49,7 @@ class Processes(Protocol):
         """Ask for its end; returns at once. Goes unheard if Spark doesn't know the job yet."""
 
 
-class Surroundings:
+class AttemptServices:
     """The real ones."""
 
     def __init__(self, system: System = SYSTEM):
@@ -79,4 +79,4 @@ class Surroundings:
         )
 
 
-SURROUNDINGS: Final = Surroundings()
+ATTEMPT_SERVICES: Final = AttemptServices()

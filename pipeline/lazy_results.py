@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from checkpoint.errors import Explained
 
-UNRUN: Final = frozenset({GeneratorType, CoroutineType, AsyncGeneratorType})
+LAZY: Final = frozenset({GeneratorType, CoroutineType, AsyncGeneratorType})
 
 
 class YetToRun(Explained, TypeError):
@@ -24,7 +24,7 @@ def check_has_run(who: str, returned: Any) -> None:
         YetToRun: it is a generator or a coroutine.
     """
     kind = type(returned)
-    if kind not in UNRUN:
+    if kind not in LAZY:
         return
     if kind is CoroutineType:
         returned.close()

@@ -7,10 +7,10 @@ from typing import Protocol
 from checkpoint.waiting import WaitKind
 from pipeline.runtime.driver.attempt_context import AttemptContext
 from pipeline.runtime.driver.attempt_events import Connection
+from pipeline.runtime.driver.attempt_services import Transport
 from pipeline.runtime.driver.failures import GONE, AttemptFailed, Sign
 from pipeline.runtime.driver.peers import Peers
 from pipeline.runtime.driver.status.waits import THE_JOB
-from pipeline.runtime.driver.surroundings import Transport
 from pipeline.runtime.liveness import Liveness
 
 
@@ -18,7 +18,7 @@ class Fail(Protocol):
     def __call__(self, message: str, sign: Sign, permanent: bool = False) -> None: ...
 
 
-class Presence:
+class ProcessLiveness:
     """Used by the attempt's thread only."""
 
     def __init__(self, context: AttemptContext, peers: Peers, transport: Transport, fail: Fail, now: float) -> None:

@@ -17,7 +17,7 @@ from pipeline.testing.pipeline_harness.channel import MemoryChannel
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class HarnessContext:
     """What the subtasks of a harness share."""
 
     plan: Plan

@@ -1,4 +1,4 @@
-"""The pulse: signs of life on control connections, in a thread that nothing else holds up."""
+"""Keeps control connections alive: signs of life on them, in a thread that nothing else holds up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pipeline.runtime.system import SYSTEM, System
 from pipeline.runtime.wire import ConnectionLost
 
 
-class Beating(Protocol):
+class KeptAlive(Protocol):
     """One end of a connection whose other side waits for signs of life."""
 
     def send_sign_of_life(self) -> None:
@@ -19,19 +19,19 @@ class Beating(Protocol):
         """
 
 
-class Pulse:
+class KeepAlive:
     """Sends a sign of life on each connection once in a pace, from `start` to `stop`."""
 
-    def __init__(self, connections: Callable[[], Iterable[Beating]], pace: float, system: System = SYSTEM):
+    def __init__(self, connections: Callable[[], Iterable[KeptAlive]], pace: float, system: System = SYSTEM):
         """
         Args:
-            connections: those there are; asked each time, in the pulse's thread.
+            connections: those there are; asked each time, in the thread that sends.
             pace: seconds between two signs.
         """
         self._connections = connections
         self._pace = pace
         self._stop = system.event()
-        self._thread = system.thread(self._run, "weir-pulse")
+        self._thread = system.thread(self._run, "weir-keepalive")
 
     def start(self) -> None:
         self._thread.start()

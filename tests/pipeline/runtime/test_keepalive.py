@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from pipeline.runtime.pulse import Pulse
+from pipeline.runtime.keepalive import KeepAlive
 from pipeline.runtime.system import System
 from pipeline.runtime.wire import ConnectionLost
 
@@ -54,14 +54,14 @@ class Connection:
 
 def test_each_connection_gets_a_sign_in_each_pace_though_another_is_lost() -> None:
     stop, connections = Stop(3), [Connection(lost=True), Connection()]
-    Pulse(lambda: connections, 0.5, OneThread(stop)).start()
+    KeepAlive(lambda: connections, 0.5, OneThread(stop)).start()
     assert [one.signs for one in connections] == [3, 3]
     assert stop.waited == [0.5] * 4
 
 
 def test_after_it_was_stopped_no_sign_comes() -> None:
     stop, connection = Stop(3), Connection()
-    pulse = Pulse(lambda: [connection], 0.5, OneThread(stop))
-    pulse.stop()
-    pulse.start()
+    alive = KeepAlive(lambda: [connection], 0.5, OneThread(stop))
+    alive.stop()
+    alive.start()
     assert connection.signs == 0

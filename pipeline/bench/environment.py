@@ -34,7 +34,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class Environment:
     when: str
     """When it began, in UTC."""
     seconds: float
@@ -43,16 +43,16 @@ class Surroundings:
     machine: Machine
 
 
-class Looking:
-    """Begin one before a measurement, and ask for `surroundings` after it."""
+class EnvironmentProbe:
+    """Begin one before a measurement, and ask for `environment` after it."""
 
     def __init__(self) -> None:
         self._began = datetime.now(UTC)
         self._load = os.getloadavg()[0]
 
-    def surroundings(self, kafka: str | None = None) -> Surroundings:
+    def environment(self, kafka: str | None = None) -> Environment:
         """`kafka`: version of the broker, if one took part and it is known."""
-        return Surroundings(
+        return Environment(
             when=self._began.isoformat(timespec="seconds"),
             seconds=round((datetime.now(UTC) - self._began).total_seconds(), 1),
             versions=_versions(kafka),
