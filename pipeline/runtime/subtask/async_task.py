@@ -7,16 +7,16 @@ from typing import Any, Final
 from checkpoint.waiting import WaitKind
 from pipeline.async_calls.function import Counting
 from pipeline.runtime.subtask.operator_task import OperatorTask
-from pipeline.runtime.subtask.waits_in_line import WaitsInLine
+from pipeline.runtime.subtask.waits_in_queue import WaitsInQueue
 
 _SLOW_SECONDS: Final = 1.0
 """Without an answer for so long the task says that it waits for them."""
 
 
-class AsyncTask(WaitsInLine, OperatorTask):
+class AsyncTask(WaitsInQueue, OperatorTask):
     """Takes records as long as there is room for their requests, and hands their results on.
 
-    Barriers and mail never wait, as controls do (`WaitsInLine`): what is in the line is part of the snapshot.
+    Barriers and mail never wait, as controls do (`WaitsInQueue`): what is in the queue is part of the snapshot.
     """
 
     def __init__(self, **common: Any):
@@ -34,7 +34,7 @@ class AsyncTask(WaitsInLine, OperatorTask):
             self._process_batch()  # older than all that waits in front of the head
         elif self._time_due:
             self._fire()
-        elif self._calls.line.ready:
+        elif self._calls.queue.ready:
             self._hand_on_until(self.mailbox)
         elif self.batch:
             if self._calls.full:
@@ -68,8 +68,8 @@ class AsyncTask(WaitsInLine, OperatorTask):
     def _on_clock(self, now: float) -> None:
         super()._on_clock(now)
         calls = self._calls
-        slow = calls.line.records and now - calls.quiet_since >= _SLOW_SECONDS
-        if slow and (calls.full or calls.line.controls_wait):
+        slow = calls.queue.records and now - calls.quiet_since >= _SLOW_SECONDS
+        if slow and (calls.full or calls.queue.controls_wait):
             self.metrics.waiting.begin(self._waited, calls.quiet_since, WaitKind.REQUESTS)
         elif self.metrics.waiting:
             self.metrics.waiting.end(self._waited)
@@ -77,7 +77,7 @@ class AsyncTask(WaitsInLine, OperatorTask):
     def _set_gauges(self) -> None:
         super()._set_gauges()
         requests, metrics = self._calls.loop.requests, self.metrics
-        metrics.gauge("requestsInFlight", self._calls.line.records)
+        metrics.gauge("requestsInFlight", self._calls.queue.records)
         metrics.gauge("requests", requests.asked)
         metrics.gauge("requestRetries", requests.retries)
         metrics.gauge("requestTimeouts", requests.timeouts)

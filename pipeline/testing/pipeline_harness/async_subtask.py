@@ -7,13 +7,13 @@ from typing import Any
 
 from pipeline.runtime.subtask.steps.async_calls import InFrontOf
 from pipeline.runtime.subtask.task_checkpoints import InFlightSequence
-from pipeline.runtime.subtask.waits_in_line import WaitsInLine
+from pipeline.runtime.subtask.waits_in_queue import WaitsInQueue
 from pipeline.runtime.topology_changes import edge_shapes
 from pipeline.testing.inline_loop import InlineLoop
 from pipeline.testing.pipeline_harness.subtask import HarnessSubtask
 
 
-class AsyncHarnessSubtask(WaitsInLine, HarnessSubtask):
+class AsyncHarnessSubtask(WaitsInQueue, HarnessSubtask):
     """See `pipeline.runtime.subtask.async_task.AsyncTask`."""
 
     def __init__(self, *parts: Any) -> None:
@@ -25,7 +25,7 @@ class AsyncHarnessSubtask(WaitsInLine, HarnessSubtask):
 
     @property
     def requests_in_flight(self) -> int:
-        return self._calls.line.records
+        return self._calls.queue.records
 
     def choices(self) -> list[Callable[[], None]]:
         with self._blamed():
@@ -34,7 +34,7 @@ class AsyncHarnessSubtask(WaitsInLine, HarnessSubtask):
             return [self._process_batch]
         if self._time_due:
             return [self._fire]
-        go_on: list[Callable[[], None]] = [self._hand_on] if self._calls.line.ready else []
+        go_on: list[Callable[[], None]] = [self._hand_on] if self._calls.queue.ready else []
         return go_on if self._calls.full else [*go_on, *super().choices()]
 
     def seconds_to_next(self, now: float) -> float:

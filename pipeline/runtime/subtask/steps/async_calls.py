@@ -13,7 +13,7 @@ from checkpoint.elements import ChannelName, Data, EdgeName, IdleStatus, InFligh
 from checkpoint.errors import PermanentFailure
 from checkpoint.in_flight.restored_input import InFlightEntry, RestoredInput
 from checkpoint.shown import shown
-from pipeline.async_calls.line import Line
+from pipeline.async_calls.element_queue import ElementQueue
 from pipeline.async_calls.loop import Loop, LoopThread
 from pipeline.async_calls.options import NOTHING, AsyncStep
 from pipeline.async_calls.requests import Answer
@@ -32,7 +32,7 @@ class RequestFailed(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class AwaitingResult:
     """A record that waits for its result."""
 
     channel: ChannelName
@@ -73,12 +73,12 @@ class AsyncCalls:
         step: AsyncStep = site.step.payload
         self.id = site.step.id
         self.options = step
-        self.line: Line[Taken, Control | EndOfRestored] = Line()
+        self.queue: ElementQueue[AwaitingResult, Control | EndOfRestored] = ElementQueue()
         self.channel: ChannelName | None = None
         """Where the records that are pushed come from."""
         self.wake: Callable[[], None] = lambda: None
         """Called by another thread when there are answers."""
-        self.failed: Callable[[Taken, Exception], None] = self._fail
+        self.failed: Callable[[AwaitingResult, Exception], None] = self._fail
         """Takes a record whose request failed, when its turn has come, and the error as it is told."""
         self._loop: Loop | None = None
         self.quiet_since = site.clock()
@@ -114,18 +114,18 @@ class AsyncCalls:
         """Ask for a record."""
         assert self.channel is not None
         record = self._record
-        if not self.line.records:
+        if not self.queue.records:
             self.quiet_since = self._clock()
         encoded = encode(value)
-        taken = Taken(self.channel, encoded, record.timestamp, record.key_bytes, record.key_group)
-        self.loop.ask(self.line.add(taken, self._lane(taken)), value, encoded)
+        taken = AwaitingResult(self.channel, encoded, record.timestamp, record.key_bytes, record.key_group)
+        self.loop.ask(self.queue.add(taken, self._lane(taken)), value, encoded)
         if self.full:
             self.flush()
             self._interrupt()
 
     def wait(self, control: Control | EndOfRestored) -> None:
         """Something that may not overtake records has come behind them."""
-        self.line.add_control(control)
+        self.queue.add_control(control)
         self.flush()
 
     def flush(self) -> None:
@@ -136,9 +136,9 @@ class AsyncCalls:
     @property
     def full(self) -> bool:
         """Whether no more records may be pushed."""
-        return self.line.records >= self.options.capacity
+        return self.queue.records >= self.options.capacity
 
-    def _lane(self, taken: Taken) -> Hashable:
+    def _lane(self, taken: AwaitingResult) -> Hashable:
         if self.options.ordered == "key":
             return taken.key
         return _ALL if self.options.ordered else None
@@ -152,17 +152,17 @@ class AsyncCalls:
             self.quiet_since = self._clock()
         while answers:
             answer = answers.popleft()
-            self.line.done(answer.token, answer)
+            self.queue.done(answer.token, answer)
 
     def hand_on(self, interrupted: Callable[[], bool]) -> Control | EndOfRestored | None:
         """Emit results whose turn it is, up to a control, which is returned. Whoever calls it does what the control
         says before the next record."""
-        record, line = self._record, self.line
+        record, queue = self._record, self.queue
         try:
             while not interrupted():
-                place = line.take()
+                place = queue.take()
                 if place is None:
-                    return line.take_control()
+                    return queue.take_control()
                 taken = place.record
                 record.timestamp, record.key_bytes, record.key_group = taken.timestamp, taken.key, taken.group
                 answer: Answer = place.outcome
@@ -176,7 +176,7 @@ class AsyncCalls:
             record.leave()
         return None
 
-    def _emit(self, taken: Taken, value: Any) -> None:
+    def _emit(self, taken: AwaitingResult, value: Any) -> None:
         if self._policy is not None:
             try:
                 value = copied(value)
@@ -185,7 +185,7 @@ class AsyncCalls:
                 return
         self._downstream(value)
 
-    def _left_out(self, taken: Taken, error: Exception) -> None:
+    def _left_out(self, taken: AwaitingResult, error: Exception) -> None:
         """For a step with `on_error`."""
         cause = error.__cause__
         if isinstance(cause, NEVER) or not (cause is None or isinstance(cause, Exception | CancelledError)):
@@ -193,7 +193,7 @@ class AsyncCalls:
         assert self._policy is not None
         self._policy.handle(error, self._policy.note(taken.encoded), cause)
 
-    def _failure(self, taken: Taken, answer: Answer) -> Exception:
+    def _failure(self, taken: AwaitingResult, answer: Answer) -> Exception:
         assert answer.error is not None
         tries = "" if answer.tries == 1 else f", {answer.tries} times"
         kind = PermanentFailure if isinstance(answer.error, PermanentFailure) else RequestFailed
@@ -204,7 +204,7 @@ class AsyncCalls:
         failure.__cause__ = answer.error
         return failure
 
-    def _fail(self, taken: Taken, error: Exception) -> None:
+    def _fail(self, taken: AwaitingResult, error: Exception) -> None:
         raise error
 
     # -- in flight ----------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class AsyncCalls:
 
     def _rest(self, format_of: Callable[[EdgeName], EdgeFormat]) -> Iterator[InFlightEntry]:
         batch: tuple[ChannelName, EdgeFormat, BatchBuilder] | None = None
-        for taken, control in self.line.rest():
+        for taken, control in self.queue.rest():
             if batch is not None and (taken is None or taken.channel != batch[0]):
                 yield _sealed(*batch)
                 batch = None
@@ -230,7 +230,7 @@ class AsyncCalls:
             yield _sealed(*batch)
 
 
-def _append(edge_format: EdgeFormat, builder: BatchBuilder, taken: Taken) -> None:
+def _append(edge_format: EdgeFormat, builder: BatchBuilder, taken: AwaitingResult) -> None:
     if edge_format.carries_keys:
         builder.append_keyed(taken.encoded, taken.timestamp, NO_KEY if taken.key is None else taken.key, taken.group)
     else:

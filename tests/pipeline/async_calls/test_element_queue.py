@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.async_calls.line import Line, Place
+from pipeline.async_calls.element_queue import ElementQueue, QueuedRecord
 
 RECORD, CONTROL, ANSWER, TAKE = "record", "control", "answer", "take"
 _LANES = st.sampled_from([None, "a", "b"])
@@ -50,22 +50,22 @@ class Model:
         return [one[0] for one in self.input if not one[4]]
 
 
-def take(line: Line[int, int]) -> int | None:
-    place = line.take()
-    return line.take_control() if place is None else place.record
+def take(queue: ElementQueue[int, int]) -> int | None:
+    place = queue.take()
+    return queue.take_control() if place is None else place.record
 
 
 @given(_EVENTS)
 def test_what_goes_is_what_may_and_nothing_that_may_is_kept(events: list[tuple[str, Any]]) -> None:
-    line: Line[int, int] = Line()
+    queue: ElementQueue[int, int] = ElementQueue()
     model = Model()
-    places: dict[int, Place[int]] = {}
+    places: dict[int, QueuedRecord[int]] = {}
     emitted: list[int] = []
 
     def take_one() -> bool:
         allowed = model.allowed()
-        assert line.ready == bool(allowed)
-        one = take(line)
+        assert queue.ready == bool(allowed)
+        one = take(queue)
         assert (one is None) == (not allowed)
         if one is None:
             return False
@@ -77,73 +77,73 @@ def test_what_goes_is_what_may_and_nothing_that_may_is_kept(events: list[tuple[s
     for kind, argument in events:
         number = len(model.input)
         if kind == RECORD:
-            places[number] = line.add(number, argument)
+            places[number] = queue.add(number, argument)
             model.input.append([number, argument, False, False, False])
         elif kind == CONTROL:
-            line.add_control(number)
+            queue.add_control(number)
             model.input.append([number, None, True, False, False])
         elif kind == ANSWER:
             waiting = [one[0] for one in model.input if not one[2] and not one[3]]
             if waiting:
                 chosen = waiting[argument % len(waiting)]
-                line.done(places[chosen], argument)
+                queue.done(places[chosen], argument)
                 model.input[chosen][3] = True
         else:
             take_one()
-        assert [record if control is None else control for record, control in line.rest()] == model.rest()
-        assert line.records == sum(not one[2] and not one[4] for one in model.input)
-        assert bool(line) == bool(model.rest())
+        assert [record if control is None else control for record, control in queue.rest()] == model.rest()
+        assert queue.records == sum(not one[2] and not one[4] for one in model.input)
+        assert bool(queue) == bool(model.rest())
     for number, place in places.items():
         if not place.done:
-            line.done(place, None)
+            queue.done(place, None)
             model.input[number][3] = True
     while take_one():
         pass
     assert sorted(emitted) == list(range(len(model.input)))
-    assert not line
-    assert not list(line.rest())
+    assert not queue
+    assert not list(queue.rest())
 
 
 @given(st.permutations(range(6)))
 def test_one_lane_is_the_order_of_the_input(answers: list[int]) -> None:
-    line: Line[int, int] = Line()
-    places = [line.add(number, "all") for number in range(6)]
+    queue: ElementQueue[int, int] = ElementQueue()
+    places = [queue.add(number, "all") for number in range(6)]
     emitted = []
     for number in answers:
-        line.done(places[number], None)
-        while (one := take(line)) is not None:
+        queue.done(places[number], None)
+        while (one := take(queue)) is not None:
             emitted.append(one)
     assert emitted == list(range(6))
 
 
 def test_a_control_waits_for_the_records_in_front_of_it_and_those_behind_it_for_the_control() -> None:
-    line: Line[str, str] = Line()
-    slow = line.add("slow")
-    line.add_control("watermark")
-    quick = line.add("quick")
-    line.done(quick, None)
-    assert not line.ready
-    assert (line.take(), line.take_control()) == (None, None)
-    assert line.controls_wait
-    line.done(slow, None)
-    taken = line.take()
+    queue: ElementQueue[str, str] = ElementQueue()
+    slow = queue.add("slow")
+    queue.add_control("watermark")
+    quick = queue.add("quick")
+    queue.done(quick, None)
+    assert not queue.ready
+    assert (queue.take(), queue.take_control()) == (None, None)
+    assert queue.controls_wait
+    queue.done(slow, None)
+    taken = queue.take()
     assert taken is slow
-    assert line.take() is None
-    assert line.take_control() == "watermark"
-    assert not line.controls_wait
-    assert line.take() is quick
-    assert not line
+    assert queue.take() is None
+    assert queue.take_control() == "watermark"
+    assert not queue.controls_wait
+    assert queue.take() is quick
+    assert not queue
 
 
 def test_what_is_done_and_not_taken_is_part_of_the_rest() -> None:
-    line: Line[str, str] = Line()
-    line.done(line.add("answered"), 1)
-    assert list(line.rest()) == [("answered", None)]
+    queue: ElementQueue[str, str] = ElementQueue()
+    queue.done(queue.add("answered"), 1)
+    assert list(queue.rest()) == [("answered", None)]
 
 
 def test_a_request_is_done_once() -> None:
-    line: Line[str, str] = Line()
-    place = line.add("one")
-    line.done(place, 1)
+    queue: ElementQueue[str, str] = ElementQueue()
+    place = queue.add("one")
+    queue.done(place, 1)
     with pytest.raises(ValueError, match="only once"):
-        line.done(place, 2)
+        queue.done(place, 2)

@@ -1,4 +1,4 @@
-"""What a subtask has that begins with an async step, in a job and in a harness: controls wait in the step's line."""
+"""What a subtask has that begins with an async step, in a job and in a harness: controls wait in the step's queue."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ else:
     _Subtask = object
 
 
-class WaitsInLine(_Subtask):
+class WaitsInQueue(_Subtask):
     """Comes in front of the class whose methods it puts off.
 
     Watermarks, idle statuses, restore barriers and the ends of channels and of what was restored wait behind the
@@ -31,7 +31,7 @@ class WaitsInLine(_Subtask):
     _calls: AsyncCalls
 
     def _hand_on_until(self, mailbox: Mailbox) -> None:
-        """Hand on what is next in the line, until the mailbox interrupts."""
+        """Hand on what is next in the queue, until the mailbox interrupts."""
         control = self._calls.hand_on(lambda: mailbox.interrupt)
         self._leave_records()
         if isinstance(control, EndOfRestored):
@@ -40,14 +40,14 @@ class WaitsInLine(_Subtask):
             super()._take_control(control.channel, control.element, control.restored)
 
     def _end_restored(self) -> None:
-        # What comes from the channels now waits in the line behind it.
-        if self._calls.line:
+        # What comes from the channels now waits in the queue behind it.
+        if self._calls.queue:
             self._calls.wait(EndOfRestored())
         else:
             super()._end_restored()
 
     def _take_control(self, channel: ChannelName, element: InOrder, restored: bool = False) -> None:
-        if self._calls.line:
+        if self._calls.queue:
             self._calls.wait(Control(channel, element, restored))
         else:
             super()._take_control(channel, element, restored)
