@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from checkpoint.committables import Committable, SegmentName
+from checkpoint.committables import Committable, CommittableName
 
 MAX_WAITING = 2
 """So many completed epochs may wait before the writer takes no more records."""
@@ -79,7 +79,7 @@ class CommitLog:
             raise ValueError(
                 f"barrier {epoch} came after barrier {self._last}: barriers must keep the order of their ids"
             )
-        _check_order(committables, after=SegmentName(epoch, -1))
+        _check_order(committables, after=CommittableName(epoch, -1))
         if committables and committables[-1].name.epoch != epoch:
             raise ValueError(f"{committables[-1].name} is not named by the barrier {epoch} behind it")
         self._last = epoch
@@ -184,7 +184,7 @@ def _flat(lists: Iterable[Sequence[Committable]]) -> list[Committable]:
     return [committable for committables in lists for committable in committables]
 
 
-def _check_order(committables: Sequence[Committable], after: SegmentName | None) -> None:
+def _check_order(committables: Sequence[Committable], after: CommittableName | None) -> None:
     for committable in committables:
         if after is not None and committable.name <= after:
             raise ValueError(

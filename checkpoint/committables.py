@@ -13,7 +13,7 @@ from checkpoint.storage.handles import FileHandle
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class SegmentName:
+class CommittableName:
     """A committable's name for good: it never changes, whatever is aborted, merged or subsumed in between.
 
     Attributes:
@@ -28,7 +28,7 @@ class SegmentName:
         return [self.epoch, self.index]
 
     @classmethod
-    def from_wire(cls, wire: list[int]) -> SegmentName:
+    def from_wire(cls, wire: list[int]) -> CommittableName:
         return cls(*wire)
 
 
@@ -42,12 +42,12 @@ class Committable:
         files: files in the checkpoint storage that the payload refers to; kept while a checkpoint refers to them.
     """
 
-    name: SegmentName
+    name: CommittableName
     payload: Any
     files: tuple[FileHandle, ...] = ()
 
     @classmethod
-    def of(cls, name: SegmentName, prepared: Any) -> Committable:
+    def of(cls, name: CommittableName, prepared: Any) -> Committable:
         """From what `SinkWriter.prepare_commit` returned: a payload, or a pair of it and the files it refers to."""
         if isinstance(prepared, tuple) and len(prepared) == 2 and isinstance(prepared[1], list):
             payload, files = prepared
@@ -61,7 +61,7 @@ class Committable:
     @classmethod
     def from_wire(cls, wire: list[Any]) -> Committable:
         name, payload, files = wire
-        return cls(SegmentName.from_wire(name), payload, tuple(FileHandle.from_wire(file) for file in files))
+        return cls(CommittableName.from_wire(name), payload, tuple(FileHandle.from_wire(file) for file in files))
 
 
 @dataclass(frozen=True, slots=True)

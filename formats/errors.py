@@ -9,6 +9,10 @@ class NotInFormat(Explained, ValueError):
     """Bytes or a value that the format can't take: the record is bad, the registry is well."""
 
 
+class BadRecord(Explained, ValueError):
+    """A record that a source's format cannot decode."""
+
+
 class SchemaRefused(Explained, ValueError):
     """The registry doesn't take the schema, or doesn't have it where a sink is to find it."""
 

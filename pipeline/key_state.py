@@ -20,7 +20,7 @@ from pipeline.errors import PipelineError
 from pipeline.operators import KeyedOperator
 from pipeline.plan import Plan
 from pipeline.runtime.driver.job_options import JobOptions
-from pipeline.runtime.driver.point_queries import NotAnswered, PointQueries
+from pipeline.runtime.driver.point_queries import JobQueries, NotAnswered
 from pipeline.runtime.point_query import Found, PointQuery
 
 At: TypeAlias = Literal["live", "checkpoint"]
@@ -89,7 +89,7 @@ class Answered(NamedTuple):
 class StepState:
     """The state of keys of one step of a job that runs. Thread-safe."""
 
-    def __init__(self, options: JobOptions, queries: PointQueries, step: str):
+    def __init__(self, options: JobOptions, queries: JobQueries, step: str):
         """
         Raises:
             PipelineError: there is no such step, or it has no state of keys; lists those that have.

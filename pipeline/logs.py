@@ -27,7 +27,7 @@ _OF_A_JOB: Final = re.compile(r"job '?%s")
 
 
 @dataclass(frozen=True)
-class Place:
+class WorkerSubtask:
     """The subtask that a worker's process is."""
 
     job: str
@@ -39,12 +39,12 @@ class Place:
     """Number of the owner: grows over all attempts and starts."""
 
 
-_place: Place | None = None
+_place: WorkerSubtask | None = None
 _attempts: dict[str, int] = {}
 """Of the jobs that this process drives: the attempt that is under way, by name."""
 
 
-def is_subtask(place: Place) -> None:
+def is_subtask(place: WorkerSubtask) -> None:
     """What this process logs from now on, is said by this subtask."""
     global _place
     _place = place

@@ -17,7 +17,7 @@ import pyarrow as pa
 from checkpoint.codec import encode_key
 from checkpoint.tables import diff as comparing
 from checkpoint.tables import writing
-from checkpoint.tables.changes import Changes, Deletion, add, keys_of, rows_of
+from checkpoint.tables.changes import Deletion, SavepointChanges, add, keys_of, rows_of
 from checkpoint.tables.point import Wanted, open_point
 from checkpoint.tables.tables import Table, open_table
 from checkpoint.tables.writing import NewPipeline, Written
@@ -103,7 +103,7 @@ def write_savepoint(
         TypeError: a key or value can't be kept in a checkpoint.
         StorageError: `target` is in use or can't be written, or `base` is damaged; there is no new savepoint then.
     """
-    changes = Changes()
+    changes = SavepointChanges()
     for into, tables in ((changes.replaced, replace), (changes.put, put)):
         for one in tables:
             add(into, rows_of(one, step, state))

@@ -6,12 +6,12 @@ from sinks.kafka import KafkaSink
 from sinks.print import PrintSink
 from sinks.sink import (
     Committable,
+    CommittableName,
     Committer,
     CommitterContext,
     Lineage,
     PermanentFailure,
     RecordContext,
-    SegmentName,
     Sink,
     SinkBatch,
     SinkWriter,
@@ -24,6 +24,7 @@ from sinks.sink import (
 __all__ = [
     "Avro",
     "Committable",
+    "CommittableName",
     "Committer",
     "CommitterContext",
     "FileSink",
@@ -34,7 +35,6 @@ __all__ = [
     "PrintSink",
     "Protobuf",
     "RecordContext",
-    "SegmentName",
     "Sink",
     "SinkBatch",
     "SinkWriter",

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, Generic, Literal, TypeVar
 
-from sinks.sink import Committable, Lineage, SegmentName
+from sinks.sink import Committable, CommittableName, Lineage
 
 OnMarkerLost = Literal["fail", "replay", "skip"]
 """What is done when the recorded marker is gone: stop, commit what the checkpoint holds, or leave it out."""
@@ -30,7 +30,7 @@ class OutputMarker:
     lineage: Lineage
     checkpoint: int
     """Newest checkpoint of which output is (or may be) committed; the one restored, if the marker begins a lineage."""
-    last: SegmentName | None = None
+    last: CommittableName | None = None
     """Every segment up to this one is committed; `None` before the first."""
 
     @property
@@ -104,7 +104,7 @@ class WriterRecovery(ABC, Generic[M]):
     """The checkpoint is another pipeline's."""
 
     @abstractmethod
-    def marker(self, lineage: Lineage, last: SegmentName | None, origin: M | None = None) -> M:
+    def marker(self, lineage: Lineage, last: CommittableName | None, origin: M | None = None) -> M:
         """A marker at the restored checkpoint.
 
         Args:
@@ -197,10 +197,10 @@ def decide(writer: WriterRecovery[M]) -> RecoveryDecision:
     return decided(Outcome.ANEW)
 
 
-def up_to(last: SegmentName | None, checkpoint: int) -> SegmentName | None:
+def up_to(last: CommittableName | None, checkpoint: int) -> CommittableName | None:
     """How far output counts as committed in a lineage that branches off at `checkpoint`.
 
     Args:
         last: how far it is committed in the parent. A child must not count segments whose ids it may give out again.
     """
-    return SegmentName(checkpoint, _LAST_INDEX) if last is not None and last.epoch > checkpoint else last
+    return CommittableName(checkpoint, _LAST_INDEX) if last is not None and last.epoch > checkpoint else last

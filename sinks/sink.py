@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from checkpoint.committables import Committable as Committable
-from checkpoint.committables import SegmentName as SegmentName
+from checkpoint.committables import CommittableName as CommittableName
 from checkpoint.errors import PermanentFailure as PermanentFailure
 from checkpoint.metrics import MetricSink
 from checkpoint.storage.handles import FileHandle

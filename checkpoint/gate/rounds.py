@@ -12,7 +12,7 @@ _STEEP, _TOO_STEEP = 0.4, 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenBarrier:
     """A barrier that a source has taken. Times are clock values, positions records emitted since reading began."""
 
     at: float
@@ -27,19 +27,19 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one round has come to, for the sources that reach the same on average: one alone drains more with a larger
-    span in any case, at the cost of the others."""
+    """What one round has come to, for the sources that reach the same on average: of one alone more is processed with a
+    larger span in any case, at the cost of the others."""
 
     span: float
     """Records, on average of its barriers."""
     rate: float
-    """Records drained a second."""
+    """Records processed a second."""
     before: Round | None
     """The round before, of another span; `None` if there was none."""
 
     @property
     def rate_goes_with_span(self) -> bool:
-        """The queues are not what makes barriers slow, else the operators would drain the same whatever the span is. An
+        """The queues are not what makes barriers slow, else operators would process the same whatever the span is. An
         operator has a latency, say, or holds each barrier for a fixed time: less would cost throughput."""
         if self.before is None or not (self.rate > 0 and self.before.rate > 0):
             return False
@@ -74,7 +74,7 @@ class Rounds:
         self._spans.clear()
         self._last = None
 
-    def passed(self, taken: Taken, mean_span: float, last: float, now: float) -> Round | None:
+    def passed(self, taken: TakenBarrier, mean_span: float, last: float, now: float) -> Round | None:
         """A slow barrier has passed: the round that it completes.
 
         Args:
@@ -88,11 +88,11 @@ class Rounds:
         self._spans.append(mean_span)
         if len(self._spans) < self._barriers and self._last is not None:
             return None
-        drained, barriers = sum(self._spans), len(self._spans)
+        processed, barriers = sum(self._spans), len(self._spans)
         self._spans.clear()
-        if not drained or now <= self._from:
+        if not processed or now <= self._from:
             return None
-        span, rate = drained / barriers, drained / (now - self._from)
+        span, rate = processed / barriers, processed / (now - self._from)
         before = self._last
         if before is not None and _alike(span, before.span):
             if not _alike(rate, before.rate):

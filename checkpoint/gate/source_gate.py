@@ -31,7 +31,7 @@ from checkpoint.gate.gate_events import (
     Tick,
 )
 from checkpoint.gate.gate_options import GateOptions
-from checkpoint.gate.window import Window, in_words
+from checkpoint.gate.window import SpanWindow, in_words
 
 _ASK_AT = 0.8
 """Part of a window or limit at which the source asks for the next checkpoint."""
@@ -64,7 +64,7 @@ class SourceGate:
         """Which part of the span is used up, in words. Empty while open."""
         self._closed_total = 0.0
         """Seconds closed, up to `_now`."""
-        self._window = Window(options, now) if self._active and options.window else None
+        self._window = SpanWindow(options, now) if self._active and options.window else None
 
         self._span_start = now
         """When the last barrier that refills the span was taken, or the start."""

@@ -6,7 +6,7 @@ subtask that the source reaches has taken its snapshot, acknowledges all records
 the trigger until then, is the time that these records still took. (Never the checkpoint's duration: slow storage would
 shrink the window, which lowers the rate that the window is set by, and so on to nothing.)
 
-With H the bearable delay (`GateOptions.horizon`), r the records drained a second, m the checkpoints at a time:
+With H the bearable delay (`GateOptions.horizon`), r the records processed a second, m the checkpoints at a time:
 
     delay < H / 20       the window doubles           if half of it was used (and also below 0.2 s)
     delay < H / 2        it grows by a quarter        likewise
@@ -25,7 +25,7 @@ a smaller window only costs throughput. That shows in r: where r goes with the s
 delay is, and shrinks no further than to there; and where nothing else changes it is tried a quarter larger from time to
 time, and goes back if that was in vain (`checkpoint.gate.rounds`).
 
-While no barrier is under way, all that the operators are known to have got, they have drained. The source then need
+While no barrier is under way, all that the operators are known to have got, they have processed. The source then need
 not stand still once the window is used up; it may go on at the pace that they have shown. That matters when the next
 barrier doesn't come for another reason: slow storage, or the min pause.
 """
@@ -36,7 +36,7 @@ from collections import deque
 
 from checkpoint.gate.gate_events import BarrierPassed
 from checkpoint.gate.gate_options import GateOptions
-from checkpoint.gate.rounds import Round, Rounds, Taken
+from checkpoint.gate.rounds import Round, Rounds, TakenBarrier
 
 _QUICK, _GOOD = 1 / 20, 1 / 2
 """Parts of H."""
@@ -52,7 +52,7 @@ _YIELD = 0.95
 _SMALL, _LARGE = 0.8, 1.2
 """Parts of the mean span of busy sources below and above which a span is a smaller or a larger one."""
 _PACE_STEP = 0.25
-"""By which part the pace without a barrier under way is above or below what was drained…"""
+"""By which part the pace without a barrier under way is above or below what was processed…"""
 _PACE_QUEUE = 0.25
 """…but so that the queues change by that part of H at most."""
 _LEAST_SECONDS = 0.05
@@ -65,7 +65,7 @@ _PATIENCE, _MOST_PATIENCE = 4, 64
 """Rounds that are alike before the window is tried a quarter larger; doubled each time that it was in vain."""
 
 
-class Window:
+class SpanWindow:
     """The window of one source subtask. Pure: the clock is passed in. Only barriers that end a span are told."""
 
     def __init__(self, options: GateOptions, now: float) -> None:
@@ -80,16 +80,16 @@ class Window:
         self._barriers_wait = options.barriers_wait
         self._records = float(self._first)
         self._change = f"began with {in_words(self._first)}"
-        self._under_way: dict[int, Taken] = {}
+        self._under_way: dict[int, TakenBarrier] = {}
         """By ascending id."""
-        self._drained: deque[tuple[float, int]] = deque([(now, 0)])
+        self._processed: deque[tuple[float, int]] = deque([(now, 0)])
         """When barriers passed, and at which positions; only as much of it as rates are taken from."""
         self._position = 0
         self._taken_at = now
         self._delay: float | None = None
         """Start delay of the newest barrier that has passed."""
         self._proven = 0.0
-        """Records a second, the most that was drained since a barrier last passed slowly."""
+        """Records a second, the most that was processed since a barrier last passed slowly."""
         self._pace = 1.0
         self._passes: deque[tuple[float, int]] = deque([(now, 0)], maxlen=self._spans + 1)
         """The same of the newest barriers, so many as may be under way: they may pass in bunches."""
@@ -134,15 +134,15 @@ class Window:
 
     def begin(self, now: float) -> None:
         """Reading begins: time before doesn't count. Nothing has been emitted."""
-        self._drained = deque([(now, 0)])
+        self._processed = deque([(now, 0)])
         self._passes.clear()
         self._passes.append((now, 0))
         self._taken_at = now
 
     def barrier_taken(self, checkpoint_id: int, span: int, held_up: bool, now: float) -> None:
-        """`span`: records emitted since the last barrier; `held_up`: see `Taken`."""
+        """`span`: records emitted since the last barrier; `held_up`: see `TakenBarrier`."""
         self._position += span
-        self._under_way[checkpoint_id] = Taken(now, self._position, span, now - self._taken_at, held_up)
+        self._under_way[checkpoint_id] = TakenBarrier(now, self._position, span, now - self._taken_at, held_up)
         self._taken_at = now
 
     def passed(self, event: BarrierPassed, now: float) -> None:
@@ -160,7 +160,7 @@ class Window:
         if self._records != before:
             self._rounds.changed(now)
             why = f"whose barrier passed within {delay:.3g} s (bearable: {self._horizon:g} s)"
-            self._say(before, f"{why}, {rate:,.0f} records/s drained", n)
+            self._say(before, f"{why}, {rate:,.0f} records/s processed", n)
 
     def completed(self, checkpoint_id: int, now: float) -> None:
         """The barrier has passed, if nobody said so before: after the time until now at most, storage included."""
@@ -197,15 +197,15 @@ class Window:
     # -- learning -------------------------------------------------------------------------------------------------
 
     def _rate(self, position: int, now: float) -> float:
-        """Records drained a second, over a while: messages about two barriers may arrive at one time."""
+        """Records processed a second, over a while: messages about two barriers may arrive at one time."""
         least = _QUICK * self._horizon
-        while len(self._drained) > 1 and now - self._drained[1][0] >= least:
-            self._drained.popleft()
-        since, before = self._drained[0]
-        self._drained.append((now, position))
+        while len(self._processed) > 1 and now - self._processed[1][0] >= least:
+            self._processed.popleft()
+        since, before = self._processed[0]
+        self._processed.append((now, position))
         return (position - before) / max(now - since, _LEAST_SECONDS)
 
-    def _learn(self, taken: Taken, event: BarrierPassed, rate: float, last: float, now: float) -> None:
+    def _learn(self, taken: TakenBarrier, event: BarrierPassed, rate: float, last: float, now: float) -> None:
         horizon, delay, busy = self._horizon, event.start_delay, event.busy_span
         self._delay = delay
         self._proven = max(self._proven, rate) if delay < _GOOD * horizon else rate
@@ -233,7 +233,7 @@ class Window:
             if target < _MUCH * self._records:
                 self._records = target
 
-    def _pace_after(self, taken: Taken, delay: float) -> float:
+    def _pace_after(self, taken: TakenBarrier, delay: float) -> float:
         horizon, seconds = self._horizon, max(taken.seconds, 1e-3)
         step = min(_PACE_STEP, _PACE_QUEUE * horizon / seconds)
         if delay < self._quick:

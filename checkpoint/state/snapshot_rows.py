@@ -38,7 +38,7 @@ class BytesColumn:
         )
 
 
-class Rows:
+class BatchRows:
     """The rows of a batch that is being built."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class Rows:
         ]
 
 
-class ChangedRows(Rows):
+class ChangedRows(BatchRows):
     """Of what has changed: a value may be missing."""
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ class ChangedRows(Rows):
         return pa.RecordBatch.from_arrays(arrays, schema=CHANGES_SCHEMA)
 
 
-class RowsWithStamps(Rows):
+class RowsWithStamps(BatchRows):
     """With the column that only files with a time to live have."""
 
     def __init__(self) -> None:

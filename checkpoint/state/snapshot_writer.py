@@ -25,7 +25,7 @@ from checkpoint.state.snapshot_format import (
     SnapshotFooter,
     group_runs,
 )
-from checkpoint.state.snapshot_rows import ChangedRows, Rows, RowsWithStamps
+from checkpoint.state.snapshot_rows import BatchRows, ChangedRows, RowsWithStamps
 from checkpoint.state.stores import MISSING
 from checkpoint.state.timers import TIMER_STATES, split_entry
 
@@ -234,7 +234,7 @@ def batches_of(
         encoded, changes, ttl: as in `write_snapshot`.
     """
     pace = Pace()
-    new = ChangedRows if changes else RowsWithStamps if ttl else Rows
+    new = ChangedRows if changes else RowsWithStamps if ttl else BatchRows
     rows = new()
     most: dict[str, int] = {}
     for group, states in groups:

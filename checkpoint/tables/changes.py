@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from checkpoint.codec import decode_key, encode, encode_key
 from checkpoint.shown import shown
 from checkpoint.state.timers import TIMER_STATES
-from checkpoint.tables.columns import JSON, Unfit, encoded_column
+from checkpoint.tables.columns import JSON, NotInColumn, encoded_column
 from checkpoint.tables.keyed import CLOCKS, namespace_of
 
 _NIL: Final = encode(None)
@@ -28,7 +28,7 @@ class StateName(NamedTuple):
     """Timers are the rows of `event timers` and `processing timers`."""
 
 
-class Place(NamedTuple):
+class KeyAndNamespace(NamedTuple):
     """Where a value is in a state."""
 
     key: bytes
@@ -37,7 +37,7 @@ class Place(NamedTuple):
     """Of timers, their time."""
 
 
-Rows = dict[Place, bytes]
+EncodedRows = dict[KeyAndNamespace, bytes]
 """Encoded values."""
 
 
@@ -57,12 +57,12 @@ class Deletion:
 
 
 @dataclass
-class Changes:
+class SavepointChanges:
     """Applied in this order: states are replaced, rows put, keys deleted."""
 
-    replaced: dict[StateName, Rows] = field(default_factory=dict)
+    replaced: dict[StateName, EncodedRows] = field(default_factory=dict)
     """States whose rows are to be these and no others."""
-    put: dict[StateName, Rows] = field(default_factory=dict)
+    put: dict[StateName, EncodedRows] = field(default_factory=dict)
     """Rows that are added, or take the place of those that are there."""
     deleted: list[Deletion] = field(default_factory=list)
 
@@ -75,7 +75,7 @@ class Changes:
         return step in self.steps() or any(one.step in (None, step) for one in self.deleted)
 
 
-def rows_of(table: Any, step: str | None = None, state: str | None = None) -> dict[StateName, Rows]:
+def rows_of(table: Any, step: str | None = None, state: str | None = None) -> dict[StateName, EncodedRows]:
     """The rows of a table as `open_table` gives it: of `state`, or of `timers` (with `clock` and `at`).
 
     Args:
@@ -101,21 +101,25 @@ def rows_of(table: Any, step: str | None = None, state: str | None = None) -> di
     times = _times(table) if timers else None
     values = [_NIL] * len(keys) if timers else encoded_column(table, "value")
     if values is None:
-        raise Unfit(
+        raise NotInColumn(
             f"the table has no column value, value{JSON} or value_bytes; it has {', '.join(table.column_names)}"
         )
-    found: dict[StateName, Rows] = {}
+    found: dict[StateName, EncodedRows] = {}
     if step is not None and state is not None:
         found[StateName(step, state)] = {}
     for row, (key, value) in enumerate(zip(keys, values, strict=True)):
         name = StateName(steps[row], states[row])
         if not timers and name.state in TIMER_STATES:
-            raise Unfit(f"row {row}: {name.state} are written as a table of timers, with the columns clock and at")
+            raise NotInColumn(
+                f"row {row}: {name.state} are written as a table of timers, with the columns clock and at"
+            )
         rows = found.setdefault(name, {})
-        place = Place(key, None if times is None else namespace_of(times[row]))
+        place = KeyAndNamespace(key, None if times is None else namespace_of(times[row]))
         if place in rows:
             at = "" if times is None else f" at {times[row]}"
-            raise Unfit(f"row {row}: {name.state!r} of step {name.step!r} has key {shown(decode_key(key))}{at} twice")
+            raise NotInColumn(
+                f"row {row}: {name.state!r} of step {name.step!r} has key {shown(decode_key(key))}{at} twice"
+            )
         rows[place] = value
     return found
 
@@ -152,15 +156,17 @@ def keys_of(table: Any) -> list[bytes]:
     check_names(table)
     unknown = [name for name in table.column_names if name not in _KNOWN]
     if unknown:
-        raise Unfit(
+        raise NotInColumn(
             f"the table has columns that mean nothing here: {', '.join(unknown)}; known are {', '.join(sorted(_KNOWN))}"
         )
     keys = encoded_column(table, "key", encode_key, decode_key)
     if keys is None:
-        raise Unfit(f"the table has no column key, key{JSON} or key_bytes; it has {', '.join(table.column_names)}")
+        raise NotInColumn(
+            f"the table has no column key, key{JSON} or key_bytes; it has {', '.join(table.column_names)}"
+        )
     for row, key in enumerate(keys):
         if encode_key(decode_key(key)) != key:
-            raise Unfit(f"row {row}: key_bytes is not how the key {shown(decode_key(key))} is encoded")
+            raise NotInColumn(f"row {row}: key_bytes is not how the key {shown(decode_key(key))} is encoded")
     return keys
 
 
@@ -174,25 +180,25 @@ def _named(table: Any, step: str | None, state: str | None, column: str) -> tupl
             if given is not None:
                 table = table.filter(pc.equal(table.column(name), given))
         elif given is None:
-            raise Unfit(f"the table has no column {name!r}, so say which {name} it is of")
+            raise NotInColumn(f"the table has no column {name!r}, so say which {name} it is of")
     n = table.num_rows
     steps = table.column("step").to_pylist() if "step" in table.column_names else [step] * n
     states = table.column(column).to_pylist() if column in table.column_names else [state] * n
     for row, pair in enumerate(zip(steps, states, strict=True)):
         if not all(isinstance(one, str) and one for one in pair):
-            raise Unfit(f"row {row}: its step and {column} are {pair}, which must be names")
+            raise NotInColumn(f"row {row}: its step and {column} are {pair}, which must be names")
     return steps, states, table
 
 
 def _clock(name: str) -> str:
     if name not in CLOCKS:
-        raise Unfit(f"timers follow a clock {' or '.join(CLOCKS)}, not {name!r}")
+        raise NotInColumn(f"timers follow a clock {' or '.join(CLOCKS)}, not {name!r}")
     return CLOCKS[name]
 
 
 def _times(table: Any) -> list[int]:
     found = table.column("at")
     if not pa.types.is_integer(found.type) or found.null_count:
-        raise Unfit(f"column 'at' is of {found.type}; it holds integers, milliseconds since 1970, and no nulls")
+        raise NotInColumn(f"column 'at' is of {found.type}; it holds integers, milliseconds since 1970, and no nulls")
     times: list[int] = found.cast(pa.int64()).to_pylist()
     return times

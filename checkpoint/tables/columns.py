@@ -25,7 +25,7 @@ _EPOCH: Final = datetime(1970, 1, 1)
 _NAN: Final = struct.pack(">d", float("nan"))
 
 
-class Unfit(ValueError):
+class NotInColumn(ValueError):
     """A value that a column has no place for, or a column that holds no values."""
 
 
@@ -91,7 +91,7 @@ def column(values: Sequence[Any], type: Any, what: str) -> Any:
         return pa.array([to_json(value) for value in values], pa.string())
     for value in values:
         if value is not None and type_of(value) != type:
-            raise Unfit(
+            raise NotInColumn(
                 f"{what} has the value {shown(value)} ({type_name(value)}), which a column of {type} can't hold "
                 "without a change; read it as JSON"
             )
@@ -120,7 +120,7 @@ def encoded_column(
     """
     names = set(table.column_names)
     if {name, name + JSON} <= names:
-        raise Unfit(f"both {name!r} and {name + JSON!r} are there: which one counts? Leave one out")
+        raise NotInColumn(f"both {name!r} and {name + JSON!r} are there: which one counts? Leave one out")
     values = None
     if name in names:
         values = _values(table.column(name), name)
@@ -132,7 +132,7 @@ def encoded_column(
     for row, (data, value) in enumerate(zip(found, values or (), strict=False)):
         given = encoder(value)
         if given != data and given != encoder(decoder(data)):
-            raise Unfit(
+            raise NotInColumn(
                 f"row {row}: {name} is {shown(value)} and {name}_bytes holds {shown(decoder(data))}: to change it, "
                 f"leave out the column {name}_bytes"
             )
@@ -167,7 +167,7 @@ def _values(found: Any, name: str) -> list[Any]:
     if pa.types.is_timestamp(found.type):
         return _moments(found, name)
     if not _is_plain(found.type):
-        raise Unfit(
+        raise NotInColumn(
             f"column {name!r} is of {found.type}, which stands for no value without a guess; give the values as JSON "
             f"texts in a column {name + JSON!r}"
         )
@@ -177,32 +177,34 @@ def _values(found: Any, name: str) -> list[Any]:
 
 def _moments(found: Any, name: str) -> list[Any]:
     if found.type.tz not in (None, "UTC", "Etc/UTC", "+00:00"):
-        raise Unfit(f"column {name!r} is in the zone {found.type.tz}; make it UTC")
+        raise NotInColumn(f"column {name!r} is in the zone {found.type.tz}; make it UTC")
     try:
         micros = found.cast(pa.timestamp("us", tz=found.type.tz)).cast(pa.int64()).to_pylist()
     except pa.ArrowInvalid as error:
-        raise Unfit(f"column {name!r} is finer than microseconds, which no value of Python is: {error}") from error
+        raise NotInColumn(
+            f"column {name!r} is finer than microseconds, which no value of Python is: {error}"
+        ) from error
     zone = None if found.type.tz is None else UTC
     return [None if at is None else (_EPOCH + at * _MICROSECONDS).replace(tzinfo=zone) for at in micros]
 
 
 def _from_json(found: Any, name: str) -> list[Any]:
     if not (pa.types.is_string(found.type) or pa.types.is_large_string(found.type)):
-        raise Unfit(f"column {name!r} is of {found.type}; it holds JSON, so it must be of strings")
+        raise NotInColumn(f"column {name!r} is of {found.type}; it holds JSON, so it must be of strings")
     values = []
     for row, text in enumerate(found.to_pylist()):
         if text is None:
-            raise Unfit(f'row {row}: {name} is null; the value None is the text "null"')
+            raise NotInColumn(f'row {row}: {name} is null; the value None is the text "null"')
         try:
             values.append(from_json(text))
         except (ValueError, RecursionError) as error:
-            raise Unfit(f"row {row}: {name} is {shown(text, 200)}: {error}") from error
+            raise NotInColumn(f"row {row}: {name} is {shown(text, 200)}: {error}") from error
     return values
 
 
 def _encodings(found: Any, name: str, decoder: Callable[[bytes], Any]) -> list[bytes]:
     if not (pa.types.is_binary(found.type) or pa.types.is_large_binary(found.type)):
-        raise Unfit(f"column {name!r} is of {found.type}; it holds encoded values, so it must be binary")
+        raise NotInColumn(f"column {name!r} is of {found.type}; it holds encoded values, so it must be binary")
     values: list[bytes] = found.to_pylist()
     for row, data in enumerate(values):
         try:
@@ -210,5 +212,5 @@ def _encodings(found: Any, name: str, decoder: Callable[[bytes], Any]) -> list[b
                 raise ValueError("it is null")
             decoder(data)
         except ValueError as error:
-            raise Unfit(f"row {row}: {name} is no encoded value: {error}") from error
+            raise NotInColumn(f"row {row}: {name} is no encoded value: {error}") from error
     return values

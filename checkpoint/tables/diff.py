@@ -34,7 +34,7 @@ SCHEMA: Final = pa.schema(
 )
 
 
-class Place(NamedTuple):
+class DiffKey(NamedTuple):
     """Where a value is; sorts as the difference is given."""
 
     step: str
@@ -76,7 +76,7 @@ def _diff(before: RestorePoint, after: RestorePoint, wanted: Wanted) -> Iterator
         yield from _compared(*(dict(_own(point, of_step)) for point in (before, after)))
 
 
-def _compared(before: dict[Place, bytes], after: dict[Place, bytes]) -> Iterator[dict[str, Any]]:
+def _compared(before: dict[DiffKey, bytes], after: dict[DiffKey, bytes]) -> Iterator[dict[str, Any]]:
     changed = [place for place in before.keys() | after.keys() if before.get(place) != after.get(place)]
     for place in sorted(changed, key=lambda one: (one[:3], one.at or 0, one.where)):
         texts = [None if data is None else to_json(decode(data)) for data in (before.get(place), after.get(place))]
@@ -120,7 +120,7 @@ def _chunks(before: RestorePoint, after: RestorePoint, step: str) -> Iterator[ra
         yield range(start, len(rows))
 
 
-def _rows(point: RestorePoint, wanted: Wanted, groups: range | None) -> Iterator[tuple[Place, bytes]]:
+def _rows(point: RestorePoint, wanted: Wanted, groups: range | None) -> Iterator[tuple[DiffKey, bytes]]:
     assert wanted.step is not None
     for files in _files(point, wanted.step):
         for batch in load_encoded_state(point.storage, files, groups):
@@ -128,10 +128,10 @@ def _rows(point: RestorePoint, wanted: Wanted, groups: range | None) -> Iterator
                 continue
             times = [None] * len(batch.keys) if batch.namespaces is None else map(time_of, batch.namespaces)
             for key, at, value in zip(batch.keys, times, batch.values, strict=True):
-                yield Place(wanted.step, batch.state, key, at), value
+                yield DiffKey(wanted.step, batch.state, key, at), value
 
 
-def _own(point: RestorePoint, wanted: Wanted) -> Iterator[tuple[Place, bytes]]:
+def _own(point: RestorePoint, wanted: Wanted) -> Iterator[tuple[DiffKey, bytes]]:
     if wanted.state in TIMER_STATES or wanted.step not in point.metadata.step_ids:
         return
     for part in small.snapshot_parts(point, wanted):
@@ -139,4 +139,4 @@ def _own(point: RestorePoint, wanted: Wanted) -> Iterator[tuple[Place, bytes]]:
             where = f"{row['kind']} state of subtask {row['subtask']}"
             item = row["key_json"] if row["place"] is None else row["place"]
             where += "" if item is None else f", {item}"
-            yield Place(part.step, row["state"], b"", None, where), row["value_bytes"]
+            yield DiffKey(part.step, row["state"], b"", None, where), row["value_bytes"]

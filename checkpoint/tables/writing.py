@@ -32,7 +32,7 @@ from checkpoint.storage.naming import CheckpointRef, private_path, subtask_name
 from checkpoint.storage.restore import RestorePoint
 from checkpoint.storage.savepoints import SavepointFolder
 from checkpoint.storage.storage import CheckpointStorage
-from checkpoint.tables.changes import Changes, Place, Rows, StateName
+from checkpoint.tables.changes import EncodedRows, KeyAndNamespace, SavepointChanges, StateName
 from checkpoint.tables.keyed import check_state
 from checkpoint.tables.point import NoSuchTable, reading, states_of_keys
 
@@ -66,7 +66,7 @@ class Written:
 
 
 def write_savepoint(
-    target: str, changes: Changes, base: RestorePoint | NewPipeline, version: str, sources: Iterable[str] = ()
+    target: str, changes: SavepointChanges, base: RestorePoint | NewPipeline, version: str, sources: Iterable[str] = ()
 ) -> Written:
     """Write a savepoint into a folder that is empty or not there yet.
 
@@ -88,7 +88,7 @@ def write_savepoint(
 
 
 def _write_savepoint(
-    target: str, changes: Changes, base: RestorePoint | NewPipeline, version: str, sources: Iterable[str]
+    target: str, changes: SavepointChanges, base: RestorePoint | NewPipeline, version: str, sources: Iterable[str]
 ) -> Written:
     metadata = _new(base, version) if isinstance(base, NewPipeline) else base.metadata
     if not isinstance(base, NewPipeline):
@@ -144,7 +144,7 @@ def _parallelism(metadata: CheckpointMetadata) -> int:
     return max((vertex.parallelism for vertex in metadata.vertices.values()), default=1)
 
 
-def _check_deletions(base: RestorePoint, changes: Changes) -> None:
+def _check_deletions(base: RestorePoint, changes: SavepointChanges) -> None:
     for one in changes.deleted:
         if one.state is not None and one.state not in TIMER_STATES:
             check_state(base, one.state, one.step)
@@ -156,7 +156,7 @@ def _check_deletions(base: RestorePoint, changes: Changes) -> None:
 
 
 def _made_from(
-    base: RestorePoint | NewPipeline, changes: Changes, written: Written, sources: Iterable[str]
+    base: RestorePoint | NewPipeline, changes: SavepointChanges, written: Written, sources: Iterable[str]
 ) -> dict[str, Any]:
     from_point = None
     if not isinstance(base, NewPipeline):
@@ -193,7 +193,7 @@ class _Writing:
         source: CheckpointStorage,
         target: CheckpointStorage,
         metadata: CheckpointMetadata,
-        changes: Changes,
+        changes: SavepointChanges,
         written: Written,
         parallelism: int,
     ) -> None:
@@ -315,22 +315,22 @@ class _Writing:
             if StateName(step, name) not in self._changes.replaced
         }
 
-    def _loaded(self, step: str, files: Sequence[StateFile]) -> tuple[dict[str, Rows], dict[str, _Stamped]]:
+    def _loaded(self, step: str, files: Sequence[StateFile]) -> tuple[dict[str, EncodedRows], dict[str, _Stamped]]:
         """The rows by state, and when they were written of states with a time to live."""
-        states: dict[str, Rows] = {}
+        states: dict[str, EncodedRows] = {}
         stamped: dict[str, _Stamped] = {}
         for batch in load_encoded_state(self._source, files):
             if StateName(step, batch.state) in self._changes.replaced:
                 self._written.removed[StateName(step, batch.state)] += len(batch.keys)
                 continue
-            places = map(Place, batch.keys, batch.namespaces or [None] * len(batch.keys))
+            places = map(KeyAndNamespace, batch.keys, batch.namespaces or [None] * len(batch.keys))
             states.setdefault(batch.state, {}).update(zip(places, batch.values, strict=True))
             if batch.clock is not None and batch.written is not None:
                 stamps = stamped.setdefault(batch.state, _Stamped(batch.clock, {})).stamps
                 stamps.update(zip(batch.keys, zip(batch.values, batch.written, strict=True), strict=True))
         return states, stamped
 
-    def _change(self, step: str, states: dict[str, Rows], mine: range) -> None:
+    def _change(self, step: str, states: dict[str, EncodedRows], mine: range) -> None:
         changes, written = self._changes, self._written
         for name, rows in self._of_step(changes.replaced, step, mine):
             states[name.state] = dict(rows)
@@ -349,16 +349,18 @@ class _Writing:
         for state, rows in states.items():
             written.rows[StateName(step, state)] += len(rows)
 
-    def _of_step(self, given: Mapping[StateName, Rows], step: str, mine: range) -> Iterator[tuple[StateName, Rows]]:
+    def _of_step(
+        self, given: Mapping[StateName, EncodedRows], step: str, mine: range
+    ) -> Iterator[tuple[StateName, EncodedRows]]:
         """The rows whose keys belong to the subtask."""
         for name, rows in given.items():
             if name.step == step:
                 yield name, {place: value for place, value in rows.items() if self._group(place) in mine}
 
-    def _group(self, place: Place) -> int:
+    def _group(self, place: KeyAndNamespace) -> int:
         return key_group(owner_of(place.key), self._old.max_parallelism)
 
-    def _by_group(self, states: Mapping[str, Rows], stamped: Mapping[str, _Stamped]) -> list[FrozenGroup]:
+    def _by_group(self, states: Mapping[str, EncodedRows], stamped: Mapping[str, _Stamped]) -> list[FrozenGroup]:
         groups: dict[int, dict[str, dict[bytes, Any]]] = {}
         for state in sorted(states, key=TIMER_STATES.__contains__):  # timers come last
             for place, value in states[state].items():

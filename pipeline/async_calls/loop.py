@@ -11,7 +11,7 @@ from concurrent.futures import TimeoutError as NotDone
 from typing import Any, Final, Protocol
 
 from pipeline.async_calls.options import AsyncStep
-from pipeline.async_calls.requests import Answer, Requests
+from pipeline.async_calls.requests import RequestResult, Requests
 
 _CLOSE_SECONDS: Final = 10.0
 
@@ -35,7 +35,7 @@ class Loop(Protocol):
     def flush(self) -> None:
         """See `Requests.flush`."""
 
-    def answers(self) -> deque[Answer]:
+    def answers(self) -> deque[RequestResult]:
         """What has come since it was asked last, to be emptied by the caller.
 
         Raises:
@@ -68,7 +68,7 @@ class LoopThread:
         """What the loop is to be told; `None` = flush."""
         self._telling = False
         """The loop will look into `_asked`."""
-        self._answers: deque[Answer] = deque()
+        self._answers: deque[RequestResult] = deque()
         self._woken = False
         """The task thread will look into `_answers`."""
         self._over = False
@@ -85,7 +85,7 @@ class LoopThread:
     def flush(self) -> None:
         self._tell(None)
 
-    def answers(self) -> deque[Answer]:
+    def answers(self) -> deque[RequestResult]:
         if self._broken is not None:
             raise RuntimeError(
                 f"a task that the function of step {self._name!r} began beside its requests has raised "
@@ -152,7 +152,7 @@ class LoopThread:
             else:
                 requests.add(*one)
 
-    def _answered(self, answer: Answer) -> None:
+    def _answered(self, answer: RequestResult) -> None:
         self._answers.append(answer)
         if not self._woken:
             self._woken = True

@@ -16,7 +16,7 @@ _RECENT: Final = 1000
 """Requests whose latency is kept."""
 
 
-class Answer(NamedTuple):
+class RequestResult(NamedTuple):
     """What became of the request for one record."""
 
     token: Any
@@ -26,7 +26,7 @@ class Answer(NamedTuple):
     tries: int
 
 
-Answered: TypeAlias = Callable[[Answer], None]
+Answered: TypeAlias = Callable[[RequestResult], None]
 
 
 class _Asked(NamedTuple):
@@ -154,7 +154,7 @@ class Requests:
         self.latencies.append(took)
         for asked, result in zip(batch, results, strict=True):
             failed = result if isinstance(result, Exception) else error
-            self._answered(Answer(asked.token, None if failed else result, failed, tries))
+            self._answered(RequestResult(asked.token, None if failed else result, failed, tries))
 
     def _may_help(self, error: BaseException) -> bool:
         """To ask again."""

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from checkpoint.checkpoint_kind import CheckpointKind
-from checkpoint.committables import SegmentName
+from checkpoint.committables import CommittableName
 from checkpoint.elements import EdgeName
 from checkpoint.storage.inspection.checkpoints import Details, StateSize, Summary, Unreadable
-from checkpoint.storage.inspection.folders import Job
+from checkpoint.storage.inspection.folders import JobFolder
 from checkpoint.storage.inspection.verification import Verification, Verified
 from checkpoint.storage.orphans import Orphan, Spared
 from pipeline.cli.drawing import human_size, open_console, say, table_of, time_of
@@ -29,7 +29,7 @@ _STATE: Final = 200
 # -- ls -----------------------------------------------------------------------------------------------------------
 
 
-def print_list(jobs: Sequence[Job], others: Sequence[Summary]) -> None:
+def print_list(jobs: Sequence[JobFolder], others: Sequence[Summary]) -> None:
     console = open_console()
     for job in jobs:
         say(console, job.uri)
@@ -176,7 +176,7 @@ def _pending(details: Details) -> Table:
     return table
 
 
-def _segments(names: Sequence[SegmentName]) -> str:
+def _segments(names: Sequence[CommittableName]) -> str:
     """By the checkpoint behind them and their place: `12.0, 12.1`."""
     texts = [f"{name.epoch}.{name.index}" for name in names]
     return ", ".join(texts) if len(texts) <= 4 else f"{texts[0]} … {texts[-1]}"

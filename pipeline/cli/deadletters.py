@@ -15,7 +15,7 @@ from pipeline.cli.common import Group, ending_cleanly
 from pipeline.cli.kafka_options import client_options, client_settings
 
 if TYPE_CHECKING:
-    from pipeline.cli.letters_client import Found
+    from pipeline.cli.letters_client import FoundMessage
 
 _step = click.option("--step", help="Only those of this step, or of this source.")
 _error = click.option("--error", metavar="CLASS", help="Only those of this exception, with or without its module.")
@@ -108,7 +108,7 @@ def show(
                     return
 
 
-def _shown(found: Found) -> dict[str, Any]:
+def _shown(found: FoundMessage) -> dict[str, Any]:
     from pipeline.cli.kafka_records import to_line
 
     assert found.letter is not None

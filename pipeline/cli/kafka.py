@@ -101,13 +101,13 @@ def markers(prefix: str, bootstrap: str, config: Path | None, assignments: tuple
     transactional id.
     """
     from pipeline.cli.drawing import open_console, say, table_of
-    from pipeline.cli.kafka_markers import NotListed, find_markers
+    from pipeline.cli.kafka_markers import MarkersNotListed, find_markers
 
     settings = client_settings(bootstrap, config, assignments)
     with ending_cleanly():
         try:
             found = find_markers(settings, prefix)
-        except NotListed as error:
+        except MarkersNotListed as error:
             raise click.ClickException(str(error)) from error
         if as_json:
             click.echo(json.dumps({"markers": [one.to_json() for one in found]}))
@@ -152,7 +152,7 @@ def transactions(prefix: str, bootstrap: str, config: Path | None, topics: tuple
     from pipeline.broker.jars import FetchFailed
     from pipeline.broker.java import JavaMissing
     from pipeline.cli.drawing import open_console, say
-    from pipeline.cli.kafka_transactions import NotListed, hanging_transactions, open_transactions
+    from pipeline.cli.kafka_transactions import MarkersNotListed, hanging_transactions, open_transactions
 
     with ending_cleanly():
         try:
@@ -163,7 +163,7 @@ def transactions(prefix: str, bootstrap: str, config: Path | None, topics: tuple
             )
         except subprocess.TimeoutExpired as error:
             raise click.ClickException(f"{bootstrap} gave no answer within {error.timeout:.0f} s") from error
-        except (NotListed, JavaMissing, FetchFailed) as error:
+        except (MarkersNotListed, JavaMissing, FetchFailed) as error:
             raise click.ClickException(str(error)) from error
         if as_json:
             click.echo(json.dumps({"hanging" if topics else "open": [asdict(one) for one in found]}))

@@ -80,7 +80,7 @@ def hand_over(producer: Producer, topic: str, record: Record) -> None:
             producer.poll(_LOOK)
 
 
-class Cluster:
+class ClusterClient:
     """
     Raises (from every method):
         KafkaTrouble: no broker answers, or they refuse.

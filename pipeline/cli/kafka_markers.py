@@ -18,7 +18,7 @@ _AT_ONCE: Final = 50
 """Groups that are asked for at the same time: librdkafka takes one in a request."""
 
 
-class NotListed(Exception):
+class MarkersNotListed(Exception):
     """The brokers don't answer, or refuse."""
 
 
@@ -62,7 +62,7 @@ def find_markers(settings: Mapping[str, Any], prefix: str) -> list[FoundMarker]:
         for start in range(0, len(groups), _AT_ONCE):
             found += _markers_of(admin, groups[start : start + _AT_ONCE])
     except KafkaException as error:
-        raise NotListed(
+        raise MarkersNotListed(
             f"the groups at {settings['bootstrap.servers']} can't be listed: {error.args[0].str()}. Check that the "
             "brokers run, that the address is right, and the security settings (--config, --set); the user needs "
             "DESCRIBE on the groups and on the markers' topics"

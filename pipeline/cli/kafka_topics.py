@@ -53,12 +53,12 @@ def create(
     assignments: tuple[str, ...],
 ) -> None:
     """Create topics, of one partition unless it says more: weir kafka create orders:4 totals."""
-    from pipeline.cli.kafka_client import Cluster
+    from pipeline.cli.kafka_client import ClusterClient
 
     wanted = dict(topic_and_partitions(topic, "NAME[:PARTITIONS]") for topic in topics)
     settings = dict(assignment(option, "--topic-config") for option in options)
     with _explaining():
-        cluster = Cluster(client_settings(bootstrap, config, assignments))
+        cluster = ClusterClient(client_settings(bootstrap, config, assignments))
         cluster.await_broker(wait)
         for name, new in cluster.create(wanted, replication, settings, if_missing).items():
             number = f"{wanted[name]} partition{'s' if wanted[name] > 1 else ''}"
@@ -72,10 +72,10 @@ def create(
 def topics(prefix: str, bootstrap: str, config: Path | None, assignments: tuple[str, ...], as_json: bool) -> None:
     """List the topics whose names begin with PREFIX."""
     from pipeline.cli.drawing import open_console, say, table_of
-    from pipeline.cli.kafka_client import Cluster
+    from pipeline.cli.kafka_client import ClusterClient
 
     with _explaining():
-        found = Cluster(client_settings(bootstrap, config, assignments)).views(prefix)
+        found = ClusterClient(client_settings(bootstrap, config, assignments)).views(prefix)
         if as_json:
             click.echo(json.dumps({"topics": [asdict(one) for one in found]}))
         elif not found:
@@ -112,7 +112,7 @@ def produce(
     "timestamp": MS}, where key_base64, value_base64 and value_text stand for what is no JSON. All but the value may be
     left out. Bad lines are refused; the records of the lines before are in the topic then.
     """
-    from pipeline.cli.kafka_client import Cluster
+    from pipeline.cli.kafka_client import ClusterClient
     from pipeline.cli.kafka_records import BadLine, Record, from_record, from_value
 
     if sum((key is not None, text, records)) > 1:
@@ -140,7 +140,7 @@ def produce(
             produced += 1
 
     with _explaining():
-        count = Cluster(client_settings(bootstrap, config, assignments)).produce(topic, read())
+        count = ClusterClient(client_settings(bootstrap, config, assignments)).produce(topic, read())
     click.echo(f"{count:,} record{'' if count == 1 else 's'} produced to {topic}", err=True)
 
 
@@ -187,10 +187,10 @@ def consume(
 
     No offset is committed. The records of each partition are in order. A tombstone's value is printed as null.
     """
-    from pipeline.cli.kafka_client import Cluster
+    from pipeline.cli.kafka_client import ClusterClient
 
     with _explaining():
-        cluster = Cluster(client_settings(bootstrap, config, assignments))
+        cluster = ClusterClient(client_settings(bootstrap, config, assignments))
         try:
             for batch in cluster.consume(
                 topic,

@@ -24,7 +24,7 @@ _HINT: Final = " Enable debug logging for additional detail."
 """The tool says so behind what it has to say; there is no such option here."""
 
 
-class NotListed(Exception):
+class TransactionsNotListed(Exception):
     """The tool has failed."""
 
 
@@ -120,7 +120,7 @@ def _run(servers: str, config: Path | None, what: str, *arguments: str) -> str:
     done = run_java_tool(_TOOL, "--bootstrap-server", servers, *security, *arguments)
     if done.returncode != 0:
         said = _root_cause(done.stderr.strip() or done.stdout.strip() or "it said nothing")
-        raise NotListed(
+        raise TransactionsNotListed(
             f"Kafka's tool could not {what} at {servers}: {said.rstrip('.')}. Check that the "
             f"brokers run, that the address is right, and the security settings. {_JAVAS_NAMES}"
         )

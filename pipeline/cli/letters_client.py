@@ -10,9 +10,9 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 from formats.letters import ReadLetter
-from pipeline.cli.kafka_client import Cluster, KafkaTrouble, hand_over, producer_settings
+from pipeline.cli.kafka_client import ClusterClient, KafkaTrouble, hand_over, producer_settings
 from pipeline.cli.kafka_records import Record
-from pipeline.cli.replay_mark import Progress, ReplayMark
+from pipeline.cli.replay_mark import ReplayMark, ReplayProgress
 from sources.kafka.messages import told_headers_of
 
 _TIMEOUT: Final = 30.0
@@ -21,7 +21,7 @@ _BATCH: Final = 500
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundMessage:
     """A message of the topic, and what it tells."""
 
     message: Message
@@ -77,7 +77,7 @@ class Letters:
     def __init__(self, settings: Mapping[str, Any], topic: str) -> None:
         self.topic = topic
         self._settings = dict(settings)
-        self._cluster = Cluster(settings)
+        self._cluster = ClusterClient(settings)
         self._group = group_of(topic)
         self._partitions: dict[str, list[int]] = {}
         """Of topics that letters go back to."""
@@ -94,21 +94,26 @@ class Letters:
             consumer.close()
         return {one.partition: ReplayMark.read(max(0, one.offset), one.metadata) for one in found}
 
-    def all(self) -> Iterator[Found]:
+    def all(self) -> Iterator[FoundMessage]:
         """Every message that is in the topic now, partition by partition."""
         for partition, mark in self.marks().items():
             yield from self._of(partition, mark)
 
-    def _of(self, partition: int, mark: ReplayMark) -> Iterator[Found]:
+    def _of(self, partition: int, mark: ReplayMark) -> Iterator[FoundMessage]:
         for batch in self._cluster.consume(
             self.topic, [partition], "earliest", read_committed=True, to_end=True, count=None, timeout=None
         ):
             for message in batch:
                 letter = ReadLetter.of(told_headers_of(message))
-                yield Found(message, letter, mark.done(message.offset() or 0))
+                yield FoundMessage(message, letter, mark.done(message.offset() or 0))
 
     def replay(
-        self, filters: Filters, to: str | None, limit: int | None, dry_run: bool, on_left: Callable[[Found, str], None]
+        self,
+        filters: Filters,
+        to: str | None,
+        limit: int | None,
+        dry_run: bool,
+        on_left: Callable[[FoundMessage, str], None],
     ) -> Counter[str]:
         """Send letters again, each batch in one transaction with the mark that says so.
 
@@ -124,7 +129,7 @@ class Letters:
         producer = None if dry_run else self._producer()
         # With the producer there is no other replay that still commits.
         for partition, mark in self.marks().items():
-            progress, batch = Progress(mark), list[tuple[Found, str, int | None]]()
+            progress, batch = ReplayProgress(mark), list[tuple[FoundMessage, str, int | None]]()
             for found in self._of(partition, mark):
                 if found.offset < mark.offset:
                     continue
@@ -138,7 +143,9 @@ class Letters:
             self._send(producer, partition, batch, progress.mark, sent)
         return sent
 
-    def _is_meant(self, found: Found, filters: Filters, to: str | None, on_left: Callable[[Found, str], None]) -> bool:
+    def _is_meant(
+        self, found: FoundMessage, filters: Filters, to: str | None, on_left: Callable[[FoundMessage, str], None]
+    ) -> bool:
         letter = found.letter
         if letter is None or found.replayed or not filters.take(letter):
             return False
@@ -150,7 +157,7 @@ class Letters:
             return True
         return False
 
-    def _target(self, found: Found, to: str | None) -> tuple[str, int | None]:
+    def _target(self, found: FoundMessage, to: str | None) -> tuple[str, int | None]:
         """Topic, and the partition that the record was in, if it is that topic and still has it."""
         assert found.letter is not None
         origin = found.letter.origin
@@ -164,7 +171,7 @@ class Letters:
         self,
         producer: Producer | None,
         partition: int,
-        batch: list[tuple[Found, str, int | None]],
+        batch: list[tuple[FoundMessage, str, int | None]],
         mark: ReplayMark,
         sent: Counter[str],
     ) -> None:

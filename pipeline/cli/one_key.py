@@ -14,8 +14,8 @@ from checkpoint.tables.json_form import to_json
 from checkpoint.tables.keyed import check_state
 from checkpoint.tables.one_key import rows_of_key
 from checkpoint.tables.point import open_point
-from pipeline.cli.operate import Target, patience_of
-from pipeline.runtime.driver.operations_client import NotReached, RequestFailed
+from pipeline.cli.operate import JobTarget, patience_of
+from pipeline.runtime.driver.operations_client import JobRequestFailed, NotReached
 
 if TYPE_CHECKING:
     from pipeline.key_state import At
@@ -55,7 +55,7 @@ def _entry(state: str, value: Any, map_key: Any) -> Any:
     return value[map_key]
 
 
-def print_live(job: Target, wanted: WantedKey, at: At, timeout: float) -> None:
+def print_live(job: JobTarget, wanted: WantedKey, at: At, timeout: float) -> None:
     """
     Raises:
         ClickException: the job can't be asked or doesn't answer, or the key has nothing.
@@ -72,7 +72,7 @@ def print_live(job: Target, wanted: WantedKey, at: At, timeout: float) -> None:
             at=at,
             timeout=timeout,
         )
-    except (NotReached, RequestFailed) as error:
+    except (NotReached, JobRequestFailed) as error:
         raise click.ClickException(str(error)) from error
     click.echo(_consistency(answer["as_of"], answer["checkpoint"]), err=True)
     _print(wanted, {name: decode_opaquely(value) for name, value in answer["states"].items()}, answer["timers"])

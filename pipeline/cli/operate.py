@@ -40,7 +40,7 @@ def _timeout(what: str) -> Callable[[Any], Any]:
     )
 
 
-class Target(NamedTuple):
+class JobTarget(NamedTuple):
     """A job that can be asked."""
 
     address: str
@@ -196,7 +196,7 @@ commands: Final = (status, metrics, open_page, checkpoint, savepoint, rescale, s
 
 @contextmanager
 def _explaining(what: str) -> Iterator[None]:
-    from pipeline.runtime.driver.operations_client import NotReached, RequestFailed
+    from pipeline.runtime.driver.operations_client import JobRequestFailed, NotReached
 
     log_to_stderr("WARNING")
     with ending_cleanly():
@@ -204,12 +204,12 @@ def _explaining(what: str) -> Iterator[None]:
             yield
         except NotReached as error:
             raise click.ClickException(str(error)) from error
-        except RequestFailed as error:
+        except JobRequestFailed as error:
             late = " It may still come about: `weir status` tells." if error.error == "TimeoutError" else ""
             raise click.ClickException(f"{what} failed: {error}.{late}") from error
 
 
-def find_job(job: str, secret_file: Path | None) -> Target:
+def find_job(job: str, secret_file: Path | None) -> JobTarget:
     """
     Raises:
         ClickException: there is no such job, there are several, or its secret isn't known.
@@ -231,16 +231,16 @@ def find_job(job: str, secret_file: Path | None) -> Target:
         )
     address = matching[0].address if matching else job
     if secret_file is not None:
-        return Target(address, *_secret_in(secret_file))
+        return JobTarget(address, *_secret_in(secret_file))
     if matching:
-        return Target(address, matching[0].secret, matching[0].encrypted)
+        return JobTarget(address, matching[0].secret, matching[0].encrypted)
     secret = os.environ.get(SECRET_VARIABLE)
     if not secret:
         raise click.ClickException(
             f"no job of this user on this host has the address {address}. If it has ended, there is nothing to ask; "
             f"to ask another user's job, give its secret by --secret-file or {SECRET_VARIABLE}"
         )
-    return Target(address, _checked(secret, SECRET_VARIABLE), _encrypts_by_variable())
+    return JobTarget(address, _checked(secret, SECRET_VARIABLE), _encrypts_by_variable())
 
 
 def _listed() -> list[RunningJob]:
@@ -294,11 +294,11 @@ def _checked(secret: str, origin: str) -> str:
 
 
 def _status_or_trouble(job: RunningJob) -> dict[str, Any]:
-    from pipeline.runtime.driver.operations_client import NotReached, RequestFailed
+    from pipeline.runtime.driver.operations_client import JobRequestFailed, NotReached
 
     try:
-        found: dict[str, Any] = Target(job.address, job.secret, job.encrypted).ask("status", _STATUS_TIMEOUT)
-    except (NotReached, RequestFailed) as error:
+        found: dict[str, Any] = JobTarget(job.address, job.secret, job.encrypted).ask("status", _STATUS_TIMEOUT)
+    except (NotReached, JobRequestFailed) as error:
         return {"name": job.name, "address": job.address, "pid": job.pid, "trouble": str(error)}
     return found
 

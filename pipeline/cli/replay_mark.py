@@ -78,7 +78,7 @@ class ReplayMark:
         return cls(offset, tuple(ranges))
 
 
-class Progress:
+class ReplayProgress:
     """Goes through a partition from a mark on."""
 
     def __init__(self, mark: ReplayMark) -> None:

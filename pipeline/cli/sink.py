@@ -119,12 +119,12 @@ def skip(
     All that waits up to the segment is committed, but for these records; of other writers what is of older epochs. The
     next start goes on behind it. A driver of the job that runs elsewhere is fenced.
     """
-    from checkpoint.committables import SegmentName
+    from checkpoint.committables import CommittableName
 
     match = _SEGMENT.fullmatch(segment)
     if match is None:
         raise click.BadParameter(f"{segment!r} is no segment such as 12/0", param_hint="--segment")
-    name = SegmentName(int(match[1]), int(match[2]))
+    name = CommittableName(int(match[1]), int(match[2]))
     with _explaining():
         staged = _find(target, sink_id, assignments, config)
         records = staged.records(writer, name, set(rows))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from checkpoint.committables import Committable, SegmentName, SinkState
+from checkpoint.committables import Committable, CommittableName, SinkState
 from checkpoint.metrics import Gauged
 from checkpoint.storage import fencing
 from checkpoint.storage.restore import RestorePoint, newest, sink_state
@@ -56,7 +56,7 @@ class Staged:
         pending = self.held.pending[writer]
         return self.sink.uncommitted(self.pipeline, self.sink_id, writer, self.held.committers.get(writer), pending)
 
-    def records(self, writer: int, name: SegmentName, rows: Collection[int]) -> list[StagedRecord]:
+    def records(self, writer: int, name: CommittableName, rows: Collection[int]) -> list[StagedRecord]:
         """
         Raises:
             PipelineError, NotSkipped: there are no such records, or they are committed.
@@ -64,7 +64,7 @@ class Staged:
         """
         return staged_records(find_segment(self.waiting(writer), name), self._staging(0), rows)
 
-    def upto(self, writer: int, name: SegmentName) -> dict[tuple[int, int], list[Committable]]:
+    def upto(self, writer: int, name: CommittableName) -> dict[tuple[int, int], list[Committable]]:
         """By epoch and writer: what is committed with a writer's segment. Asks the brokers.
 
         Raises:
@@ -72,7 +72,7 @@ class Staged:
         """
         return to_commit({each: self.waiting(each) for each in {writer, *self.writers}}, writer, name)
 
-    def skip(self, writer: int, name: SegmentName, rows: Collection[int], save: Path) -> int:
+    def skip(self, writer: int, name: CommittableName, rows: Collection[int], save: Path) -> int:
         """Take the job over, so that whoever else runs it is fenced, then do as `sinks.kafka.skip.skip`.
 
         Raises:

@@ -32,7 +32,7 @@ def top(job: str | None, every: float, once: bool, secret_file: Path | None) -> 
 
     from pipeline.cli.drawing import open_console
     from pipeline.cli.top_screen import screen
-    from pipeline.runtime.driver.operations_client import NotReached, RequestFailed
+    from pipeline.runtime.driver.operations_client import JobRequestFailed, NotReached
     from pipeline.runtime.running_jobs import running_jobs
 
     log_to_stderr("WARNING")
@@ -50,7 +50,7 @@ def top(job: str | None, every: float, once: bool, secret_file: Path | None) -> 
                     live.update(screen(target.ask("status", _PATIENCE), console.width, time.time()), refresh=True)
                     if _left(every):
                         return
-        except (NotReached, RequestFailed) as error:
+        except (NotReached, JobRequestFailed) as error:
             raise click.ClickException(f"the job gives no answer any more: {error}") from error
 
 

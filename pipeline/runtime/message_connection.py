@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
 from pipeline.runtime.protocol import Direction, Hello, Job
-from pipeline.runtime.typed_values import Misfit, from_value, to_value
+from pipeline.runtime.typed_values import TypeMismatch, from_value, to_value
 from pipeline.runtime.versions import versions
 from pipeline.runtime.wire import ControlConnection
 
@@ -43,7 +43,7 @@ def from_wire(wire: Mapping[str, Any], direction: Direction[Got], sender: Mappin
         raise ProtocolError(f"the message {name!r} is unknown{_of_versions(told)}")
     try:
         return from_value(direction.classes[name], fields)
-    except Misfit as error:
+    except TypeMismatch as error:
         raise ProtocolError(f"the message {name!r} can't be read: {error}{_of_versions(told)}") from error
 
 

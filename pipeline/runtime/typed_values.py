@@ -33,7 +33,7 @@ _PLAIN: Final[dict[Any, frozenset[type]]] = {
 }
 
 
-class Misfit(ValueError):
+class TypeMismatch(ValueError):
     """A value that is not what its declared type says."""
 
     def __init__(self, what: str, path: tuple[str, ...] = ()):
@@ -106,7 +106,7 @@ def _plain_form(hint: type) -> _Form:
 
     def read(value: Any) -> Any:
         if type(value) not in allowed:
-            raise Misfit(f"should be {hint.__name__} and is {type(value).__name__}")
+            raise TypeMismatch(f"should be {hint.__name__} and is {type(value).__name__}")
         return value
 
     return _Form(_same, read)
@@ -130,7 +130,7 @@ def _sequence_form(make: Callable[[Any], Any], item: _Form) -> _Form:
 def _row_form(make: Callable[[Any], Any], items: list[_Form]) -> _Form:
     def read(value: Any) -> Any:
         if len(_a(list, value)) != len(items):
-            raise Misfit(f"should have {len(items)} parts and has {len(value)}")
+            raise TypeMismatch(f"should have {len(items)} parts and has {len(value)}")
         return make([form.read(each) for form, each in zip(items, value, strict=True)])
 
     return _Form(lambda value: [form.write(each) for form, each in zip(items, value, strict=True)], read)
@@ -159,15 +159,15 @@ def _dataclass_form(cls: Any) -> _Form:
         given = _a(dict, value)
         for name in (*forms, *given):
             if name not in given:
-                raise Misfit("is missing", (name,))
+                raise TypeMismatch("is missing", (name,))
             if name not in forms:
-                raise Misfit("is unknown", (str(name),))
+                raise TypeMismatch("is unknown", (str(name),))
         values = {}
         for name, form in forms.items():
             try:
                 values[name] = form.read(given[name])
-            except Misfit as error:
-                raise Misfit(error.what, (name, *error.path)) from error
+            except TypeMismatch as error:
+                raise TypeMismatch(error.what, (name, *error.path)) from error
         return cls(**values)
 
     return _Form(write, read)
@@ -175,7 +175,7 @@ def _dataclass_form(cls: Any) -> _Form:
 
 def _a(wanted: type[T], value: Any) -> T:
     if not isinstance(value, wanted):
-        raise Misfit(f"should be {wanted.__name__} and is {type(value).__name__}")
+        raise TypeMismatch(f"should be {wanted.__name__} and is {type(value).__name__}")
     return value
 
 
@@ -186,6 +186,6 @@ def _checked(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
         try:
             return read(value)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise Misfit(f"can't be read: {type(error).__name__}: {error}") from error
+            raise TypeMismatch(f"can't be read: {type(error).__name__}: {error}") from error
 
     return checked

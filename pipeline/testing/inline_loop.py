@@ -11,7 +11,7 @@ from contextvars import Context
 from typing import Any
 
 from pipeline.async_calls.options import AsyncStep
-from pipeline.async_calls.requests import Answer, Requests
+from pipeline.async_calls.requests import RequestResult, Requests
 
 
 class _SteppedLoop(asyncio.SelectorEventLoop):
@@ -64,7 +64,7 @@ class InlineLoop:
     def __init__(self, step: AsyncStep, clock: Callable[[], float]) -> None:
         """`clock`: in seconds."""
         self._loop = _SteppedLoop(clock)
-        self._answers: deque[Answer] = deque()
+        self._answers: deque[RequestResult] = deque()
         self.requests = Requests(step, self._answers.append, random.Random(0).uniform)
         self._over = False
 
@@ -77,7 +77,7 @@ class InlineLoop:
     def flush(self) -> None:
         self._loop.call_soon(self.requests.flush)
 
-    def answers(self) -> deque[Answer]:
+    def answers(self) -> deque[RequestResult]:
         self._loop.turn()
         return self._answers
 

@@ -41,7 +41,7 @@ class Backend(Protocol):
     def stop(self) -> None: ...
 
 
-class Unavailable(RuntimeError):
+class BackendUnavailable(RuntimeError):
     """This kind of broker can't be had here; the message says why."""
 
 
@@ -62,9 +62,9 @@ class RunningBackend(OpenBackend):
     def __init__(self, properties: Mapping[str, object]) -> None:
         servers = os.environ.get("WEIR_KAFKA_BOOTSTRAP")
         if not servers:
-            raise Unavailable("WEIR_KAFKA_BOOTSTRAP isn't set")
+            raise BackendUnavailable("WEIR_KAFKA_BOOTSTRAP isn't set")
         if properties:
-            raise Unavailable(f"the running broker at {servers} can't be given properties")
+            raise BackendUnavailable(f"the running broker at {servers} can't be given properties")
         await_broker(servers, _RUNNING_TIMEOUT_S)
         self.bootstrap_servers = servers
 
@@ -160,7 +160,7 @@ def start_backend(
     for each, make in makers.items():
         try:
             return each, make()
-        except Unavailable as reason:
+        except BackendUnavailable as reason:
             log.info("no Kafka broker of kind %r: %s", each, reason)
     raise AssertionError("the native broker never declares itself unavailable")
 
@@ -169,7 +169,7 @@ def docker_trouble(image: str | None = None) -> str | None:
     """Why no container can be started here (no engine, no image), or `None` if one can."""
     try:
         _check_image(image or os.environ.get("WEIR_KAFKA_IMAGE") or DEFAULT_IMAGE)
-    except Unavailable as reason:
+    except BackendUnavailable as reason:
         return str(reason)
     return None
 
@@ -179,11 +179,13 @@ def _check_image(image: str) -> None:
         docker = importlib.import_module("docker")
         errors = importlib.import_module("docker.errors")
     except ImportError as error:
-        raise Unavailable(f"testcontainers isn't installed ({error}); pip install 'weir-streams[test]'") from error
+        raise BackendUnavailable(
+            f"testcontainers isn't installed ({error}); pip install 'weir-streams[test]'"
+        ) from error
     try:
         client = docker.from_env(timeout=_ENGINE_TIMEOUT_S)
     except errors.DockerException as error:
-        raise Unavailable(f"no Docker engine answers ({error})") from error
+        raise BackendUnavailable(f"no Docker engine answers ({error})") from error
     try:
         client.ping()
         try:
@@ -192,7 +194,7 @@ def _check_image(image: str) -> None:
             repository, _, tag = image.partition(":")
             client.images.pull(repository, tag=tag or "latest")
     except (errors.DockerException, OSError) as error:  # requests' errors are OSErrors
-        raise Unavailable(f"no Docker engine with the image {image} ({error})") from error
+        raise BackendUnavailable(f"no Docker engine with the image {image} ({error})") from error
     finally:
         client.close()
 

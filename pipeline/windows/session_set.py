@@ -13,7 +13,7 @@ from checkpoint.state.stores import MISSING, ValueStore
 from pipeline.paged.timeline import TIMES, Columns, Timeline
 
 
-class Found(NamedTuple):
+class OpenSession(NamedTuple):
     """A session that is open."""
 
     begin: int
@@ -33,7 +33,7 @@ class SessionSet:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def around(self, at: int) -> list[Found]:
+    def around(self, at: int) -> list[OpenSession]:
         """The sessions that a record of that time belongs to: no further away than `gap`. At most two, in order."""
         gap = self._gap
         value = self._peek()
@@ -42,24 +42,24 @@ class SessionSet:
             i = bisect_right(begins, at + gap) - 1
             if i < 0 or lasts[i] + gap < at:
                 return []
-            found = [Found(begins[i], lasts[i], accumulators[i])]
+            found = [OpenSession(begins[i], lasts[i], accumulators[i])]
             if i and lasts[i - 1] + gap >= at:
-                found.insert(0, Found(begins[i - 1], lasts[i - 1], accumulators[i - 1]))
+                found.insert(0, OpenSession(begins[i - 1], lasts[i - 1], accumulators[i - 1]))
             return found
-        return [Found(*one) for one in self._sessions.last_until(at + gap, 2) if one[1] + gap >= at]
+        return [OpenSession(*one) for one in self._sessions.last_until(at + gap, 2) if one[1] + gap >= at]
 
-    def holding(self, at: int) -> Found | None:
+    def holding(self, at: int) -> OpenSession | None:
         """The session that a time lies in."""
         for one in self._sessions.last_until(at, 1):
             if at < one[1] + self._gap:
-                return Found(*one)
+                return OpenSession(*one)
         return None
 
-    def all(self) -> list[Found]:
+    def all(self) -> list[OpenSession]:
         """In order."""
-        return [Found(*one) for one in self._sessions.all()]
+        return [OpenSession(*one) for one in self._sessions.all()]
 
-    def put(self, begin: int, last: int, accumulators: Any, instead_of: list[Found]) -> None:
+    def put(self, begin: int, last: int, accumulators: Any, instead_of: list[OpenSession]) -> None:
         """Set what has become of the sessions around a record, which a checkpoint can hold."""
         if instead_of and instead_of[0].begin == begin:
             self._sessions.replace(begin, last, accumulators)

@@ -12,7 +12,7 @@ from pipeline.operators import OperatorContext
 from pipeline.windows.durations import in_time, later_by
 from pipeline.windows.kinds import Session
 from pipeline.windows.operator import Options, TimeWindows
-from pipeline.windows.session_set import Found, SessionSet
+from pipeline.windows.session_set import OpenSession, SessionSet
 
 
 class SessionWindows(TimeWindows):
@@ -55,7 +55,7 @@ class SessionWindows(TimeWindows):
             ctx.timer(in_time(end - 1))
         return None if self._only_final else self.update(begin, ctx)
 
-    def _with(self, value: Any, at: int, found: list[Found]) -> Any:
+    def _with(self, value: Any, at: int, found: list[OpenSession]) -> Any:
         """The accumulators of sessions and a record that joins them."""
         if not found:
             return self._add(self._nothing, value, at)
@@ -77,7 +77,7 @@ class SessionWindows(TimeWindows):
         if not self._sessions:
             self.leave(ctx)
 
-    def _fire(self, one: Found, at: int, reached: int, ctx: OperatorContext) -> Iterator[Any]:
+    def _fire(self, one: OpenSession, at: int, reached: int, ctx: OperatorContext) -> Iterator[Any]:
         end = one.last + self._gap
         if reached >= self.closes(end):
             self._sessions.remove(one.begin)

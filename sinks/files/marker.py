@@ -13,7 +13,7 @@ from typing import Any, Final
 import orjson
 
 from sinks.recovery import OutputMarker
-from sinks.sink import Lineage, SegmentName
+from sinks.sink import CommittableName, Lineage
 
 _FORMAT: Final = 1
 
@@ -34,7 +34,7 @@ class Marker(OutputMarker):
     def from_wire(cls, wire: list[Any]) -> Marker:
         id, parent, checkpoint, last, path, term = wire
         lineage = Lineage(id, (parent[0], parent[1]) if parent else None)
-        return cls(lineage, checkpoint, SegmentName.from_wire(last) if last else None, path, term)
+        return cls(lineage, checkpoint, CommittableName.from_wire(last) if last else None, path, term)
 
     def to_bytes(self) -> bytes:
         return orjson.dumps({"weir": _FORMAT, "marker": self.to_wire()})

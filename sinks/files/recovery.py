@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sinks.files.errors import EarlierOutput, MarkerLost, OutputAhead
 from sinks.files.marker import Marker
 from sinks.recovery import OnMarkerLost, Outcome, RecoveryDecision, WriterRecovery
-from sinks.sink import Lineage, SegmentName
+from sinks.sink import CommittableName, Lineage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +15,7 @@ class FileRecovery(WriterRecovery[Marker]):
     where: str
     """The writer and its target, for messages."""
 
-    def marker(self, lineage: Lineage, last: SegmentName | None, origin: Marker | None = None) -> Marker:
+    def marker(self, lineage: Lineage, last: CommittableName | None, origin: Marker | None = None) -> Marker:
         return Marker(lineage, self.checkpoint, last, origin.path if origin is not None and last == origin.last else "")
 
     def unknown_here(self, found: Marker) -> bool:

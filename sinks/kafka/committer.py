@@ -31,7 +31,7 @@ from sinks.kafka.retries import Retries
 from sinks.kafka.staged_rows import rows_to_commit, smallest_limit, transactions
 from sinks.kafka.topics import TopicCatalog
 from sinks.kafka.transactions import TransactionalProducer
-from sinks.sink import Committable, Committer, CommitterContext, SegmentName
+from sinks.sink import Committable, CommittableName, Committer, CommitterContext
 
 _log = logging.getLogger(f"weir.{__name__}")
 
@@ -61,10 +61,10 @@ class KafkaCommitter(Committer):
         self._attempted: Marker | None = None
         """The marker of a transaction whose outcome isn't known."""
         self._highest = 0
-        self._left_out: dict[SegmentName, frozenset[int]] = {}
+        self._left_out: dict[CommittableName, frozenset[int]] = {}
         self._lowered_limit = _NO_LIMIT
 
-    def leave_out(self, segment: SegmentName, rows: Collection[int]) -> None:
+    def leave_out(self, segment: CommittableName, rows: Collection[int]) -> None:
         """Commit the segment without these rows of it, numbered from 0."""
         self._left_out[segment] = frozenset(rows)
 

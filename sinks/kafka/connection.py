@@ -17,7 +17,7 @@ _KNOWN_BROKER: Final = re.compile(r"/\d+: ")
 """How the log names a broker that the client was told of, unlike one that it was only given the address of."""
 
 
-class Connection:
+class ConnectionLog:
     """What a client says about its connections to brokers. Passes its log on to Python's.
 
     Only the log tells of a connection that was lost and is back at once. The transaction coordinator may still hold

@@ -13,7 +13,7 @@ from checkpoint.options import is_whole
 from formats import Encoder, NotInFormat, RegistryFormat, RegistryUnavailable
 from formats.json_values import dumps, dumps_all
 from sinks.kafka.errors import RecordRefused, TopicRefused, shorten
-from sinks.kafka.rows import Headers, Rows
+from sinks.kafka.rows import Headers, KafkaRows
 from sinks.kafka.topics import TopicCatalog, TopicLimits
 from sinks.sink import SinkBatch
 
@@ -66,7 +66,7 @@ class RecordEncoder:
         self._value = _encoder(options.value_format, "value_format")
         self._key: _Encode = _encoder(options.key_format, "key_format") if options.key_format else _key_as_it_is
 
-    def encode(self, batch: SinkBatch) -> Rows:
+    def encode(self, batch: SinkBatch) -> KafkaRows:
         """
         Raises:
             RecordRefused: a record can't be encoded, or the topic would not take it.
@@ -74,7 +74,7 @@ class RecordEncoder:
             RegistryUnavailable: the schema registry had to be asked, and it did not answer.
         """
         options, values = self._options, batch.values
-        rows = Rows(topic=None, topics=None, values=[])
+        rows = KafkaRows(topic=None, topics=None, values=[])
         if callable(options.topic):
             rows.topics = self._each(_topic(options.topic), values, values, "topic", skip_none=False)
         column = values if options.value is None else self._each(options.value, values, values, "its value")
@@ -98,7 +98,7 @@ class RecordEncoder:
             self._check_topics(rows, values)
         return rows
 
-    def _check_topics(self, rows: Rows, values: list[Any]) -> None:
+    def _check_topics(self, rows: KafkaRows, values: list[Any]) -> None:
         members: dict[str, list[int]] = {}
         for i, topic in enumerate(rows.topics or ()):
             members.setdefault(topic, []).append(i)
@@ -183,7 +183,7 @@ class RecordEncoder:
         except TopicRefused as error:
             raise self._refused(value, str(error)) from error
 
-    def _check(self, rows: Rows, values: list[Any], limits: TopicLimits, indices: Sequence[int]) -> None:
+    def _check(self, rows: KafkaRows, values: list[Any], limits: TopicLimits, indices: Sequence[int]) -> None:
         message_limit = self._message_limit(limits)
         rows.message_limit = min(rows.message_limit, message_limit)
         if self._options.partitioner is not None:
@@ -200,7 +200,7 @@ class RecordEncoder:
 
     def _partition(
         self,
-        rows: Rows,
+        rows: KafkaRows,
         values: list[Any],
         limits: TopicLimits,
         indices: Sequence[int],
@@ -226,7 +226,7 @@ class RecordEncoder:
             rows.partitions[i] = partition
 
     def _check_sizes(
-        self, rows: Rows, values: list[Any], limits: TopicLimits, indices: Sequence[int], message_limit: int
+        self, rows: KafkaRows, values: list[Any], limits: TopicLimits, indices: Sequence[int], message_limit: int
     ) -> None:
         if rows.headers is None:
             longest = max(map(len, filter(None, rows.values)), default=0)

@@ -12,7 +12,7 @@ import orjson
 
 from sinks.kafka.errors import ForeignMarker
 from sinks.recovery import OutputMarker
-from sinks.sink import Lineage, SegmentName
+from sinks.sink import CommittableName, Lineage
 
 _FORMAT = 1
 
@@ -47,7 +47,7 @@ class Marker(OutputMarker):
             return cls(
                 Lineage(fields["lineage"], (parent[0], parent[1]) if parent else None),
                 checkpoint,
-                SegmentName.from_wire(last) if last else None,
+                CommittableName.from_wire(last) if last else None,
                 fields["writer"],
             )
         except (ValueError, KeyError, TypeError) as error:
@@ -68,7 +68,7 @@ class Marker(OutputMarker):
         return cls(
             Lineage(lineage, (parent[0], parent[1]) if parent else None),
             checkpoint,
-            SegmentName.from_wire(last) if last else None,
+            CommittableName.from_wire(last) if last else None,
             committer,
         )
 

@@ -9,7 +9,7 @@ from sinks import recovery
 from sinks.kafka.errors import EarlierOutput, ForeignMarker, MarkerLost, OutputAhead
 from sinks.kafka.marker import Marker
 from sinks.recovery import OnMarkerLost, Outcome, RecoveryDecision, WriterRecovery
-from sinks.sink import Lineage, SegmentName
+from sinks.sink import CommittableName, Lineage
 
 _FORGOTTEN: Final = (
     "Kafka forgets the offsets of a group without members after offsets.retention.minutes (7 days by default); a new "
@@ -25,7 +25,7 @@ class KafkaRecovery(WriterRecovery[Marker]):
     """The marker's group, for messages."""
     when_lost: OnMarkerLost = "fail"
 
-    def marker(self, lineage: Lineage, last: SegmentName | None, origin: Marker | None = None) -> Marker:
+    def marker(self, lineage: Lineage, last: CommittableName | None, origin: Marker | None = None) -> Marker:
         return Marker(lineage, self.checkpoint, last)
 
     def unknown_here(self, found: Marker) -> bool:

@@ -11,11 +11,11 @@ from typing import Final
 from confluent_kafka import KafkaError
 
 from sinks.kafka.errors import CommitRefused, RecordRefused, RefusedRecord
-from sinks.kafka.rows import Rows, headers_size
+from sinks.kafka.rows import KafkaRows, headers_size
 from sinks.kafka.staged_rows import LeftOut, read_rows, rows_to_commit
 from sinks.kafka.topics import TopicCatalog
 from sinks.kafka.transactions import TransactionalProducer
-from sinks.sink import Committable, SegmentName, Staging
+from sinks.sink import Committable, CommittableName, Staging
 
 _OF_THE_TOPIC: Final = frozenset(
     {
@@ -109,7 +109,7 @@ def culprit(
 
 def _find(
     record: RefusedRecord, segments: Sequence[Committable], staging: Staging, left_out: LeftOut
-) -> tuple[SegmentName, dict[int, int]] | None:
+) -> tuple[CommittableName, dict[int, int]] | None:
     """The first segment that has the record, and the numbers of all its rows with this key and value, each with how
     much it is to blame."""
     for segment in segments:
@@ -126,7 +126,7 @@ def _find(
     return None
 
 
-def _is(rows: Rows, i: int, record: RefusedRecord) -> bool:
+def _is(rows: KafkaRows, i: int, record: RefusedRecord) -> bool:
     partition = rows.partitions[i] if rows.partitions is not None else -1
     return (
         (rows.topics[i] if rows.topics is not None else rows.topic) == record.topic
@@ -135,7 +135,7 @@ def _is(rows: Rows, i: int, record: RefusedRecord) -> bool:
     )
 
 
-def _to_blame(rows: Rows, i: int, error: KafkaError) -> int:
+def _to_blame(rows: KafkaRows, i: int, error: KafkaError) -> int:
     """Tells apart rows of one key and value, by what the client doesn't report: headers and timestamps."""
     if error.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG_SIZE):
         return headers_size(rows.headers[i] if rows.headers is not None else None)

@@ -13,7 +13,7 @@ _ROW_BYTES = 32
 
 
 @dataclass(slots=True)
-class Rows:
+class KafkaRows:
     """Lists of one length; a column is `None` where the sink doesn't set it."""
 
     topic: str | None
@@ -59,9 +59,9 @@ class Rows:
             count += 1
         return count
 
-    def slice(self, start: int, stop: int | None = None) -> Rows:
+    def slice(self, start: int, stop: int | None = None) -> KafkaRows:
         part = slice(start, stop)
-        return Rows(
+        return KafkaRows(
             topic=self.topic,
             topics=self.topics[part] if self.topics is not None else None,
             values=self.values[part],

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from checkpoint import failpoints
 from checkpoint.storage.handles import FileHandle
-from sinks.kafka.rows import Rows
+from sinks.kafka.rows import KafkaRows
 from sinks.sink import StagedFile, Staging
 
 _FORMAT: Final = b"1"
@@ -45,7 +45,7 @@ class SegmentStager:
         self._open: _OpenSegment | None = None
         self._sealed: list[tuple[dict[str, int], list[FileHandle]]] = []
 
-    def append(self, rows: Rows) -> None:
+    def append(self, rows: KafkaRows) -> None:
         """
         Raises:
             Exception: the storage's; the segments of this epoch are lost then.
@@ -89,7 +89,7 @@ class SegmentStager:
 
 
 class _OpenSegment:
-    def __init__(self, file: StagedFile, first: Rows) -> None:
+    def __init__(self, file: StagedFile, first: KafkaRows) -> None:
         self.size = 0
         self._file = file
         self._count = 0
@@ -106,7 +106,7 @@ class _OpenSegment:
             pa.PythonFile(_Writable(file), mode="w"), self._schema, options=pa.ipc.IpcWriteOptions(compression="lz4")
         )
 
-    def append(self, rows: Rows, size: int) -> None:
+    def append(self, rows: KafkaRows, size: int) -> None:
         """`size`: that of the rows."""
         for name, column in _columns(rows).items():
             self._pending[name].extend(column)
@@ -153,7 +153,7 @@ class _Writable(io.RawIOBase):
         return len(data)
 
 
-def _columns(rows: Rows) -> dict[str, list[Any]]:
+def _columns(rows: KafkaRows) -> dict[str, list[Any]]:
     columns: dict[str, list[Any] | None] = {
         "value": rows.values,
         "topic": rows.topics,
@@ -165,7 +165,7 @@ def _columns(rows: Rows) -> dict[str, list[Any]]:
     return {name: column for name, column in columns.items() if column is not None}
 
 
-def read_segment(data: bytes) -> Iterator[Rows]:
+def read_segment(data: bytes) -> Iterator[KafkaRows]:
     """The rows of a segment, in the order they were written, in pieces of about 1 MiB.
 
     Raises:
@@ -179,7 +179,7 @@ def read_segment(data: bytes) -> Iterator[Rows]:
         names = set(stream.schema.names)
         for batch in stream:
             columns = {name: batch.column(name).to_pylist() for name in names}
-            yield Rows(
+            yield KafkaRows(
                 topic=topic.decode() if topic is not None else None,
                 topics=columns.get("topic"),
                 values=columns["value"],

@@ -9,7 +9,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from sinks.kafka.errors import RecordRefused, RefusedRecord
-from sinks.kafka.rows import Rows
+from sinks.kafka.rows import KafkaRows
 
 REFUSED: Final = frozenset(
     {
@@ -106,7 +106,7 @@ class Sender:
         self._batches = self._queue_messages >= 2 * _CHUNK and queue_bytes >= 4 * max_outstanding
         self.producer = Producer({**config, "on_delivery": self.deliveries.report})
 
-    def send(self, rows: Rows) -> None:
+    def send(self, rows: KafkaRows) -> None:
         """Queue rows, waiting for room.
 
         Raises:
@@ -176,7 +176,7 @@ class Sender:
                 )
             raise KafkaException(error)
 
-    def _send_batches(self, topic: str, rows: Rows) -> None:
+    def _send_batches(self, topic: str, rows: KafkaRows) -> None:
         # produce_batch needs half of produce's time, but ignores partitions and takes no timestamps and headers.
         producer, keys = self.producer, rows.keys
         for start in range(0, len(rows), _CHUNK):
@@ -193,7 +193,7 @@ class Sender:
                 self.poll(_LOOK)  # perhaps it can't because of a record that it is about to report
                 raise failed if isinstance(failed, KafkaException) else KafkaException(failed)
 
-    def _send_each(self, rows: Rows) -> None:
+    def _send_each(self, rows: KafkaRows) -> None:
         produce, count = self.producer.produce, len(rows)
         nothing = [None] * count
         topics = rows.topics or [rows.topic or ""] * count

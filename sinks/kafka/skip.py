@@ -14,7 +14,7 @@ from sinks.kafka.committer import KafkaCommitter
 from sinks.kafka.errors import KafkaSinkError
 from sinks.kafka.rows import Headers
 from sinks.kafka.staged_rows import read_rows
-from sinks.sink import Committable, SegmentName, Staging
+from sinks.sink import Committable, CommittableName, Staging
 
 
 class NotSkipped(KafkaSinkError):
@@ -23,7 +23,7 @@ class NotSkipped(KafkaSinkError):
 
 @dataclass(frozen=True, slots=True)
 class StagedRecord:
-    segment: SegmentName
+    segment: CommittableName
     row: int
     """Its number in the segment, from 0."""
     topic: str
@@ -50,7 +50,7 @@ class StagedRecord:
         return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def find_segment(committables: Sequence[Committable], name: SegmentName) -> Committable:
+def find_segment(committables: Sequence[Committable], name: CommittableName) -> Committable:
     """
     Raises:
         NotSkipped: there is no such segment among them.
@@ -87,7 +87,7 @@ def skip(
     committers: Mapping[int, KafkaCommitter],
     restored: Mapping[int, Sequence[Committable]],
     writer: int,
-    name: SegmentName,
+    name: CommittableName,
     rows: Collection[int],
     save: Path,
     staging: Staging,
@@ -129,7 +129,7 @@ def skip(
 
 
 def to_commit(
-    waiting: Mapping[int, Sequence[Committable]], writer: int, name: SegmentName
+    waiting: Mapping[int, Sequence[Committable]], writer: int, name: CommittableName
 ) -> dict[tuple[int, int], list[Committable]]:
     """By epoch and writer: what must be committed with a writer's segment, which is the last."""
     found: dict[tuple[int, int], list[Committable]] = {}

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from sinks.kafka.rows import Rows
+from sinks.kafka.rows import KafkaRows
 from sinks.kafka.segments import read_segment
-from sinks.sink import Committable, SegmentName, Staging
+from sinks.sink import Committable, CommittableName, Staging
 
-LeftOut = Mapping[SegmentName, Collection[int]]
+LeftOut = Mapping[CommittableName, Collection[int]]
 """Numbers of rows, from 0, by their segment."""
 
 
-def rows_to_commit(segments: Iterable[Committable], staging: Staging, left_out: LeftOut) -> Iterator[Rows]:
+def rows_to_commit(segments: Iterable[Committable], staging: Staging, left_out: LeftOut) -> Iterator[KafkaRows]:
     """All rows of these segments, in order, but those left out.
 
     Raises:
@@ -24,7 +24,7 @@ def rows_to_commit(segments: Iterable[Committable], staging: Staging, left_out: 
         yield from rows if numbers is None else without(rows, numbers)
 
 
-def read_rows(segment: Committable, staging: Staging) -> Iterator[Rows]:
+def read_rows(segment: Committable, staging: Staging) -> Iterator[KafkaRows]:
     """
     Raises:
         DamagedFile: it can't be read.
@@ -33,7 +33,7 @@ def read_rows(segment: Committable, staging: Staging) -> Iterator[Rows]:
         yield from read_segment(staging.read(file))
 
 
-def without(pieces: Iterator[Rows], numbers: Collection[int]) -> Iterator[Rows]:
+def without(pieces: Iterator[KafkaRows], numbers: Collection[int]) -> Iterator[KafkaRows]:
     """What is left of a segment's rows, in order."""
     first = 0
     for rows in pieces:

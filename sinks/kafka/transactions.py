@@ -14,8 +14,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from sinks.kafka.bounded_calls import BoundedCalls
 from sinks.kafka.client_errors import is_outage, reason
 from sinks.kafka.clients import producer_config
-from sinks.kafka.connection import Connection
-from sinks.kafka.rows import Rows
+from sinks.kafka.connection import ConnectionLog
+from sinks.kafka.rows import KafkaRows
 from sinks.kafka.sender import Sender
 from sinks.kafka.topics import refuse_missing
 
@@ -55,7 +55,7 @@ class TransactionalProducer:
         """
         self.message_limit = message_limit
         self._id = transactional_id
-        self.connection = Connection()
+        self.connection = ConnectionLog()
         settings = {
             **producer_config(servers, config, "exactly_once", message_limit),
             "transactional.id": transactional_id,
@@ -103,7 +103,7 @@ class TransactionalProducer:
 
     def transact(
         self,
-        pieces: Iterable[Rows],
+        pieces: Iterable[KafkaRows],
         offset: TopicPartition,
         group_metadata: bytes,
         *,
@@ -146,7 +146,7 @@ class TransactionalProducer:
         self._slow = time.monotonic() - started > _SLOW_COMMIT
         self._open = False
 
-    def probe(self, pieces: Iterable[Rows]) -> None:
+    def probe(self, pieces: Iterable[KafkaRows]) -> None:
         """Send rows in a transaction that is left open, to be aborted by `discard`.
 
         Raises:

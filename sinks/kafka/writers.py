@@ -14,7 +14,7 @@ from checkpoint.brokers import REFUSES
 from checkpoint.outage import FORGOTTEN_S, Outage
 from sinks.kafka.client_errors import reason
 from sinks.kafka.clients import Delivery, producer_config
-from sinks.kafka.connection import Connection
+from sinks.kafka.connection import ConnectionLog
 from sinks.kafka.encoding import RecordEncoder
 from sinks.kafka.errors import BrokerUnavailable
 from sinks.kafka.segments import SegmentStager
@@ -123,7 +123,7 @@ class DirectWriter(SinkWriter):
                 else max(1000, int(self._outage.timeout * 1000)),
                 **producer_config(self._servers, self._config, self._delivery, message_limit),
                 "error_cb": self._on_client_error,
-                "logger": Connection(),  # else it writes to standard error, whatever the format of Weir's log
+                "logger": ConnectionLog(),  # else it writes to standard error, whatever the format of Weir's log
             }
             if "delivery.timeout.ms" in config:  # its other name
                 del config["message.timeout.ms"]

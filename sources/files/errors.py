@@ -15,7 +15,3 @@ class FileChanged(Explained, RuntimeError):
 
 class FileGone(PermanentFailure):
     """A file that was to be read is not there any more."""
-
-
-class BadRecord(Explained, ValueError):
-    """A record that its format cannot decode."""

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from checkpoint.metrics import MetricSink
 from formats import value_type
+from formats.errors import BadRecord
 from formats.json_values import loads, loads_all
-from sources.files.errors import BadRecord
 from sources.files.folder import Folder
 from sources.files.ledger import Split
 from sources.files.split_content import Chunk, FormatOptions, SplitContent, explained

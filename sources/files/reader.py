@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from formats.errors import BadRecord
 from sources.files.discovery import FileDiscovery
-from sources.files.errors import BadRecord, FileChanged, FileGone
+from sources.files.errors import FileChanged, FileGone
 from sources.files.folder import Folder, FoundFile
 from sources.files.json_lines import JsonLines
 from sources.files.ledger import Ledger, Order, Split

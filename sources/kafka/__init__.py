@@ -1,7 +1,8 @@
 """Kafka as a source."""
 
+from formats.errors import BadRecord
 from sources.kafka.arrow_json import ArrowJson
-from sources.kafka.errors import BadRecord, DataLoss, KafkaUnavailable, MissingPermission
+from sources.kafka.errors import DataLoss, KafkaUnavailable, MissingPermission
 from sources.kafka.on_bad_record import DeadLetter
 from sources.kafka.source import KafkaSource
 

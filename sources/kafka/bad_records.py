@@ -12,7 +12,7 @@ from typing import Final
 from confluent_kafka import Message
 
 from checkpoint.metrics import MetricSink
-from sources.kafka.errors import BadRecord
+from formats.errors import BadRecord
 from sources.kafka.letters import Letter
 
 log = logging.getLogger(f"weir.{__name__}")

@@ -9,9 +9,9 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from formats import Decoder
+from formats.errors import BadRecord
 from sources.kafka.arrow_json import ArrowJson
 from sources.kafka.bad_records import BadRecords, shortened
-from sources.kafka.errors import BadRecord
 from sources.kafka.formats import Format, decoder, typed_decoder, whole_batches
 from sources.kafka.messages import headers_of, told_headers_of
 from sources.kafka.options import PartitionKey
@@ -133,7 +133,7 @@ class RecordDecoder:
         self._bad_records.handle(message, content, error)
 
 
-class RecordContext:
+class KafkaRecordContext:
     """What an operator behind the source sees of one record besides its value."""
 
     __slots__ = ("_key", "_message")
@@ -180,7 +180,7 @@ class RecordContext:
         }
 
 
-class RecordContexts(Sequence[RecordContext]):
+class RecordContexts(Sequence[KafkaRecordContext]):
     """One context a message, made when it is looked at."""
 
     __slots__ = ("_key", "_messages")
@@ -193,13 +193,13 @@ class RecordContexts(Sequence[RecordContext]):
         return len(self._messages)
 
     @overload
-    def __getitem__(self, index: int) -> RecordContext: ...
+    def __getitem__(self, index: int) -> KafkaRecordContext: ...
     @overload
     def __getitem__(self, index: slice) -> RecordContexts: ...
-    def __getitem__(self, index: int | slice) -> RecordContext | RecordContexts:
+    def __getitem__(self, index: int | slice) -> KafkaRecordContext | RecordContexts:
         if isinstance(index, slice):
             return RecordContexts(self._messages[index], self._key)
-        return RecordContext(self._messages[index], self._key)
+        return KafkaRecordContext(self._messages[index], self._key)
 
 
 def timestamps(messages: list[Message]) -> list[int | None] | None:

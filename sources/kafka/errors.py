@@ -22,10 +22,6 @@ class DataLoss(PermanentFailure, RuntimeError):
     """Offsets that should be read next are not in the topic any more."""
 
 
-class BadRecord(Explained, ValueError):
-    """A record that its format cannot decode."""
-
-
 class MissingPermission(Explained, RuntimeError):
     """The client may not do what the source needs."""
 

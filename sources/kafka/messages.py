@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from confluent_kafka import Message, TopicPartition
 
 from formats import letters
-from sources.kafka.errors import BadRecord
+from formats.errors import BadRecord
 from sources.kafka.options import PartitionKey
 
 

@@ -6,12 +6,12 @@ import ormsgpack
 import pytest
 
 from checkpoint.commit_log import CommitLog, CommitOrder
-from checkpoint.committables import Committable, SegmentName
+from checkpoint.committables import Committable, CommittableName
 from checkpoint.storage.handles import FileHandle
 
 
 def segments(epoch: int, *payloads: object) -> list[Committable]:
-    return [Committable(SegmentName(epoch, index), payload) for index, payload in enumerate(payloads)]
+    return [Committable(CommittableName(epoch, index), payload) for index, payload in enumerate(payloads)]
 
 
 def fresh(own: int = 0) -> CommitLog:
@@ -33,16 +33,16 @@ def commit(log: CommitLog) -> CommitOrder:
 
 def test_committables_survive_the_wire():
     committable = Committable(
-        SegmentName(7, 2), {"rows": 3, "raw": b"\0\xff"}, (FileHandle("shared/2-out-0-17.arrow", 512, "ab"),)
+        CommittableName(7, 2), {"rows": 3, "raw": b"\0\xff"}, (FileHandle("shared/2-out-0-17.arrow", 512, "ab"),)
     )
     wire = ormsgpack.unpackb(ormsgpack.packb(committable.to_wire()))
     assert Committable.from_wire(wire) == committable
 
 
 def test_segment_names_are_ordered_by_epoch_and_then_index():
-    names = [SegmentName(10, 0), SegmentName(9, 11), SegmentName(9, 2)]
-    assert sorted(names) == [SegmentName(9, 2), SegmentName(9, 11), SegmentName(10, 0)]
-    assert SegmentName.from_wire(SegmentName(9, 2).to_wire()) == SegmentName(9, 2)
+    names = [CommittableName(10, 0), CommittableName(9, 11), CommittableName(9, 2)]
+    assert sorted(names) == [CommittableName(9, 2), CommittableName(9, 11), CommittableName(10, 0)]
+    assert CommittableName.from_wire(CommittableName(9, 2).to_wire()) == CommittableName(9, 2)
 
 
 # -- commit log: completions ----------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def test_barriers_out_of_order_are_refused():
     "wrong", [segments(2, "a"), segments(4, "a"), segments(3, "a", "b")[::-1], segments(3, "a") * 2]
 )
 def test_names_that_do_not_fit_their_barrier_are_refused(wrong: list[Committable]):
-    with pytest.raises(ValueError, match="SegmentName"):
+    with pytest.raises(ValueError, match="CommittableName"):
         fresh().add(3, wrong)
 
 

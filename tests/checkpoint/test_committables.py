@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from checkpoint.committables import Committable, SegmentName, SinkState
+from checkpoint.committables import Committable, CommittableName, SinkState
 from checkpoint.storage.handles import FileHandle
 
 A, B, C = (FileHandle(name, size, "0" * 32) for name, size in (("a", 1), ("b", 2), ("c", 3)))
-NAME = SegmentName(5, 0)
+NAME = CommittableName(5, 0)
 
 
 @pytest.mark.parametrize(
@@ -30,14 +30,14 @@ def test_only_a_pair_of_a_payload_and_a_list_of_files_is_taken_apart(prepared: A
 
 
 def test_segments_are_ordered_by_their_epoch_and_then_by_their_place() -> None:
-    names = [SegmentName(10, 0), SegmentName(2, 1), SegmentName(2, 0), SegmentName(1, 9)]
+    names = [CommittableName(10, 0), CommittableName(2, 1), CommittableName(2, 0), CommittableName(1, 9)]
     assert [(name.epoch, name.index) for name in sorted(names)] == [(1, 9), (2, 0), (2, 1), (10, 0)]
 
 
 def state() -> SinkState:
     return SinkState(
         {
-            3: [Committable(NAME, "x", (A, B)), Committable(SegmentName(5, 1), "y", (B,))],
+            3: [Committable(NAME, "x", (A, B)), Committable(CommittableName(5, 1), "y", (B,))],
             1: [Committable(NAME, "z", (C,))],
         },
         {3: "three", 7: "seven"},
@@ -64,7 +64,7 @@ def test_other_files_take_the_places_of_those_that_were_referred_to() -> None:
 
 
 def test_what_several_subtasks_hold_is_put_together_in_their_order() -> None:
-    whole, more = state(), SinkState({3: [Committable(SegmentName(6, 0), "w")]}, {3: "later"})
+    whole, more = state(), SinkState({3: [Committable(CommittableName(6, 0), "w")]}, {3: "later"})
     together = SinkState.from_wire(whole.to_wire(), more.to_wire())
     assert together.pending == {3: [*whole.pending[3], *more.pending[3]], 1: whole.pending[1]}
     assert together.committers == {3: "later", 7: "seven"}

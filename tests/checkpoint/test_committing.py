@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from checkpoint.commit_log import CommitLog
-from checkpoint.committables import Committable, SegmentName
+from checkpoint.committables import Committable, CommittableName
 from checkpoint.restored_commits import ReleaseEpoch, ReleaseNew, RestoredCommits
 
 KEYS = 4
@@ -31,7 +31,7 @@ class Sink:
         self.rng = random.Random(seed)
         self.rescale = rescale
         self.output: list[Record] = []
-        self.markers: dict[int, SegmentName] = {}
+        self.markers: dict[int, CommittableName] = {}
         """What is committed outside: the writer's last segment out, set together with the output."""
         self.next_id = 1
         self.completed: Checkpoint | None = None
@@ -90,7 +90,7 @@ class Sink:
         checkpoint = Checkpoint(list(self.position), {})
         for log, buffer in zip(self.logs, self.buffers, strict=True):
             payloads = [buffer[i : i + 2] for i in range(0, len(buffer), 2)]
-            log.add(n, [Committable(SegmentName(n, index), payload) for index, payload in enumerate(payloads)])
+            log.add(n, [Committable(CommittableName(n, index), payload) for index, payload in enumerate(payloads)])
             buffer.clear()
             for writer, committables in log.snapshot().items():
                 assert writer not in checkpoint.pending

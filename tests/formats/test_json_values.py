@@ -20,7 +20,7 @@ from sinks.files.encoding import json_lines
 from sinks.files.errors import RecordRefused
 from sinks.kafka.encoding import RecordEncoder, RecordOptions
 from sinks.kafka.errors import RecordRefused as KafkaRecordRefused
-from sinks.kafka.rows import Rows
+from sinks.kafka.rows import KafkaRows
 from sinks.kafka.topics import TopicCatalog, TopicLimits
 from sinks.sink import SinkBatch
 from sources.kafka.arrow_json import ArrowJson
@@ -217,7 +217,7 @@ def test_what_a_kafka_sink_writes_a_kafka_source_reads(value: Any, key: Any) -> 
     options = RecordOptions("t", key=lambda record: record["k"], key_format="json")
     record = {"v": value, "k": key}
 
-    def encode(options: RecordOptions, *records: Any) -> Rows:
+    def encode(options: RecordOptions, *records: Any) -> KafkaRows:
         batch = SinkBatch(list(records), [None] * len(records), [None] * len(records))
         return RecordEncoder(options, topics, "out").encode(batch)
 

@@ -25,7 +25,7 @@ try:
 except ZeroDivisionError:
     log.exception("two\\nlines")
 """
-WORKER = "logs.is_subtask(logs.Place('orders', 'totals → out', 1, 7))"
+WORKER = "logs.is_subtask(logs.WorkerSubtask('orders', 'totals → out', 1, 7))"
 
 
 def said(before: str, log_format: str) -> list[str]:

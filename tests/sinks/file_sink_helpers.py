@@ -20,7 +20,7 @@ from kafka_sink_helpers import FolderStaging, NoMetrics
 
 from checkpoint import failpoints
 from checkpoint.codec import decode, encode
-from checkpoint.committables import Committable, SegmentName
+from checkpoint.committables import Committable, CommittableName
 from sinks import CommitterContext, FileSink, Lineage, SinkBatch, WriterContext, WriterRestore
 from sinks.files.writer import FileWriter
 from sinks.sink import Committer
@@ -115,7 +115,8 @@ def write(writer: FileWriter, values: Sequence[Any]) -> None:
 def cut(writer: FileWriter, checkpoint: int) -> list[Committable]:
     prepared = writer.prepare_commit(checkpoint)
     return [
-        Committable(SegmentName(checkpoint, i), payload, tuple(files)) for i, (payload, files) in enumerate(prepared)
+        Committable(CommittableName(checkpoint, i), payload, tuple(files))
+        for i, (payload, files) in enumerate(prepared)
     ]
 
 

@@ -24,7 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from checkpoint import failpoints
-from checkpoint.committables import Committable, SegmentName
+from checkpoint.committables import Committable, CommittableName
 from checkpoint.storage.handles import FileHandle
 from sinks import CommitterContext, KafkaSink, Lineage, SinkBatch, WriterContext
 from sinks.kafka.committer import KafkaCommitter
@@ -170,7 +170,9 @@ def batch(values: Sequence[Any]) -> SinkBatch:
 
 def name(epoch: int, prepared: Sequence[Any]) -> list[Committable]:
     """Committables with their names, as the runtime gives them, sent through what a checkpoint makes of them."""
-    named = [Committable(SegmentName(epoch, i), payload, tuple(files)) for i, (payload, files) in enumerate(prepared)]
+    named = [
+        Committable(CommittableName(epoch, i), payload, tuple(files)) for i, (payload, files) in enumerate(prepared)
+    ]
     return [Committable.from_wire(json.loads(json.dumps(committable.to_wire()))) for committable in named]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sinks import Committable, SegmentName, Sink, SinkBatch, SinkWriter, WriterContext
+from sinks import Committable, CommittableName, Sink, SinkBatch, SinkWriter, WriterContext
 from sinks.sink import Committer
 
 
@@ -27,7 +27,7 @@ class Commits(Committer):
 
 def test_a_sink_without_a_committer_needs_no_checkpoints_and_owns_no_names() -> None:
     sink = Plain()
-    pending = [Committable(SegmentName(1, 0), {})]
+    pending = [Committable(CommittableName(1, 0), {})]
     assert not sink.needs_checkpoints
     assert sink.exclusive_names("job", "out") == ()
     assert sink.create_committer(None) is None  # type: ignore[arg-type]
@@ -35,7 +35,7 @@ def test_a_sink_without_a_committer_needs_no_checkpoints_and_owns_no_names() -> 
 
 
 def test_a_committer_that_cannot_tell_commits_all_again_and_refreshes_nothing() -> None:
-    committer, pending = Commits(), [Committable(SegmentName(1, 0), {})]
+    committer, pending = Commits(), [Committable(CommittableName(1, 0), {})]
     assert committer.open(pending) is pending
     assert (committer.refresh_interval, committer.highest_checkpoint(), committer.snapshot()) == (None, 0, None)
 

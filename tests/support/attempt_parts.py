@@ -14,7 +14,7 @@ from pipeline.plan import Plan
 from pipeline.runtime.driver.attempt_context import AttemptContext
 from pipeline.runtime.driver.cleanup import Cleanup
 from pipeline.runtime.driver.job_options import JobOptions
-from pipeline.runtime.driver.point_queries import PointQueries
+from pipeline.runtime.driver.point_queries import JobQueries
 from pipeline.runtime.driver.start.start_point import StartPoint
 from pipeline.runtime.driver.status.checkpoint_stats import CheckpointHistory
 from pipeline.runtime.driver.status.waits import Waits
@@ -57,7 +57,7 @@ def attempt_context(plan: Plan, folder: str, commit_only: bool = False, **option
         spark=None,
         host="127.0.0.1",
         waits=Waits(JOB),
-        queries=PointQueries(str),
+        queries=JobQueries(str),
     )
 
 

@@ -9,7 +9,7 @@ from attempt_parts import job_options
 from pipeline import Autoscale, Pipeline
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.scaling.advice import Load
-from pipeline.runtime.driver.scaling.autoscaling import Autoscaling, Decision, Reason, Refusal, Sample
+from pipeline.runtime.driver.scaling.autoscaling import Autoscaling, Decision, Reason, RefusedAdvice, Sample
 from pipeline.runtime.driver.scaling.rescaling import rescaled_by_itself
 from pipeline.testing import TestingSink, TestingSource
 
@@ -51,7 +51,7 @@ class Run:
         self.failed_checkpoint: int | None = None
         self.load: Callable[[JobOptions], Load] = lambda job: under(job, 1.0)
         self.decisions: list[tuple[float, Decision]] = []
-        self.refusals: list[Refusal] = []
+        self.refusals: list[RefusedAdvice] = []
         self.takes: float = 3.0
         """Seconds of a rescale."""
         self.fails = False
@@ -61,7 +61,7 @@ class Run:
         while self.now < until:
             seen = Sample(self.job, self.running_since, self.load(self.job), self.slots, self.failed_checkpoint)
             for one in self.core.sample(self.now, seen):
-                if isinstance(one, Refusal):
+                if isinstance(one, RefusedAdvice):
                     self.refusals.append(one)
                 else:
                     self._rescale(one)

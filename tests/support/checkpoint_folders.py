@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from checkpoint.checkpoint_kind import CheckpointKind
-from checkpoint.committables import Committable, SegmentName
+from checkpoint.committables import Committable, CommittableName
 from checkpoint.elements import EdgeName
 from checkpoint.storage import fencing
 from checkpoint.storage.handles import FileHandle, StateFile
@@ -52,7 +52,7 @@ class JobFolder:
         """A checkpoint with keyed state, a source's position, and one committable for each staged file."""
         keyed = self.begin(id)
         pending = [
-            Committable(SegmentName(id, i), {"rows": 10, "bytes": 100, "message_limit": 9}, (file,)).to_wire()
+            Committable(CommittableName(id, i), {"rows": 10, "bytes": 100, "message_limit": 9}, (file,)).to_wire()
             for i, file in enumerate(staged)
         ]
         operators = {

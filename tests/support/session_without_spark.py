@@ -6,10 +6,10 @@ import threading
 
 from pipeline.plan import Plan
 from pipeline.runtime.driver.job_options import JobOptions
-from pipeline.runtime.driver.spark.session import Session
+from pipeline.runtime.driver.spark.session import JobSession
 
 
-class FakeSession(Session):
+class FakeSession(JobSession):
     """Has slots for all."""
 
     def __init__(self, options: JobOptions) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from checkpoint.codec import decode, encode, encode_key
 from checkpoint.state.files import load_encoded_state
 from checkpoint.storage import restore
-from checkpoint.tables.changes import Changes, Place, Rows, StateName
+from checkpoint.tables.changes import EncodedRows, KeyAndNamespace, SavepointChanges, StateName
 from checkpoint.tables.keyed import CLOCKS, namespace_of
 from checkpoint.tables.writing import NewPipeline, write_savepoint
 
@@ -17,23 +17,23 @@ Entries = Mapping[tuple[str, str], Mapping[Any, Any]]
 """By step and state: values by key."""
 
 
-def rows_of_entries(entries: Iterable[tuple[Any, Any]]) -> Rows:
-    return {Place(encode_key(key)): encode(value) for key, value in entries}
+def rows_of_entries(entries: Iterable[tuple[Any, Any]]) -> EncodedRows:
+    return {KeyAndNamespace(encode_key(key)): encode(value) for key, value in entries}
 
 
-def timers_at(*timers: tuple[Any, int]) -> Rows:
-    return {Place(encode_key(key), namespace_of(at)): encode(None) for key, at in timers}
+def timers_at(*timers: tuple[Any, int]) -> EncodedRows:
+    return {KeyAndNamespace(encode_key(key), namespace_of(at)): encode(None) for key, at in timers}
 
 
-def changes_of(entries: Entries, timers: Mapping[str, Rows] | None = None) -> Changes:
+def changes_of(entries: Entries, timers: Mapping[str, EncodedRows] | None = None) -> SavepointChanges:
     """`timers`: of the clock of event time, by step."""
     put = {StateName(*name): rows_of_entries(values.items()) for name, values in entries.items()}
     put.update({StateName(step, CLOCKS["event"]): rows for step, rows in (timers or {}).items()})
-    return Changes(put=put)
+    return SavepointChanges(put=put)
 
 
 def make_savepoint(
-    folder: Path, entries: Entries, timers: Mapping[str, Rows] | None = None, parallelism: int = 3
+    folder: Path, entries: Entries, timers: Mapping[str, EncodedRows] | None = None, parallelism: int = 3
 ) -> str:
     """The URI of a savepoint with this state."""
     pipeline = NewPipeline("orders", 16, parallelism)

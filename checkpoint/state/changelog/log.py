@@ -20,7 +20,7 @@ from checkpoint.storage.handles import StateFile
 
 
 @dataclass(eq=False)
-class Changes:
+class LoggedChanges:
     """What has changed between two barriers."""
 
     content: Any
@@ -53,37 +53,37 @@ class ChangeLog:
         Args:
             files: what the state was restored from, oldest first.
         """
-        self._entries: list[StateFile | Changes] = list(files)
+        self._entries: list[StateFile | LoggedChanges] = list(files)
         self._merge: Merge | None = None
         """Under way."""
         self._merged: StateFile | None = None
         """What it has made, to be taken over at the next barrier; `None` until then."""
         self._made = False
 
-    def barrier(self, content: Any, over: Mapping[str, int] = {}, since: Mapping[str, int] = {}) -> Changes:
+    def barrier(self, content: Any, over: Mapping[str, int] = {}, since: Mapping[str, int] = {}) -> LoggedChanges:
         """The next barrier: what has changed since the last one."""
         if self._made:
             self._take_over()
-        changes = Changes(content, over, since)
+        changes = LoggedChanges(content, over, since)
         self._entries.append(changes)
         return changes
 
-    def before(self, changes: Changes) -> list[Changes] | None:
+    def before(self, changes: LoggedChanges) -> list[LoggedChanges] | None:
         """The earlier changes that go into the same file, oldest first; `None` while earlier ones are still on their
         way."""
-        earlier = [entry for entry in self._entries[: self._place(changes)] if isinstance(entry, Changes)]
+        earlier = [entry for entry in self._entries[: self._place(changes)] if isinstance(entry, LoggedChanges)]
         if not all(entry.settled for entry in earlier):
             return None
         return [entry for entry in earlier if entry.failed]
 
-    def written(self, changes: Changes, file: StateFile | None) -> tuple[StateFile, ...]:
+    def written(self, changes: LoggedChanges, file: StateFile | None) -> tuple[StateFile, ...]:
         """The changes, with those of `before`, are in a file, or there were none.
 
         Returns:
             The list of the barrier.
         """
         place = self._place(changes)
-        kept: list[StateFile | Changes] = [
+        kept: list[StateFile | LoggedChanges] = [
             entry for entry in self._entries[:place] if isinstance(entry, StateFile) or not entry.failed
         ]
         changes.settled, changes.content = True, None
@@ -92,7 +92,7 @@ class ChangeLog:
         self._entries[: place + 1] = listed
         return tuple(entry for entry in listed if isinstance(entry, StateFile))
 
-    def not_written(self, changes: Changes) -> None:
+    def not_written(self, changes: LoggedChanges) -> None:
         """The file could not be written, or nobody wants it."""
         changes.settled = changes.failed = True
 
@@ -104,7 +104,7 @@ class ChangeLog:
             return None
         files = []
         for entry in self._entries:
-            if isinstance(entry, Changes):
+            if isinstance(entry, LoggedChanges):
                 break
             files.append(entry)
         part = next_merge([Weight(listed.file.size, listed.rows, listed.missing) for listed in files])
@@ -128,11 +128,11 @@ class ChangeLog:
         self._entries[start : start + count] = [] if self._merged is None else [self._merged]
         self._merge, self._merged, self._made = None, None, False
 
-    def _place(self, changes: Changes) -> int:
+    def _place(self, changes: LoggedChanges) -> int:
         return next(i for i, entry in enumerate(self._entries) if entry is changes)
 
 
-def _at_barrier(listed: StateFile, changes: Changes) -> StateFile:
+def _at_barrier(listed: StateFile, changes: LoggedChanges) -> StateFile:
     """What was over once in a file stays so, also where the clock of a later attempt is behind, or not known yet; and
     what has no time of its own counts from when a clock was known first, not from each restart."""
     if not changes.over:

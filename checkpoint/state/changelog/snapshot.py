@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from threading import Condition
 from typing import Any
 
-from checkpoint.state.changelog.log import ChangeLog, Changes, Merge
+from checkpoint.state.changelog.log import ChangeLog, LoggedChanges, Merge
 from checkpoint.state.changelog.merge import Group
 from checkpoint.state.contents import ContentNotes
 from checkpoint.state.files import load_contents, load_groups
@@ -74,7 +74,7 @@ class LoggedState:
         with self._changed:
             return ChangesSnapshot(self, self._log.barrier(content, content.over, content.since))
 
-    def write(self, changes: Changes) -> tuple[list[StateFile], int]:
+    def write(self, changes: LoggedChanges) -> tuple[list[StateFile], int]:
         """Make the changes durable.
 
         Returns:
@@ -111,7 +111,7 @@ class LoggedState:
         new = None if file is None else file.file
         return list(listed), sum(each.file.size for each in listed if each.file is not new)
 
-    def give_up(self, changes: Changes) -> None:
+    def give_up(self, changes: LoggedChanges) -> None:
         """The changes are not written now; does nothing if they were, or just are."""
         with self._changed:
             if not changes.settled and not changes.writing:
@@ -188,7 +188,7 @@ def _noting(groups: Iterator[Group], clocks: dict[str, str]) -> Iterator[list[An
 class ChangesSnapshot(KeyedSnapshot):
     """What has changed up to a barrier."""
 
-    def __init__(self, state: LoggedState, changes: Changes) -> None:
+    def __init__(self, state: LoggedState, changes: LoggedChanges) -> None:
         self._state = state
         self._changes = changes
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from checkpoint.state import garbage
 from checkpoint.state.heap.logged_maps import ChangedKeys, HeapChanges, LoggedMap
-from checkpoint.state.heap.maps import KeyGroupMap, Reading
+from checkpoint.state.heap.maps import KeyGroupMap, SnapshotReading
 from checkpoint.state.heap.snapshot import HeapSnapshot
 from checkpoint.state.heap.stores import HeapDicts, HeapLists, HeapValueHandle, HeapValues
 from checkpoint.state.heap.sweep import Sweep
@@ -83,11 +83,11 @@ class HeapBackend(KeyedBackend):
         return HeapTimers(self._groups(name), self._first)
 
     def freeze(self) -> HeapSnapshot:
-        frozen: list[tuple[FrozenGroup, Reading]] = []
+        frozen: list[tuple[FrozenGroup, SnapshotReading]] = []
         names = sorted(self._maps, key=TIMER_STATES.__contains__)  # timers come last
         for i, group in enumerate(self._key_groups):
             states: list[tuple[str, Mapping[bytes, Any]]] = []
-            reading = Reading()
+            reading = SnapshotReading()
             for name in names:
                 data = self._maps[name][i].freeze(reading)
                 if data is not None:
@@ -99,7 +99,7 @@ class HeapBackend(KeyedBackend):
 
     def freeze_changes(self) -> HeapChanges:
         frozen: dict[int, list[tuple[str, ChangedKeys]]] = {}
-        reading = Reading()
+        reading = SnapshotReading()
         for name, maps in self._maps.items():
             for group, each in zip(self._key_groups, self._logged(maps), strict=True):
                 changed = each.freeze_changes(reading)

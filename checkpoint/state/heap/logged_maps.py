@@ -8,7 +8,7 @@ from typing import Any
 
 from checkpoint.state import garbage
 from checkpoint.state.contents import ContentNotes, Declared
-from checkpoint.state.heap.maps import KeyGroupMap, Reading
+from checkpoint.state.heap.maps import KeyGroupMap, SnapshotReading
 from checkpoint.state.private_copy import private_copy
 from checkpoint.state.snapshot_writer import FrozenGroup, TtlRows, batches_of
 from checkpoint.state.stores import MISSING
@@ -62,7 +62,7 @@ class LoggedMap(KeyGroupMap):
         self._unread: ChangedKeys | None = None
         """Still needs the dict as it is."""
 
-    def freeze(self, reading: Reading) -> dict[bytes, Any] | None:
+    def freeze(self, reading: SnapshotReading) -> dict[bytes, Any] | None:
         if not self.data:
             return None
         self._open.add(reading)
@@ -71,7 +71,7 @@ class LoggedMap(KeyGroupMap):
         self.private = {}
         return self.data
 
-    def freeze_changes(self, reading: Reading) -> ChangedKeys | None:
+    def freeze_changes(self, reading: SnapshotReading) -> ChangedKeys | None:
         """What has changed since the last call, to be read until then; `None` if nothing has."""
         changed = self._all_changed()
         if not (self.data if changed is None else changed):
@@ -140,7 +140,7 @@ class HeapChanges:
         over: Mapping[str, int],
         since: Mapping[str, int],
         declared: Mapping[str, Declared],
-        reading: Reading,
+        reading: SnapshotReading,
     ) -> None:
         """
         Args:

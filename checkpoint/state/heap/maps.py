@@ -9,7 +9,7 @@ from checkpoint.state import garbage
 from checkpoint.state.private_copy import private_copy
 
 
-class Reading:
+class SnapshotReading:
     """A snapshot reads dicts of one key group, or what has changed in them."""
 
     __slots__ = ("over",)
@@ -25,9 +25,9 @@ class OpenReadings:
     __slots__ = ("_readings",)
 
     def __init__(self) -> None:
-        self._readings: list[Reading] = []
+        self._readings: list[SnapshotReading] = []
 
-    def add(self, reading: Reading) -> None:
+    def add(self, reading: SnapshotReading) -> None:
         self._readings = [one for one in self._readings if not one.over]  # an idle job would gather them
         self._readings.append(reading)
 
@@ -57,7 +57,7 @@ class KeyGroupMap:
         self._frozen = False
         self._open = OpenReadings()
 
-    def freeze(self, reading: Reading) -> dict[bytes, Any] | None:
+    def freeze(self, reading: SnapshotReading) -> dict[bytes, Any] | None:
         """The dict as it is now, to be read until then; `None` if it is empty."""
         if not self.data:
             return None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from checkpoint.state.contents import Declared
-from checkpoint.state.heap.maps import Reading
+from checkpoint.state.heap.maps import SnapshotReading
 from checkpoint.state.keyed_snapshot import WholeSnapshot
 from checkpoint.state.snapshot_writer import FrozenGroup, TtlRows
 
@@ -21,7 +21,7 @@ class HeapSnapshot(WholeSnapshot):
         self,
         operator: str,
         max_parallelism: int,
-        groups: list[tuple[FrozenGroup, Reading]],
+        groups: list[tuple[FrozenGroup, SnapshotReading]],
         ttl: Mapping[str, TtlRows],
         declared: Mapping[str, Declared],
     ) -> None:

@@ -36,7 +36,7 @@ _SIZES: Final = ("total-sst-files-size", "cur-size-all-mem-tables")
 _STATISTICS: Final = re.compile(r"^(rocksdb\.[\w.]+) COUNT : (\d+)$", re.MULTILINE)
 
 
-class Budget:
+class MemoryBudget:
     """The memory of a process for all of its backends. Thread-safe."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Budget:
         return 0 if self._cache is None else self._cache.get_usage()
 
 
-BUDGET: Final = Budget()
+BUDGET: Final = MemoryBudget()
 _OF_PARENTS: Final[list[Rdict]] = []
 """A process that was forked has none of the threads that the end of a database waits for."""
 

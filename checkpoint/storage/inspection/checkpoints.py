@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkpoint.checkpoint_kind import CheckpointKind
-from checkpoint.committables import Committable, SegmentName, SinkState
+from checkpoint.committables import Committable, CommittableName, SinkState
 from checkpoint.elements import EdgeName
 from checkpoint.in_flight.channel_state import ChannelStateError, channels_of
 from checkpoint.storage.errors import DamagedFile
@@ -119,7 +119,7 @@ class Pending:
 
     sink: str
     writer: int
-    segments: tuple[SegmentName, ...]
+    segments: tuple[CommittableName, ...]
     """In the order of their commits."""
     rows: int | None
     """Records in them; `None`: the sink's payload doesn't say."""

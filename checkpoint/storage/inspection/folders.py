@@ -17,7 +17,7 @@ from checkpoint.storage.sweep import Survey, survey
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class UriContent:
     """What a URI names."""
 
     jobs: tuple[CheckpointStorage, ...] = ()
@@ -28,7 +28,7 @@ class Folder:
     """URIs of savepoints' folders below it, beside the jobs'."""
 
 
-def look_at(uri: str) -> Folder:
+def look_at(uri: str) -> UriContent:
     """
     Raises:
         NotACheckpoint: nothing of Weir's is there.
@@ -37,9 +37,9 @@ def look_at(uri: str) -> Folder:
     folder = CheckpointStorage(uri, None)
     names = folder.names()
     if METADATA in names or CheckpointRef.parse(uri.rstrip("/").rpartition("/")[2]):
-        return Folder(single=uri.rstrip("/"))
+        return UriContent(single=uri.rstrip("/"))
     if _is_job(names):
-        return Folder(jobs=(folder,))
+        return UriContent(jobs=(folder,))
     jobs, kept = [], []
     for entry in folder.entries():
         if entry.size is None:
@@ -55,7 +55,7 @@ def look_at(uri: str) -> Folder:
             f"{folder.location} {what}: give the URI of a job's folder (CheckpointConfig's URI and the pipeline's "
             "name), of the folder above it, or of a folder chk-<number>-<attempt> or a savepoint"
         )
-    return Folder(tuple(jobs), savepoints=tuple(kept))
+    return UriContent(tuple(jobs), savepoints=tuple(kept))
 
 
 def the_one(uri: str) -> str:
@@ -83,7 +83,7 @@ def _is_job(names: set[str]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class NewestOwner:
     """The newest owner of a job."""
 
     attempt: int
@@ -107,10 +107,10 @@ class SavepointTrace:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobFolder:
     uri: str
     location: str
-    owner: Owner | None
+    owner: NewestOwner | None
     """`None`: nobody ever owned it."""
     checkpoints: tuple[Summary | Unreadable, ...]
     """Complete ones, void ones too, oldest first."""
@@ -122,7 +122,7 @@ class Job:
     1970) of the start that settled where they begin. The next start goes on from there."""
 
 
-def describe_job(storage: CheckpointStorage) -> Job:
+def describe_job(storage: CheckpointStorage) -> JobFolder:
     """
     Raises:
         DamagedFile: an owner's record is.
@@ -130,7 +130,7 @@ def describe_job(storage: CheckpointStorage) -> Job:
     """
     seen = survey(storage)
     complete = seen.listing.complete
-    return Job(
+    return JobFolder(
         uri=storage.uri_of(),
         location=storage.location,
         owner=_owner(storage, seen),
@@ -152,10 +152,10 @@ def _starts(seen: Survey) -> dict[str, float]:
     }
 
 
-def _owner(storage: CheckpointStorage, seen: Survey) -> Owner | None:
+def _owner(storage: CheckpointStorage, seen: Survey) -> NewestOwner | None:
     if seen.newest is None:
         return None
-    return Owner(seen.newest.attempt, fencing.who(storage, seen.newest).strip(" ()"), not seen.starting)
+    return NewestOwner(seen.newest.attempt, fencing.who(storage, seen.newest).strip(" ()"), not seen.starting)
 
 
 def _traces(storage: CheckpointStorage, seen: Survey) -> Iterator[SavepointTrace]:

@@ -17,19 +17,25 @@ from checkpoint.coordination.coordinator_events import FailureReason
 from checkpoint.in_flight.replay import ReplayTracker
 from pipeline.runtime import protocol
 from pipeline.runtime.auth import new_secret
-from pipeline.runtime.driver.attempt_context import Answer, AttemptContext, CheckpointRequest, NotTriggered, Progress
+from pipeline.runtime.driver.attempt_context import (
+    Answer,
+    AttemptContext,
+    AttemptProgress,
+    CheckpointRequest,
+    NotTriggered,
+)
 from pipeline.runtime.driver.attempt_end import AttemptEnd
 from pipeline.runtime.driver.attempt_events import (
     AttemptEvent,
     CancelRequested,
     CheckpointRequestedByUser,
     Connected,
-    Connection,
     Deleted,
     Fenced,
     Finalised,
     Lost,
     Misunderstood,
+    ProcessConnection,
     QueryAsked,
     Received,
     SparkEnded,
@@ -57,7 +63,9 @@ class Attempt:
         AttemptFailed: with the first cause.
     """
 
-    def __init__(self, context: AttemptContext, progress: Progress, services: AttemptServices = ATTEMPT_SERVICES):
+    def __init__(
+        self, context: AttemptContext, progress: AttemptProgress, services: AttemptServices = ATTEMPT_SERVICES
+    ):
         self._c = context
         self._plan = context.plan
         self._services = services
@@ -251,7 +259,7 @@ class Attempt:
 
     # -- messages -----------------------------------------------------------------------------------------------
 
-    def _on_message(self, connection: Connection, message: protocol.ToDriver) -> None:
+    def _on_message(self, connection: ProcessConnection, message: protocol.ToDriver) -> None:
         peer = self._peers.get(connection)
         if isinstance(message, protocol.Hello):
             self._on_hello(connection, message)
@@ -334,7 +342,7 @@ class Attempt:
 
     # -- start --------------------------------------------------------------------------------------------------
 
-    def _on_hello(self, connection: Connection, hello: protocol.Hello) -> None:
+    def _on_hello(self, connection: ProcessConnection, hello: protocol.Hello) -> None:
         self._peers.add(
             Peer(
                 connection=connection,

@@ -14,7 +14,7 @@ from checkpoint.storage.savepoints import SavepointFolder
 from pipeline.plan import Plan
 from pipeline.runtime.deployment import JobSpec
 from pipeline.runtime.driver.job_options import JobOptions
-from pipeline.runtime.driver.point_queries import PointQueries
+from pipeline.runtime.driver.point_queries import JobQueries
 from pipeline.runtime.driver.start.start_phases import StartPhases
 from pipeline.runtime.driver.start.start_point import StartPoint
 from pipeline.runtime.driver.status.checkpoint_stats import CheckpointHistory
@@ -43,7 +43,7 @@ class AttemptContext:
     """The job's, over all attempts."""
     waits: Waits
     """The job's, over all attempts."""
-    queries: PointQueries
+    queries: JobQueries
     """The job's, over all attempts."""
 
     @property
@@ -111,7 +111,7 @@ class CheckpointRequest:
 
 
 @dataclass
-class Progress:
+class AttemptProgress:
     """What the job's handle shows; written by the attempt, read by anyone."""
 
     metrics: dict[str, dict[str, Any]] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from pipeline.runtime.driver.spark.spark_job import SparkJobFailed
 from pipeline.runtime.protocol import ToDriver, ToSubtask
 
 
-class Connection(Protocol):
+class ProcessConnection(Protocol):
     """The driver's end of a connection to a process. Thread-safe."""
 
     def __hash__(self) -> int: ...
@@ -30,7 +30,7 @@ class Connection(Protocol):
 class Connected:
     """A process has shown that it knows the attempt's secret, and has been told which job this is."""
 
-    connection: Connection
+    connection: ProcessConnection
     name: str
     """How it calls itself."""
 
@@ -39,7 +39,7 @@ class Connected:
 class Received:
     """A process has said something."""
 
-    connection: Connection
+    connection: ProcessConnection
     message: ToDriver
 
 
@@ -47,7 +47,7 @@ class Received:
 class Lost:
     """A connection has ended. What came on it before stands in front of this in the inbox."""
 
-    connection: Connection
+    connection: ProcessConnection
     reason: str
 
 
@@ -55,7 +55,7 @@ class Lost:
 class Misunderstood:
     """A process has said what this version doesn't understand; its connection is closed."""
 
-    connection: Connection
+    connection: ProcessConnection
     error: str
 
 

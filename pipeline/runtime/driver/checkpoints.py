@@ -25,7 +25,13 @@ from checkpoint.storage import fencing, savepoints
 from checkpoint.storage.metadata import CheckpointMetadata, SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.savepoints import SavepointFolder
 from pipeline.runtime.driver import expired_checkpoints
-from pipeline.runtime.driver.attempt_context import Answer, AttemptContext, CheckpointRequest, NotTriggered, Progress
+from pipeline.runtime.driver.attempt_context import (
+    Answer,
+    AttemptContext,
+    AttemptProgress,
+    CheckpointRequest,
+    NotTriggered,
+)
 from pipeline.runtime.driver.attempt_events import AttemptEvent, Fenced, Finalised
 from pipeline.runtime.driver.checkpoint_deletion import CheckpointDeletion
 from pipeline.runtime.driver.peers import Peers
@@ -88,7 +94,7 @@ class DriverCheckpoints:
         self,
         context: AttemptContext,
         peers: Peers,
-        progress: Progress,
+        progress: AttemptProgress,
         inbox: queue.SimpleQueue[AttemptEvent],
         on_failed: Callable[[str], None],
         on_final: Callable[[int], None],

@@ -16,15 +16,15 @@ from pipeline import logs
 from pipeline.errors import NotEnoughSlots, PipelineError
 from pipeline.runtime import error_text
 from pipeline.runtime.driver.attempt import Attempt
-from pipeline.runtime.driver.attempt_context import Answer, AttemptContext, CheckpointRequest, Progress
+from pipeline.runtime.driver.attempt_context import Answer, AttemptContext, AttemptProgress, CheckpointRequest
 from pipeline.runtime.driver.failures import AttemptFailed
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.job_requests import JobRequests, RunnableAttempt, refusal
-from pipeline.runtime.driver.point_queries import PointQueries
+from pipeline.runtime.driver.point_queries import JobQueries
 from pipeline.runtime.driver.restart import RestartPolicy
 from pipeline.runtime.driver.scaling.autoscaler import Autoscaler
 from pipeline.runtime.driver.scaling.rescaling import Rescaled, rescaled, rescaled_by_itself
-from pipeline.runtime.driver.spark.session import Session
+from pipeline.runtime.driver.spark.session import JobSession
 from pipeline.runtime.driver.start.start_checks import invalid_steps, invisible_output, open_gates, shared_names
 from pipeline.runtime.driver.start.start_point import StartPoints
 from pipeline.runtime.driver.status.checkpoint_stats import CheckpointHistory
@@ -49,8 +49,8 @@ class JobMaster:
         options: JobOptions,
         *,
         system: System = SYSTEM,
-        session: Callable[[JobOptions], Session] = Session,
-        attempt: Callable[[AttemptContext, Progress], RunnableAttempt] = Attempt,
+        session: Callable[[JobOptions], JobSession] = JobSession,
+        attempt: Callable[[AttemptContext, AttemptProgress], RunnableAttempt] = Attempt,
     ):
         _MASTERS.add(self)
         self._requests = JobRequests(options, system, self._on_rescaling)
@@ -63,10 +63,10 @@ class JobMaster:
         self.failed_step: str | None = None
         """Whose code was the cause, if that is known."""
         self.history = CheckpointHistory()
-        self.progress = Progress(began=system.time(), on_running=self._requests.on_running)
+        self.progress = AttemptProgress(began=system.time(), on_running=self._requests.on_running)
         self.waits = Waits(options.name)
         self._session.waits = self.waits
-        self.queries = PointQueries(self._what_queries_wait_for)
+        self.queries = JobQueries(self._what_queries_wait_for)
         self._recoveries = Recoveries()
         self.address = ""
         """Where the job can be asked, if it can."""
@@ -329,7 +329,7 @@ class JobMaster:
             planned: it doesn't follow a failure.
         """
         if number:
-            self.progress = Progress(began=self._system.time(), on_running=self._requests.on_running)
+            self.progress = AttemptProgress(began=self._system.time(), on_running=self._requests.on_running)
             now = self._system.monotonic()
             self.progress.start.begin("checks", now)
             if not planned:

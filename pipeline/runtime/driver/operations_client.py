@@ -23,7 +23,7 @@ class NotReached(Exception):
     """The job at an address doesn't answer, or not this client; says what to do."""
 
 
-class RequestFailed(Exception):
+class JobRequestFailed(Exception):
     """The job has tried, and says why it failed."""
 
     def __init__(self, error: str, message: str):
@@ -80,5 +80,5 @@ def ask(
     if answer is None:
         raise NotReached(f"the job at {address} doesn't answer within {patience:g} s: its process may be stopped")
     if answer["type"] == "failed":
-        raise RequestFailed(answer["error"], answer["message"])
+        raise JobRequestFailed(answer["error"], answer["message"])
     return answer["result"]

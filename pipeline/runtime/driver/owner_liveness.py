@@ -18,7 +18,7 @@ from checkpoint.storage import fencing
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.errors import PipelineError
 from pipeline.runtime.driver.operations import is_open_here
-from pipeline.runtime.driver.operations_client import NotReached, RequestFailed, ask
+from pipeline.runtime.driver.operations_client import JobRequestFailed, NotReached, ask
 from pipeline.runtime.driver.status.job_statuses import ENDED
 from pipeline.runtime.running_jobs import running_jobs
 
@@ -29,7 +29,7 @@ _CLOCK_STEP: Final = 5.0
 """Seconds that the host's clock may have been set since it took ownership, and its process still is the owner's."""
 
 
-class Answer(Enum):
+class OwnerAnswer(Enum):
     """What comes from the address where an owner says it can be asked."""
 
     RUNS = auto()
@@ -62,7 +62,7 @@ class Owner:
     """Empty if it can't be asked."""
 
 
-def owner_state(same_host: bool, process_there: bool, answer: Answer) -> OwnerState:
+def owner_state(same_host: bool, process_there: bool, answer: OwnerAnswer) -> OwnerState:
     """
     Args:
         same_host: the owner's host has the name of this one (containers may share a name and not their processes).
@@ -71,13 +71,13 @@ def owner_state(same_host: bool, process_there: bool, answer: Answer) -> OwnerSt
     if not same_host:
         return OwnerState.UNKNOWN
     match answer:
-        case Answer.RUNS:
+        case OwnerAnswer.RUNS:
             return OwnerState.LIVES
-        case Answer.ENDED | Answer.NOBODY:
+        case OwnerAnswer.ENDED | OwnerAnswer.NOBODY:
             return OwnerState.GONE
-        case Answer.SILENT:
+        case OwnerAnswer.SILENT:
             return OwnerState.LIVES if process_there else OwnerState.UNKNOWN
-        case Answer.UNKNOWN:
+        case OwnerAnswer.UNKNOWN:
             return OwnerState.UNKNOWN if process_there else OwnerState.GONE
 
 
@@ -93,7 +93,7 @@ def refuse_living_owner(storage: CheckpointStorage, name: str) -> None:
         return
     same_host = owner.host == socket.gethostname()
     there = same_host and _process_there(owner)
-    state = owner_state(same_host, there, _ask(owner, name, there) if same_host else Answer.UNKNOWN)
+    state = owner_state(same_host, there, _ask(owner, name, there) if same_host else OwnerAnswer.UNKNOWN)
     who = f"process {owner.pid} on host {owner.host}{owner.address and f', at {owner.address}'}"
     if state is OwnerState.LIVES:
         raise PipelineError(
@@ -129,26 +129,26 @@ def _process_there(owner: Owner) -> bool:
         return True
 
 
-def _ask(owner: Owner, name: str, process_there: bool) -> Answer:
+def _ask(owner: Owner, name: str, process_there: bool) -> OwnerAnswer:
     if not owner.address:
-        return Answer.UNKNOWN
+        return OwnerAnswer.UNKNOWN
     if process_there and owner.pid == os.getpid() and not is_open_here(owner.address):
-        return Answer.NOBODY
+        return OwnerAnswer.NOBODY
     try:
         job = next((job for job in running_jobs() if job.address == owner.address), None)
         if job is not None and (job.pid, job.name) != (owner.pid, name):
-            return Answer.NOBODY
+            return OwnerAnswer.NOBODY
         if job is not None:
             said = ask(owner.address, job.secret, "status", _PATIENCE, encrypted=job.encrypted)
-            return Answer.ENDED if said["status"] in ENDED else Answer.RUNS
-    except (NotReached, RequestFailed, OSError, RuntimeError) as error:
+            return OwnerAnswer.ENDED if said["status"] in ENDED else OwnerAnswer.RUNS
+    except (NotReached, JobRequestFailed, OSError, RuntimeError) as error:
         _LOG.debug("the job at %s gives no answer: %s", owner.address, error)
     # Last, since a job takes it for a stranger and warns of it.
     host, _, port = owner.address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), _PATIENCE).close()
     except ConnectionRefusedError:
-        return Answer.NOBODY
+        return OwnerAnswer.NOBODY
     except (OSError, OverflowError, ValueError):
-        return Answer.UNKNOWN
-    return Answer.SILENT
+        return OwnerAnswer.UNKNOWN
+    return OwnerAnswer.SILENT

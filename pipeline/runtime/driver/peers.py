@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pipeline.plan import Plan
-from pipeline.runtime.driver.attempt_events import Connection
+from pipeline.runtime.driver.attempt_events import ProcessConnection
 from pipeline.runtime.driver.start.placement import Slot
 from pipeline.runtime.protocol import ToSubtask
 from pipeline.runtime.wire import ConnectionLost
@@ -16,7 +16,7 @@ from pipeline.runtime.wire import ConnectionLost
 class Peer:
     """One subtask's process."""
 
-    connection: Connection
+    connection: ProcessConnection
     partition: int
     host: str
     pid: int
@@ -42,11 +42,11 @@ class Peer:
 class Peers:
     """Finds subtasks and sends to them. Used by the attempt's thread only."""
 
-    def __init__(self, plan: Plan, on_lost: Callable[[Connection, str], None]):
+    def __init__(self, plan: Plan, on_lost: Callable[[ProcessConnection, str], None]):
         """`on_lost`: sending to a connection failed, with the reason."""
         self._plan = plan
         self._on_lost = on_lost
-        self._by_connection: dict[Connection, Peer] = {}
+        self._by_connection: dict[ProcessConnection, Peer] = {}
         self._by_subtask: dict[int, Peer] = {}
 
     def __iter__(self) -> Iterator[Peer]:
@@ -58,7 +58,7 @@ class Peers:
     def add(self, peer: Peer) -> None:
         self._by_connection[peer.connection] = peer
 
-    def get(self, connection: Connection) -> Peer | None:
+    def get(self, connection: ProcessConnection) -> Peer | None:
         return self._by_connection.get(connection)
 
     def place(self, peer: Peer, subtask: int) -> None:

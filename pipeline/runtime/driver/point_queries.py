@@ -34,7 +34,7 @@ class _Waiting:
     answer: queue.SimpleQueue[Answer | NotAnswered] = field(default_factory=queue.SimpleQueue)
 
 
-class PointQueries:
+class JobQueries:
     """Thread-safe. A query that the attempt's end has left without an answer is the next attempt's."""
 
     def __init__(self, waits_for: Callable[[str | None], str]) -> None:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from checkpoint.waiting import WaitKind
 from pipeline.runtime.driver.attempt_context import AttemptContext
-from pipeline.runtime.driver.attempt_events import Connection
+from pipeline.runtime.driver.attempt_events import ProcessConnection
 from pipeline.runtime.driver.attempt_services import Transport
 from pipeline.runtime.driver.failures import GONE, AttemptFailed, Sign
 from pipeline.runtime.driver.peers import Peers
@@ -29,29 +29,29 @@ class ProcessLiveness:
         self._peers = peers
         self._transport = transport
         self._fail = fail
-        self._arriving: dict[Connection, str] = {}
+        self._arriving: dict[ProcessConnection, str] = {}
         """Processes that have connected and are not ready yet, by how they call themselves."""
-        self._liveness: Liveness[Connection] = Liveness(self._wanted, self._limits, now)
+        self._liveness: Liveness[ProcessConnection] = Liveness(self._wanted, self._limits, now)
 
-    def connected(self, connection: Connection, name: str, now: float) -> None:
+    def connected(self, connection: ProcessConnection, name: str, now: float) -> None:
         """A process has come. `name`: how it calls itself."""
         self._arriving[connection] = name
         self._liveness.connected(connection, now)
 
-    def ready(self, connection: Connection, now: float) -> None:
+    def ready(self, connection: ProcessConnection, now: float) -> None:
         """It can be given a subtask."""
         del self._arriving[connection]
         self._liveness.ready(connection, now)
 
-    def entered(self, connection: Connection, phase: str | None, now: float) -> None:
+    def entered(self, connection: ProcessConnection, phase: str | None, now: float) -> None:
         """As `Liveness.entered`."""
         self._liveness.entered(connection, phase, now)
 
-    def left(self, connection: Connection) -> None:
+    def left(self, connection: ProcessConnection) -> None:
         """It has said its last word."""
         self._liveness.left(connection)
 
-    def lost(self, connection: Connection, reason: str) -> None:
+    def lost(self, connection: ProcessConnection, reason: str) -> None:
         """Its connection is closed, or it counts as dead."""
         phase = self._liveness.phase(connection)
         self._liveness.left(connection)
@@ -67,7 +67,7 @@ class ProcessLiveness:
         last = f"\nThe last that is known of it: it {phase}." if phase else ""
         self._fail(f"subtask {name} is gone (process {peer.pid} on {peer.host}: {reason}){last}\n{GONE}", Sign.LOST)
 
-    def misunderstood(self, connection: Connection, error: str) -> None:
+    def misunderstood(self, connection: ProcessConnection, error: str) -> None:
         """It has sent what this version of Weir doesn't understand."""
         self._liveness.left(connection)
         name = self._arriving.pop(connection, "")
@@ -101,6 +101,6 @@ class ProcessLiveness:
             waits.append((what, found.waited, WaitKind.PROCESSES))
         self._waits.report(THE_JOB, waits)
 
-    def _name_of(self, connection: Connection) -> str:
+    def _name_of(self, connection: ProcessConnection) -> str:
         peer = self._peers.get(connection)
         return self._peers.name(peer) if peer is not None else f"the process {self._arriving[connection]}"

@@ -21,7 +21,7 @@ from checkpoint.checkpoint_kind import CheckpointKind
 from pipeline.runtime.driver.attempt_context import CheckpointRequest
 from pipeline.runtime.driver.interruptible import await_event
 from pipeline.runtime.driver.spark import gateway
-from pipeline.runtime.driver.stopping import Action, AskToStop, Cancel, Leave, Stopping, seconds_to_end
+from pipeline.runtime.driver.stopping import Action, AskToStop, CancelJob, Leave, Stopping, seconds_to_end
 
 if TYPE_CHECKING:
     from pipeline.runtime.driver.job_master import JobMaster
@@ -218,7 +218,7 @@ class _Signals:
             match action:
                 case AskToStop():
                     job.stop(lambda answer: self._events.put(lambda now: _answered(job.stopping, answer, now)))
-                case Cancel(why):
+                case CancelJob(why):
                     reason = "; ".join(filter(None, (why, job.stopping.trouble)))
                     _LOG.warning("%s", f"cancelling job {job.name!r}{reason and ': '}{reason}. {job.standing()}")
                     job.cancel()

@@ -20,7 +20,7 @@ class AskToStop:
 
 
 @dataclass(frozen=True)
-class Cancel:
+class CancelJob:
     """End the job at once."""
 
     why: str
@@ -32,7 +32,7 @@ class Leave:
     """End the process as it is."""
 
 
-Action = AskToStop | Cancel | Leave
+Action = AskToStop | CancelJob | Leave
 
 
 @dataclass
@@ -100,7 +100,7 @@ class Stopping:
     def _cancel(self, why: str) -> list[Action]:
         self.cancelled = True
         self._deadline = self._again_at = None
-        return [Cancel(why)]
+        return [CancelJob(why)]
 
 
 def seconds_to_end(jobs: Iterable[Stopping]) -> float:

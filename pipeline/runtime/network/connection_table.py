@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from checkpoint.elements import BarrierElement
-from pipeline.runtime.network.connections import STAGING_BYTES, Connection, IncomingConnection, OutgoingConnection
+from pipeline.runtime.network.connections import STAGING_BYTES, DataConnection, IncomingConnection, OutgoingConnection
 from pipeline.runtime.network.frames import ChannelId, FrameError
 from pipeline.runtime.network.input_channels import InputChannel, InputChannels
 from pipeline.runtime.network.output_channel import OutputChannel
@@ -94,7 +94,7 @@ class ConnectionTable:
 
     def send(self, inputs: Iterable[InputChannel], outputs: Iterable[OutputChannel]) -> None:
         """Send what there is for these channels."""
-        touched: dict[Connection, None] = {}
+        touched: dict[DataConnection, None] = {}
         for channel in inputs:
             if channel in self._senders:  # else the first credit goes out when the channel is opened
                 sender, number = self._senders[channel]
@@ -144,12 +144,12 @@ class ConnectionTable:
         self._senders[channel] = (connection, number)
         connection.flush()
 
-    def _register(self, connection: Connection) -> None:
+    def _register(self, connection: DataConnection) -> None:
         sock = connection.sock
         self._sockets.connected(sock)
         self._selector.register(sock, selectors.EVENT_READ, lambda mask: self._on_ready(connection, mask))
 
-    def _on_ready(self, connection: Connection, mask: int) -> None:
+    def _on_ready(self, connection: DataConnection, mask: int) -> None:
         def step() -> None:
             if mask & selectors.EVENT_READ and not connection.on_readable():
                 self._lost(connection, None)
@@ -158,7 +158,7 @@ class ConnectionTable:
 
         self._guarded(connection, step)
 
-    def _guarded(self, connection: Connection, step: Callable[[], None]) -> None:
+    def _guarded(self, connection: DataConnection, step: Callable[[], None]) -> None:
         """Run a step of a connection; if that loses the connection, the others go on."""
         if not self._is_open(connection):  # lost by an earlier event of this round
             return
@@ -172,10 +172,10 @@ class ConnectionTable:
             if key.events != interest:
                 self._selector.modify(connection.sock, interest, key.data)
 
-    def _is_open(self, connection: Connection) -> bool:
+    def _is_open(self, connection: DataConnection) -> bool:
         return connection in self._incoming or self._outgoing.get(connection.peer) is connection
 
-    def _lost(self, connection: Connection, error: OSError | None) -> None:
+    def _lost(self, connection: DataConnection, error: OSError | None) -> None:
         self._selector.unregister(connection.sock)
         connection.sock.close()
         if isinstance(connection, IncomingConnection):

@@ -146,7 +146,7 @@ class FrameWriter:
         return True
 
 
-class Connection:
+class DataConnection:
     """What both directions share. `peer` is the peer's subtask index."""
 
     def __init__(self, sock: Socket, peer: int, staging: memoryview, clock: Callable[[], float]) -> None:
@@ -178,7 +178,7 @@ class Connection:
         raise NotImplementedError
 
 
-class OutgoingConnection(Connection):
+class OutgoingConnection(DataConnection):
     """To a process downstream: sends elements, receives credit."""
 
     def __init__(
@@ -247,7 +247,7 @@ class OutgoingConnection(Connection):
         self.sock.shutdown(socket.SHUT_WR)
 
 
-class IncomingConnection(Connection):
+class IncomingConnection(DataConnection):
     """From a process upstream: receives elements, sends credit."""
 
     def __init__(

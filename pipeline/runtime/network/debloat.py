@@ -34,7 +34,7 @@ would be what makes the operator slow, and a slow operator gets small frames."""
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class BufferBudget:
     """What every input channel of a subtask gets."""
 
     channel_bytes: int
@@ -75,7 +75,7 @@ class Debloater:
         """Bytes per active second; `None` until something was measured."""
         return self._rate
 
-    def observe(self, consumed_bytes: int, active_seconds: float, overhead_seconds: float) -> Budget | None:
+    def observe(self, consumed_bytes: int, active_seconds: float, overhead_seconds: float) -> BufferBudget | None:
         """Take in what was processed since the last observation.
 
         `active_seconds` is the time in which the subtask had input: in operators or waiting for room downstream,
@@ -127,7 +127,7 @@ class Debloater:
             return 0.0
         return queued_bytes / self._rate if self._rate else None
 
-    def _budget(self, total_bytes: float) -> Budget:
+    def _budget(self, total_bytes: float) -> BufferBudget:
         least = MIN_FRAME_BYTES
         if self._rate is not None and self._config.debloat:
             least = max(_LEAST_FRAME_BYTES, min(least, int(self._rate * _FRAME_SECONDS)))
@@ -136,4 +136,4 @@ class Debloater:
         least = max(least, self._worthwhile)
         channel_bytes = max(least_channel, int(min(total_bytes, self._config.max_bytes)) // self._channels)
         frame_bytes = max(least, min(self._config.frame_bytes, channel_bytes // _FRAMES_A_CHANNEL))
-        return Budget(channel_bytes, frame_bytes)
+        return BufferBudget(channel_bytes, frame_bytes)

@@ -13,7 +13,7 @@ from checkpoint.elements import BarrierElement, Data, Element, EndOfInput, InFli
 from checkpoint.in_flight.input_queue import InputQueue
 from pipeline.buffers import BufferConfig
 from pipeline.runtime.network.channel_statistics import ChannelStatistics, InputStatistics
-from pipeline.runtime.network.debloat import INTERVAL, Budget, Debloater
+from pipeline.runtime.network.debloat import INTERVAL, BufferBudget, Debloater
 from pipeline.runtime.network.frames import ChannelId, Credit, FrameError, Header, Kind
 
 
@@ -28,7 +28,7 @@ class InputChannel:
         self,
         channel_id: ChannelId,
         index: int,
-        budget: Budget,
+        budget: BufferBudget,
         schedule_credit: Callable[[InputChannel], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -104,7 +104,7 @@ class InputChannel:
         with self._lock:
             self._queue.cancel(checkpoint_id)
 
-    def set_budget(self, budget: Budget) -> None:
+    def set_budget(self, budget: BufferBudget) -> None:
         """Credit that was granted already stays granted: a smaller budget takes effect as the queue drains."""
         self._budget = budget
         self._ask_for_credit()

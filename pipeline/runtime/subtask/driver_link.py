@@ -48,7 +48,7 @@ _KINDS: Final[dict[FailureKind, type[BaseException] | tuple[type[BaseException],
 _SAYS_ALL: Final = frozenset({FailureKind.DAMAGED, FailureKind.CANCELLED})
 
 
-class Connection(Protocol):
+class DriverConnection(Protocol):
     """The subtask's end of its connection to the driver (`MessageConnection`). A simulation has others."""
 
     @property
@@ -75,7 +75,7 @@ class DriverLink:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: DriverConnection,
         mailbox: Mailbox,
         metrics: TaskMetrics,
         where: str,

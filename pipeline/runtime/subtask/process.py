@@ -26,7 +26,7 @@ from pipeline.runtime.network.sockets import SOCKETS, Sockets
 from pipeline.runtime.network.tcp_keepalive import fail_when_peer_is_gone
 from pipeline.runtime.protocol import TO_SUBTASK, Hello, Job, ToDriver, ToSubtask
 from pipeline.runtime.subtask import mail
-from pipeline.runtime.subtask.driver_link import Connection, DriverLink
+from pipeline.runtime.subtask.driver_link import DriverConnection, DriverLink
 from pipeline.runtime.subtask.gc_pauses import ShortCollections
 from pipeline.runtime.subtask.mailbox import Mailbox
 from pipeline.runtime.subtask.task_builder import TaskBuilder
@@ -77,7 +77,7 @@ def run_partition(
     partition: int,
     gc_seconds: Callable[[], float],
     *,
-    connect: Callable[[Contact, bytes, int], Connection] | None = None,
+    connect: Callable[[Contact, bytes, int], DriverConnection] | None = None,
     system: System = SYSTEM,
     sockets: Sockets = SOCKETS,
 ) -> None:
@@ -151,7 +151,7 @@ def _connect(
     return MessageConnection(ControlConnection(secured), TO_SUBTASK)
 
 
-def _job_of(connection: Connection) -> Job:
+def _job_of(connection: DriverConnection) -> Job:
     """The first thing that the driver says; both sides have shown that they know the attempt's secret."""
     message = connection.receive(_JOB_TIMEOUT)
     if not isinstance(message, Job):

@@ -8,7 +8,7 @@ from typing import Any
 
 from checkpoint import failpoints
 from checkpoint.commit_log import CommitLog, CommitOrder
-from checkpoint.committables import Committable, SegmentName, SinkState
+from checkpoint.committables import Committable, CommittableName, SinkState
 from checkpoint.state.private_copy import private_copy
 from checkpoint.storage.handles import FileHandle
 from pipeline.runtime.subtask.context import Context
@@ -129,7 +129,8 @@ class SinkDriver:
         prepared = self.writer.prepare_commit(checkpoint_id)
         # Copies, since writers and committers may go on changing what they returned.
         committables = [
-            Committable.of(SegmentName(checkpoint_id, index), private_copy(one)) for index, one in enumerate(prepared)
+            Committable.of(CommittableName(checkpoint_id, index), private_copy(one))
+            for index, one in enumerate(prepared)
         ]
         with self._change:
             assert self._log is not None, "a checkpoint was triggered before the committers were open"

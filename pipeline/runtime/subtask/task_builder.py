@@ -124,7 +124,7 @@ class TaskBuilder:
 
     def run(self) -> None:
         """Build the task and run it to its end."""
-        logs.is_subtask(logs.Place(self._spec.pipeline, self._vertex.name, self._index, self._spec.attempt))
+        logs.is_subtask(logs.WorkerSubtask(self._spec.pipeline, self._vertex.name, self._index, self._spec.attempt))
         backend = self._backend()
         try:
             self._run(backend)

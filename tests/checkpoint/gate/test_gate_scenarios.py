@@ -31,7 +31,7 @@ from checkpoint.gate.gate_events import (
 from checkpoint.gate.gate_options import GateOptions
 from checkpoint.gate.rounds import Round
 from checkpoint.gate.source_gate import SourceGate
-from checkpoint.gate.window import Window
+from checkpoint.gate.window import SpanWindow
 
 _RATE = 1_000.0
 _HEALTHY = Scenario(
@@ -309,14 +309,17 @@ class _Impatient(TriggerSchedule):
 _BROKEN: dict[str, tuple[str, type[SourceGate] | tuple[object, str, object]]] = {
     "judged by duration": ("healthy with slow storage", _ByDuration),
     "told when storage is done": ("healthy with slow storage", _ToldLate),
-    "never shrinks": ("slowed for two minutes", (Window, "_after_a_slow_barrier", lambda self, *_: self._records)),
+    "never shrinks": ("slowed for two minutes", (SpanWindow, "_after_a_slow_barrier", lambda self, *_: self._records)),
     "shrinks though it costs the throughput": ("a latency above the interval", (Round, "rate_goes_with_span", False)),
     "never tries more": ("a latency within the interval", (window_module, "_PATIENCE", 10**6)),
     "does not see that a source was held up": ("very slow operators", _Unheld),
     "never grows, quick": ("healthy", (window_module, "_QUICK_GROWTH", 1.0)),
-    "never learns": ("healthy", (Window, "_learn", lambda *_: None)),
+    "never learns": ("healthy", (SpanWindow, "_learn", lambda *_: None)),
     "grows unused": ("quiet, then flooded", (window_module, "_USED", 0.0)),
-    "no pace": ("healthy with slow storage, one checkpoint at a time", (Window, "pace", property(lambda self: 0.0))),
+    "no pace": (
+        "healthy with slow storage, one checkpoint at a time",
+        (SpanWindow, "pace", property(lambda self: 0.0)),
+    ),
     "ignores the min pause": ("healthy, a min pause", (coordinator_module, "TriggerSchedule", _Impatient)),
     "kept per job": ("skewed", _PerJob),
 }

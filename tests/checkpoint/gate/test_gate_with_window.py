@@ -187,7 +187,7 @@ def test_a_barrier_that_expires_while_it_is_under_way_halves_the_window() -> Non
 
 
 def test_a_gate_closed_by_its_window_opens_at_the_pace_once_the_barrier_has_passed() -> None:
-    """1,000 records are drained in a second; so many go on coming, a fifth of a second after the other."""
+    """1,000 records are processed in a second; so many go on coming, a fifth of a second after the other."""
     gate = make(max_concurrent=1)
     gate.handle(Emitted(1_000, 0), 0.5)
     gate.handle(BarrierTaken(1, CHECKPOINT), 0.5)

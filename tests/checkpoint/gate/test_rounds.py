@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from checkpoint.gate.rounds import Round, Rounds, Taken
+from checkpoint.gate.rounds import Round, Rounds, TakenBarrier
 
 
-def taken(at: float, seconds: float = 10.0) -> Taken:
-    return Taken(at, 0, 0, seconds, held_up=False)
+def taken(at: float, seconds: float = 10.0) -> TakenBarrier:
+    return TakenBarrier(at, 0, 0, seconds, held_up=False)
 
 
 def test_the_first_slow_barrier_is_a_round_and_then_as_many_as_may_be_under_way() -> None:
@@ -56,7 +56,7 @@ def test_at_one_span_the_newest_rate_counts() -> None:
 
 
 @pytest.mark.parametrize(("span", "last", "now"), [(0.0, 10.0, 30.0), (100.0, 30.0, 30.0)])
-def test_what_drained_nothing_or_took_no_time_is_no_round(span: float, last: float, now: float) -> None:
+def test_what_processed_nothing_or_took_no_time_is_no_round(span: float, last: float, now: float) -> None:
     assert Rounds(1).passed(taken(10), span, last, now) is None
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from checkpoint.checkpoint_kind import CheckpointKind
-from checkpoint.committables import Committable, SegmentName, SinkState
+from checkpoint.committables import Committable, CommittableName, SinkState
 from checkpoint.storage import savepoints
 from checkpoint.storage.errors import DamagedFile, StorageError
 from checkpoint.storage.fencing import Fenced, check, record_restored
@@ -294,7 +294,7 @@ def test_an_altered_trace_is_named(job: CheckpointStorage, tmp_path: Path) -> No
 def test_pending_output_refers_to_the_copies_of_its_files(job: CheckpointStorage, tmp_path: Path) -> None:
     a, b = job.write_file("shared/1-a.arrow", b"a"), job.write_file("shared/1-b.arrow", b"b")
     held = SinkState(
-        {0: [Committable(SegmentName(1, 0), {"rows": 1}, (a, b))], 2: [Committable(SegmentName(1, 0), None)]}
+        {0: [Committable(CommittableName(1, 0), {"rows": 1}, (a, b))], 2: [Committable(CommittableName(1, 0), None)]}
     )
     target = CheckpointStorage(str(tmp_path / "a"), None)
     copies: dict[FileHandle, FileHandle] = {
@@ -304,7 +304,7 @@ def test_pending_output_refers_to_the_copies_of_its_files(job: CheckpointStorage
     assert copied.pending[2] == held.pending[2]
     (first,) = copied.pending[0]
     assert [target.read_file(file) for file in first.files] == [b"a", b"b"]
-    assert (first.name, first.payload) == (SegmentName(1, 0), {"rows": 1})
+    assert (first.name, first.payload) == (CommittableName(1, 0), {"rows": 1})
 
 
 def test_a_damaged_staged_file_is_not_copied(job: CheckpointStorage, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint.codec import decode, encode, encode_key
-from checkpoint.tables.columns import Inferred, Unfit, column, encoded_column, field
+from checkpoint.tables.columns import Inferred, NotInColumn, column, encoded_column, field
 from tests.support.values import EDGES, VALUES
 
 
@@ -89,7 +89,7 @@ def test_a_column_has_a_type_where_all_values_have_one(values: list[Any], type: 
 
 
 def test_a_value_of_another_type_than_the_column_is_refused() -> None:
-    with pytest.raises(Unfit, match=r"state 'n' has the value True \(bool\), which a column of int64 can't hold"):
+    with pytest.raises(NotInColumn, match=r"state 'n' has the value True \(bool\), which a column of int64 can't hold"):
         column([1, True], pa.int64(), "state 'n'")
 
 
@@ -127,7 +127,7 @@ def test_columns_that_could_mean_something_else_are_refused() -> None:
         ({"value": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))}, "without a guess"),
         ({"value": pa.array([1], pa.duration("us"))}, "without a guess"),
     ]:
-        with pytest.raises(Unfit, match=problem):
+        with pytest.raises(NotInColumn, match=problem):
             given_columns(**columns)
 
 

@@ -15,7 +15,7 @@ from checkpoint.storage import restore
 from checkpoint.storage.errors import DamagedFile
 from checkpoint.storage.restore import RestorePoint
 from checkpoint.storage.storage import CheckpointStorage
-from checkpoint.tables.changes import Changes, Deletion
+from checkpoint.tables.changes import Deletion, SavepointChanges
 from checkpoint.tables.diff import diff
 from checkpoint.tables.one_key import rows_of_key
 from checkpoint.tables.point import DeletedMeanwhile, Wanted, open_point, reading
@@ -29,7 +29,7 @@ READERS: dict[str, Callable[[RestorePoint, Path], Any]] = {
     "one key": lambda point, _: rows_of_key(point, "totals", KEY),
     "diff": lambda point, _: list(diff(point, point)),
     "savepoint": lambda point, path: write_savepoint(
-        str(path / "new"), Changes(deleted=[Deletion(frozenset({KEY}))]), point, "1"
+        str(path / "new"), SavepointChanges(deleted=[Deletion(frozenset({KEY}))]), point, "1"
     ),
 }
 

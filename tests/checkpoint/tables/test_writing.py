@@ -30,7 +30,7 @@ from checkpoint.storage.metadata import OperatorSnapshot
 from checkpoint.storage.naming import CheckpointRef, private_path
 from checkpoint.storage.restore import NotACheckpoint, from_uri
 from checkpoint.storage.storage import CheckpointStorage
-from checkpoint.tables.changes import Changes, Deletion, StateName, keys_of, rows_of
+from checkpoint.tables.changes import Deletion, SavepointChanges, StateName, keys_of, rows_of
 from checkpoint.tables.point import NoSuchTable, Wanted, open_point
 from checkpoint.tables.tables import open_table
 from checkpoint.tables.writing import NewPipeline, Written, write_savepoint
@@ -48,7 +48,7 @@ def base(tmp_path: Path) -> str:
     return make_savepoint(tmp_path / "base", PEOPLE, TIMERS)
 
 
-def written(target: Path, changes: Changes, base: str) -> Written:
+def written(target: Path, changes: SavepointChanges, base: str) -> Written:
     return write_savepoint(target.as_uri(), changes, open_point(base), "1.0", ["people.parquet"])
 
 
@@ -83,14 +83,14 @@ def test_what_is_exported_and_written_is_the_same_byte_for_byte(
     form: str,
 ) -> None:
     folder = tmp_path_factory.mktemp("identity")
-    changes = Changes()
+    changes = SavepointChanges()
     for (step, state), entries in states.items():
         rows = changes.put.setdefault(StateName(step, state), {})
         for key, value in entries:
             rows.update(rows_of_entries([(key, value)]))
     changes.put[StateName("totals", "event timers")] = timers_at(*timers)
     first = write_savepoint((folder / "a").as_uri(), changes, NewPipeline("orders", 16, parallelism), "1.0").uri
-    again = Changes()
+    again = SavepointChanges()
     for name in ("state", "timers"):
         table = open_table(first, name, typed=typed).read()
         left_out = {"value": ["key_bytes", "value_bytes"], "bytes": ["key", "key_json", "value", "value_json"]}
@@ -126,7 +126,7 @@ def test_what_is_written_is_whole_and_a_backend_takes_it(base: str) -> None:
 
 def test_a_value_is_changed_and_all_else_stays(base: str, tmp_path: Path) -> None:
     table = pa.table({"key": ["ann", "eve"], "value": [30, 1]})
-    found = written(tmp_path / "new", Changes(put=rows_of(table, *TOTALS)), base)
+    found = written(tmp_path / "new", SavepointChanges(put=rows_of(table, *TOTALS)), base)
     name = StateName(*TOTALS)
     assert (found.put[name], found.removed[name], found.rows[name]) == (2, 0, 4)
     expected = raw_rows(base)
@@ -137,13 +137,13 @@ def test_a_value_is_changed_and_all_else_stays(base: str, tmp_path: Path) -> Non
 
 def test_a_replaced_state_has_the_new_rows_only(base: str, tmp_path: Path) -> None:
     found = written(
-        tmp_path / "new", Changes(replaced=rows_of(pa.table({"key": ["eve"], "value": [1]}), *TOTALS)), base
+        tmp_path / "new", SavepointChanges(replaced=rows_of(pa.table({"key": ["eve"], "value": [1]}), *TOTALS)), base
     )
     assert values_of(found.uri, *TOTALS) == {encode_key("eve"): 1}
     assert found.removed[StateName(*TOTALS)] == 3
     assert values_of(found.uri, "totals", "seen") == values_of(base, "totals", "seen")
     empty = pa.table({"key": pa.array([], pa.string()), "value": pa.array([], pa.int64())})
-    found = written(tmp_path / "empty", Changes(replaced=rows_of(empty, *TOTALS)), base)
+    found = written(tmp_path / "empty", SavepointChanges(replaced=rows_of(empty, *TOTALS)), base)
     assert values_of(found.uri, *TOTALS) == {}
 
 
@@ -170,7 +170,7 @@ def test_what_is_written_counts_as_no_value_of_the_type_that_was_declared(tmp_pa
     metadata = metadata_of(ref, {"persons": OperatorSnapshot(keyed_state=tuple(files))}, max_parallelism=MAX)
     job.storage.write_metadata(ref.id, ref.attempt, metadata)
     rows = rows_of(pa.table({"key": ["bob"], "value": [{"name": "Bob"}]}), "persons", "person")
-    changes = Changes(put=rows) if kept else Changes(replaced=rows)
+    changes = SavepointChanges(put=rows) if kept else SavepointChanges(replaced=rows)
     found = written(tmp_path / "new", changes, job.storage.uri_of())
     point = open_point(found.uri)
     (snapshot,) = point.metadata.operator("persons")
@@ -181,14 +181,14 @@ def test_what_is_written_counts_as_no_value_of_the_type_that_was_declared(tmp_pa
 
 def test_a_key_is_deleted_with_all_that_it_has(base: str, tmp_path: Path) -> None:
     ann = encode_key("ann")
-    found = written(tmp_path / "new", Changes(deleted=[Deletion(frozenset({ann}))]), base)
+    found = written(tmp_path / "new", SavepointChanges(deleted=[Deletion(frozenset({ann}))]), base)
     assert raw_rows(found.uri) == {place: data for place, data in raw_rows(base).items() if place[2] != ann}
     assert found.removed == {
         StateName(*TOTALS): 1,
         StateName("totals", "seen"): 1,
         StateName("totals", "event timers"): 2,
     }
-    found = written(tmp_path / "one", Changes(deleted=[Deletion(frozenset({ann}), "totals", "seen")]), base)
+    found = written(tmp_path / "one", SavepointChanges(deleted=[Deletion(frozenset({ann}), "totals", "seen")]), base)
     assert found.removed == {StateName("totals", "seen"): 1}
     assert encode_key("ann") in values_of(found.uri, *TOTALS)
 
@@ -202,7 +202,7 @@ def test_a_deletion_from_what_is_not_there_is_refused(base: str, tmp_path: Path)
         (Deletion(frozenset(), "tools"), "nothing of step 'tools'; it has steps 'totals'"),
     ]:
         with pytest.raises(NoSuchTable, match=problem):
-            written(tmp_path / "new", Changes(deleted=[deletion]), base)
+            written(tmp_path / "new", SavepointChanges(deleted=[deletion]), base)
         assert not (tmp_path / "new").exists()
 
 
@@ -243,7 +243,9 @@ def test_all_else_of_a_checkpoint_is_taken_over(tmp_path: Path) -> None:
 
 
 def test_the_metadata_says_what_it_was_made_from(base: str, tmp_path: Path) -> None:
-    found = written(tmp_path / "new", Changes(put=rows_of(pa.table({"key": ["ann"], "value": [1]}), *TOTALS)), base)
+    found = written(
+        tmp_path / "new", SavepointChanges(put=rows_of(pa.table({"key": ["ann"], "value": [1]}), *TOTALS)), base
+    )
     metadata, before = from_uri(found.uri).metadata, from_uri(base).metadata
     made = dict(metadata.made_from or {})
     assert made["base"] == {"uri": base, "identity": before.identity, "pipeline": "orders", "checkpoint": "chk-1-1"}
@@ -259,8 +261,8 @@ def test_neither_the_base_nor_another_savepoint_is_touched(base: str, tmp_path: 
 
     before = content()
     with pytest.raises(StorageError, match=r"holds a savepoint .* already"):
-        written(tmp_path / "base", Changes(), base)
-    written(tmp_path / "new", Changes(deleted=[Deletion(frozenset({encode_key("ann")}))]), base)
+        written(tmp_path / "base", SavepointChanges(), base)
+    written(tmp_path / "new", SavepointChanges(deleted=[Deletion(frozenset({encode_key("ann")}))]), base)
     assert content() == before
 
 
@@ -272,7 +274,7 @@ def test_a_damaged_base_is_refused_by_the_name_of_the_file(base: str, tmp_path: 
     data = bytearray(file.read_bytes())
     data[600] ^= 1
     file.write_bytes(data)
-    for changes in (Changes(), changes_of({TOTALS: {"ann": 1}})):
+    for changes in (SavepointChanges(), changes_of({TOTALS: {"ann": 1}})):
         with pytest.raises(DamagedFile, match=file.name):
             written(tmp_path / "new", changes, base)
         with pytest.raises(NotACheckpoint):
@@ -336,7 +338,7 @@ def test_a_table_with_several_columns_of_one_name_is_refused(names: list[str]) -
 
 def test_the_numbers_of_a_new_pipeline_must_fit(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="parallelism 17 must be"):
-        write_savepoint((tmp_path / "x").as_uri(), Changes(), NewPipeline("orders", 16, 17), "1.0")
+        write_savepoint((tmp_path / "x").as_uri(), SavepointChanges(), NewPipeline("orders", 16, 17), "1.0")
     assert not (tmp_path / "x").exists()
 
 
@@ -448,7 +450,7 @@ class People(DeclaresState):
 )
 def test_records_in_flight_go_with_their_key(tmp_path: Path, deletion: Deletion, left: list[int]) -> None:
     uri, _ = in_flight_base(tmp_path)
-    made = written(tmp_path / "made", Changes(deleted=[deletion]), uri)
+    made = written(tmp_path / "made", SavepointChanges(deleted=[deletion]), uri)
     found = open_table(made.uri, "in_flight", Wanted()).read().to_pylist()
     assert [decode(row["value_bytes"])["n"] for row in found if row["kind"] == "record"] == left
     assert (made.in_flight, made.in_flight_removed) == (len(left), 4 - len(left))

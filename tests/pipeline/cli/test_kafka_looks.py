@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from pipeline.cli import main
 from pipeline.testing import KafkaBroker
-from sinks import Lineage, SegmentName
+from sinks import CommittableName, Lineage
 from sinks.kafka.marker import Marker
 
 
@@ -30,7 +30,7 @@ def commit(kafka: KafkaBroker, group: str, topic: str, offset: int, metadata: st
 def markers(kafka: KafkaBroker, make_topic: Callable[..., str], unique_name: Callable[[str], str]) -> tuple[str, str]:
     """Prefix and topic of two markers, beside which there is an ordinary group's offset."""
     prefix, topic = unique_name("job"), make_topic("out")
-    first = Marker(Lineage("L2", ("L1", 3)), 7, SegmentName(7, 1), "me")
+    first = Marker(Lineage("L2", ("L1", 3)), 7, CommittableName(7, 1), "me")
     commit(kafka, f"{prefix}-out-0", topic, 7, first.to_metadata())
     commit(kafka, f"{prefix}-out-1", topic, 4, Marker(Lineage("L2"), 4, None, "you").to_metadata())
     commit(kafka, f"{prefix}-reader", topic, 12, "")

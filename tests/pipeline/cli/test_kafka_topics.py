@@ -204,7 +204,7 @@ def test_a_broker_is_waited_for_as_long_as_it_was_said_however_long_nobody_liste
 ) -> None:
     """The client tells only once that nobody listens; then a look has no answer within the client's own time."""
     monkeypatch.setattr(kafka_client, "_TIMEOUT", 1.0)
-    cluster = kafka_client.Cluster({"bootstrap.servers": f"127.0.0.1:{free_ports(1)[0]}"})
+    cluster = kafka_client.ClusterClient({"bootstrap.servers": f"127.0.0.1:{free_ports(1)[0]}"})
     began = time.monotonic()
     with pytest.raises(kafka_client.NoAnswer):
         cluster.await_broker(5.0)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.cli.replay_mark import MOST, MarkTrouble, Progress, ReplayMark
+from pipeline.cli.replay_mark import MOST, MarkTrouble, ReplayMark, ReplayProgress
 
 
 @given(
@@ -19,7 +19,7 @@ def test_what_was_done_once_is_known_whatever_filters_and_ends_replays_had(
     mark = ReplayMark(0)
     for meant, end in replays:
         mark = ReplayMark.read(mark.offset, mark.metadata)
-        progress = Progress(mark)
+        progress = ReplayProgress(mark)
         for offset in offsets:
             if offset >= mark.offset and offset < end:
                 progress.saw(offset, offset in meant)
@@ -29,7 +29,7 @@ def test_what_was_done_once_is_known_whatever_filters_and_ends_replays_had(
 
 
 def test_without_gaps_it_is_an_offset() -> None:
-    progress = Progress(ReplayMark(3))
+    progress = ReplayProgress(ReplayMark(3))
     for offset in (3, 4, 7):
         progress.saw(offset, True)
     assert progress.mark == ReplayMark(8)
@@ -37,7 +37,7 @@ def test_without_gaps_it_is_an_offset() -> None:
 
 
 def test_gaps_are_in_its_metadata() -> None:
-    progress = Progress(ReplayMark(0))
+    progress = ReplayProgress(ReplayMark(0))
     for offset in range(10):
         progress.saw(offset, offset % 4 != 1)
     assert progress.mark == ReplayMark(1, ((2, 5), (6, 9)))

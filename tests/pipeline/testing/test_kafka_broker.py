@@ -20,7 +20,7 @@ from pipeline.broker.java import JavaMissing, find_java, java_version
 from pipeline.broker.ports import free_ports
 from pipeline.broker.readiness import await_broker
 from pipeline.testing import KafkaBroker
-from pipeline.testing.kafka_backends import Unavailable, environment_name
+from pipeline.testing.kafka_backends import BackendUnavailable, environment_name
 
 
 @pytest.fixture(scope="module")
@@ -236,7 +236,7 @@ def test_a_running_broker_is_not_used_where_properties_are_asked_for(
     kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WEIR_KAFKA_BOOTSTRAP", kafka.bootstrap_servers)
-    with pytest.raises(Unavailable, match="can't be given properties"):
+    with pytest.raises(BackendUnavailable, match="can't be given properties"):
         KafkaBroker.start(kind="running", message_max_bytes=5)
 
 
@@ -252,7 +252,7 @@ def test_without_an_engine_docker_is_unavailable_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no.sock")
-    with pytest.raises(Unavailable, match="no Docker engine answers"):
+    with pytest.raises(BackendUnavailable, match="no Docker engine answers"):
         KafkaBroker.start(kind="docker")
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from checkpoint.codec import decode, encode
 from pipeline.testing import AbortError, ManualClock, TestingSink, TestingSource
-from sinks.sink import Committable, Committer, CommitterContext, Lineage, SegmentName, WriterContext
+from sinks.sink import Committable, CommittableName, Committer, CommitterContext, Lineage, WriterContext
 from sources.source import END, SourceBatch, SourceContext, SourceReader
 
 ABORT, EOF, PAUSE = TestingSource.ABORT, TestingSource.EOF, TestingSource.PAUSE
@@ -204,7 +204,7 @@ def committables(epoch: int, *values: Any, key: Any = None, timestamp: int | Non
     for value in values:
         writer.write(value, Record(key, timestamp))
     prepared = enumerate(writer.prepare_commit(epoch))
-    return [Committable(SegmentName(epoch, i), decode(encode(payload))) for i, payload in prepared]
+    return [Committable(CommittableName(epoch, i), decode(encode(payload))) for i, payload in prepared]
 
 
 def committer(sink: TestingSink, writer: int = 0, lineage: str = "a", check_owner: Any = lambda: None) -> Committer:

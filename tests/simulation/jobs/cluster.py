@@ -89,7 +89,7 @@ class Driver:
 
 
 class _Session:
-    """`pipeline.runtime.driver.spark.session.Session`: there are always slots."""
+    """`pipeline.runtime.driver.spark.session.JobSession`: there are always slots."""
 
     host = "127.0.0.1"
 

@@ -14,7 +14,7 @@ from checkpoint import failpoints as mechanism
 from checkpoint.commit_log import CommitLog
 from checkpoint.committables import Committable
 from pipeline.testing import failpoints
-from sinks import Lineage, SegmentName
+from sinks import CommittableName, Lineage
 from sinks.files.errors import EarlierOutput, MarkerLost, OutputAhead, TargetUnavailable
 from sinks.files.marker import Marker
 from sinks.files.target import FOLDER
@@ -477,6 +477,6 @@ def test_a_folder_that_cannot_be_written_to_fails_the_commit_and_says_so(job: Fi
 
 
 def test_markers_survive_their_bytes() -> None:
-    for marker in (Marker(Lineage("a"), 0), Marker(Lineage("a", ("b", 3)), 7, SegmentName(7, 2), "x/y", 4)):
+    for marker in (Marker(Lineage("a"), 0), Marker(Lineage("a", ("b", 3)), 7, CommittableName(7, 2), "x/y", 4)):
         assert Marker.from_bytes("m", marker.to_bytes()) == marker
         assert Marker.from_wire(marker.to_wire()) == marker

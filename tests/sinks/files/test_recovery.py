@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sinks import Committable, Lineage, SegmentName
+from sinks import Committable, CommittableName, Lineage
 from sinks.files.errors import EarlierOutput, MarkerLost, OutputAhead
 from sinks.files.marker import Marker, newest
 from sinks.files.recovery import FileRecovery
@@ -16,7 +16,7 @@ L1, L2, OTHER = Lineage("L1"), Lineage("L2", ("L1", 6)), Lineage("L9")
 
 
 def part(epoch: int, index: int = 0) -> Committable:
-    return Committable(SegmentName(epoch, index), {"path": f"p{epoch}-{index}"})
+    return Committable(CommittableName(epoch, index), {"path": f"p{epoch}-{index}"})
 
 
 def marker(lineage: Lineage, checkpoint: int, last: Committable | None = None) -> Marker:
@@ -42,7 +42,7 @@ def test_a_marker_of_the_checkpoints_own_history_stays(last: Committable) -> Non
 
 def test_a_part_of_another_name_is_another_branch_although_its_number_is_known() -> None:
     """Segment 6/1 of another attempt, which has read the same records again."""
-    found = Marker(L1, 6, SegmentName(6, 1), "another")
+    found = Marker(L1, 6, CommittableName(6, 1), "another")
     with pytest.raises(OutputAhead, match=r"another branch.*folder.* another is the last file, and checkpoint 6"):
         recover(replace(RESTORE_6, found=found))
 
@@ -53,11 +53,11 @@ def test_before_the_first_part_there_is_no_other_branch() -> None:
 
 def test_a_rewind_takes_the_last_part_along_unless_it_is_ahead() -> None:
     kept = recover(replace(REWIND, found=marker(L1, 6, part(6, 0))))
-    assert (kept.lineage, kept.checkpoint, kept.last, kept.path) == (L2, 6, SegmentName(6, 0), "p6-0")
+    assert (kept.lineage, kept.checkpoint, kept.last, kept.path) == (L2, 6, CommittableName(6, 0), "p6-0")
     cut = recover(replace(REWIND, found=marker(L1, 7, part(7))))
     assert cut.path == ""
     assert cut.last is not None
-    assert SegmentName(6, 1) < cut.last < SegmentName(7, 0)
+    assert CommittableName(6, 1) < cut.last < CommittableName(7, 0)
 
 
 @pytest.mark.parametrize("found", [None, marker(OTHER, 6, part(6))])
@@ -71,7 +71,7 @@ def test_a_marker_that_is_lost_is_an_error_unless_a_rewind_begins(found: Marker 
 
 def test_a_rewind_without_a_marker_writes_what_the_checkpoint_holds() -> None:
     again = recover(replace(REWIND, found=None))
-    assert (again.lineage, again.last, again.path) == (L2, SegmentName(5, 0), "")
+    assert (again.lineage, again.last, again.path) == (L2, CommittableName(5, 0), "")
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from sinks import Lineage, SegmentName
+from sinks import CommittableName, Lineage
 from sinks.files.marker import Marker
 from sinks.files.target import FOLDER, Target, writer_name
 
-MARKER = Marker(Lineage("L1"), 3, SegmentName(3, 0), "p", 2)
+MARKER = Marker(Lineage("L1"), 3, CommittableName(3, 0), "p", 2)
 ONE, TEN = writer_name("job", "out", 1), writer_name("job", "out", 10)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from sinks.kafka.connection import Connection
+from sinks.kafka.connection import ConnectionLog
 
 COORDINATOR = "[thrd:TxnCoordinator]: TxnCoordinator: "
 BROKER = "[thrd:127.0.0.1:9092/2]: 127.0.0.1:9092/2: "
@@ -17,7 +17,7 @@ BOOTSTRAP = "[thrd:127.0.0.1:9092/bootstrap]: 127.0.0.1:9092/bootstrap: "
     "what", ["Disconnected (after 3 ms)", "Connect failed: refused", "3 requests timed out", "Closing connection"]
 )
 def test_a_connection_that_a_broker_had_is_lost(whose: str, what: str) -> None:
-    connection = Connection()
+    connection = ConnectionLog()
     connection.log(6, "%s %s", whose, what)
     assert connection.lost is not None
     assert what in connection.lost
@@ -26,7 +26,7 @@ def test_a_connection_that_a_broker_had_is_lost(whose: str, what: str) -> None:
 
 @pytest.mark.parametrize("line", [f"{BOOTSTRAP}Connect failed: refused", f"{BROKER}Connected", "100% done"])
 def test_all_else_is_no_loss(line: str) -> None:
-    connection = Connection()
+    connection = ConnectionLog()
     connection.log(6, line)
     assert connection.lost is None
 
@@ -42,6 +42,6 @@ def test_all_else_is_no_loss(line: str) -> None:
     ],
 )
 def test_a_clients_errors_tell_of_losses_and_refusals(code: int, text: str, lost: bool, refused: bool) -> None:
-    connection = Connection()
+    connection = ConnectionLog()
     connection.error(KafkaError(code, text))
     assert (connection.lost is not None, connection.refused is not None) == (lost, refused)

@@ -15,7 +15,7 @@ from sinks import WriterContext
 from sinks.kafka import writers
 from sinks.kafka.clients import Delivery
 from sinks.kafka.errors import BrokerUnavailable
-from sinks.kafka.rows import Rows
+from sinks.kafka.rows import KafkaRows
 from sinks.kafka.writers import DirectWriter
 
 
@@ -31,7 +31,7 @@ class Sender:
         self.trouble: KafkaException | None = None
         self._log = log
 
-    def send(self, rows: Rows) -> None:
+    def send(self, rows: KafkaRows) -> None:
         self._log.append("send")
         self.check()
 
@@ -74,8 +74,8 @@ class Writing:
         encoder: Any = self
         self.writer = DirectWriter(encoder, ctx, "b:1", config, delivery, outage)
 
-    def encode(self, batch: Any) -> Rows:
-        return Rows("t", None, [b"x"] * len(batch), message_limit=self.limit)
+    def encode(self, batch: Any) -> KafkaRows:
+        return KafkaRows("t", None, [b"x"] * len(batch), message_limit=self.limit)
 
     def _sender(self, sink_id: str, config: Mapping[str, Any], most: int, on_stall: Any) -> Sender:
         self.senders.append(Sender(self.log, config, on_stall))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sinks.kafka.encoding import RecordEncoder, RecordOptions, message_size
 from sinks.kafka.errors import RecordRefused, TopicRefused
-from sinks.kafka.rows import Headers, Rows
+from sinks.kafka.rows import Headers, KafkaRows
 from sinks.kafka.topics import TopicLimits
 from sinks.sink import SinkBatch
 
@@ -39,7 +39,7 @@ def limits(name: str = "t", partitions: int = 4, size: int = 1_000_000, **more: 
     return TopicLimits(name, partitions, size, **more)
 
 
-def encoded(values: list[Any], *known: TopicLimits, times: Any = None, newer: Any = (), **options: Any) -> Rows:
+def encoded(values: list[Any], *known: TopicLimits, times: Any = None, newer: Any = (), **options: Any) -> KafkaRows:
     topics: Any = Topics(*(known or (limits(),)), newer=newer)
     given = RecordOptions(**{"topic": "t", "value_format": "bytes", **options})
     batch = SinkBatch(values, times or [None] * len(values), [None] * len(values))
@@ -258,7 +258,7 @@ SOME_KEYS = st.one_of(st.text(max_size=3), st.sampled_from(["é", b"b", 1, True,
 
 @given(st.lists(st.builds(dict) | st.fixed_dictionaries({"k": SOME_KEYS}), min_size=1, max_size=70))
 def test_keys_and_values_of_many_are_those_of_each_and_one_that_is_refused_is_named(records: list[Any]) -> None:
-    alone: list[Rows] = []
+    alone: list[KafkaRows] = []
     refused: set[str] = set()
     for record in records:
         try:

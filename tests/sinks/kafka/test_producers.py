@@ -13,7 +13,7 @@ from pipeline.testing.kafka import KafkaBroker
 from sinks import CommitterContext, Lineage
 from sinks.kafka.committer_options import CommitterOptions
 from sinks.kafka.producers import Producers
-from sinks.kafka.rows import Rows
+from sinks.kafka.rows import KafkaRows
 
 pytestmark = pytest.mark.sample(1)  # quick, and what each step of a commit rests on
 
@@ -65,7 +65,7 @@ def test_batches_do_not_grow_with_a_new_producer_and_do_after_trouble(make_job: 
 def test_a_new_one_ends_what_the_one_before_left_open(kafka: KafkaBroker, make_job: JobMaker) -> None:
     job = make_job()
     one = producers(job, Owner())
-    one.new(1_000).probe([Rows(job.topic, None, [b"x"])])
+    one.new(1_000).probe([KafkaRows(job.topic, None, [b"x"])])
     assert kafka.end_offsets(job.topic, "read_committed") == {0: 0}
     after = one.new(1_000)
     assert one.usable(1_000) is after
@@ -79,7 +79,7 @@ def test_an_open_transaction_is_ended_at_once_only_if_no_successor_comes(
 ) -> None:
     job = make_job()
     one = producers(job, Owner())
-    one.new(1_000).probe([Rows(job.topic, None, [b"x"])])
+    one.new(1_000).probe([KafkaRows(job.topic, None, [b"x"])])
     one.discard(abort)
     ended = kafka.end_offsets(job.topic, "read_committed") == kafka.end_offsets(job.topic, "read_uncommitted")
     assert ended == abort
@@ -92,7 +92,7 @@ def test_whose_job_it_is_is_asked_before_anybody_is_fenced_and_afterwards(
 ) -> None:
     job, owner = make_job(), Owner()
     rival = producers(job, Owner())
-    rival.new(1_000).probe([Rows(job.topic, None, [b"x"])])
+    rival.new(1_000).probe([KafkaRows(job.topic, None, [b"x"])])
     owner.last = 0
     with pytest.raises(Fenced):
         producers(job, owner).new(1_000)

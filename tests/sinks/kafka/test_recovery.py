@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks import Committable, Lineage, SegmentName
+from sinks import Committable, CommittableName, Lineage
 from sinks.kafka.errors import EarlierOutput, ForeignMarker, MarkerLost, OutputAhead
 from sinks.kafka.marker import Marker
 from sinks.kafka.recovery import KafkaRecovery, recover, recover_in_doubt
@@ -18,15 +18,15 @@ from sinks.recovery import OnMarkerLost, decide
 L1, L2, L3 = Lineage("L1"), Lineage("L2", ("L1", 6)), Lineage("L3", ("L1", 6))
 
 
-def seg(epoch: int, index: int = 0) -> SegmentName:
-    return SegmentName(epoch, index)
+def seg(epoch: int, index: int = 0) -> CommittableName:
+    return CommittableName(epoch, index)
 
 
 def pending(epoch: int, index: int = 0) -> Committable:
     return Committable(seg(epoch, index), {})
 
 
-def marker(lineage: Lineage, checkpoint: int, last: SegmentName | None = None) -> Marker:
+def marker(lineage: Lineage, checkpoint: int, last: CommittableName | None = None) -> Marker:
     return Marker(lineage, checkpoint, last)
 
 
@@ -156,7 +156,7 @@ def test_a_run_that_took_the_names_over_meanwhile_counts_as_marker_lost_and_is_t
 
 
 @pytest.mark.parametrize(("policy", "last"), [("replay", seg(5)), ("skip", seg(6, 1))])
-def test_a_marker_that_is_gone_is_an_error_with_a_choice(policy: str, last: SegmentName) -> None:
+def test_a_marker_that_is_gone_is_an_error_with_a_choice(policy: str, last: CommittableName) -> None:
     with pytest.raises(MarkerLost, match=r"offsets.retention.minutes.*2 segment.*\"replay\".*\"skip\""):
         recover(RESTORE_6)
     chosen = replace(RESTORE_6, when_lost=policy)  # type: ignore[arg-type]

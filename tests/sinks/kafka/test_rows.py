@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from sinks.kafka.rows import Rows, headers_size
+from sinks.kafka.rows import KafkaRows, headers_size
 
 EACH = 32
 """Bytes that each record counts beside its content."""
 
 
-def full() -> Rows:
-    return Rows(
+def full() -> KafkaRows:
+    return KafkaRows(
         topic=None,
         topics=["a", "b", "c"],
         values=[b"12", None, b""],
@@ -31,7 +31,7 @@ def test_a_record_counts_its_value_key_and_headers_and_something_for_itself() ->
     assert rows.sizes() == [EACH + 2 + 1 + 6, EACH, EACH]
     assert rows.size == sum(rows.sizes())
     assert len(rows) == 3
-    plain = Rows("t", None, [b"1234", None])
+    plain = KafkaRows("t", None, [b"1234", None])
     assert plain.sizes() == [EACH + 4, EACH]
     assert plain.size == 2 * EACH + 4
 
@@ -46,19 +46,19 @@ def test_headers_count_the_bytes_of_names_and_values() -> None:
     [(0, 0), (EACH, 0), (EACH + 1, 1), (2 * EACH + 2, 1), (2 * EACH + 3, 2), (3 * EACH + 6, 3), (10_000, 3)],
 )
 def test_as_many_of_the_first_records_fit_as_have_room_together(room: int, count: int) -> None:
-    assert Rows("t", None, [b"1", b"22", b"333"]).fitting(room) == count
+    assert KafkaRows("t", None, [b"1", b"22", b"333"]).fitting(room) == count
 
 
 def test_a_part_has_the_same_records_of_every_column() -> None:
     part = full().slice(1, 2)
-    assert part == Rows(None, ["b"], [None], [b""], [-1], [None], [None], 99)
+    assert part == KafkaRows(None, ["b"], [None], [b""], [-1], [None], [None], 99)
     rest = full().slice(2)
-    assert rest == Rows(None, ["c"], [b""], [None], [2], [7], [[]], 99)
+    assert rest == KafkaRows(None, ["c"], [b""], [None], [2], [7], [[]], 99)
 
 
 def test_columns_that_are_not_set_stay_so() -> None:
     part: dict[str, Any] = {
-        each.name: getattr(Rows("t", None, [b"1", b"2"]).slice(0, 1), each.name) for each in fields(Rows)
+        each.name: getattr(KafkaRows("t", None, [b"1", b"2"]).slice(0, 1), each.name) for each in fields(KafkaRows)
     }
     assert part.pop("topic") == "t"
     assert part.pop("values") == [b"1"]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka_sink_helpers import FolderStaging
 
-from sinks.kafka.rows import Rows, headers_size
+from sinks.kafka.rows import KafkaRows, headers_size
 from sinks.kafka.segments import SegmentStager, read_segment
 
 ROW_BYTES = 32
@@ -18,7 +18,7 @@ ROW_BYTES = 32
 
 
 @st.composite
-def some_rows(draw: st.DrawFn) -> Rows:
+def some_rows(draw: st.DrawFn) -> KafkaRows:
     count = draw(st.integers(1, 8))
 
     def column(cell: st.SearchStrategy[Any]) -> Any:
@@ -26,7 +26,7 @@ def some_rows(draw: st.DrawFn) -> Rows:
 
     content = st.none() | st.binary(max_size=5)
     header = st.tuples(st.text("aä", max_size=3), st.none() | st.binary(max_size=3))
-    return Rows(
+    return KafkaRows(
         topic="t",
         topics=None,
         values=draw(st.lists(content, min_size=count, max_size=count)),
@@ -38,8 +38,8 @@ def some_rows(draw: st.DrawFn) -> Rows:
     )
 
 
-def plain(*values: bytes, **columns: Any) -> Rows:
-    return Rows("t", None, list(values), **columns)
+def plain(*values: bytes, **columns: Any) -> KafkaRows:
+    return KafkaRows("t", None, list(values), **columns)
 
 
 def sizes(staged: list[Any]) -> list[int]:
@@ -67,19 +67,19 @@ def test_keys_values_headers_and_a_little_for_each_row_count() -> None:
 
 
 @given(rows=some_rows())
-def test_the_sizes_of_rows_add_up(rows: Rows) -> None:
+def test_the_sizes_of_rows_add_up(rows: KafkaRows) -> None:
     assert sum(rows.sizes()) == rows.size
 
 
 @given(rows=some_rows(), room=st.integers(0, 400))
-def test_as_many_rows_fit_as_there_is_room_for(rows: Rows, room: int) -> None:
+def test_as_many_rows_fit_as_there_is_room_for(rows: KafkaRows, room: int) -> None:
     count = rows.fitting(room)
     assert rows.slice(0, count).size <= room
     assert count == len(rows) or rows.slice(0, count + 1).size > room
 
 
 @given(rows=some_rows(), cut=st.integers(0, 8))
-def test_a_slice_keeps_every_column_and_the_limit(rows: Rows, cut: int) -> None:
+def test_a_slice_keeps_every_column_and_the_limit(rows: KafkaRows, cut: int) -> None:
     front, back = rows.slice(0, cut), rows.slice(cut)
     for column in ("values", "keys", "partitions", "timestamps", "headers"):
         whole = getattr(rows, column)
@@ -148,7 +148,7 @@ def test_what_is_not_in_a_whole_segment_is_dropped_at_the_close(staging: FolderS
 
 @given(pieces=st.lists(some_rows(), min_size=1, max_size=4), limit=st.integers(1, 400))
 def test_rows_come_back_as_they_were_written(
-    tmp_path_factory: pytest.TempPathFactory, pieces: list[Rows], limit: int
+    tmp_path_factory: pytest.TempPathFactory, pieces: list[KafkaRows], limit: int
 ) -> None:
     columns = ("keys", "partitions", "timestamps", "headers")
     first = pieces[0]

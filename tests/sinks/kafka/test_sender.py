@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from pipeline.testing.kafka import KafkaBroker
 from sinks.kafka.errors import RecordRefused
-from sinks.kafka.rows import Rows
+from sinks.kafka.rows import KafkaRows
 from sinks.kafka.sender import Sender
 
 NOBODY = "127.0.0.1:1"
@@ -43,11 +43,11 @@ def queued(one: Sender) -> int:
     return min(looks)
 
 
-def rows(*values: bytes, topic: str = "t", **columns: Any) -> Rows:
-    return Rows(topic, None, list(values), **columns)
+def rows(*values: bytes, topic: str = "t", **columns: Any) -> KafkaRows:
+    return KafkaRows(topic, None, list(values), **columns)
 
 
-def sized(size: int, topic: str = "t") -> Rows:
+def sized(size: int, topic: str = "t") -> KafkaRows:
     return rows(b"x" * (size - EACH), topic=topic)
 
 
@@ -83,7 +83,7 @@ def test_what_is_delivered_is_what_is_sent_and_no_longer_queued() -> None:
 def test_a_stall_is_told_with_the_topics_of_what_is_on_its_way() -> None:
     one = sender(limit=10_000)
     one.send(sized(50, "a"))
-    one.send(Rows(None, ["b", "c"], [b"1", b"2"]))
+    one.send(KafkaRows(None, ["b", "c"], [b"1", b"2"]))
     with pytest.raises(Stalled) as raised:
         one.flush(60.0)
     assert raised.value.args == ("a", "b", "c")

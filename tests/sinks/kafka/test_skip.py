@@ -14,11 +14,11 @@ from deadlines import eventually
 from kafka_sink_helpers import FolderStaging, Job, name, records
 
 from checkpoint import failpoints
-from checkpoint.committables import Committable, SegmentName
+from checkpoint.committables import Committable, CommittableName
 from checkpoint.errors import PermanentFailure
 from pipeline.testing.kafka import KafkaBroker
 from sinks.kafka.errors import CommitRefused, OutputAhead, RecordRefused
-from sinks.kafka.rows import Rows
+from sinks.kafka.rows import KafkaRows
 from sinks.kafka.segments import SegmentStager
 from sinks.kafka.skip import NotSkipped, StagedRecord, find_segment, save_records, skip, staged_records, to_commit
 from sinks.kafka.staged_rows import read_rows
@@ -47,7 +47,7 @@ def skipped(
 ) -> int:
     restored = replace(job, restored_checkpoint=checkpoint, restored_state=state)
     committers = {0: restored.committer()}
-    return skip(committers, {0: pending}, 0, SegmentName(*segment), rows, save, FolderStaging(job.folder))
+    return skip(committers, {0: pending}, 0, CommittableName(*segment), rows, save, FolderStaging(job.folder))
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_what_is_skipped_is_in_the_file_and_all_else_comes_out_once(
     assert (base64.b64decode(saved["key"]), saved["headers"], saved["row"]) == (b"large", [], row)
 
     left = job.restore(3, state, pending)
-    assert [one.name for one in left] == [one.name for one in pending if one.name > SegmentName(*segment)]
+    assert [one.name for one in left] == [one.name for one in pending if one.name > CommittableName(*segment)]
     assert output(kafka, job) == [id for id in range(608) if id != 302]
 
 
@@ -225,7 +225,7 @@ def test_older_epochs_of_other_writers_go_out_first(kafka: KafkaBroker, make_job
         for writer in (0, 1)
     }
     staging = FolderStaging(job.folder)
-    assert skip(committers, pending, 0, SegmentName(3, 0), {1}, tmp_path / "saved.jsonl", staging) == 3
+    assert skip(committers, pending, 0, CommittableName(3, 0), {1}, tmp_path / "saved.jsonl", staging) == 3
     assert output(kafka, job) == [0, 1, 2, 3, 4, 5, 6, 8]
 
 
@@ -237,7 +237,7 @@ def test_no_record_is_named_if_the_topic_takes_all_of_them_by_the_time_of_the_lo
     pending = job.write(1, [*records(0, 5), {"k": None, "id": 5}, *records(6, 5)])
     probe = TransactionalProducer.probe
 
-    def mended(self: TransactionalProducer, pieces: Iterable[Rows]) -> None:
+    def mended(self: TransactionalProducer, pieces: Iterable[KafkaRows]) -> None:
         job.alter_topic("cleanup.policy", "delete")
         probe(self, pieces)
 
@@ -277,33 +277,33 @@ def test_nothing_is_committed_if_the_record_is_not_there_or_cannot_be_saved(
 
 
 def named(*names: Segment) -> list[Committable]:
-    return [Committable(SegmentName(*each), {"rows": 3}) for each in names]
+    return [Committable(CommittableName(*each), {"rows": 3}) for each in names]
 
 
 def test_older_epochs_of_all_writers_and_older_segments_of_its_own_are_committed_with_a_segment() -> None:
     waiting = {0: named((1, 0), (2, 0), (2, 1), (3, 0)), 1: named((1, 0), (2, 0), (3, 0)), 2: named((3, 0))}
-    found = to_commit(waiting, 0, SegmentName(2, 0))
+    found = to_commit(waiting, 0, CommittableName(2, 0))
     assert found == {(1, 0): named((1, 0)), (1, 1): named((1, 0)), (2, 0): named((2, 0))}
 
 
 def test_a_segment_that_does_not_wait_is_told_with_those_that_do() -> None:
     waiting = named((1, 0), (2, 3))
-    assert find_segment(waiting, SegmentName(2, 3)) is waiting[1]
+    assert find_segment(waiting, CommittableName(2, 3)) is waiting[1]
     with pytest.raises(NotSkipped, match=r"segment 2/0 is not waiting .*Waiting are: 1/0, 2/3$"):
-        find_segment(waiting, SegmentName(2, 0))
+        find_segment(waiting, CommittableName(2, 0))
     with pytest.raises(NotSkipped, match=r"Waiting are: none$"):
-        find_segment([], SegmentName(2, 0))
+        find_segment([], CommittableName(2, 0))
 
 
 def test_records_are_found_by_their_numbers_over_the_pieces_of_a_segment(tmp_path: Path) -> None:
     staging = FolderStaging(tmp_path)
     stager = SegmentStager(staging, "s", 10_000_000, 0)
     large = b"x" * 1_100_000
-    stager.append(Rows("t", None, [b"0", large], keys=[None, b"k"], partitions=[-1, 0], timestamps=[None, 5]))
-    stager.append(Rows("t", None, [b"2"], keys=[b"k"], partitions=[3], timestamps=[6]))
+    stager.append(KafkaRows("t", None, [b"0", large], keys=[None, b"k"], partitions=[-1, 0], timestamps=[None, 5]))
+    stager.append(KafkaRows("t", None, [b"2"], keys=[b"k"], partitions=[3], timestamps=[6]))
     (segment,) = name(4, stager.finish())
     assert len(list(read_rows(segment, staging))) > 1
-    place = SegmentName(4, 0)
+    place = CommittableName(4, 0)
     assert staged_records(segment, staging, {2, 0}) == [
         StagedRecord(place, 0, "t", None, None, None, b"0", ()),
         StagedRecord(place, 2, "t", 3, 6, b"k", b"2", ()),
@@ -314,7 +314,7 @@ def test_records_are_found_by_their_numbers_over_the_pieces_of_a_segment(tmp_pat
 
 
 def test_saved_records_are_lines_of_a_new_file(tmp_path: Path) -> None:
-    one = StagedRecord(SegmentName(4, 1), 2, "t", None, 6, None, b"v", (("h", b"1"), ("n", None)))
+    one = StagedRecord(CommittableName(4, 1), 2, "t", None, 6, None, b"v", (("h", b"1"), ("n", None)))
     save_records(tmp_path / "saved", [one, replace(one, row=3, partition=0, key=b"k")])
     lines = [json.loads(line) for line in (tmp_path / "saved").read_text().splitlines()]
     assert [(line["segment"], line["row"], line["partition"], line["key"]) for line in lines] == [

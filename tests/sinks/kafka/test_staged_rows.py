@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka_sink_helpers import FolderStaging, name
 
-from sinks import Committable, SegmentName
+from sinks import Committable, CommittableName
 from sinks.kafka.errors import CommitRefused, RecordRefused, RefusedRecord
 from sinks.kafka.refused_record import culprit, explained
-from sinks.kafka.rows import Rows
+from sinks.kafka.rows import KafkaRows
 from sinks.kafka.segments import SegmentStager
 from sinks.kafka.staged_rows import read_rows, rows_to_commit, smallest_limit, transactions, without
 
@@ -23,7 +23,7 @@ FAR_PAST, FAR_FUTURE = 1_000, 4_000_000_000_000
 
 
 def sized(*sizes: int) -> list[Committable]:
-    return [Committable(SegmentName(1, i), {"bytes": size, "message_limit": size}) for i, size in enumerate(sizes)]
+    return [Committable(CommittableName(1, i), {"bytes": size, "message_limit": size}) for i, size in enumerate(sizes)]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_batches_suit_the_topic_with_the_smallest_limit() -> None:
 def test_what_is_left_of_a_segment_is_all_but_the_rows_left_out(sizes: list[int], numbers: set[int]) -> None:
     values = [str(i).encode() for i in range(sum(sizes))]
     ends = list(accumulate(sizes))
-    pieces = (Rows("t", None, list(values[end - size : end])) for size, end in zip(sizes, ends, strict=True))
+    pieces = (KafkaRows("t", None, list(values[end - size : end])) for size, end in zip(sizes, ends, strict=True))
     left = list(without(pieces, numbers))
     assert all(len(rows) for rows in left)
     assert [v for rows in left for v in rows.values] == [v for i, v in enumerate(values) if i not in numbers]
@@ -61,8 +61,8 @@ def test_what_is_left_of_a_segment_is_all_but_the_rows_left_out(sizes: list[int]
 # -- a record that Kafka refused --------------------------------------------------------------------------------------
 
 
-def rows(values: list[bytes | None], **columns: Any) -> Rows:
-    return Rows("t", None, values, **columns)
+def rows(values: list[bytes | None], **columns: Any) -> KafkaRows:
+    return KafkaRows("t", None, values, **columns)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def staging(tmp_path: Path) -> FolderStaging:
     return FolderStaging(tmp_path)
 
 
-def epoch(staging: FolderStaging, number: int, *pieces: Rows, limit: int = 1_000_000) -> list[Committable]:
+def epoch(staging: FolderStaging, number: int, *pieces: KafkaRows, limit: int = 1_000_000) -> list[Committable]:
     stager = SegmentStager(staging, "s", limit, 0)
     for piece in pieces:
         stager.append(piece)
@@ -90,7 +90,7 @@ def command(segments: list[Committable], error: RecordRefused, staging: FolderSt
 
 def test_rows_are_read_in_order_but_for_those_left_out(staging: FolderStaging) -> None:
     segments = [*epoch(staging, 1, rows([b"a", b"b"])), *epoch(staging, 2, rows([b"c", b"d"]), rows([b"e"]))]
-    left_out = {SegmentName(2, 0): {0, 2}}
+    left_out = {CommittableName(2, 0): {0, 2}}
     for out, left in (({}, [b"a", b"b", b"c", b"d", b"e"]), (left_out, [b"a", b"b", b"d"])):
         assert [v for piece in rows_to_commit(segments, staging, out) for v in piece.values] == left
 
@@ -124,12 +124,12 @@ def test_rows_are_numbered_over_the_pieces_of_a_segment(staging: FolderStaging) 
 
 def test_all_rows_that_are_the_same_are_named_and_those_left_out_before(staging: FolderStaging) -> None:
     segments = epoch(staging, 1, rows([b"a", b"b", b"a", b"a"]))
-    left_out = {SegmentName(1, 0): {1, 2}}
+    left_out = {CommittableName(1, 0): {1, 2}}
     assert command(segments, refused(b"a"), staging) == "SCRIPT out --writer 2 --segment 1/0 --row 0 --row 2 --row 3"
     assert command(segments, refused(b"a"), staging, left_out=left_out) == (
         "SCRIPT out --writer 2 --segment 1/0 --row 0 --row 1 --row 2 --row 3"
     )
-    left_out = {SegmentName(1, 0): {0}}
+    left_out = {CommittableName(1, 0): {0}}
     assert "of writer 2, row 2 (topic" in str(explained(refused(b"a"), "out", 2, segments, staging, left_out))
 
 

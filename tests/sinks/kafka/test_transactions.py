@@ -12,17 +12,17 @@ from confluent_kafka import KafkaError, KafkaException
 from kafka_sink_helpers import Job
 
 from pipeline.testing.kafka import KafkaBroker
-from sinks import Lineage, SegmentName
+from sinks import CommittableName, Lineage
 from sinks.kafka import transactions
 from sinks.kafka.marker import Marker
 from sinks.kafka.marker_group import MarkerGroup
-from sinks.kafka.rows import Rows
+from sinks.kafka.rows import KafkaRows
 from sinks.kafka.transactions import TransactionalProducer
 
 pytestmark = pytest.mark.sample(1)  # quick, and what each step of a commit rests on
 
 JobMaker = Callable[..., Job]
-MARKER = Marker(Lineage("L1"), 3, SegmentName(3, 0), "me")
+MARKER = Marker(Lineage("L1"), 3, CommittableName(3, 0), "me")
 
 
 class Committing:
@@ -37,10 +37,10 @@ class Committing:
         self.steps: list[tuple[str, int]] = []
         """Each step with how many records were in the topic by then, committed or not."""
 
-    def rows(self, *values: bytes) -> Rows:
-        return Rows(self.topic, None, list(values))
+    def rows(self, *values: bytes) -> KafkaRows:
+        return KafkaRows(self.topic, None, list(values))
 
-    def transact(self, *pieces: Rows, marker: Marker = MARKER, **hooks: Callable[[], None]) -> None:
+    def transact(self, *pieces: KafkaRows, marker: Marker = MARKER, **hooks: Callable[[], None]) -> None:
         steps = {step: partial(self._reached, step) for step in ("mid_produce", "after_produce", "before_commit")}
         how: dict[str, Any] = {**steps, **hooks}
         self.producer.transact(pieces, self.group.offset(marker), self.group.metadata, **how)

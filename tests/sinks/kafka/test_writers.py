@@ -18,19 +18,19 @@ from pipeline.testing.kafka import KafkaBroker
 from sinks import KafkaSink, SinkBatch, WriterContext
 from sinks.kafka import writers
 from sinks.kafka.errors import BrokerUnavailable, RecordRefused, TopicRefused
-from sinks.kafka.rows import Rows
+from sinks.kafka.rows import KafkaRows
 from sinks.kafka.segments import read_segment
 from sinks.kafka.writers import DirectWriter
 
 JobMaker = Callable[..., Job]
 
 
-def staged(job: Job, committables: list[Any]) -> list[Rows]:
+def staged(job: Job, committables: list[Any]) -> list[KafkaRows]:
     staging = FolderStaging(job.folder)
     return [rows for c in committables for file in c.files for rows in read_segment(staging.read(file))]
 
 
-def column(pieces: list[Rows], name: str) -> list[Any]:
+def column(pieces: list[KafkaRows], name: str) -> list[Any]:
     return [item for rows in pieces for item in (getattr(rows, name) or [None] * len(rows))]
 
 

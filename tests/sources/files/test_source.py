@@ -27,11 +27,12 @@ from hypothesis import strategies as st
 
 from checkpoint.codec import decode, encode
 from formats.arrow_rows import rows
+from formats.errors import BadRecord
 from sinks import FileSink
 from sinks.files.encoding import ParquetRows
 from sinks.files.errors import RecordRefused, TargetUnavailable
 from sources import END, FileSource, SourceBatch, SourceContext, SourceReader
-from sources.files.errors import BadRecord, FileChanged, FileGone, FolderUnavailable
+from sources.files.errors import FileChanged, FileGone, FolderUnavailable
 from sources.files.folder import FoundFile
 from sources.files.ledger import Ledger
 from sources.files.reader import ReaderOptions

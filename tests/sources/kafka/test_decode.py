@@ -13,10 +13,10 @@ from confluent_kafka import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from formats.errors import BadRecord
 from sources import ArrowJson
 from sources.kafka.bad_records import BadRecords, Letter, shortened
 from sources.kafka.decode import RecordDecoder, partitions, timestamps
-from sources.kafka.errors import BadRecord
 from sources.kafka.messages import first_offsets, told_headers_of
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from pipeline.autoscale import Autoscale
 from pipeline.runtime import error_text
 from pipeline.runtime.driver.scaling.advice import load_of
-from pipeline.runtime.driver.scaling.autoscaling import Autoscaling, Decision, Reason, Refusal, Sample
+from pipeline.runtime.driver.scaling.autoscaling import Autoscaling, Decision, Reason, RefusedAdvice, Sample
 from pipeline.runtime.driver.status.checkpoint_stats import ATTEMPT_ENDED
 from pipeline.runtime.system import System
 
@@ -144,7 +144,7 @@ class Autoscaler:
             self._note(Autoscaled(at, decision.what, error_text.first_line(str(failure)), "failed"))
             _LOG.warning("job %s: autoscale could not rescale %s: %s", self._master.name, decision.what, failure)
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _refuse(self, refusal: RefusedAdvice) -> None:
         self._refusals[refusal.reason.value] += 1
         self._note(Autoscaled(self._system.time(), refusal.what, refusal.why, "refused"))
         _LOG.info("job %s: autoscale: %s", self._master.name, refusal.text)

@@ -54,7 +54,7 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True)
-class Refusal:
+class RefusedAdvice:
     step: str
     what: str
     """`totals 4 → 6`."""
@@ -140,7 +140,7 @@ class Autoscaling:
 
     def __init__(self, options: Autoscale):
         self._o = options
-        self.refused: list[Refusal] = []
+        self.refused: list[RefusedAdvice] = []
         """What lasting advice is not followed now, and why."""
         self.state = "waits until the job runs"
         """What this does now; reads on from "autoscale"."""
@@ -179,7 +179,7 @@ class Autoscaling:
         self._failures += 1
         self._not_before = now + self._unit * min(2.0**self._failures, _LONGEST)
 
-    def sample(self, now: float, seen: Sample) -> list[Decision | Refusal]:
+    def sample(self, now: float, seen: Sample) -> list[Decision | RefusedAdvice]:
         """The job runs, with this load.
 
         Returns:
@@ -198,7 +198,7 @@ class Autoscaling:
             return []
         decision, self.refused = self._decide(now, seen)
         self.state = "does not follow all advice" if self.refused else "finds nothing to change"
-        found: list[Decision | Refusal] = []
+        found: list[Decision | RefusedAdvice] = []
         for one in self.refused:
             if now - self._said.get((one.step, one.reason), -float("inf")) > self._unit:
                 found.append(one)
@@ -251,10 +251,10 @@ class Autoscaling:
 
     # -- what is done -------------------------------------------------------------------------------------------
 
-    def _decide(self, now: float, seen: Sample) -> tuple[Decision | None, list[Refusal]]:
+    def _decide(self, now: float, seen: Sample) -> tuple[Decision | None, list[RefusedAdvice]]:
         graph, plan = seen.job.graph, seen.job.plan
         assert graph is not None
-        refused: list[Refusal] = []
+        refused: list[RefusedAdvice] = []
         widths: dict[str, int] = {}
         scaled: dict[str, _Scaled] = {}
         wishes = _wishes(graph, plan, self._lasting(), refused)
@@ -262,7 +262,7 @@ class Autoscaling:
             new, bound = self._within_bounds(wanted, seen.job.max_parallelism)
             what = f"{step} {old} → {wanted}"
             if (new - old) * (wanted - old) <= 0:
-                refused.append(Refusal(step, what, Reason.BOUNDS, bound))
+                refused.append(RefusedAdvice(step, what, Reason.BOUNDS, bound))
                 continue
             rate = self._rate(_vertex_of(plan, step))
             last = self._last.get(step)
@@ -295,7 +295,7 @@ class Autoscaling:
 
     def _as_before(
         self, step: str, what: str, more: bool, rate: float, last: _Scaled | None, now: float
-    ) -> Refusal | None:
+    ) -> RefusedAdvice | None:
         """Whether the step's last rescale speaks against this one."""
         if last is None or last.new < last.old:
             return None
@@ -308,14 +308,14 @@ class Autoscaling:
                 f"{last.old} → {last.new} brought nothing {ago} ago: it was {last.rate:,.0f} records/s, and is "
                 f"{rate:,.0f}; it is tried again in {human_time(wait)} at the earliest"
             )
-            return Refusal(step, what, Reason.NO_GAIN, why)
+            return RefusedAdvice(step, what, Reason.NO_GAIN, why)
         if now - last.at < _REMEMBERED * self._unit and rate >= _LIKE * last.rate:
             why = (
                 f"{last.old} were too few for {last.rate:,.0f} records/s {ago} ago, and {rate:,.0f} come now; it may "
                 f"have fewer below {_LIKE * last.rate:,.0f}, or "
                 f"{human_time(_REMEMBERED * self._unit)} after that rescale"
             )
-            return Refusal(step, what, Reason.LIKE_RATE, why)
+            return RefusedAdvice(step, what, Reason.LIKE_RATE, why)
         return None
 
     def _fitting(
@@ -323,7 +323,7 @@ class Autoscaling:
         seen: Sample,
         wishes: Mapping[str, tuple[int, Advice, int]],
         widths: dict[str, int],
-        refused: list[Refusal],
+        refused: list[RefusedAdvice],
     ) -> Decision | None:
         """As much of it as slots allow."""
         while widths:
@@ -331,7 +331,7 @@ class Autoscaling:
                 wanted = rescaled_by_itself(seen.job, widths).plan
             except PipelineError as error:
                 for step, new in widths.items():
-                    refused.append(Refusal(step, f"{step} {wishes[step][0]} → {new}", Reason.PLAN, str(error)))
+                    refused.append(RefusedAdvice(step, f"{step} {wishes[step][0]} → {new}", Reason.PLAN, str(error)))
                 return None
             there = seen.job.plan.subtasks
             if seen.slots is None or wanted.subtasks < there or wanted.subtasks <= seen.slots:
@@ -343,18 +343,18 @@ class Autoscaling:
             if widths[step] <= old:
                 del widths[step]
                 why = f"there are {seen.slots} slots, and the job has {there} subtasks already"
-                refused.append(Refusal(step, f"{step} {old} → {advised}", Reason.SLOTS, why))
+                refused.append(RefusedAdvice(step, f"{step} {old} → {advised}", Reason.SLOTS, why))
         return None
 
-    def _not_now(self, step: str, what: str, now: float, seen: Sample) -> Refusal | None:
+    def _not_now(self, step: str, what: str, now: float, seen: Sample) -> RefusedAdvice | None:
         """Whether there is to be no rescale now, whichever."""
         if now < self._not_before:
             wait = human_time(self._not_before - now)
             why = f"the rescale before failed; the next one begins in {wait} at the earliest"
-            return Refusal(step, what, Reason.FAILED, why)
+            return RefusedAdvice(step, what, Reason.FAILED, why)
         if seen.failed_checkpoint is not None:
             why = f"checkpoint {seen.failed_checkpoint} failed, and a rescale needs one; it waits until one is complete"
-            return Refusal(step, what, Reason.CHECKPOINT, why)
+            return RefusedAdvice(step, what, Reason.CHECKPOINT, why)
         return None
 
 
@@ -368,7 +368,7 @@ def _vertex_of(plan: Plan, step: str) -> str:
 
 
 def _wishes(
-    graph: Graph, plan: Plan, lasting: Mapping[str, Advice], refused: list[Refusal]
+    graph: Graph, plan: Plan, lasting: Mapping[str, Advice], refused: list[RefusedAdvice]
 ) -> dict[str, tuple[int, Advice, int]]:
     """By step that goes by the pipeline's parallelism: what it has, the advice that counts, and what it should have.
 
@@ -386,7 +386,7 @@ def _wishes(
             continue
         if not roots:
             what, why = f"{vertex.head.id} {advice.now} → {advice.better}", "it sets a parallelism of its own"
-            refused.append(Refusal(vertex.head.id, what, Reason.OWN_PARALLELISM, why))
+            refused.append(RefusedAdvice(vertex.head.id, what, Reason.OWN_PARALLELISM, why))
         for root in roots:
             old = steps[root].parallelism
             wanted = advice.better if advice.better > advice.now else min(advice.better, old)

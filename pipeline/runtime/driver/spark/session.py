@@ -32,11 +32,11 @@ _READABLE: Final = (
     "spark.authenticate.secret and spark.network.crypto.enabled before the session starts (docs/security.md)"
 )
 _HIDING: Final = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
-_OPEN: Final[weakref.WeakSet[Session]] = weakref.WeakSet()
+_OPEN: Final[weakref.WeakSet[JobSession]] = weakref.WeakSet()
 """Those of the jobs of this process that run."""
 
 
-class Session:
+class JobSession:
     """The session that a job runs in: one that was there before, or its own. Tests without Spark have another class."""
 
     def __init__(self, options: JobOptions):

@@ -16,7 +16,7 @@ from checkpoint.shown import shown
 from pipeline.async_calls.element_queue import ElementQueue
 from pipeline.async_calls.loop import Loop, LoopThread
 from pipeline.async_calls.options import NOTHING, AsyncStep
-from pipeline.async_calls.requests import Answer
+from pipeline.async_calls.requests import RequestResult
 from pipeline.runtime import error_text
 from pipeline.runtime.subtask.steps.compiled import CompiledStep, Push, Site
 from pipeline.runtime.subtask.steps.failed_records import NEVER
@@ -165,7 +165,7 @@ class AsyncCalls:
                     return queue.take_control()
                 taken = place.record
                 record.timestamp, record.key_bytes, record.key_group = taken.timestamp, taken.key, taken.group
-                answer: Answer = place.outcome
+                answer: RequestResult = place.outcome
                 if self._policy is not None:
                     self._policy.count()  # not when it is asked: many may fail long after that
                 if answer.error is not None:
@@ -193,7 +193,7 @@ class AsyncCalls:
         assert self._policy is not None
         self._policy.handle(error, self._policy.note(taken.encoded), cause)
 
-    def _failure(self, taken: AwaitingResult, answer: Answer) -> Exception:
+    def _failure(self, taken: AwaitingResult, answer: RequestResult) -> Exception:
         assert answer.error is not None
         tries = "" if answer.tries == 1 else f", {answer.tries} times"
         kind = PermanentFailure if isinstance(answer.error, PermanentFailure) else RequestFailed

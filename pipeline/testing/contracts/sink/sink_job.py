@@ -11,7 +11,7 @@ from typing import Any
 
 from checkpoint.codec import decode
 from checkpoint.commit_log import CommitLog, CommitOrder
-from checkpoint.committables import Committable, SegmentName, SinkState
+from checkpoint.committables import Committable, CommittableName, SinkState
 from checkpoint.storage.fencing import Fenced
 from checkpoint.storage.file_io import StagedFile
 from checkpoint.storage.handles import FileHandle
@@ -209,7 +209,7 @@ class Attempt:
         data = []
         for subtask, writer in enumerate(self.writers):
             committables = [
-                Committable.of(SegmentName(checkpoint_id, index), one)
+                Committable.of(CommittableName(checkpoint_id, index), one)
                 for index, one in enumerate(writer.prepare_commit(checkpoint_id))
             ]
             if committables and not self.committers[subtask]:

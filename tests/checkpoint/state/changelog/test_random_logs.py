@@ -20,7 +20,7 @@ from checkpoint.state.changelog import snapshot as snapshot_module
 from checkpoint.state.changelog.log import ChangeLog
 from checkpoint.state.heap.backend import HeapBackend
 from checkpoint.state.heap.logged_maps import LoggedMap
-from checkpoint.state.heap.maps import Reading
+from checkpoint.state.heap.maps import SnapshotReading
 from checkpoint.state.keyed_backend import KeyedBackend
 from checkpoint.state.rocksdb import changes, groups
 from checkpoint.state.rocksdb.backend import RocksDbBackend
@@ -150,7 +150,7 @@ def files_go_with_the_first_checkpoint_that_does() -> Any:
 def savepoints_take_the_changes_with_them() -> Any:
     original = LoggedMap.freeze
 
-    def freeze(self: LoggedMap, reading: Reading) -> Any:
+    def freeze(self: LoggedMap, reading: SnapshotReading) -> Any:
         frozen = original(self, reading)
         self._earlier = {}
         return frozen

@@ -10,7 +10,7 @@ from captures import data
 from checkpoint_folders import TRIGGERED, JobFolder, metadata_of
 
 from checkpoint.checkpoint_kind import CheckpointKind
-from checkpoint.committables import SegmentName
+from checkpoint.committables import CommittableName
 from checkpoint.elements import ChannelName, EdgeName
 from checkpoint.in_flight import channel_state
 from checkpoint.in_flight.captured import CapturedState
@@ -236,7 +236,7 @@ def test_details_say_what_is_in_a_checkpoint(job: JobFolder) -> None:
 def test_committables_are_counted_by_sink_and_writer(job: JobFolder) -> None:
     ref = job.complete(5, job.segment(), job.segment(), source={"any": "position"})
     found = describe(uri(job, ref))
-    assert found.pending == (Pending("out", 0, (SegmentName(5, 0), SegmentName(5, 1)), rows=20, size=200),)
+    assert found.pending == (Pending("out", 0, (CommittableName(5, 0), CommittableName(5, 1)), rows=20, size=200),)
     assert [(source.step, source.subtask, source.state) for source in found.sources] == [("in", 0, {"any": "position"})]
     staged = next(state.total for state in found.steps if state.step == "out")
     assert staged.staged == 2 * len(b"segment")

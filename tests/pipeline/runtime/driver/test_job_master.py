@@ -15,7 +15,7 @@ from deadlines import PATIENCE
 from session_without_spark import FakeSession
 
 from checkpoint.checkpoint_kind import CheckpointKind
-from checkpoint.committables import Committable, SegmentName
+from checkpoint.committables import Committable, CommittableName
 from checkpoint.config import CheckpointConfig
 from checkpoint.storage import fencing
 from checkpoint.storage.errors import StorageError
@@ -25,7 +25,13 @@ from checkpoint.storage.storage import CheckpointStorage
 from pipeline import Pipeline, RestartStrategy
 from pipeline.errors import NotEnoughSlots, PipelineError
 from pipeline.runtime.driver import operations
-from pipeline.runtime.driver.attempt_context import Answer, AttemptContext, CheckpointRequest, NotTriggered, Progress
+from pipeline.runtime.driver.attempt_context import (
+    Answer,
+    AttemptContext,
+    AttemptProgress,
+    CheckpointRequest,
+    NotTriggered,
+)
 from pipeline.runtime.driver.failures import AttemptFailed
 from pipeline.runtime.driver.job_master import JobMaster
 from pipeline.runtime.packing import unpack_plan
@@ -35,7 +41,9 @@ from pipeline.testing import TestingSink, TestingSource
 class Attempt:
     """One attempt; `work` is what it does."""
 
-    def __init__(self, job: Job, context: AttemptContext, progress: Progress, work: Callable[[Attempt], None]) -> None:
+    def __init__(
+        self, job: Job, context: AttemptContext, progress: AttemptProgress, work: Callable[[Attempt], None]
+    ) -> None:
         self.job, self.context, self.progress = job, context, progress
         self.cancelled = threading.Event()
         self.requests: list[tuple[CheckpointRequest, Answer]] = []
@@ -61,7 +69,7 @@ class Attempt:
         self._completed += 1
         self.context.history.triggered(id, CheckpointKind.CHECKPOINT, 0.0, 0.0)
         lineage, parent = start.lineage
-        pending = [Committable(SegmentName(id, i), {}, ()).to_wire() for i in range(staged)]
+        pending = [Committable(CommittableName(id, i), {}, ()).to_wire() for i in range(staged)]
         out = OperatorSnapshot({"sink": {"pending": [[0, pending]], "committers": []}} if staged else {})
         subtask = SubtaskSnapshot({"in": OperatorSnapshot({"source": None}), "out": out})
         (vertex,) = self.context.plan.vertices
@@ -116,7 +124,7 @@ class Job:
         self.over = threading.Event()
         self.master.on_ended = self.over.set
 
-    def _make(self, context: AttemptContext, progress: Progress) -> Attempt:
+    def _make(self, context: AttemptContext, progress: AttemptProgress) -> Attempt:
         attempt = Attempt(self, context, progress, self._works[len(self.attempts)])
         self.attempts.append(attempt)
         return attempt
@@ -409,7 +417,7 @@ def test_a_cancel_while_an_attempt_is_being_made_reaches_it(tmp_path: Path) -> N
     job = Job(tmp_path, until_cancelled)
     make = job.master._make_attempt
 
-    def cancel_meanwhile(context: AttemptContext, progress: Progress) -> Any:
+    def cancel_meanwhile(context: AttemptContext, progress: AttemptProgress) -> Any:
         job.master.cancel()
         return make(context, progress)
 

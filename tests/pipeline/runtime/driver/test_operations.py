@@ -26,7 +26,7 @@ from pipeline.cli import operate_tables
 from pipeline.handle import JobHandle
 from pipeline.runtime import running_jobs
 from pipeline.runtime.driver.operations import OperationsServer
-from pipeline.runtime.driver.operations_client import SECRET_VARIABLE, NotReached, RequestFailed, ask
+from pipeline.runtime.driver.operations_client import SECRET_VARIABLE, JobRequestFailed, NotReached, ask
 from pipeline.runtime.driver.status.job_status import figures_of, vertex_of
 from pipeline.runtime.driver.status.restart_times import Recovery
 
@@ -171,14 +171,14 @@ def test_a_request_that_takes_long_holds_up_nobody(server: OperationsServer, han
 
 
 def test_a_failure_is_told_to_who_asked(server: OperationsServer) -> None:
-    with pytest.raises(RequestFailed, match=r"^/disk is full$") as caught:
+    with pytest.raises(JobRequestFailed, match=r"^/disk is full$") as caught:
         ask(server.address, secret(), "savepoint", uri="/disk", timeout=1.0)
     assert caught.value.error == "RuntimeError"
 
 
 def test_an_unknown_request_is_refused_with_those_there_are(server: OperationsServer) -> None:
     with pytest.raises(
-        RequestFailed,
+        JobRequestFailed,
         match="can't dance; there are status, metrics, state, checkpoint, savepoint, rescale, stop, cancel, web_link",
     ):
         ask(server.address, secret(), "dance")

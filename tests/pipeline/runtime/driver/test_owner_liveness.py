@@ -21,24 +21,24 @@ from checkpoint.storage.storage import CheckpointStorage
 from pipeline.errors import PipelineError
 from pipeline.runtime.driver import owner_liveness
 from pipeline.runtime.driver.operations import OperationsServer
-from pipeline.runtime.driver.owner_liveness import Answer, OwnerState, owner_state, refuse_living_owner
+from pipeline.runtime.driver.owner_liveness import OwnerAnswer, OwnerState, owner_state, refuse_living_owner
 
 _RULES = {
-    (True, Answer.RUNS): OwnerState.LIVES,
-    (False, Answer.RUNS): OwnerState.LIVES,  # a container's, whose processes aren't seen here
-    (True, Answer.ENDED): OwnerState.GONE,
-    (False, Answer.ENDED): OwnerState.GONE,
-    (True, Answer.NOBODY): OwnerState.GONE,  # its process has gone on to something else
-    (False, Answer.NOBODY): OwnerState.GONE,
-    (True, Answer.SILENT): OwnerState.LIVES,  # it is stopped, or another user's
-    (False, Answer.SILENT): OwnerState.UNKNOWN,
-    (True, Answer.UNKNOWN): OwnerState.UNKNOWN,
-    (False, Answer.UNKNOWN): OwnerState.GONE,
+    (True, OwnerAnswer.RUNS): OwnerState.LIVES,
+    (False, OwnerAnswer.RUNS): OwnerState.LIVES,  # a container's, whose processes aren't seen here
+    (True, OwnerAnswer.ENDED): OwnerState.GONE,
+    (False, OwnerAnswer.ENDED): OwnerState.GONE,
+    (True, OwnerAnswer.NOBODY): OwnerState.GONE,  # its process has gone on to something else
+    (False, OwnerAnswer.NOBODY): OwnerState.GONE,
+    (True, OwnerAnswer.SILENT): OwnerState.LIVES,  # it is stopped, or another user's
+    (False, OwnerAnswer.SILENT): OwnerState.UNKNOWN,
+    (True, OwnerAnswer.UNKNOWN): OwnerState.UNKNOWN,
+    (False, OwnerAnswer.UNKNOWN): OwnerState.GONE,
 }
 
 
-@pytest.mark.parametrize(("there", "answer"), list(itertools.product([True, False], Answer)))
-def test_the_verdict_by_what_is_seen(there: bool, answer: Answer) -> None:
+@pytest.mark.parametrize(("there", "answer"), list(itertools.product([True, False], OwnerAnswer)))
+def test_the_verdict_by_what_is_seen(there: bool, answer: OwnerAnswer) -> None:
     assert owner_state(True, there, answer) is _RULES[there, answer]
     assert owner_state(False, there, answer) is OwnerState.UNKNOWN  # a restart elsewhere must not need anything
 

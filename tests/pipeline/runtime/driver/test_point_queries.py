@@ -24,7 +24,7 @@ from pipeline.runtime.driver import point_queries
 from pipeline.runtime.driver.attempt_context import CheckpointRequest
 from pipeline.runtime.driver.attempt_events import QueryAsked
 from pipeline.runtime.driver.failures import AttemptFailed
-from pipeline.runtime.driver.point_queries import Answer, NotAnswered, PointQueries
+from pipeline.runtime.driver.point_queries import Answer, JobQueries, NotAnswered
 from pipeline.runtime.point_query import Found, PointQuery
 from pipeline.testing import TestingSink, TestingSource
 
@@ -47,7 +47,7 @@ def query(key: Any = "ann") -> PointQuery:
 class Asking:
     """Asks in a thread of its own, and keeps what came of it."""
 
-    def __init__(self, queries: PointQueries, key: Any = "ann", timeout: float = PATIENCE) -> None:
+    def __init__(self, queries: JobQueries, key: Any = "ann", timeout: float = PATIENCE) -> None:
         self.result: Answer | Exception | None = None
         self._queries = queries
         self._key, self._timeout = key, timeout
@@ -72,7 +72,7 @@ class Asking:
 
 
 def test_an_answer_comes_to_whoever_asked_for_it() -> None:
-    queries, told = PointQueries(str), list[int]()
+    queries, told = JobQueries(str), list[int]()
     queries.attempt_begins(told.append)
     ann, bob = Asking(queries, "ann"), Asking(queries, "bob")
     assert told == [1, 2]
@@ -87,14 +87,14 @@ def test_an_answer_comes_to_whoever_asked_for_it() -> None:
 
 
 def test_what_the_owner_refuses_is_an_error() -> None:
-    queries = PointQueries(str)
+    queries = JobQueries(str)
     one = Asking(queries)
     queries.answered(1, Found(refused="too large"), 7)
     assert (type(one.answer()), str(one.answer())) == (NotAnswered, "too large")
 
 
 def test_who_waits_in_vain_is_told_for_whom() -> None:
-    queries = PointQueries(lambda subtask: f"subtask {subtask}")
+    queries = JobQueries(lambda subtask: f"subtask {subtask}")
     with pytest.raises(TimeoutError, match=r"^no answer within 0\.01 s: waited for subtask None$"):
         queries.ask(query(), 0.01)
     one = Asking(queries, timeout=0.5)
@@ -104,7 +104,7 @@ def test_who_waits_in_vain_is_told_for_whom() -> None:
 
 
 def test_what_an_attempt_leaves_without_an_answer_is_the_next_ones() -> None:
-    queries, told = PointQueries(str), list[int]()
+    queries, told = JobQueries(str), list[int]()
     queries.attempt_begins(told.append)
     one = Asking(queries)
     queries.sent(1, "totals[1]")
@@ -118,7 +118,7 @@ def test_what_an_attempt_leaves_without_an_answer_is_the_next_ones() -> None:
 
 
 def test_the_end_of_the_job_is_told_to_all() -> None:
-    queries = PointQueries(str)
+    queries = JobQueries(str)
     one = Asking(queries)
     queries.close("the job is finished")
     assert (type(one.answer()), str(one.answer())) == (NotAnswered, "the job is finished")
@@ -128,7 +128,7 @@ def test_the_end_of_the_job_is_told_to_all() -> None:
 
 def test_more_than_so_many_may_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(point_queries, "MOST", 2)
-    queries = PointQueries(str)
+    queries = JobQueries(str)
     asking = [Asking(queries), Asking(queries)]
     with pytest.raises(NotAnswered, match="2 queries wait for an answer already"):
         queries.ask(query(), PATIENCE)
@@ -146,7 +146,7 @@ def make(tmp_path: Path) -> Callable[..., VirtualAttempt]:
     keyed = p.source("in", TestingSource()).key_by(lambda value: value)
     keyed.process("totals", Total()).sink("out", TestingSink())
 
-    def made(queries: PointQueries | None = None) -> VirtualAttempt:
+    def made(queries: JobQueries | None = None) -> VirtualAttempt:
         context = attempt_context(p.plan(), str(tmp_path))
         return VirtualAttempt(context if queries is None else replace(context, queries=queries))
 
@@ -196,7 +196,7 @@ def test_an_answer_names_the_newest_checkpoint_that_is_complete(
 
 
 def test_an_attempt_that_ends_leaves_its_questions_to_the_next(make: Callable[..., VirtualAttempt]) -> None:
-    queries = PointQueries(str)
+    queries = JobQueries(str)
     first = make(queries)
     asking: list[Asking] = []
 

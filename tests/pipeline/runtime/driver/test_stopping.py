@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.runtime.driver.stopping import AskToStop, Cancel, Leave, Stopping, seconds_to_end
+from pipeline.runtime.driver.stopping import AskToStop, CancelJob, Leave, Stopping, seconds_to_end
 
 
 def test_signals_stop_then_cancel_then_leave() -> None:
     stopping = Stopping(30)
     assert stopping.signalled(0) == [AskToStop()]
-    assert stopping.signalled(1) == [Cancel("")]
+    assert stopping.signalled(1) == [CancelJob("")]
     assert stopping.tick(1000) == []
     assert stopping.signalled(2) == [Leave()]
 
@@ -24,7 +24,7 @@ def test_a_signal_that_comes_twice_at_once_counts_once() -> None:
     """`timeout` sends it to the process, and then to its group."""
     stopping = Stopping(30)
     assert [stopping.signalled(now) for now in (7, 7, 7.001)] == [[AskToStop()], [], []]
-    assert [stopping.signalled(now) for now in (8, 8.2)] == [[Cancel("")], []]
+    assert [stopping.signalled(now) for now in (8, 8.2)] == [[CancelJob("")], []]
     assert stopping.signalled(9) == [Leave()]
 
 
@@ -32,7 +32,7 @@ def test_when_the_grace_time_is_over_the_job_is_cancelled_once() -> None:
     stopping = Stopping(30)
     stopping.signalled(5)
     assert (stopping.next_deadline, stopping.tick(34.9)) == (35, [])
-    assert stopping.tick(35) == [Cancel("it did not end within 30 s")]
+    assert stopping.tick(35) == [CancelJob("it did not end within 30 s")]
     assert (stopping.next_deadline, stopping.tick(36)) == (None, [])
 
 
@@ -40,7 +40,7 @@ def test_the_grace_time_covers_the_commit_behind_the_last_checkpoint() -> None:
     stopping = Stopping(30)
     stopping.signalled(0)
     stopping.accepted()
-    assert stopping.tick(30) == [Cancel("it did not end within 30 s")]
+    assert stopping.tick(30) == [CancelJob("it did not end within 30 s")]
 
 
 def test_a_stop_that_failed_is_tried_again_while_there_is_time() -> None:
@@ -50,12 +50,12 @@ def test_a_stop_that_failed_is_tried_again_while_there_is_time() -> None:
     assert (stopping.next_deadline, stopping.tick(1.1)) == (1.5, [])
     assert stopping.tick(1.5) == [AskToStop()]
     stopping.refused("checkpoint 5 failed: disk full", 1.8)
-    assert stopping.tick(2) == [Cancel("it did not end within 2 s")]
+    assert stopping.tick(2) == [CancelJob("it did not end within 2 s")]
     assert stopping.trouble == "checkpoint 5 failed: disk full"
 
 
 def test_without_grace_the_first_signal_cancels() -> None:
-    assert Stopping(0).signalled(0) == [Cancel("")]
+    assert Stopping(0).signalled(0) == [CancelJob("")]
 
 
 @pytest.mark.parametrize(("graces", "seconds"), [((), 60), ((0,), 60), ((30, 2), 90), ((2, math.inf), math.inf)])
@@ -99,7 +99,7 @@ def test_a_job_is_cancelled_at_most_once_asked_first_and_never_left_waiting(even
             case "tick":
                 actions = stopping.tick(now)
         done += actions
-    cancels = [action for action in done if isinstance(action, Cancel)]
+    cancels = [action for action in done if isinstance(action, CancelJob)]
     assert len(cancels) <= 1
     if grace and cancels:
         assert done.index(AskToStop()) < done.index(cancels[0])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from checkpoint.barriers.events import Barrier
 from checkpoint.elements import BarrierElement, Data, EndOfInput, IdleStatus, Watermark
 from pipeline.buffers import BufferConfig
-from pipeline.runtime.network.debloat import INTERVAL, Budget
+from pipeline.runtime.network.debloat import INTERVAL, BufferBudget
 from pipeline.runtime.network.frames import ChannelId, Credit, FrameError, Header, Kind
 from pipeline.runtime.network.input_channels import InputChannels
 from pipeline.runtime.network.output_channel import OutputChannel
@@ -97,7 +97,7 @@ class Link:
         return polled
 
 
-budgets = st.builds(Budget, st.integers(1, 200), st.just(50))
+budgets = st.builds(BufferBudget, st.integers(1, 200), st.just(50))
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("send"), st.integers(1, 400)),
@@ -164,7 +164,7 @@ def test_nothing_is_sent_before_the_receiver_knows_the_channel():
 
 
 def test_frames_beyond_the_credit_wait_and_control_elements_behind_them_keep_their_place():
-    link = Link(budget=Budget(100, 50)).open()
+    link = Link(budget=BufferBudget(100, 50)).open()
     for element in (data(60), data(60), Watermark(7)):
         link.output.send(element)
     link.run()
@@ -174,7 +174,7 @@ def test_frames_beyond_the_credit_wait_and_control_elements_behind_them_keep_the
 
 
 def test_control_elements_cost_no_credit():
-    link = Link(budget=Budget(100, 50)).open()
+    link = Link(budget=BufferBudget(100, 50)).open()
     link.output.send(data(100))
     link.output.send(Watermark(7))
     link.output.send(EndOfInput())
@@ -184,7 +184,7 @@ def test_control_elements_cost_no_credit():
 
 
 def test_an_empty_receiver_admits_one_frame_of_any_size_and_no_second_one():
-    link = Link(budget=Budget(100, 50)).open()
+    link = Link(budget=BufferBudget(100, 50)).open()
     for _ in range(3):
         link.output.send(data(5_000))
     link.run()
@@ -193,7 +193,7 @@ def test_an_empty_receiver_admits_one_frame_of_any_size_and_no_second_one():
 
 
 def test_a_large_frame_behind_small_ones_passes_once_they_are_consumed():
-    link = Link(budget=Budget(100, 50)).open()
+    link = Link(budget=BufferBudget(100, 50)).open()
     for size in (40, 5_000, 1):
         link.output.send(data(size))
     link.run()
@@ -202,7 +202,7 @@ def test_a_large_frame_behind_small_ones_passes_once_they_are_consumed():
 
 
 def test_a_frame_is_the_receivers_from_its_header_on():
-    link = Link(budget=Budget(100, 50)).open()
+    link = Link(budget=BufferBudget(100, 50)).open()
     link.run()
     link.channel.receiving(Header(Kind.DATA, 0, 1, 80, 0))
     assert link.inputs.queued_bytes == 80
@@ -214,7 +214,7 @@ def test_a_frame_is_the_receivers_from_its_header_on():
 
 
 def test_a_frame_without_credit_is_a_violation():
-    link = Link(budget=Budget(100, 50)).open()
+    link = Link(budget=BufferBudget(100, 50)).open()
     link.channel.receiving(Header(Kind.DATA, 0, 1, 80, 0))
     with pytest.raises(FrameError, match="without credit"):
         link.channel.receiving(Header(Kind.DATA, 0, 1, 80, 1))
@@ -229,7 +229,7 @@ def test_a_missing_or_doubled_element_is_a_violation(sequence):
 
 
 def test_credit_is_announced_in_steps_and_not_for_every_frame():
-    link = Link(budget=Budget(1_000, 50)).open()
+    link = Link(budget=BufferBudget(1_000, 50)).open()
     link.run()
     announced = 0
     for _ in range(100):
@@ -242,9 +242,9 @@ def test_credit_is_announced_in_steps_and_not_for_every_frame():
 
 
 def test_a_smaller_budget_takes_back_nothing_and_holds_once_the_queue_has_drained():
-    link = Link(budget=Budget(1_000, 50)).open()
+    link = Link(budget=BufferBudget(1_000, 50)).open()
     link.run()
-    link.channel.set_budget(Budget(100, 20))
+    link.channel.set_budget(BufferBudget(100, 20))
     for _ in range(30):
         link.output.send(data(90))
     link.run()
@@ -260,7 +260,7 @@ def test_a_smaller_budget_takes_back_nothing_and_holds_once_the_queue_has_draine
 
 
 def test_an_unaligned_barrier_overtakes_what_is_queued_and_records_it():
-    link = Link(budget=Budget(100, 50)).open()
+    link = Link(budget=BufferBudget(100, 50)).open()
     for element in (data(100), data(90), Watermark(3), data(80)):
         link.output.send(element)
     link.run()  # the first frame is on the wire: it is the receiver's
@@ -277,7 +277,7 @@ def test_an_unaligned_barrier_overtakes_what_is_queued_and_records_it():
 
 
 def test_a_barrier_that_leaves_is_reported_and_a_turned_one_leaves_first():
-    link = Link(budget=Budget(100, 50)).open()
+    link = Link(budget=BufferBudget(100, 50)).open()
     left, recorded = [], []
     link.output.on_barrier_left = left.append
     for element in (data(100), data(90), BarrierElement(Barrier(1, alignment_timeout=5.0)), data(80)):
@@ -297,7 +297,7 @@ def test_a_barrier_that_leaves_is_reported_and_a_turned_one_leaves_first():
 
 
 def test_what_is_put_back_comes_first_again_and_costs_no_credit():
-    link = Link(budget=Budget(1_000, 500)).open()
+    link = Link(budget=BufferBudget(1_000, 500)).open()
     batch = Data(b"", 100, rows=4)
     link.output.send(batch)
     link.output.send(data(50))
@@ -328,7 +328,7 @@ def test_a_capture_closes_when_its_barrier_arrives_and_the_barrier_is_not_queued
 
 
 def test_the_task_thread_is_woken_once_when_the_output_queue_has_half_emptied():
-    link = Link(budget=Budget(10_000, 2_048))
+    link = Link(budget=BufferBudget(10_000, 2_048))
     assert link.output.has_room
     for _ in range(6):
         link.output.send(data(1_000))
@@ -354,7 +354,7 @@ def test_the_task_thread_is_woken_only_after_it_found_nothing():
 
 
 def test_the_network_thread_is_told_once_until_it_looks_and_not_while_credit_is_missing():
-    link = Link(budget=Budget(100, 50)).open()
+    link = Link(budget=BufferBudget(100, 50)).open()
     link.run()
     link.output.send(data(100))
     link.output.send(data(100))
@@ -441,7 +441,7 @@ def test_budgets_follow_what_was_processed_and_not_what_was_polled():
 
 
 def test_several_elements_that_are_put_back_are_counted_once():
-    link = Link(budget=Budget(1_000, 500)).open()
+    link = Link(budget=BufferBudget(1_000, 500)).open()
     for size in (10, 20, 30):
         link.output.send(data(size))
     link.run()
@@ -466,7 +466,7 @@ def test_the_channel_whose_element_was_put_back_is_read_first_again():
 
 
 def test_a_sender_with_a_frame_that_is_too_large_hears_when_the_receiver_is_empty_and_not_before():
-    link = Link(budget=Budget(1_000, 500)).open()
+    link = Link(budget=BufferBudget(1_000, 500)).open()
     for _ in range(3):
         link.output.send(data(10))
     link.run()
@@ -485,7 +485,7 @@ def test_a_sender_with_a_frame_that_is_too_large_hears_when_the_receiver_is_empt
 
 
 def test_only_an_empty_receiver_admits_a_frame_without_credit():
-    link = Link(budget=Budget(100, 50)).open()
+    link = Link(budget=BufferBudget(100, 50)).open()
     link.output.send(data(60))
     link.run()
     credit = link.channel.credit()  # for another reason, such as a new budget, with a frame still queued
@@ -545,7 +545,7 @@ def test_a_queue_that_is_full_to_its_limit_has_no_room_and_one_byte_less_is_room
 
 def test_a_frame_that_takes_all_that_is_left_of_the_credit_is_sent_and_one_byte_more_is_not():
     for size, arrived in ((60, [40, 60]), (61, [40])):
-        link = Link(budget=Budget(100, 50)).open()
+        link = Link(budget=BufferBudget(100, 50)).open()
         link.output.send(data(40))
         link.output.send(data(size))
         link.run()
@@ -553,7 +553,7 @@ def test_a_frame_that_takes_all_that_is_left_of_the_credit_is_sent_and_one_byte_
 
 
 def test_an_output_channel_is_finished_once_its_end_and_all_before_it_has_left():
-    link = Link(budget=Budget(100, 50)).open()
+    link = Link(budget=BufferBudget(100, 50)).open()
     assert not link.output.finished  # empty, and not at its end
     for element in (data(100), data(100), EndOfInput()):
         link.output.send(element)
@@ -566,7 +566,7 @@ def test_an_output_channel_is_finished_once_its_end_and_all_before_it_has_left()
 
 def test_a_lone_frame_of_half_a_budget_needs_no_backlog():
     for size, backlog in ((50, 0), (51, 1)):
-        link = Link(budget=Budget(100, 50)).open()
+        link = Link(budget=BufferBudget(100, 50)).open()
         for each in (60, size):
             link.output.send(data(each))
         link.deliver_credit()
@@ -574,7 +574,7 @@ def test_a_lone_frame_of_half_a_budget_needs_no_backlog():
 
 
 def test_credit_that_was_given_for_another_reason_is_no_answer_to_a_sender_that_waits_for_an_empty_receiver():
-    link = Link(budget=Budget(1_000, 500)).open()
+    link = Link(budget=BufferBudget(1_000, 500)).open()
     link.output.send(data(10))
     link.run()
     assert not link.channel.starve()

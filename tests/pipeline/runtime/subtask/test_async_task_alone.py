@@ -15,7 +15,7 @@ from checkpoint.barriers.events import Barrier
 from checkpoint.barriers.handler import BarrierHandler
 from checkpoint.elements import BarrierElement, EndOfInput, IdleStatus, Watermark
 from checkpoint.in_flight.restored_input import RestoredInput
-from pipeline.async_calls.requests import Answer, Requests
+from pipeline.async_calls.requests import RequestResult, Requests
 from pipeline.buffers import BufferConfig
 from pipeline.runtime import protocol
 from pipeline.runtime.network.frames import ChannelId
@@ -42,7 +42,7 @@ class Service:
         self.requests = Requests(options, lambda answer: None)
         self.asked: dict[Any, Any] = {}
         self.flushes = 0
-        self._came: deque[Answer] = deque()
+        self._came: deque[RequestResult] = deque()
         self._rig = task
 
     def open(self) -> None: ...
@@ -55,11 +55,11 @@ class Service:
     def flush(self) -> None:
         self.flushes += 1
 
-    def answers(self) -> deque[Answer]:
+    def answers(self) -> deque[RequestResult]:
         return self._came
 
     def answer(self, *values: Any) -> None:
-        self._came += [Answer(self.asked[value], value, None, 1) for value in values]
+        self._came += [RequestResult(self.asked[value], value, None, 1) for value in values]
         self._rig.task._calls.wake()
 
 

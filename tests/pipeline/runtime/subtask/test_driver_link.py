@@ -16,6 +16,7 @@ from checkpoint.codec import encode
 from checkpoint.errors import Explained, PermanentFailure
 from checkpoint.state.errors import StateAccessError
 from checkpoint.storage.errors import DamagedFile
+from formats.errors import BadRecord
 from pipeline.partitioners import KeySelector
 from pipeline.runtime import error_text
 from pipeline.runtime.liveness import Limits
@@ -42,7 +43,6 @@ from pipeline.runtime.subtask.task import Cancelled
 from pipeline.runtime.subtask.task_metrics import TaskMetrics
 from pipeline.runtime.wire import ConnectionLost, ControlConnection
 from sinks.kafka.errors import RecordRefused
-from sources.kafka.errors import BadRecord
 
 DriverEnd = MessageConnection[ToSubtask, ToDriver]
 Ends = tuple[DriverEnd, DriverLink, Mailbox]

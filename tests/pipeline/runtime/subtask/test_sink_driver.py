@@ -13,7 +13,7 @@ import pytest
 from deadlines import PATIENCE
 
 from checkpoint.codec import encode_key
-from checkpoint.committables import Committable, SegmentName, SinkState
+from checkpoint.committables import Committable, CommittableName, SinkState
 from checkpoint.storage.handles import FileHandle
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.mail import CommittersOpened, Failure
@@ -64,7 +64,7 @@ class Store:
 
     committed: list[tuple[int, int, list[Any]]] = field(default_factory=list)
     """(writer, checkpoint id, payloads), in order."""
-    opened: dict[int, list[SegmentName]] = field(default_factory=dict)
+    opened: dict[int, list[CommittableName]] = field(default_factory=dict)
     closed: list[int] = field(default_factory=list)
     gate: threading.Semaphore | None = None
     """If given, each commit takes a permit first."""
@@ -190,7 +190,7 @@ def subtask() -> Iterator[Callable[..., Subtask]]:
 
 
 def segment(epoch: int, payload: Any, index: int = 0, files: tuple[FileHandle, ...] = ()) -> Committable:
-    return Committable(SegmentName(epoch, index), payload, files)
+    return Committable(CommittableName(epoch, index), payload, files)
 
 
 # -- records --------------------------------------------------------------------------------------------------
@@ -410,7 +410,7 @@ def test_an_epoch_of_which_nothing_was_restored_here_is_reported_at_once(subtask
 def test_every_writer_with_something_restored_has_a_committer(subtask: Any) -> None:
     one = subtask(own=1, pending={5: [segment(2, "x")]}, states={9: "state"})
     one.start(release_new=False)
-    assert one.store.opened == {1: [], 5: [SegmentName(2, 0)], 9: []}
+    assert one.store.opened == {1: [], 5: [CommittableName(2, 0)], 9: []}
 
 
 def test_what_a_committer_knows_to_be_out_is_not_committed_again(subtask: Any) -> None:

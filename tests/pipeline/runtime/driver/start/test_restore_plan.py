@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint.codec import decode, encode
-from checkpoint.committables import Committable, SegmentName, SinkState
+from checkpoint.committables import Committable, CommittableName, SinkState
 from checkpoint.key_groups import range_of
 from checkpoint.storage.handles import FileHandle, StateFile
 from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot, SubtaskSnapshot, VertexSnapshot
@@ -175,7 +175,7 @@ def test_a_source_that_was_not_in_the_checkpoint_has_no_positions() -> None:
 
 @given(parallelisms, parallelisms)
 def test_every_sink_writer_has_one_host_which_is_itself_as_long_as_there_is_such_a_subtask(old: int, new: int) -> None:
-    pending = [[Committable(SegmentName(1, 0), f"p{writer}")] for writer in range(old)]
+    pending = [[Committable(CommittableName(1, 0), f"p{writer}")] for writer in range(old)]
     checkpoint = metadata(*(sink_snapshot(SinkState({i: pending[i]}, {i: f"c{i}"})) for i in range(old)))
     hosted = [mine.sinks["out"] for mine in restored(checkpoint, plan(new), 2)]
     for expected, parts in (
@@ -195,7 +195,7 @@ def sink_snapshot(state: SinkState) -> dict[str, OperatorSnapshot]:
 
 def test_a_writer_that_lay_with_another_subtask_goes_back_to_its_own() -> None:
     """3 → 2 → 3: what subtask 0 hosted of writer 2 comes to subtask 2 again."""
-    a, c = [Committable(SegmentName(1, 0), "a")], [Committable(SegmentName(1, 0), "c")]
+    a, c = [Committable(CommittableName(1, 0), "a")], [Committable(CommittableName(1, 0), "c")]
     checkpoint = metadata(sink_snapshot(SinkState({0: a, 2: c})), sink_snapshot(SinkState()))
     hosted = [mine.sinks["out"].pending for mine in restored(checkpoint, plan(3), 2)]
     assert hosted == [{0: a}, {}, {2: c}]
@@ -229,7 +229,7 @@ def test_keyed_state_of_a_step_that_is_no_keyed_operator_any_more_is_refused_unl
     [
         ("in", {"operator": 1}, 0),
         ("step", {"source": [[0, 1]]}, 1),
-        ("step", {"sink": SinkState({0: [Committable(SegmentName(1, 0), "not committed")]}).to_wire()}, 1),
+        ("step", {"sink": SinkState({0: [Committable(CommittableName(1, 0), "not committed")]}).to_wire()}, 1),
         ("out", {"operator": 1}, 2),
         ("in", {"operator list": {"held": [list_chunk(1)]}}, 0),
         ("out", {"operator union": {"held": [list_chunk(1)]}}, 2),
