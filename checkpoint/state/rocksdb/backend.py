@@ -29,7 +29,7 @@ from checkpoint.state.rocksdb.rows import (
     FrozenValueRows,
     ListRows,
     PlainRows,
-    RowFormat,
+    RowCodec,
     ValueRows,
 )
 from checkpoint.state.rocksdb.snapshot import RocksSnapshot, State
@@ -96,7 +96,7 @@ class RocksDbBackend(KeyedBackend):
             return HeapDicts(what, self._current, self._maps(name, PlainRows()))
         return self._with_ttl(name, HeapTtlDicts(what, self._current, self._maps(name, DictRows()), life))
 
-    def _maps(self, name: str, rows: RowFormat) -> list[KeyGroupMap]:
+    def _maps(self, name: str, rows: RowCodec) -> list[KeyGroupMap]:
         self._cache.operator = self._operator
         if name not in self._groups:
             number = self._numbers[name] = len(self._groups).to_bytes(2, "big")

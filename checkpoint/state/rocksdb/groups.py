@@ -19,7 +19,7 @@ from checkpoint.state.errors import StateNotWritten
 from checkpoint.state.heap.maps import KeyGroupMap
 from checkpoint.state.rocksdb.changes import ChangeNotes
 from checkpoint.state.rocksdb.database import Database, end_of
-from checkpoint.state.rocksdb.rows import RowFormat
+from checkpoint.state.rocksdb.rows import RowCodec
 from checkpoint.state.stores import MISSING, NO_KEY, CurrentKey
 
 MOST_CHANGED: Final = 16_384
@@ -70,7 +70,7 @@ class CachedGroup(KeyGroupMap):
 
     private: dict[bytes, bool]
 
-    def __init__(self, cache: WriteBackCache, name: str, prefix: bytes, rows: RowFormat) -> None:
+    def __init__(self, cache: WriteBackCache, name: str, prefix: bytes, rows: RowCodec) -> None:
         self._cache = cache
         self.name = name
         self.prefix = prefix

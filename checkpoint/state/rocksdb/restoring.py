@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from checkpoint.state.descriptors import KeyedStateDescriptor
-from checkpoint.state.rocksdb.rows import RowFormat
+from checkpoint.state.rocksdb.rows import RowCodec
 from checkpoint.state.snapshot_format import StateBatch
 
 _STAMP: Final = 8
@@ -15,7 +15,7 @@ _EXTENSIONS: Final = frozenset({0xC7, 0xC8, 0xC9, *range(0xD4, 0xD9)})
 """First bytes in msgpack. Values of users' classes are extensions; whether they fit is seen when they are decoded."""
 
 
-def rows_of(batch: StateBatch, descriptor: KeyedStateDescriptor, rows: RowFormat) -> list[bytes] | None:  # type: ignore[type-arg]
+def rows_of(batch: StateBatch, descriptor: KeyedStateDescriptor, rows: RowCodec) -> list[bytes] | None:  # type: ignore[type-arg]
     """The rows of a batch with encoded values; `None`: it takes a closer look at them.
 
     Args:

@@ -30,7 +30,7 @@ def encoded(value: Any) -> bytes:
         return encode_around(value)
 
 
-class RowFormat(ABC):
+class RowCodec(ABC):
     """Rows of one state. What is kept for a key is what the stores of the heap keep (`checkpoint.state.heap`)."""
 
     @abstractmethod
@@ -65,7 +65,7 @@ class RowFormat(ABC):
         """The least of its stamps."""
 
 
-class PlainRows(RowFormat):
+class PlainRows(RowCodec):
     def pack(self, kept: Any) -> bytes:
         return encoded(kept)
 
@@ -82,7 +82,7 @@ class PlainRows(RowFormat):
         raise AssertionError("without a time to live there are no stamps")
 
 
-class ValueRows(RowFormat):
+class ValueRows(RowCodec):
     def pack(self, kept: Any) -> bytes:
         return _STAMP.pack(kept[0]) + encoded(kept[1])
 
@@ -97,7 +97,7 @@ class ValueRows(RowFormat):
         return stamp
 
 
-class _MemberRows(RowFormat):
+class _MemberRows(RowCodec):
     def join(self, value: bytes, stamps: bytes | None, count: int) -> bytes:
         return _COUNT.pack(count) + (_STAMP.pack(UNKNOWN) * count if stamps is None else stamps) + value
 
