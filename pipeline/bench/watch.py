@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable
 from typing import Final, Self
 
+import psutil
+
 from pipeline.bench.cpu import CpuMeter
 from pipeline.bench.errors import BenchFailed
 from pipeline.bench.memory import shared_out
-from pipeline.bench.processes import processes
+from pipeline.bench.spark_jvm import jvm_pid
 from pipeline.broker.topics import Follower
 from pipeline.handle import JobHandle
+from pipeline.runtime.driver.spark.daemon_process import daemons
 from pipeline.runtime.driver.status.job_statuses import ENDED
+
+
+def processes(handle: JobHandle) -> set[int]:
+    """Process ids: this one, the JVM and whatever it has started, the process that workers are forked from, and the
+    subtasks'. A broker that this process has started isn't among them."""
+    found = {os.getpid(), *handle.processes().values(), *(one.pid for one in daemons())}
+    jvm = jvm_pid()
+    if jvm is not None:
+        try:
+            found |= {jvm, *(child.pid for child in psutil.Process(jvm).children(recursive=True))}
+        except psutil.NoSuchProcess:
+            pass  # it has ended
+    return found
+
 
 _SAMPLE_S: Final = 0.1
 

@@ -17,12 +17,20 @@ from pipeline.on_error import OnError
 from pipeline.operators import KeyedOperator
 from pipeline.streams.checks import check_reducing
 from pipeline.streams.joined import JoinableStream
-from pipeline.streams.late import StreamWithLate
 from pipeline.streams.stream import Stream, T
 
 if TYPE_CHECKING:
     from pipeline.streams.windowed import Early, WindowedStream
     from pipeline.windows import Window
+from pipeline.by_event_time import LATE
+
+
+class StreamWithLate(Stream[T]):
+    """What a step emits that leaves records out which come too late by event time."""
+
+    def late(self) -> Stream[T]:
+        """The records that came too late, each once."""
+        return self.side_output(LATE)
 
 
 @named_options

@@ -12,7 +12,7 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from formats import letters
-from sources.kafka.bad_records import BadRecords, describe
+from sources.kafka.bad_records import BadRecords, FailOnBadRecords, SkipBadRecords, describe
 from sources.kafka.client_errors import ErrorLog, client_log
 from sources.kafka.letters import Letter
 from sources.kafka.options import KafkaOptions
@@ -185,3 +185,12 @@ class DeadLetters(BadRecords):
             f"({error.name()}). {_ADVICE.get(error.code(), 'Check the brokers')}. No bad record is lost: those "
             "that are not out are written again after a restart"
         )
+
+
+def policy(options: KafkaOptions, ctx: SourceContext) -> BadRecords:
+    """What the options say, for one subtask."""
+    if options.dead_letters is not None:
+        return DeadLetters(options, ctx)
+    if options.on_bad_record == "skip":
+        return SkipBadRecords(str(options.value_format), ctx.metrics)
+    return FailOnBadRecords(str(options.value_format))

@@ -13,10 +13,10 @@ from confluent_kafka import Consumer, KafkaError, Message
 
 from checkpoint import failpoints
 from sources.kafka.assigned import AssignedPartitions
-from sources.kafka.bad_record_policy import policy
 from sources.kafka.client_errors import ErrorLog, advice, client_log, passes
 from sources.kafka.client_health import ClientHealth
 from sources.kafka.client_pauses import PausePolicy
+from sources.kafka.dead_letters import policy
 from sources.kafka.decode import RecordDecoder, partitions, timestamps
 from sources.kafka.discovery import PartitionDiscovery
 from sources.kafka.group import GroupOffsets, committed_offsets

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from checkpoint.codec import EncodingError
+from checkpoint.state.descriptors import KeyedStateDescriptor
 from checkpoint.state.evolution import decoded, fit_unseen
 from checkpoint.state.heap.maps import KeyGroupMap
 from checkpoint.state.heap.stores import HeapDicts, HeapLists, HeapValueHandle, HeapValues
@@ -22,7 +23,6 @@ from checkpoint.state.restored_rows import TWICE, refuse_row
 from checkpoint.state.rocksdb.changes import ChangeNotes, RocksChanges
 from checkpoint.state.rocksdb.database import Database
 from checkpoint.state.rocksdb.groups import CachedGroup, WriteBackCache
-from checkpoint.state.rocksdb.restoring import rows_of
 from checkpoint.state.rocksdb.rows import (
     DictRows,
     FrozenMemberRows,
@@ -42,6 +42,46 @@ from checkpoint.state.timers import EVENT_TIMERS, TIMER_STATES
 from checkpoint.state.ttl import Lifetime
 from checkpoint.state.undo import UndoLog
 from checkpoint.state_backends import RocksDb
+
+_STAMP: Final = 8
+_LISTS: Final = frozenset({*range(0x90, 0xA0), 0xDC, 0xDD})
+_MAPS: Final = frozenset({*range(0x80, 0x90), 0xDE, 0xDF})
+_EXTENSIONS: Final = frozenset({0xC7, 0xC8, 0xC9, *range(0xD4, 0xD9)})
+"""First bytes in msgpack. Values of users' classes are extensions; whether they fit is seen when they are decoded."""
+
+
+def rows_of(batch: StateBatch, descriptor: KeyedStateDescriptor, rows: RowCodec) -> list[bytes] | None:  # type: ignore[type-arg]
+    """The rows of a batch with encoded values; `None`: it takes a closer look at them.
+
+    Args:
+        rows: of the state.
+    """
+    if batch.namespaces is not None:
+        return None
+    values, content = batch.values, descriptor.content
+    members = content in (list, dict)
+    firsts = {value[0] for value in values}
+    if not firsts <= (_LISTS if content is list else _MAPS) if members else firsts & _EXTENSIONS:
+        return None
+    if descriptor.ttl is None:
+        return values
+    written = batch.written if batch.clock == descriptor.ttl.time and batch.written else [None] * len(values)
+    found = []
+    for value, stamps in zip(values, written, strict=True):
+        count = _members(value) if members else 1
+        if count == 0 or (stamps is not None and len(stamps) != _STAMP * count):
+            return None
+        found.append(rows.join(value, stamps, count))
+    return found
+
+
+def _members(value: bytes) -> int:
+    """Of an encoded list or map."""
+    first = value[0]
+    if first < 0xA0:
+        return first & 0x0F
+    return int.from_bytes(value[1:3] if first in (0xDC, 0xDE) else value[1:5], "big")
+
 
 S = TypeVar("S", bound=HeapTtlStore)
 U = TypeVar("U", bound=StateStore)

@@ -19,7 +19,7 @@ from checkpoint.coordination.coordinator_events import (
     SubtasksRunning,
     Tick,
 )
-from checkpoint.coordination.passage import Passage, Passed
+from checkpoint.coordination.pending_checkpoint import Passage, Passed
 from pipeline.job import Pipeline
 from pipeline.runtime.reach import reached_from_sources
 from sinks.print import PrintSink

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from pipeline.graph import StepKind
-from pipeline.runtime.subtask.steps import async_calls, batches, functions, operators, pacing, splitting, timestamps
+from pipeline.runtime.subtask.steps import async_calls, batches, functions, operators, pacing, timestamps
 from pipeline.runtime.subtask.steps.compiled import CompiledStep, Site
 
 
@@ -25,7 +25,7 @@ COMPILERS: Final[Mapping[StepKind, Callable[[Site], CompiledStep]]] = {
     StepKind.FILTER: functions.compile_filter,
     StepKind.FILTER_NOT: functions.compile_filter_not,
     StepKind.PEEK: functions.compile_peek,
-    StepKind.SPLIT: splitting.compile_split,
+    StepKind.SPLIT: functions.compile_split,
     StepKind.LIMIT_RATE: pacing.compile_limit_rate,
     StepKind.FLAT_MAP: functions.compile_flat_map,
     StepKind.PROCESS: operators.compile_process,

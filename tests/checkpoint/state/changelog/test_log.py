@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.state.changelog.compaction import MOST_FILES, Weight, next_merge
-from checkpoint.state.changelog.log import ChangeLog
+from checkpoint.state.changelog.log import MOST_FILES, ChangeLog, Weight, next_merge
 from checkpoint.storage.handles import FileHandle, StateFile
 
 

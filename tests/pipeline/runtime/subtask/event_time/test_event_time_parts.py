@@ -13,8 +13,8 @@ from checkpoint.event_time.generator import PERIOD
 from pipeline import Pipeline, WatermarkStrategy
 from pipeline.runtime.subtask.context import contexts_of
 from pipeline.runtime.subtask.event_time.domains import TimeDomains
+from pipeline.runtime.subtask.event_time.event_time import OutputTime
 from pipeline.runtime.subtask.event_time.generated import GeneratedTime
-from pipeline.runtime.subtask.event_time.output import OutputTime
 from pipeline.runtime.subtask.event_time.own_state import Identity
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
 from pipeline.testing import TestingSource

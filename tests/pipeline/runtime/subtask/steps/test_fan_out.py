@@ -13,8 +13,8 @@ from values import VALUES, same
 
 from checkpoint.codec import copied
 from pipeline.graph import StepKind
+from pipeline.runtime.subtask.chain import fan_out, fan_out_batches, is_fresh
 from pipeline.runtime.subtask.record_in_progress import RecordInProgress
-from pipeline.runtime.subtask.steps.fan_out import fan_out, fan_out_batches, is_fresh
 
 
 def step(kind: StepKind, on_error: Any = None, **payload: Any) -> Any:
