@@ -88,7 +88,7 @@ def rows_of(table: Any, step: str | None = None, state: str | None = None) -> di
         By state; also a state without rows that `step` and `state` name.
 
     Raises:
-        Unfit: the table has columns that mean nothing here, lacks one, or names one place twice.
+        NotInColumn: the table has columns that mean nothing here, lacks one, or names one place twice.
         EncodingError: a key or value can't be kept; names row and column.
     """
     check_names(table)
@@ -150,7 +150,7 @@ def keys_of(table: Any) -> list[bytes]:
     """The encoded keys in a table.
 
     Raises:
-        Unfit: it has none, or columns that mean nothing here.
+        NotInColumn: it has none, or columns that mean nothing here.
         EncodingError: something is no key.
     """
     check_names(table)

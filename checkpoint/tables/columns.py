@@ -85,7 +85,7 @@ def column(values: Sequence[Any], type: Any, what: str) -> Any:
         what: the column, for messages.
 
     Raises:
-        Unfit: a value has another type.
+        NotInColumn: a value has another type.
     """
     if type is None:
         return pa.array([to_json(value) for value in values], pa.string())
@@ -115,7 +115,7 @@ def encoded_column(
         `None`: it has no such column.
 
     Raises:
-        Unfit: a column that holds no values, two that don't agree, or both a typed and a JSON column.
+        NotInColumn: a column that holds no values, two that don't agree, or both a typed and a JSON column.
         EncodingError: a value can't be kept.
     """
     names = set(table.column_names)

@@ -152,7 +152,7 @@ def state_batches(part: KeyedPart, types: Types) -> Iterator[Any]:
     """
     Raises:
         DamagedFile: as `KeyedPart.rows`.
-        Unfit: a key or value has another type.
+        NotInColumn: a key or value has another type.
     """
     for batch in part.rows(timers=False):
         what = f"state {batch.state!r} of step {part.step!r}"

@@ -30,7 +30,7 @@ class Table:
     Raises:
         DamagedFile: a file is missing, truncated or altered; names it.
         DeletedMeanwhile: the job has deleted the checkpoint.
-        Unfit: a value has no place in a typed column; names state and value.
+        NotInColumn: a value has no place in a typed column; names state and value.
         StorageError: a file can't be read.
     """
 

@@ -152,7 +152,7 @@ def transactions(prefix: str, bootstrap: str, config: Path | None, topics: tuple
     from pipeline.broker.jars import FetchFailed
     from pipeline.broker.java import JavaMissing
     from pipeline.cli.drawing import open_console, say
-    from pipeline.cli.kafka_transactions import MarkersNotListed, hanging_transactions, open_transactions
+    from pipeline.cli.kafka_transactions import TransactionsNotListed, hanging_transactions, open_transactions
 
     with ending_cleanly():
         try:
@@ -163,7 +163,7 @@ def transactions(prefix: str, bootstrap: str, config: Path | None, topics: tuple
             )
         except subprocess.TimeoutExpired as error:
             raise click.ClickException(f"{bootstrap} gave no answer within {error.timeout:.0f} s") from error
-        except (MarkersNotListed, JavaMissing, FetchFailed) as error:
+        except (TransactionsNotListed, JavaMissing, FetchFailed) as error:
             raise click.ClickException(str(error)) from error
         if as_json:
             click.echo(json.dumps({"hanging" if topics else "open": [asdict(one) for one in found]}))

@@ -50,7 +50,7 @@ def find_markers(settings: Mapping[str, Any], prefix: str) -> list[FoundMarker]:
         settings: of librdkafka; how to reach the brokers.
 
     Raises:
-        NotListed: the brokers (or one of them) don't answer or refuse, or librdkafka doesn't know a setting.
+        MarkersNotListed: the brokers (or one of them) don't answer or refuse, or librdkafka doesn't know a setting.
     """
     try:
         admin = AdminClient({"log_level": 0, **settings})

@@ -62,7 +62,7 @@ def open_transactions(servers: str, config: Path | None, prefix: str) -> list[Op
         config: properties file with settings of Kafka's Java admin client.
 
     Raises:
-        NotListed: the tool has failed; says with what.
+        TransactionsNotListed: the tool has failed; says with what.
         JavaMissing, FetchFailed, TimeoutExpired: as `run_java_tool`.
     """
     listed = _table(_run(servers, config, "list transactions", "list"))

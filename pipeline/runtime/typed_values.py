@@ -62,7 +62,7 @@ def from_value(cls: type[T], value: Any) -> T:
     """The dataclass that `to_value` has written.
 
     Raises:
-        Misfit: a field is missing, unknown or of another type.
+        TypeMismatch: a field is missing, unknown or of another type.
     """
     untyped: Any = cls
     instance: T = _dataclass_form(untyped).read(value)

@@ -89,7 +89,7 @@ class KafkaBroker:
                 used then, as it can't be given any.
 
         Raises:
-            Unavailable: `kind` was given and can't be had; the message says why.
+            BackendUnavailable: `kind` was given and can't be had; the message says why.
             BrokerFailed, JavaMissing, FetchFailed, CertificateFailed: a child process is what it came to, and it
                 failed.
             ValueError: `security` without `kind="native"`.

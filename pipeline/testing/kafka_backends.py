@@ -144,7 +144,7 @@ def start_backend(
     """The first kind that can be had of: running, docker, native; or the one asked for.
 
     Raises:
-        Unavailable: `kind` was given and can't be had.
+        BackendUnavailable: `kind` was given and can't be had.
         ValueError: `security` is asked for and `kind` isn't native.
         BrokerFailed, JavaMissing, FetchFailed: see `NativeBroker.start`.
     """

@@ -44,7 +44,7 @@ def ask(
     Raises:
         NotReached: nobody answers there, the secret is wrong, the job has ended meanwhile, or it encrypts, and the
             library for that isn't here.
-        RequestFailed: the job has answered that it failed.
+        JobRequestFailed: the job has answered that it failed.
     """
     try:
         encryption = Encryption(secret.encode()) if encrypted else None
