@@ -162,8 +162,7 @@ class CheckpointCoordinator:
         self._now = now = max(self._now, now)
         self._actions = []
         self._retention.give_up(now)
-        # What is durable is complete, even if the report comes after the timeout.
-        if not isinstance(event, events.Finalised):
+        if not isinstance(event, events.Finalised):  # what is durable is complete, however late the report is
             self._expire(now)
         match event:
             case events.SubtasksRunning():

@@ -18,7 +18,7 @@ import pipeline
 from pipeline import KeyedOperator, Pipeline
 from pipeline.operators import OperatorContext
 from pipeline.runtime.driver.attempt import Attempt
-from pipeline.runtime.driver.attempt_context import AttemptProgress
+from pipeline.runtime.driver.attempt_context import Progress
 from pipeline.runtime.packing import pack_plan
 from pipeline.testing import TestingSink, TestingSource
 from sources import KafkaSource
@@ -99,7 +99,7 @@ def test_the_code_is_accepted(code: str) -> None:
 def run_job(page: Page, folder: Path) -> None:
     context = attempt_context(page.p.plan(), str(folder), interval=0.1)
     packed = replace(context.spec, plan=pack_plan(context.plan))
-    Attempt(replace(context, spec=packed), AttemptProgress(), ThreadsForProcesses()).run()
+    Attempt(replace(context, spec=packed), Progress(), ThreadsForProcesses()).run()
 
 
 def test_each_order_is_in_one_branch(tmp_path: Path) -> None:

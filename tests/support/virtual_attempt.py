@@ -11,7 +11,7 @@ from manual_system import ManualSystem
 
 from pipeline.runtime import protocol
 from pipeline.runtime.driver.attempt import Attempt
-from pipeline.runtime.driver.attempt_context import AttemptContext, AttemptProgress
+from pipeline.runtime.driver.attempt_context import AttemptContext, Progress
 from pipeline.runtime.driver.attempt_events import (
     AttemptEvent,
     Connected,
@@ -151,7 +151,7 @@ class VirtualAttempt:
         self.system = self.services.manual
         self.spark = self.services.spark
         self.transport = self.services.virtual_transport
-        self.progress = AttemptProgress()
+        self.progress = Progress()
         self.attempt = Attempt(context, self.progress, self.services)
         self.inbox: VirtualInbox = self.services.post.__self__  # type: ignore[attr-defined]
         self.subtasks = [VirtualConnection() for _ in range(context.plan.subtasks)]

@@ -17,13 +17,7 @@ from checkpoint.coordination.coordinator_events import FailureReason
 from checkpoint.in_flight.replay import ReplayTracker
 from pipeline.runtime import protocol
 from pipeline.runtime.auth import new_secret
-from pipeline.runtime.driver.attempt_context import (
-    Answer,
-    AttemptContext,
-    AttemptProgress,
-    CheckpointRequest,
-    NotTriggered,
-)
+from pipeline.runtime.driver.attempt_context import Answer, AttemptContext, CheckpointRequest, NotTriggered, Progress
 from pipeline.runtime.driver.attempt_end import AttemptEnd
 from pipeline.runtime.driver.attempt_events import (
     AttemptEvent,
@@ -63,9 +57,7 @@ class Attempt:
         AttemptFailed: with the first cause.
     """
 
-    def __init__(
-        self, context: AttemptContext, progress: AttemptProgress, services: AttemptServices = ATTEMPT_SERVICES
-    ):
+    def __init__(self, context: AttemptContext, progress: Progress, services: AttemptServices = ATTEMPT_SERVICES):
         self._c = context
         self._plan = context.plan
         self._services = services

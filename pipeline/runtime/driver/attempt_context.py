@@ -111,7 +111,7 @@ class CheckpointRequest:
 
 
 @dataclass
-class AttemptProgress:
+class Progress:
     """What the job's handle shows; written by the attempt, read by anyone."""
 
     metrics: dict[str, dict[str, Any]] = field(default_factory=dict)

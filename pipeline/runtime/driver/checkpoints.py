@@ -28,9 +28,9 @@ from pipeline.runtime.driver import expired_checkpoints
 from pipeline.runtime.driver.attempt_context import (
     Answer,
     AttemptContext,
-    AttemptProgress,
     CheckpointRequest,
     NotTriggered,
+    Progress,
 )
 from pipeline.runtime.driver.attempt_events import AttemptEvent, Fenced, Finalised
 from pipeline.runtime.driver.checkpoint_deletion import CheckpointDeletion
@@ -94,7 +94,7 @@ class DriverCheckpoints:
         self,
         context: AttemptContext,
         peers: Peers,
-        progress: AttemptProgress,
+        progress: Progress,
         inbox: queue.SimpleQueue[AttemptEvent],
         on_failed: Callable[[str], None],
         on_final: Callable[[int], None],

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 
 from pipeline.graph import StepKind
 from pipeline.runtime import protocol
-from pipeline.runtime.driver.attempt_context import AttemptContext, AttemptProgress
+from pipeline.runtime.driver.attempt_context import AttemptContext, Progress
 from pipeline.runtime.driver.commit_progress import CommitProgress, Order
 from pipeline.runtime.driver.peers import Peer, Peers
 from pipeline.runtime.system import System
@@ -18,7 +18,7 @@ _LOG = logging.getLogger(f"weir.{__name__}")
 class DriverCommits:
     """Used by the attempt's thread only."""
 
-    def __init__(self, context: AttemptContext, peers: Peers, progress: AttemptProgress, system: System) -> None:
+    def __init__(self, context: AttemptContext, peers: Peers, progress: Progress, system: System) -> None:
         self._c = context
         self._peers = peers
         self._progress = progress

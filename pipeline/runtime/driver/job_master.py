@@ -16,7 +16,7 @@ from pipeline import logs
 from pipeline.errors import NotEnoughSlots, PipelineError
 from pipeline.runtime import error_text
 from pipeline.runtime.driver.attempt import Attempt
-from pipeline.runtime.driver.attempt_context import Answer, AttemptContext, AttemptProgress, CheckpointRequest
+from pipeline.runtime.driver.attempt_context import Answer, AttemptContext, CheckpointRequest, Progress
 from pipeline.runtime.driver.failures import AttemptFailed
 from pipeline.runtime.driver.job_options import JobOptions
 from pipeline.runtime.driver.job_requests import JobRequests, RunnableAttempt, refusal
@@ -50,7 +50,7 @@ class JobMaster:
         *,
         system: System = SYSTEM,
         session: Callable[[JobOptions], JobSession] = JobSession,
-        attempt: Callable[[AttemptContext, AttemptProgress], RunnableAttempt] = Attempt,
+        attempt: Callable[[AttemptContext, Progress], RunnableAttempt] = Attempt,
     ):
         _MASTERS.add(self)
         self._requests = JobRequests(options, system, self._on_rescaling)
@@ -63,7 +63,7 @@ class JobMaster:
         self.failed_step: str | None = None
         """Whose code was the cause, if that is known."""
         self.history = CheckpointHistory()
-        self.progress = AttemptProgress(began=system.time(), on_running=self._requests.on_running)
+        self.progress = Progress(began=system.time(), on_running=self._requests.on_running)
         self.waits = Waits(options.name)
         self._session.waits = self.waits
         self.queries = JobQueries(self._what_queries_wait_for)
@@ -329,7 +329,7 @@ class JobMaster:
             planned: it doesn't follow a failure.
         """
         if number:
-            self.progress = AttemptProgress(began=self._system.time(), on_running=self._requests.on_running)
+            self.progress = Progress(began=self._system.time(), on_running=self._requests.on_running)
             now = self._system.monotonic()
             self.progress.start.begin("checks", now)
             if not planned:

@@ -17,16 +17,16 @@ from threads_for_processes import ThreadsForProcesses, job_in_threads
 from checkpoint.checkpoint_kind import CheckpointKind
 from pipeline import CheckpointConfig, Pipeline, RestartStrategy, RocksDb
 from pipeline.runtime.driver.attempt import Attempt
-from pipeline.runtime.driver.attempt_context import AttemptProgress, CheckpointRequest
+from pipeline.runtime.driver.attempt_context import CheckpointRequest, Progress
 from pipeline.runtime.driver.failures import AttemptFailed
 from pipeline.runtime.packing import pack_plan
 from pipeline.runtime.versions import versions
 from pipeline.testing import TestingSink, TestingSource
 
 
-def attempt(tmp_path: Path, p: Pipeline, **options: Any) -> tuple[Attempt, AttemptProgress]:
+def attempt(tmp_path: Path, p: Pipeline, **options: Any) -> tuple[Attempt, Progress]:
     context = attempt_context(p.plan(), str(tmp_path), **options)
-    progress = AttemptProgress()
+    progress = Progress()
     packed = replace(context.spec, plan=pack_plan(context.plan))
     return Attempt(replace(context, spec=packed), progress, ThreadsForProcesses()), progress
 
@@ -145,7 +145,7 @@ def test_a_process_of_another_version_says_so_before_it_reads_the_job(tmp_path: 
     p.source("in", TestingSource([7])).sink("out", TestingSink())
     context = attempt_context(p.plan(), str(tmp_path))
     spec = replace(context.spec, versions={**versions(), "Weir": "99"})
-    job = Attempt(replace(context, spec=spec), AttemptProgress(), ThreadsForProcesses())
+    job = Attempt(replace(context, spec=spec), Progress(), ThreadsForProcesses())
     with pytest.raises(AttemptFailed, match="and the driver 99; install the same Weir on all hosts") as caught:
         job.run()
     assert caught.value.permanent

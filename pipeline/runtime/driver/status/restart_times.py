@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pipeline.runtime.driver.attempt_context import AttemptProgress
+from pipeline.runtime.driver.attempt_context import Progress
 
 _KEPT: Final = 1_000
 """Restarts that are remembered."""
@@ -58,10 +58,10 @@ class Recoveries:
     """The newest restarts of a job. Written by the job's thread; what is read is a copy."""
 
     def __init__(self) -> None:
-        self._restarts: deque[tuple[Recovery, AttemptProgress]] = deque(maxlen=_KEPT)
+        self._restarts: deque[tuple[Recovery, Progress]] = deque(maxlen=_KEPT)
         """What was known when the next attempt began, and how far that came."""
 
-    def begun(self, failed_at: float, ended_at: float, now: float, progress: AttemptProgress, cause: str = "") -> None:
+    def begun(self, failed_at: float, ended_at: float, now: float, progress: Progress, cause: str = "") -> None:
         """An attempt begins after one that failed."""
         self._restarts.append((Recovery(failed_at, ended_at, now, cause=cause, restarted=time.time()), progress))
 

@@ -21,7 +21,7 @@ from checkpoint.storage.metadata import OperatorSnapshot, SubtaskSnapshot
 from checkpoint.storage.naming import CheckpointRef, private_path, subtask_name
 from checkpoint.storage.savepoints import SavepointFolder
 from pipeline import Pipeline
-from pipeline.runtime.driver.attempt_context import AttemptProgress, CheckpointRequest, NotTriggered
+from pipeline.runtime.driver.attempt_context import CheckpointRequest, NotTriggered, Progress
 from pipeline.runtime.driver.attempt_events import Deleted, Fenced, Finalised
 from pipeline.runtime.driver.checkpoints import DriverCheckpoints
 from pipeline.runtime.driver.peers import Peer, Peers
@@ -71,7 +71,7 @@ class Driver:
             peers.add(peer)
             peers.place(peer, subtask)
         self.system = ManualSystem()
-        self.progress = AttemptProgress(running_at=self.system.now)
+        self.progress = Progress(running_at=self.system.now)
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.answers: list[int | Exception] = []
         self.failures: list[str] = []

@@ -28,9 +28,9 @@ from pipeline.runtime.driver import operations
 from pipeline.runtime.driver.attempt_context import (
     Answer,
     AttemptContext,
-    AttemptProgress,
     CheckpointRequest,
     NotTriggered,
+    Progress,
 )
 from pipeline.runtime.driver.failures import AttemptFailed
 from pipeline.runtime.driver.job_master import JobMaster
@@ -41,9 +41,7 @@ from pipeline.testing import TestingSink, TestingSource
 class Attempt:
     """One attempt; `work` is what it does."""
 
-    def __init__(
-        self, job: Job, context: AttemptContext, progress: AttemptProgress, work: Callable[[Attempt], None]
-    ) -> None:
+    def __init__(self, job: Job, context: AttemptContext, progress: Progress, work: Callable[[Attempt], None]) -> None:
         self.job, self.context, self.progress = job, context, progress
         self.cancelled = threading.Event()
         self.requests: list[tuple[CheckpointRequest, Answer]] = []
@@ -124,7 +122,7 @@ class Job:
         self.over = threading.Event()
         self.master.on_ended = self.over.set
 
-    def _make(self, context: AttemptContext, progress: AttemptProgress) -> Attempt:
+    def _make(self, context: AttemptContext, progress: Progress) -> Attempt:
         attempt = Attempt(self, context, progress, self._works[len(self.attempts)])
         self.attempts.append(attempt)
         return attempt
@@ -417,7 +415,7 @@ def test_a_cancel_while_an_attempt_is_being_made_reaches_it(tmp_path: Path) -> N
     job = Job(tmp_path, until_cancelled)
     make = job.master._make_attempt
 
-    def cancel_meanwhile(context: AttemptContext, progress: AttemptProgress) -> Any:
+    def cancel_meanwhile(context: AttemptContext, progress: Progress) -> Any:
         job.master.cancel()
         return make(context, progress)
 

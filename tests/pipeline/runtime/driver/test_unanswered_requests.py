@@ -10,7 +10,7 @@ from deadlines import PATIENCE
 
 from pipeline import CheckpointConfig, Pipeline
 from pipeline.runtime.driver.attempt import Attempt
-from pipeline.runtime.driver.attempt_context import AttemptProgress, CheckpointRequest, NotTriggered
+from pipeline.runtime.driver.attempt_context import CheckpointRequest, NotTriggered, Progress
 from pipeline.runtime.driver.job_master import JobMaster
 from pipeline.testing import TestingSink, TestingSource
 
@@ -40,7 +40,7 @@ def test_a_job_that_ends_before_its_first_attempt_refuses_what_was_asked_meanwhi
 
 
 def test_an_attempt_refuses_what_came_too_late_to_be_looked_at(tmp_path: Path) -> None:
-    attempt = Attempt(attempt_context(job(tmp_path).plan(), str(tmp_path)), AttemptProgress())
+    attempt = Attempt(attempt_context(job(tmp_path).plan(), str(tmp_path)), Progress())
     answers: list[int | Exception] = []
     for _ in range(2):
         attempt.request_checkpoint(CheckpointRequest(), answers.append)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.runtime.driver.attempt_context import AttemptProgress
+from pipeline.runtime.driver.attempt_context import Progress
 from pipeline.runtime.driver.status.restart_times import Recoveries, Recovery
 
 
@@ -22,7 +22,7 @@ def test_output_that_comes_before_all_run_leaves_nothing_to_catch_up() -> None:
 
 
 def test_how_far_the_attempt_has_come_is_read_when_it_is_asked_for() -> None:
-    recoveries, progress = Recoveries(), AttemptProgress()
+    recoveries, progress = Recoveries(), Progress()
     recoveries.begun(1.0, 2.0, 3.0, progress, "a cause")
     (begun,) = recoveries.all()
     assert begun == Recovery(1.0, 2.0, 3.0, cause="a cause", restarted=begun.restarted)
