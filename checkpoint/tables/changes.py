@@ -124,26 +124,28 @@ def rows_of(table: Any, step: str | None = None, state: str | None = None) -> di
     return found
 
 
-def add(into: dict[StateName, Rows], found: Mapping[StateName, Rows]) -> None:
+def add(into: dict[StateName, EncodedRows], found: Mapping[StateName, EncodedRows]) -> None:
     """Add the rows of one more table.
 
     Raises:
-        Unfit: two tables name one place, and there is no saying which of them counts.
+        NotInColumn: two tables name one place, and there is no saying which of them counts.
     """
     for name, rows in found.items():
         known = into.setdefault(name, {})
         if twice := next((place for place in rows if place in known), None):
-            raise Unfit(f"two tables have key {shown(decode_key(twice.key))} of {name.state!r} of step {name.step!r}")
+            raise NotInColumn(
+                f"two tables have key {shown(decode_key(twice.key))} of {name.state!r} of step {name.step!r}"
+            )
         known.update(rows)
 
 
 def check_names(table: Any) -> None:
     """
     Raises:
-        Unfit: several columns have one name.
+        NotInColumn: several columns have one name.
     """
     if twice := [name for name in table.column_names if table.column_names.count(name) > 1]:
-        raise Unfit(f"the table has several columns called {twice[0]!r}: which one counts? Leave the others out")
+        raise NotInColumn(f"the table has several columns called {twice[0]!r}: which one counts? Leave the others out")
 
 
 def keys_of(table: Any) -> list[bytes]:
@@ -176,7 +178,7 @@ def _named(table: Any, step: str | None, state: str | None, column: str) -> tupl
         if name in table.column_names:
             if table.column(name).null_count:
                 row = table.column(name).is_null().index(True).as_py()
-                raise Unfit(f"row {row}: its {name} is null; steps, states and clocks must be names")
+                raise NotInColumn(f"row {row}: its {name} is null; steps, states and clocks must be names")
             if given is not None:
                 table = table.filter(pc.equal(table.column(name), given))
         elif given is None:

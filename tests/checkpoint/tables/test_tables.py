@@ -25,7 +25,7 @@ from checkpoint.storage.metadata import CheckpointMetadata, OperatorSnapshot
 from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.storage import CheckpointStorage
 from checkpoint.tables import keyed, tables
-from checkpoint.tables.columns import Unfit
+from checkpoint.tables.columns import NotInColumn
 from checkpoint.tables.point import NoSuchTable, Wanted
 from checkpoint.tables.tables import NAMES, Table, open_table
 from sources.kafka.splits import Split, to_state
@@ -76,7 +76,7 @@ def test_values_of_several_types_are_json(saved: str) -> None:
 
 def test_a_type_that_was_asked_for_refuses_other_values_by_name(saved: str) -> None:
     types = keyed.Types(pa.string(), pa.int64())
-    with pytest.raises(Unfit, match=r"state 'mixed' of step 'totals' has the value 'x' \(str\)"):
+    with pytest.raises(NotInColumn, match=r"state 'mixed' of step 'totals' has the value 'x' \(str\)"):
         rows(saved, "state", types, step="totals", state="mixed")
 
 
