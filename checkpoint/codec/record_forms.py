@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from inspect import getattr_static
 from types import MemberDescriptorType
@@ -16,6 +16,10 @@ from checkpoint.codec.form import Form, stored_as
 _HEAP_TYPE: Final = 1 << 9
 """`Py_TPFLAGS_HEAPTYPE`: the class was made by Python code, or much like one that was."""
 _MISSING: Final = object()
+_OF_MODELS: Final = frozenset({"more", "set", "extra", "private"})
+"""What is kept of a pydantic model beside its fields."""
+_CLASS: Final = vars(object)["__class__"]
+"""Sets the class of an instance, also of one whose attributes can't be set."""
 
 
 class RecordForm(Form):
@@ -28,7 +32,19 @@ class RecordForm(Form):
 
     def needs(self, name: str) -> bool:
         """Whether a value can't be made without this field."""
-        return self._default(name) is _MISSING
+        return self._default_of(name) is _MISSING
+
+    def _default_of(self, name: str) -> Any:
+        """
+        Raises:
+            UnfitClass: what makes the default has failed.
+        """
+        try:
+            return self._default(name)
+        except Exception as error:
+            raise UnfitClass(
+                f"the default of field {name!r} of class {self.name} raised {type(error).__name__}: {error}"
+            ) from error
 
     @abstractmethod
     def _default(self, name: str) -> Any:
@@ -46,7 +62,7 @@ class RecordForm(Form):
         fields = {name: content.get(name, _MISSING) for name in self.names}
         for name, value in fields.items():
             if value is _MISSING:
-                fields[name] = self._default(name)
+                fields[name] = self._default_of(name)
         missing = [name for name, value in fields.items() if value is _MISSING]
         if unknown or missing:
             changes = [
@@ -62,6 +78,31 @@ class RecordForm(Form):
                 "a default, and keep old ones"
             )
         return fields
+
+    def _attributes(self, more: dict[str, Any] | None, place: Callable[[str], bool]) -> dict[str, Any]:
+        """What a value held beside its fields, as attributes.
+
+        Args:
+            place: whether the class has one for an attribute.
+
+        Raises:
+            UnfitClass: it has none.
+        """
+        if more is not None and more.keys() == _OF_MODELS:
+            rest = {**(more["extra"] or {}), **(more["private"] or {})}
+            if rest:
+                raise UnfitClass(
+                    f"a value of class {self.name} was a pydantic model when it was written, and held "
+                    f"{', '.join(map(repr, rest))} beside its fields"
+                )
+            more = more["more"]
+        lost = [name for name in more or () if not place(name)]
+        if lost:
+            raise UnfitClass(
+                f"a value of class {self.name} held {', '.join(map(repr, lost))} beside its fields when it was "
+                "written, and the class has no place for that now"
+            )
+        return more or {}
 
     def _missing(self, name: str) -> TypeError:
         return TypeError(f"its field {name!r} is not set")
@@ -112,7 +153,7 @@ class DataclassForm(RecordForm):
         fields = self._fitted(content)
         value = object.__new__(self.cls)
         if more:
-            fields = {**fields, **more}
+            fields = {**fields, **self._attributes(more, lambda name: self._has_dict or name in self._slots)}
         if not self._slots:
             value.__dict__.update(fields)
             return value
@@ -131,13 +172,23 @@ class DataclassForm(RecordForm):
 
 
 class StructForm(RecordForm):
+    """Msgspec makes a Struct by its constructor only. So that no `__post_init__` runs, a value is made of a subclass
+    without one, and its class is set then."""
+
     def __init__(self, cls: Any) -> None:
-        from msgspec import structs
+        from msgspec import Struct, structs
 
         super().__init__(cls, cls.__struct_fields__)
         self.changeable = not cls.__struct_config__.frozen
         self._as_dict, self._set = structs.asdict, structs.force_setattr
-        self._set_again = hasattr(cls, "__post_init__")
+        self._new, self._set_again = cls, False
+        if hasattr(cls, "__post_init__"):
+            # An `__init_subclass__` would hear of the subclass.
+            hears = getattr_static(cls, "__init_subclass__") is not getattr_static(Struct, "__init_subclass__")
+            self._set_again = hears
+            if not hears:
+                members = {"__post_init__": lambda self: None, "__module__": cls.__module__}
+                self._new = type(cls)(cls.__name__, (cls,), members)
         self._has_dict = cls.__dictoffset__ != 0
 
     def take(self, value: Any) -> tuple[Any, dict[str, Any] | None]:
@@ -149,12 +200,26 @@ class StructForm(RecordForm):
 
     def make(self, content: Any, more: dict[str, Any] | None) -> Any:
         fields = self._fitted(content)
-        value = self.cls(**fields)
         if self._set_again:
-            for name, item in fields.items():
-                self._set(value, name, item)
-        if more:
-            value.__dict__.update(more)
+            value = self._made(fields)
+        else:
+            value = self._new(**fields)
+            if self._new is not self.cls:
+                _CLASS.__set__(value, self.cls)
+        if more and (attributes := self._attributes(more, lambda name: self._has_dict)):
+            value.__dict__.update(attributes)
+        return value
+
+    def _made(self, fields: dict[str, Any]) -> Any:
+        """By the constructor of the class itself."""
+        try:
+            value = self.cls(**fields)
+        except Exception as error:
+            raise UnfitClass(
+                f"a value of class {self.name} can't be made of what it held: {type(error).__name__}: {error}"
+            ) from error
+        for name, item in fields.items():
+            self._set(value, name, item)
         return value
 
     def _default(self, name: str) -> Any:
@@ -203,9 +268,19 @@ class ModelForm(RecordForm):
         return fields, {"more": more, "set": sorted(given), "extra": extra, "private": private}
 
     def make(self, content: Any, more: dict[str, Any] | None) -> Any:
-        fields = self._fitted(content)
+        if more is not None and more.keys() != _OF_MODELS:
+            raise UnfitClass(
+                f"a value of class {self.name} was no pydantic model when it was written, and held "
+                f"{', '.join(map(repr, more))} beside its fields"
+            )
         held = more or {"more": {}, "set": self.names, "extra": None, "private": None}
-        private = held["private"]
+        extra, private = held["extra"], held["private"]
+        if extra and type(content) is dict and (now := self._set_of_names.intersection(extra)):
+            content = {**content, **{name: extra[name] for name in now}}  # they have become fields
+            extra = {name: item for name, item in extra.items() if name not in now}
+        if extra is None and self.cls.model_config.get("extra") == "allow":
+            extra = {}
+        fields = self._fitted(content)
         if self._private and (private is None or not self._private <= private.keys()):
             attributes = self.cls.__private_attributes__  # some came later
             came = {name: self._made(attributes[name], fields) for name in self._private.difference(private or ())}
@@ -214,7 +289,7 @@ class ModelForm(RecordForm):
         for name, item in (
             ("__dict__", {**fields, **held["more"]}),
             ("__pydantic_fields_set__", set(held["set"])),
-            ("__pydantic_extra__", held["extra"]),
+            ("__pydantic_extra__", extra),
             ("__pydantic_private__", private),
         ):
             object.__setattr__(value, name, item)
@@ -251,8 +326,8 @@ class NamedTupleForm(RecordForm):
     def make(self, content: Any, more: dict[str, Any] | None) -> Any:
         fields = self._fitted(content)
         value = tuple.__new__(self.cls, [fields[name] for name in self.names])
-        if more:
-            value.__dict__.update(more)
+        if more and (attributes := self._attributes(more, lambda name: self._has_dict)):
+            value.__dict__.update(attributes)
         return value
 
     def _default(self, name: str) -> Any:

@@ -9,8 +9,8 @@
 | enum               | the member's name; of combined flags their names, or the number if they have none   |
 | registered pickled | its pickle                                                                          |
 
-Instances are made without `__init__` and `__post_init__`, which could change what they hold. Only a Struct can't be
-made so: its `__post_init__` runs, and the fields are set to what they were behind it.
+Instances are made without `__init__` and `__post_init__`, which could change what they hold, or refuse it. Of a Struct
+whose class also has an `__init_subclass__` it runs, and the fields are set to what they were behind it.
 """
 
 from __future__ import annotations
@@ -113,7 +113,14 @@ class PickledForm(Form):
                 f"class {self.name} is registered with pickle, and was {stored_as(content)} when a value of it was "
                 "written"
             )
-        value = _Unpickler(io.BytesIO(content)).load()
+        try:
+            value = _Unpickler(io.BytesIO(content)).load()
+        except UnfitClass:
+            raise
+        except Exception as error:
+            raise UnfitClass(
+                f"the pickle of a value of {self.name} can't be read: {type(error).__name__}: {error}"
+            ) from error
         if type(value) is not self.cls:
             raise UnfitClass(f"the pickle of a value of {self.name} gives a {type(value).__qualname__}")
         return value

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 import pydantic
@@ -28,7 +29,9 @@ from checkpoint.codec import (
     register_pickle,
     revived,
 )
+from checkpoint.codec.class_shapes import ClassShape, misfits
 from checkpoint.codec.records import form_of
+from checkpoint.codec.type_shapes import ANY
 from checkpoint.codec.values import MAX_EXTENSIONS, _encode_step_by_step
 from checkpoint.state.private_copy import is_changeable, private_copy
 from tests.support import records
@@ -355,6 +358,140 @@ def test_combined_flags_are_known_by_their_names(monkeypatch: pytest.MonkeyPatch
         decode(old)
     monkeypatch.undo()
     classes.forms.clear()
+
+
+class Range(msgspec.Struct, frozen=True):
+    low: int
+    high: int
+    steps: list[int] = []
+
+    def __post_init__(self) -> None:
+        self.steps.sort()
+        if self.low > self.high:
+            raise ValueError("low is above high")
+
+
+class Heard(msgspec.Struct):
+    a: Any
+    subclasses: ClassVar[list[str]] = []
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        Heard.subclasses.append(cls.__name__)
+
+    def __post_init__(self) -> None:
+        if self.a is None:
+            raise ValueError("a is None")
+
+
+def test_what_a_struct_holds_comes_back_though_its_constructor_would_refuse_it_now() -> None:
+    value = Range(1, 2, [1, 2])
+    msgspec.structs.force_setattr(value, "low", 3)
+    value.steps.reverse()
+    check_everything(value)
+    assert decode(encode(value)).steps == [2, 1]
+    one = Heard(1)
+    check_everything(one)
+    assert Heard.subclasses == []
+    one.a = None
+    with pytest.raises(UnfitClass, match=r"Heard can't be made of what it held: ValueError: a is None"):
+        decode(encode(one))
+
+
+@pytest.mark.parametrize("kind", ["dataclass", "Struct", "model"])
+def test_a_default_that_can_not_be_made_is_told_with_its_field(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    def fails() -> int:
+        raise ZeroDivisionError("by zero")
+
+    old = encode(Kept(a=1))
+    new: Any = {
+        "dataclass": lambda: dataclasses.make_dataclass("Kept", ["a", ("b", int, field(default_factory=fails))]),
+        "Struct": lambda: msgspec.defstruct("Kept", ["a", ("b", int, msgspec.field(default_factory=fails))]),
+        "model": lambda: pydantic.create_model("Kept", a=(int, 0), b=(int, pydantic.Field(default_factory=fails))),
+    }[kind]()
+    new.__module__, new.__qualname__ = __name__, "Kept"
+    monkeypatch.setattr(sys.modules[__name__], "Kept", new)
+    classes.forms.clear()
+    told = r"the default of field 'b' of class \S+:Kept raised ZeroDivisionError: by zero"
+    with pytest.raises(UnfitClass, match=told):
+        decode(old)
+    (problem,) = misfits(ClassShape(f"{__name__}:Kept", {"a": ANY}))
+    assert re.match(told, problem)
+    monkeypatch.undo()
+    classes.forms.clear()
+
+
+class Open(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="allow")
+    a: int
+    b: int = 2
+
+
+def now_is(monkeypatch: pytest.MonkeyPatch, name: str, new: Any) -> None:
+    new.__module__, new.__qualname__ = __name__, name
+    monkeypatch.setattr(sys.modules[__name__], name, new)
+    classes.forms.clear()
+
+
+def test_what_was_beside_the_fields_of_a_model_stays_what_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_more, plain, old = encode(Open(a=1, z=3)), encode(Open(a=1)), encode(Kept(a=1))
+    now_is(monkeypatch, "Open", pydantic.create_model("Open", __base__=Open, z=(int, 7)))
+    value: Any = decode(with_more)
+    assert (value.z, value.__pydantic_extra__, value.model_fields_set) == (3, {}, {"a", "z"})
+    assert decode(plain).z == 7
+    now_is(monkeypatch, "Kept", pydantic.create_model("Kept", __config__=Open.model_config, a=(int, ...)))
+    value = decode(old)
+    value.z = 4
+    assert value.model_extra == {"z": 4}
+    now_is(monkeypatch, "Open", dataclasses.make_dataclass("Open", ["a", "b"]))
+    assert vars(decode(plain)) == {"a": 1, "b": 2}
+    with pytest.raises(UnfitClass, match="Open was a pydantic model when it was written, and held 'z' beside"):
+        decode(with_more)
+    monkeypatch.undo()
+    classes.forms.clear()
+
+
+@pytest.mark.parametrize(
+    ("new", "told"),
+    [
+        (lambda: dataclasses.make_dataclass("Doubled", ["a", "b"], slots=True), "has no place for that now"),
+        (lambda: msgspec.defstruct("Doubled", ["a", "b"]), "has no place for that now"),
+        (lambda: pydantic.create_model("Doubled", a=(int, ...), b=(int, ...)), "was no pydantic model"),
+    ],
+)
+def test_attributes_that_the_class_has_no_place_for_any_more_are_told(
+    monkeypatch: pytest.MonkeyPatch, new: Any, told: str
+) -> None:
+    plain, value = Doubled(1, 2), Doubled(1, 2)
+    value.note = "x"  # type: ignore[attr-defined]
+    data, of_plain = encode(value), encode(plain)
+    now_is(monkeypatch, "Doubled", new())
+    assert (decode(of_plain).a, decode(of_plain).b) == (1, 2)
+    with pytest.raises(UnfitClass, match=told) as error:
+        decode(data)
+    assert "'note'" in str(error.value)
+    monkeypatch.undo()
+    classes.forms.clear()
+
+
+class Brittle:
+    fails: ClassVar[bool] = False
+
+    def __setstate__(self, state: Any) -> None:
+        if Brittle.fails:
+            raise KeyError("b")
+        self.__dict__.update(state)
+
+
+def test_a_pickle_that_the_class_does_not_read_any_more_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    register_pickle(Brittle)
+    value = Brittle()
+    value.a = 1  # type: ignore[attr-defined]
+    data = encode(value)
+    assert decode(data).a == 1
+    monkeypatch.setattr(Brittle, "fails", True)
+    with pytest.raises(UnfitClass, match=r"the pickle of a value of \S+:Brittle can't be read: KeyError: 'b'"):
+        decode(data)
 
 
 class Kept(pydantic.BaseModel):
