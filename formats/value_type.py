@@ -8,12 +8,12 @@ dates and times (RFC 3339), UUIDs, Decimals (from numbers, too, digit by digit),
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
 from formats.errors import NotInFormat
-from formats.json_values import dumps, long_fractions
+from formats.json_values import dumps, loads, loads_all, long_fractions
 
 
 def check(value_type: Any) -> None:
@@ -37,8 +37,34 @@ def check(value_type: Any) -> None:
 def from_json(value_type: Any) -> Callable[[bytes], Any]:
     """
     Raises (the function):
-        NotInFormat: the JSON text doesn't fit the type.
+        ValueError: it is no JSON text as `json_values.loads` takes it; `NotInFormat`: it doesn't fit the type.
     """
+    make = _maker(value_type)
+
+    def made(text: bytes) -> Any:
+        loads(text)
+        return make(text)
+
+    return made
+
+
+def from_json_all(value_type: Any) -> Callable[[Sequence[bytes]], list[Any]]:
+    """The same for several texts.
+
+    Raises (the function):
+        TypeError: one of them is `None`.
+    """
+    make = _maker(value_type)
+
+    def made(texts: Sequence[bytes]) -> list[Any]:
+        loads_all(texts)
+        return list(map(make, texts))
+
+    return made
+
+
+def _maker(value_type: Any) -> Callable[[bytes], Any]:
+    """Of texts that `json_values` takes: of a key that comes twice, for example, the makers would take the last one."""
     if _is_model(value_type):
         return _checked(lambda text: _model(value_type, text))
     import msgspec
@@ -66,7 +92,7 @@ def from_json_value(value_type: Any) -> Callable[[Any], Any]:
     """
     if not _is_model(value_type):
         return from_value(value_type)
-    make = from_json(value_type)  # pydantic takes no texts for dates in Python's values
+    make = _maker(value_type)  # pydantic takes no texts for dates in Python's values
     return lambda value: make(dumps(value))
 
 

@@ -55,7 +55,9 @@ class JsonLines(SplitContent):
         self._offset, self._row = split.offset, split.row
         self._lines: list[bytes] = []
         self._next = 0
-        self._load = loads if options.value_type is None else value_type.from_json(options.value_type)
+        typed = options.value_type
+        self._load = loads if typed is None else value_type.from_json(typed)
+        self._load_all = loads_all if typed is None else value_type.from_json_all(typed)
         self._tail = b""
         self._ended = False
         self._size = split.size
@@ -101,7 +103,7 @@ class JsonLines(SplitContent):
     def _decode(self, lines: list[bytes], unended: bool) -> _Lines:
         size = sum(map(len, lines))
         try:
-            values = loads_all(lines) if self._options.value_type is None else list(map(self._load, lines))
+            values = self._load_all(lines)
             rows: Sequence[int] = range(self._row, self._row + len(lines))
         except ValueError:  # a bad line, or a blank one
             values, rows = self._decode_each(lines)

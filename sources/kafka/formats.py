@@ -23,13 +23,7 @@ def whole_batches(kind: object, into: Any = None) -> Callable[[Sequence[bytes]],
     if into is not None:
         if kind != "json":
             return None
-        make = value_type.from_json(into)
-
-        def decode(raw: Sequence[bytes]) -> list[Any]:
-            loads_all(raw)  # refuses what msgspec lets pass, such as a key that comes twice
-            return list(map(make, raw))
-
-        return decode
+        return value_type.from_json_all(into)
     if kind == "json":
         return loads_all
     plain = PLAIN.get(kind) if isinstance(kind, str) else None
@@ -67,18 +61,12 @@ def check_value_type(into: Any, kind: Format) -> None:
 
 def typed_decoder(kind: Format, into: Any) -> Decoder:
     """Like `decoder`, for values that are turned into `into`."""
-    plain = decoder(kind, "value")
-    if kind != "json":
-        of_json = isinstance(kind, JsonSchema)
-        convert = value_type.from_json_value(into) if of_json else value_type.from_value(into)
-        return lambda content, topic: convert(plain(content, topic))
-    make = value_type.from_json(into)
-
-    def decode(content: bytes, topic: str) -> Any:
-        plain(content, topic)
-        return make(content)
-
-    return decode
+    if kind == "json":
+        make = value_type.from_json(into)
+        return lambda content, topic: make(content)
+    plain, of_json = decoder(kind, "value"), isinstance(kind, JsonSchema)
+    convert = value_type.from_json_value(into) if of_json else value_type.from_value(into)
+    return lambda content, topic: convert(plain(content, topic))
 
 
 def decoder(kind: Format, field: Field) -> Decoder:

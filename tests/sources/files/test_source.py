@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pydantic
 import pytest
 from deadlines import eventually
 from edge_values import EVERYTHING, json_scalars
@@ -262,6 +263,10 @@ class Order:
     tags: list[str] = field(default_factory=list)
 
 
+class TypedOrder(pydantic.BaseModel):
+    id: int
+
+
 def test_lines_become_instances_of_a_class(tmp_path: Path) -> None:
     (tmp_path / "a").write_text('{"id": 1, "price": 1.10, "more": true}\n\n{"id": 2, "tags": ["x"]}')
     found = read(jsonl(tmp_path, value_type=Order))
@@ -280,6 +285,18 @@ def test_a_line_that_does_not_fit_the_class_is_a_bad_one_with_its_path(tmp_path:
     source = jsonl(tmp_path, value_type=Order, on_bad_record="skip")
     assert values_of_all(reader(source, metrics=metrics)) == [Order(1), Order(3), Order(4)]
     assert metrics.counters == {"recordsSkipped": 2}
+
+
+@pytest.mark.parametrize("line", ['{"id": 2, "id": 3}', '{"id": 2, "more": 1e400}', '{"id": 2, "more": NaN}'])
+@pytest.mark.parametrize("kind", [Order, TypedOrder], ids=["dataclass", "model"])
+def test_a_line_that_is_a_bad_one_without_a_class_is_one_with_it(tmp_path: Path, line: str, kind: Any) -> None:
+    """Of a key that comes twice, msgspec and pydantic take the last one."""
+    (tmp_path / "a").write_text(f'{{"id": 1}}\n{line}\n{{"id": 3}}\n')
+    for typed in (None, kind):
+        metrics = Metrics()
+        found = values_of_all(reader(jsonl(tmp_path, value_type=typed, on_bad_record="skip"), metrics=metrics))
+        assert [one["id"] if typed is None else one.id for one in found] == [1, 3]
+        assert metrics.counters == {"recordsSkipped": 1}
 
 
 def values_of_all(reading: SourceReader) -> list[Any]:
