@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 import orjson
@@ -34,6 +34,9 @@ _DOUBLE_DIGITS: Final = 15
 """A double loses nothing of so many digits."""
 _DIGITS_AND_POINTS: Final = bytes(0x30 if byte in b"0123456789." else 0x20 for byte in range(256))
 _LONG: Final = b"0" * (_DOUBLE_DIGITS + 1)
+_TINY: Final = re.compile(rb"[eE]-[0-9]{3}")
+_LEAST: Final = 1e-290
+"""Doubles above it have all their digits."""
 _LARGEST_BITS: Final = 1023
 """Digits of the longest integer that a double comes near to; orjson refuses to read longer ones."""
 _AT_ONCE: Final = 512
@@ -66,7 +69,8 @@ def loads_all(raw: Sequence[bytes], long_fractions: bool = False) -> list[Any]:
     """The values of several JSON texts.
 
     Args:
-        long_fractions: whether numbers with a fraction and more digits than a double holds are to be Decimals.
+        long_fractions: whether numbers with a fraction and more digits than a double holds are to be Decimals, and
+            those that are nearer to zero than doubles with all their digits.
 
     Raises:
         ValueError: `loads` would refuse one of them.
@@ -88,7 +92,7 @@ def _loads_some(raw: Sequence[bytes], long_fractions: bool) -> list[Any]:
     # What is written as it came has lost nothing; most programs write JSON in this one way.
     if written[1:-1] == joined:
         return values
-    if long_fractions and _LONG in joined.translate(_DIGITS_AND_POINTS):
+    if long_fractions and (_LONG in joined.translate(_DIGITS_AND_POINTS) or _TINY.search(joined)):
         return [json.loads(one, object_pairs_hook=_object, parse_float=_fraction) for one in raw]
     if not _suspect(joined, written):
         return values
@@ -138,8 +142,15 @@ def long_fractions(raw: bytes) -> dict[str, Decimal]:
 
 
 def _fraction(text: str) -> float | Decimal:
-    digits = sum(map(str.isdigit, text.partition("e")[0].partition("E")[0]))
-    return float(text) if digits <= _DOUBLE_DIGITS else Decimal(text)
+    mantissa, number = text.partition("e")[0].partition("E")[0], float(text)
+    if sum(map(str.isdigit, mantissa)) <= _DOUBLE_DIGITS and abs(number) > _LEAST:
+        return number
+    if not mantissa.strip("-0."):
+        return number  # a zero has no digits to lose
+    try:
+        return Decimal(text)
+    except InvalidOperation as error:
+        raise NotInFormat(f"the number {text} has an exponent that is out of any range") from error
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from checkpoint.options import is_whole
@@ -176,13 +176,19 @@ def _parsed(line: str) -> Any:
         return json.loads(line, parse_constant=refuse, parse_float=_float, object_pairs_hook=distinct)
     except RecursionError as error:
         raise BadLine("it is nested too deeply") from error
-    except json.JSONDecodeError as error:
+    except BadLine:
+        raise
+    except ValueError as error:  # also of an integer of more than 4,300 digits
         raise BadLine(f"it is no JSON: {error}") from error
 
 
 def _float(text: str) -> float:
     number = float(text)
-    if not math.isfinite(number) or Decimal(repr(number)) != Decimal(text):
+    try:
+        exact = math.isfinite(number) and Decimal(repr(number)) == Decimal(text)
+    except InvalidOperation:  # of an exponent that no Decimal has
+        exact = False
+    if not exact:
         raise BadLine(f"the number {text} has more digits than a float; write it as text")
     return number
 

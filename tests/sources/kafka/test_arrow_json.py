@@ -277,7 +277,10 @@ def test_decimals_are_those_of_the_text_however_long(around: bytes) -> None:
         (row,) = parse([around % text.encode()]).to_pylist()
         assert row["v"] == Decimal(text)
         assert row["f"] in (None, 0.1)
-    for text in ("1.000000000000000000001", "1e-21", "true", "1e19", f"{34 * 10**38}", "3.4e39"):
+    for text in ("0e-999", "0.0", "0E-99999999999999999999", "-0.00000000000000000000"):
+        assert parse([around % text.encode()])["v"].to_pylist()[0] == 0
+    tiny = ("1e-400", "-1E-999", "1e-99999999999999999999", "1.2345678901234567e-99999999999999999999", "4.9e-320")
+    for text in ("1.000000000000000000001", "1e-21", "true", "1e19", f"{34 * 10**38}", "3.4e39", *tiny):
         with pytest.raises((ValueError, pa.ArrowException)):
             parse([around % text.encode()])
 
