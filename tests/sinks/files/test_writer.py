@@ -7,6 +7,7 @@ import gzip
 import json
 import re
 import subprocess
+import tracemalloc
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from file_sink_helpers import FileJob, cut, rows, visible, write
 from kafka_sink_helpers import FolderStaging
 
 from sinks import FileSink
+from sinks.files import partitions
 from sinks.files.errors import RecordRefused, TargetUnavailable
 from sinks.files.partitions import folder_of
 from sinks.files.staged import StagedPart
@@ -197,6 +199,9 @@ def test_parquet_files_leave_out_what_is_in_the_folders_name(job: FileJob) -> No
     job.options["partition_by"] = lambda value: {"country": "x"}
     with pytest.raises(RecordRefused, match="folders for country, which the schema has as a field"):
         write(job.writer(), [{"id": 1, "country": "NZ"}])
+    job.options = {"schema": pa.schema([("a=b/c", pa.int64())]), "partition_by": lambda value: {"x": 1, "a=b/c": 2}}
+    with pytest.raises(RecordRefused, match="folders for a=b/c, which the schema has as a field"):
+        write(job.writer(), [{"a=b/c": 1}])
 
 
 @pytest.mark.parametrize(
@@ -238,6 +243,18 @@ def test_a_field_of_a_type_that_its_folders_name_would_not_tell_is_refused(job: 
 def test_a_folders_name_is_valid_unicode(partition_by: Any) -> None:
     with pytest.raises(RecordRefused, match=r"partition_by gives .* lone surrogates"):
         folder_of(partition_by)({"id": 1, "x": "a\ud800"})
+
+
+def test_of_very_many_folders_not_all_names_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partitions, "_KNOWN", 100)
+    folder = folder_of("n")
+    tracemalloc.start()
+    try:
+        for n in range(10_000):
+            assert folder({"n": n}) == f"n={n}"
+        assert tracemalloc.get_traced_memory()[0] < 500_000  # all of them take more than 2 MB
+    finally:
+        tracemalloc.stop()
 
 
 def test_of_many_folders_only_so_many_files_are_open(job: FileJob) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from checkpoint.coordination.coordinator_events import FailureReason
 from checkpoint.storage.metadata import SubtaskSnapshot, VertexSnapshot
 from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.restore import RestorePoint
+from checkpoint.waiting import WaitKind
 from pipeline import Pipeline
 from pipeline.runtime import protocol
 from pipeline.runtime.driver.attempt_context import CheckpointRequest, NotTriggered
@@ -141,6 +143,28 @@ def test_processes_that_do_not_come_fail_the_attempt_and_those_that_come_one_by_
     text = str(failure(job))
     assert "only 1 of 2 subtasks came up, and none for 120 s" in text
     assert "they reach driver:4711" in text
+
+
+def test_what_takes_long_in_a_start_is_told_with_how_long_it_has(job: VirtualAttempt) -> None:
+    def told(seconds: int) -> list[tuple[str, WaitKind, int]]:
+        for _ in range(seconds):
+            job.tick(1.0)
+        return [(one.what, one.kind, round((time.time() - one.since) / 10)) for one in job.context.waits.now()]
+
+    job.tick()
+    assert told(8) == []
+    assert told(20) == [("2 of 2 processes, which Spark has not brought up", WaitKind.PROCESSES, 3)]
+    job.connect(0)
+    job.hello(0)
+    assert told(8) == []
+    assert told(20) == [("1 of 2 processes, which Spark has not brought up", WaitKind.PROCESSES, 3)]
+    job.connect(1)
+    job.hello(1)
+    job.say(1, protocol.PhaseEntered("is in open() of 'model'"))
+    assert told(8) == []
+    assert told(20) == [(f"{ONE}, which is in open() of 'model'", WaitKind.SUBTASK, 3)]
+    job.say_all(protocol.Running())
+    assert told(20) == []
 
 
 def test_what_a_subtask_did_last_before_it_ran_is_no_longer_told(job: VirtualAttempt) -> None:
@@ -363,6 +387,22 @@ def test_a_message_of_another_version_fails_the_attempt_with_what_is_wrong(job: 
     assert (str(cause), cause.permanent) == (f"subtask {name}: {error}", True)
 
 
+def test_behind_a_message_of_another_version_nothing_more_is_said_to_who_sent_it(job: VirtualAttempt) -> None:
+    job.start()
+    job.handle(Misunderstood(job.subtasks[0], "no message"))
+    job.handle(CheckpointRequestedByUser(CheckpointRequest(), lambda result: None))
+    assert [len(one.heard(protocol.Trigger)) for one in job.subtasks] == [0, 1]
+
+
+def test_a_message_of_another_version_is_no_reason_to_give_up_a_job_that_has_run(tmp_path: Path) -> None:
+    """A host may have been upgraded meanwhile, and the next attempt may come where all are alike."""
+    context = attempt_context(one_vertex().plan(), str(tmp_path))
+    job = VirtualAttempt(replace(context, spec=replace(context.spec, first_attempt=False)))
+    job.deploy()
+    job.handle(Misunderstood(job.subtasks[0], "no message"))
+    assert not failure(job).permanent
+
+
 @pytest.mark.parametrize(("asynchronous", "reason"), [(False, FailureReason.DECLINED), (True, FailureReason.ASYNC)])
 def test_a_checkpoint_that_a_subtask_declines_names_it(
     job: VirtualAttempt, asynchronous: bool, reason: FailureReason
@@ -488,10 +528,16 @@ def test_a_checkpoint_that_is_not_the_last_ends_nothing(job: VirtualAttempt) -> 
 
 def test_the_first_commit_that_has_records_is_when_output_came(job: VirtualAttempt) -> None:
     job.start()
+    for phase in ("first record", "checkpoint"):
+        assert job.progress.start.reach(phase, job.system.now)
     commit(job, 0, "out", records=False)
     assert job.progress.first_commit_at is None
+    assert "commit" not in job.progress.start.seconds()
+    job.system.now += 3
     commit(job, 1, "out")
-    first = job.progress.first_commit_at = job.system.now
+    first = job.system.now
+    assert job.progress.first_commit_at == first
+    assert job.progress.start.seconds()["commit"] == 3
     job.system.now += 5
     commit(job, 0, "copy")
     assert job.progress.first_commit_at == first
