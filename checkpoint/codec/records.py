@@ -99,12 +99,21 @@ class _Unpickler(pickle.Unpickler):
 
 
 class PickledForm(Form):
+    _comes_back = False
+    """Whether that was tried, with the first value: what can't be read must not get into a checkpoint."""
+
     def take(self, value: Any) -> tuple[Any, dict[str, Any] | None]:
         out = io.BytesIO()
         try:
             _Pickler(out, 5).dump(value)
         except Exception as error:
             raise TypeError(f"it can't be pickled: {type(error).__name__}: {error}") from error
+        if not self._comes_back:
+            try:
+                self.make(out.getvalue(), None)
+            except UnfitClass as error:
+                raise TypeError(f"it would not come back: {error}") from error
+            self._comes_back = True
         return out.getvalue(), None
 
     def make(self, content: Any, more: dict[str, Any] | None) -> Any:

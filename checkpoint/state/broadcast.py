@@ -176,7 +176,16 @@ class BroadcastHandle(MutableMapping[K, V]):
             problem = str(error)
         if problem is not None:
             raise EncodingError(f"{self._name} can't keep the entry of key {shown(key)}: {problem}")
-        self._values[key] = decode(self._encoded[key][1])
+        self._make_again(key)
+
+    def _make_again(self, key: K) -> None:
+        """Make the value of what is encoded, and know how it is encoded itself: the pickle of what a pickle gives may
+        be another one, for example of a set."""
+        known, data = self._encoded[key]
+        value: Any = decode(data)
+        self._values[key] = value
+        if type(value) not in IMMUTABLE:
+            self._encoded[key] = known, encode(value)
 
     def _encode(self, key: K, value: V) -> tuple[bytes, bytes]:
         known = self._encoded.get(key)
@@ -301,9 +310,8 @@ class UndoBroadcastHandle(BroadcastHandle[K, V], Undoable):
                 self._values.pop(key, None)
                 self._encoded.pop(key, None)
         for key in self._handed_out & self._values.keys():
-            data = self._encoded[key][1]
             if self._changed(key):
-                self._values[key] = decode(data)
+                self._make_again(key)
 
 
 refuse_operators(BroadcastHandle, {"ior": "{0}.update(…)", "or": "dict({0}) | …", "ror": "… | dict({0})"})

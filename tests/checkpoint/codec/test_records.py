@@ -494,6 +494,29 @@ def test_a_pickle_that_the_class_does_not_read_any_more_is_told(monkeypatch: pyt
         decode(data)
 
 
+@register_pickle
+class Disguised:
+    def __reduce__(self) -> Any:
+        return str, ("a",)
+
+
+@register_pickle
+class OneWay:
+    def __reduce__(self) -> Any:
+        return int, ("a",)
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"), [(Disguised, "gives a str"), (OneWay, "can't be read: ValueError: invalid lit")]
+)
+def test_what_could_be_pickled_and_not_be_read_again_is_refused(kind: Any, why: str) -> None:
+    for _ in range(2):
+        with pytest.raises(
+            EncodingError, match=rf"can't encode {kind.__name__} at value\['x'\]: it would not .* {why}"
+        ):
+            encode({"x": kind()})
+
+
 class Kept(pydantic.BaseModel):
     a: int
 

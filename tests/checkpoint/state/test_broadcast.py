@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from values import EDGES, same
 
-from checkpoint.codec import EncodingError
+from checkpoint.codec import EncodingError, register_pickle
 from checkpoint.state import (
     BroadcastHandle,
     BroadcastState,
@@ -104,6 +104,28 @@ def test_what_was_only_read_was_not_changed(value: Any) -> None:
     into.restore(states.snapshot())
     assert same(dict(restored.rules), {"a": {"b": [value]}})
     into.snapshot()
+
+
+@register_pickle
+class Holder:
+    def __init__(self, members: set[int]) -> None:
+        self.members = members
+
+
+def test_what_was_only_read_was_not_changed_though_its_pickle_is_another_one() -> None:
+    members = set(range(1000))
+    members -= members - {1, 8}  # in another order than a set that is made of these two
+    op, states = bound()
+    op.rules["a"] = Holder(members)
+    assert op.rules["a"].members == {1, 8}
+    before = states.snapshot()
+    restored, into = bound()
+    into.restore(before)
+    assert restored.rules["a"].members == {1, 8}
+    assert into.snapshot() == before
+    restored.rules["a"].members.add(2)
+    with pytest.raises(StateAccessError, match="was changed in place"):
+        into.snapshot()
 
 
 @pytest.mark.parametrize(("key", "value"), [("a", {1j}), ("a", object()), (1.5j, 1), (frozenset({1j}), 1)])
