@@ -196,6 +196,11 @@ class StructForm(RecordForm):
             fields = self._as_dict(value)
         except AttributeError as error:
             raise TypeError(f"a field is not set: {error}") from None
+        if self._set_again:
+            try:
+                self.cls(**deepcopy(fields))
+            except Exception as error:
+                raise TypeError(f"it would not come back: {type(error).__name__}: {error}") from error
         return fields, (value.__dict__ or None) if self._has_dict else None
 
     def make(self, content: Any, more: dict[str, Any] | None) -> Any:
@@ -211,9 +216,9 @@ class StructForm(RecordForm):
         return value
 
     def _made(self, fields: dict[str, Any]) -> Any:
-        """By the constructor of the class itself."""
+        """By the constructor of the class itself, which may change what it gets."""
         try:
-            value = self.cls(**fields)
+            value = self.cls(**deepcopy(fields))
         except Exception as error:
             raise UnfitClass(
                 f"a value of class {self.name} can't be made of what it held: {type(error).__name__}: {error}"
