@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final
 
+from checkpoint.counted import counted
 from checkpoint.options import Seconds, is_number, named_options, seconds, whole_number
 
 _PARTS: Final = 60
@@ -65,7 +66,7 @@ class Exceeded:
     def __str__(self) -> str:
         within = seconds(self.at_most.within, "within")
         return (
-            f"{self.failed:,} of {self.records:,} records failed within {within:g} s, which is "
+            f"{self.failed:,} of {counted(self.records, 'record')} failed within {within:g} s, which is "
             f"{self.failed / self.records:.2%} and more than at_most={self.at_most.share:.2%} allows"
         )
 

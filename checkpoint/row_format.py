@@ -25,6 +25,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from checkpoint.codec import DecodingError, decode, decode_joined
+from checkpoint.counted import counted
 from checkpoint.edge_format import DecodedRows, EdgeFormat, StoredRows
 from checkpoint.elements import Payload
 
@@ -74,9 +75,9 @@ class RowBatchBuilder:
     def seal(self) -> Any:
         n = len(self._values)
         if len(self._keys) != (n if self._keyed else 0):
-            raise ValueError(f"{len(self._keys)} of {n} rows have a key on an edge with keyed={self._keyed}")
+            raise ValueError(f"{len(self._keys)} of {counted(n, 'row')} have a key on an edge with keyed={self._keyed}")
         if self.size > _MAX_BYTES:
-            raise ValueError(f"a batch of {self.size} bytes exceeds 2 GiB; lower the target size of batches")
+            raise ValueError(f"a batch of {counted(self.size, 'byte')} exceeds 2 GiB; lower the target size of batches")
         timed = self._timestamps.count(None) < n
         columns = [
             pa.array(self._values, pa.binary()),
@@ -133,7 +134,9 @@ class RowFormat(EdgeFormat):
             return pa.ipc.read_record_batch(frame, self._schema)
         except (pa.ArrowException, OSError, EOFError) as error:
             kind = "keyed" if self.carries_keys else "plain"
-            raise ValueError(f"{len(frame)} bytes are no frame of a {kind} edge: {error}") from error
+            raise ValueError(
+                f"{counted(len(frame), 'byte is', 'bytes are')} no frame of a {kind} edge: {error}"
+            ) from error
 
     def rows(self, batch: Any) -> DecodedRows:
         timestamps = batch.column(1)

@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
+from checkpoint.counted import counted
 from checkpoint.shown import shown
 from formats.avro_names import PRIMITIVES, TYPE, VALUE, Names
 from formats.avro_values import check_name
@@ -136,7 +137,7 @@ def _timestamp(local: bool, millis: bool) -> Check:
 
 
 def _decimal(precision: int, scale: int) -> Check:
-    what = f"a decimal of {precision} digits, {scale} of them behind the point"
+    what = f"a decimal of {counted(precision, 'digit')}, {scale} of them behind the point"
 
     def check(value: Any, path: str) -> Any:
         if type(value) is not Decimal:
@@ -233,7 +234,7 @@ class _Compiler:
 
         def check(value: Any, path: str) -> Any:
             if type(value) is not bytes or len(value) != size:
-                raise _refuse(path, value, f"{full}, {size} bytes")
+                raise _refuse(path, value, f"{full}, {counted(size, 'byte')}")
             return value
 
         return self._keep(full, "fixed", check)

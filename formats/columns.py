@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from checkpoint.counted import counted
 from checkpoint.shown import shown
 
 Build = Callable[[list[Any]], Any]
@@ -119,7 +120,7 @@ class Columns:
             for value in values:
                 if value is not None and len(value) != size:
                     raise ValueError(
-                        f"the field {path!r} has a list of {len(value)} items where the schema says {kind}"
+                        f"the field {path!r} has a list of {counted(len(value), 'item')} where the schema says {kind}"
                     )
                 if value is not None and not nullable and None in value:
                     raise ValueError(f"the field {path + '[]'!r} must not be null: it is null or missing")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from checkpoint.checkpoint_kind import CheckpointKind
+from checkpoint.counted import counted
 from checkpoint.options import named_options
 from checkpoint.storage.errors import StorageError
 from checkpoint.storage.savepoints import SavepointFolder, prepare
@@ -157,7 +158,7 @@ class JobHandle:
             raise JobCancelled("the job was cancelled")
 
     def _where_it_is(self) -> str:
-        said = [self.status, f"{self.records_in:,} records in, {self.records_out:,} out"]
+        said = [self.status, f"{counted(self.records_in, 'record')} in, {self.records_out:,} out"]
         if self.running_since is None and (phases := list(self.start_phases)):
             said.append(f"its start is at {phases[-1]!r}")
         if checkpoints := self.checkpoints():

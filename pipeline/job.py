@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from checkpoint.config import CheckpointConfig
+from checkpoint.counted import counted
 from checkpoint.options import named_options, seconds, whole_number
 from pipeline import settings
 from pipeline.autoscale import Autoscale
@@ -358,7 +359,7 @@ def _check_bounds(autoscale: Autoscale, parallelism: int, max_parallelism: int, 
     if autoscale.most > max_parallelism:
         raise PipelineError(
             f"autoscale.most is {autoscale.most}{given.origin('autoscale.most')}, and a step has at most "
-            f"max_parallelism = {max_parallelism} subtasks{given.origin('max_parallelism')}"
+            f"max_parallelism = {counted(max_parallelism, 'subtask')}{given.origin('max_parallelism')}"
         )
     if not autoscale.least <= parallelism <= autoscale.most:
         bounds = f"{autoscale.least} to {autoscale.most}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from checkpoint.codec import UnfitClass, decode, decode_opaquely, encode, encode_key
+from checkpoint.counted import counted
 from checkpoint.key_groups import key_group
 from checkpoint.options import Seconds, one_of, seconds
 from checkpoint.shown import shown
@@ -71,8 +72,8 @@ class KeyState:
         """
         if len(self.asked) != 1:
             raise ValueError(
-                f"step {self.step!r} has {len(self.asked)} states, {', '.join(self.asked)}: ask for one of them by its "
-                "name, or look into `states`"
+                f"step {self.step!r} has {counted(len(self.asked), 'state')}, {', '.join(self.asked)}: ask for one of "
+                "them by its name, or look into `states`"
             )
         return self.states.get(self.asked[0])
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from checkpoint.counted import counted
 from checkpoint.edge_format import EdgeFormat
 from checkpoint.elements import EdgeName
 from checkpoint.key_groups import subtask_of
@@ -303,8 +304,8 @@ def _resolved(graph: Graph, step: Step, one: Input) -> Input:
         partitioner = FORWARD if upstream.parallelism == step.parallelism else REBALANCE
     elif partitioner.distribution is Distribution.FORWARD and upstream.parallelism != step.parallelism:
         raise PipelineError(
-            f"forward from {upstream} ({upstream.parallelism} subtasks) to {step} ({step.parallelism}) needs equal "
-            "parallelism; use rebalance() or rescale()"
+            f"forward from {upstream} ({counted(upstream.parallelism, 'subtask')}) to {step} ({step.parallelism}) "
+            "needs equal parallelism; use rebalance() or rescale()"
         )
     return Input(one.step, partitioner, one.tag, one.number)
 

@@ -37,6 +37,7 @@ from checkpoint.barriers.events import (
     Tick,
     UnblockChannel,
 )
+from checkpoint.counted import counted
 
 
 @dataclass(slots=True)
@@ -83,7 +84,9 @@ class BarrierHandler:
         self._channels = channels
         self._broadcast = frozenset(broadcast)
         if not self._broadcast <= set(range(channels)):
-            raise ValueError(f"broadcast channels {sorted(self._broadcast)} are not all among {channels} channels")
+            raise ValueError(
+                f"broadcast channels {sorted(self._broadcast)} are not all among {counted(channels, 'channel')}"
+            )
         self._now = now
         """Last clock value; threads read the clock apart, so it is never taken back."""
         self._known: dict[int, _Known] = {}

@@ -12,6 +12,7 @@ from ormsgpack import unpackb
 from checkpoint.codec.errors import DecodingError, UnfitClass, UnknownTimeZone
 from checkpoint.codec.extensions import Extension, unpack_leaf
 from checkpoint.codec.records import Opaque, form_named
+from checkpoint.counted import counted
 
 RecordParts: TypeAlias = tuple[Any, Any, Any]
 """Of a value of a user's class: the name of the class, the content and what else it holds (see `form.Form.take`)."""
@@ -119,6 +120,6 @@ def _damaged(data: bytes | memoryview, error: ValueError) -> Exception:
     if isinstance(cause, UnknownTimeZone | UnfitClass):
         return cause
     return DecodingError(
-        f"{len(data)} bytes that should be one msgpack value are damaged ({cause or error}); "
+        f"{counted(len(data), 'byte')} that should be one msgpack value are damaged ({cause or error}); "
         f"they begin {bytes(data[:16])!r}"
     )

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from checkpoint.codec.errors import UnfitClass
 from checkpoint.codec.form import Form, stored_as
+from checkpoint.counted import counted
 
 _HEAP_TYPE: Final = 1 << 9
 """`Py_TPFLAGS_HEAPTYPE`: the class was made by Python code, or much like one that was."""
@@ -324,7 +325,7 @@ class NamedTupleForm(RecordForm):
 
     def take(self, value: Any) -> tuple[Any, dict[str, Any] | None]:
         if len(value) != len(self.names):
-            raise TypeError(f"it has {len(value)} items, and its class {len(self.names)} fields")
+            raise TypeError(f"it has {counted(len(value), 'item')}, and its class {counted(len(self.names), 'field')}")
         fields = dict(zip(self.names, tuple.__iter__(value), strict=True))
         return fields, (value.__dict__ or None) if self._has_dict else None
 

@@ -20,6 +20,7 @@ from checkpoint.coordination.failure_manager import CheckpointFailureManager
 from checkpoint.coordination.pending_checkpoint import CheckpointInProgress, PendingCheckpoint
 from checkpoint.coordination.retention import Retention
 from checkpoint.coordination.trigger_schedule import TriggerSchedule
+from checkpoint.counted import counted
 
 JOB_ENDING = "the attempt to run the job is ending"
 """Why checkpoints are given up that are in progress then."""
@@ -376,7 +377,10 @@ class CheckpointCoordinator:
             return "not every subtask runs yet"
         waiting = len(self._retention.deleting)
         if waiting > self._config.max_concurrent:
-            return f"{waiting} old checkpoints wait for their deletion, at most {self._config.max_concurrent} may"
+            return (
+                f"{counted(waiting, 'old checkpoint waits', 'old checkpoints wait')} to be deleted, at most "
+                f"{self._config.max_concurrent} may"
+            )
         return None
 
     @property

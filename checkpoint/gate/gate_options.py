@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from checkpoint.config import CheckpointConfig
+from checkpoint.counted import counted
 from checkpoint.options import flag, limit
 
 _GRACE = 0.1
@@ -105,8 +106,8 @@ class GateOptions:
             return None
         unbounded = max(0.0, timeout - at_once * interval)
         return (
-            f"active_backpressure=False: while {at_once} checkpoint(s) are in progress the source reads on, and the "
-            f"next checkpoint may span timeout − max_concurrent × interval = {timeout:g} − {at_once} × {interval:g} = "
-            f"{unbounded:g} s of data; checkpoints may then expire one after the other. Leave active_backpressure on "
-            "unless you compare the two."
+            f"active_backpressure=False: while {counted(at_once, 'checkpoint is', 'checkpoints are')} in progress the "
+            f"source reads on, and the next checkpoint may span timeout − max_concurrent × interval = {timeout:g} − "
+            f"{at_once} × {interval:g} = {unbounded:g} s of data; checkpoints may then expire one after the other. "
+            "Leave active_backpressure on unless you compare the two."
         )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.coordination.coordinator_events import Heartbeat
+from checkpoint.counted import counted
 from checkpoint.gate.gate_events import (
     Action,
     AskForCheckpoint,
@@ -310,7 +311,7 @@ class SourceGate:
         if records is not None and self._span_records >= records:
             return f"span of {in_words(records)} used up"
         if size is not None and self._span_bytes >= size:
-            return f"span of {size} bytes used up"
+            return f"span of {counted(size, 'byte')} used up"
         return ""
 
     def _what_is_used_up(self, least: int = 1) -> str:

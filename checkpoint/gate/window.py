@@ -34,6 +34,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from checkpoint.counted import counted
 from checkpoint.gate.gate_events import BarrierPassed
 from checkpoint.gate.gate_options import GateOptions
 from checkpoint.gate.rounds import Round, Rounds, TakenBarrier
@@ -272,4 +273,4 @@ class SpanWindow:
 
 
 def in_words(records: int) -> str:
-    return "1 record" if records == 1 else f"{records:,} records"
+    return counted(records, "record")

@@ -28,6 +28,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from checkpoint.counted import counted
 from checkpoint.edge_format import EdgeFormat, StoredRows
 from checkpoint.elements import ChannelName, Data, EdgeName, IdleStatus, Watermark
 from checkpoint.in_flight.captured import CapturedState, Part
@@ -261,7 +262,7 @@ def decode(source: Any, subtask: int) -> Iterator[Run]:
         raise ChannelStateError(f"a batch can't be read: {error}") from error
     for place, one in enumerate(channels):
         if rows[place] != one.rows:
-            raise ChannelStateError(f"{one.channel} has {rows[place]} rows instead of {one.rows}")
+            raise ChannelStateError(f"{one.channel} has {counted(rows[place], 'row')} instead of {one.rows}")
 
 
 def without_keys(source: Any, gone: Callable[[EdgeName], frozenset[bytes]]) -> tuple[Any, Counter[EdgeName], int]:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkpoint.codec import encode_key
+from checkpoint.counted import counted
 from checkpoint.edge_format import NO_KEY, EdgeFormat
 from checkpoint.elements import ChannelName, EdgeName, IdleStatus, InFlight, Watermark
 from checkpoint.in_flight.captured import Part
@@ -110,7 +111,10 @@ class EdgeRedistribution:
         """
         if self.rule is Rule.NOTHING and not isinstance(run.content, (Watermark, IdleStatus)):
             edge = run.origin.channel.edge
-            raise ValueError(f"{run.content.num_rows} records were captured on {edge}, a broadcast edge then or now")
+            raise ValueError(
+                f"{counted(run.content.num_rows, 'record was', 'records were')} captured on {edge}, a broadcast edge "
+                "then or now"
+            )
         if run.origin.holder not in self.holders(subtask):
             return None
         if self.rule is Rule.ROUND_ROBIN:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import xxhash
 
 from checkpoint.codec import DecodingError, decode
+from checkpoint.counted import counted
 from checkpoint.state.contents import StateContent
 from checkpoint.state.evolution import decoded
 from checkpoint.state.snapshot_format import (
@@ -169,7 +170,8 @@ def _verified(data: memoryview, block: Block, schema: Any) -> Iterator[Any]:
     for group, _, _, expected, _ in block:
         if missing[group]:
             raise SnapshotFormatError(
-                f"the state of key group {group} has {expected - missing[group]} rows instead of {expected}"
+                f"the state of key group {group} has {counted(expected - missing[group], 'row')} instead of "
+                f"{expected:,}"
             )
 
 
@@ -237,11 +239,13 @@ def _footer(file: RandomAccess) -> SnapshotFooter:
     if magic != MAGIC:
         if magic[:-1] == MAGIC[:-1]:
             raise UnknownSnapshotVersion(f"format {magic!r} is not known here; use the Weir that wrote it")
-        raise SnapshotFormatError(f"{size} bytes that end in {magic!r} are no complete snapshot of keyed state")
+        raise SnapshotFormatError(
+            f"{counted(size, 'byte')} that end in {magic!r} are no complete snapshot of keyed state"
+        )
     checksum, length = tail[:16], int.from_bytes(tail[16:20], "little")
     try:
         if length + TAIL_BYTES > size:
-            raise DecodingError(f"a footer of {length} bytes can't be in a file of {size}")
+            raise DecodingError(f"a footer of {counted(length, 'byte')} can't be in a file of {size}")
         body = file.read_at(length, size - TAIL_BYTES - length)
         if xxhash.xxh3_128(body).digest() != checksum:
             raise DecodingError("its checksum differs")

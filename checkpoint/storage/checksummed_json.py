@@ -9,6 +9,8 @@ from typing import Any, Final
 import orjson
 import xxhash
 
+from checkpoint.counted import counted
+
 _HEAD: Final = b'{"checksum":"%s",'
 _HEAD_PATTERN: Final = re.compile(rb'\{"checksum":"([0-9a-f]{32})",')
 
@@ -37,11 +39,11 @@ def loads(data: bytes) -> dict[str, Any]:
     """
     head = _HEAD_PATTERN.match(data)
     if head is None:
-        raise ChecksumMismatch(f"truncated or altered: {len(data)} bytes that don't start with a checksum")
+        raise ChecksumMismatch(f"truncated or altered: {counted(len(data), 'byte')} that don't start with a checksum")
     expected, actual = head[1].decode(), xxhash.xxh3_128(data[head.end() :]).hexdigest()
     if actual != expected:
         raise ChecksumMismatch(
-            f"truncated or altered: its checksum should be {expected} and is {actual} ({len(data)} bytes)"
+            f"truncated or altered: its checksum should be {expected} and is {actual} ({counted(len(data), 'byte')})"
         )
     document: dict[str, Any] = orjson.loads(data)
     return document

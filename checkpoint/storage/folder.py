@@ -12,6 +12,7 @@ import pyarrow as pa
 import xxhash
 
 from checkpoint import failpoints
+from checkpoint.counted import counted
 from checkpoint.storage.errors import DamagedFile, StorageError
 from checkpoint.storage.file_io import OpenedFile, StagedFile
 from checkpoint.storage.filesystem import Data, Entry, OutputFile
@@ -138,8 +139,8 @@ class StorageFolder:
         checksum = xxhash.xxh3_128(data).hexdigest()
         if len(data) != handle.size or checksum != handle.checksum:
             raise DamagedFile(
-                f"{self.name_of(handle.path)} is damaged: it should have {handle.size} bytes with checksum "
-                f"{handle.checksum}, and has {len(data)} bytes with checksum {checksum}"
+                f"{self.name_of(handle.path)} is damaged: it should have {counted(handle.size, 'byte')} with checksum "
+                f"{handle.checksum}, and has {counted(len(data), 'byte')} with checksum {checksum}"
             )
         return data
 
@@ -175,7 +176,7 @@ class StorageFolder:
         sizes = self.sizes([handle.path for handle in unique])
         for handle, size in zip(unique, sizes, strict=True):
             if size is None:
-                raise DamagedFile(f"{self.name_of(handle.path)} is missing ({handle.size} bytes)")
+                raise DamagedFile(f"{self.name_of(handle.path)} is missing ({counted(handle.size, 'byte')})")
             self._check_size(handle, size)
 
     def delete_file(self, handle: FileHandle) -> None:
@@ -229,7 +230,7 @@ class StorageFolder:
     def _check_size(self, handle: FileHandle, size: int) -> None:
         if size != handle.size:
             raise DamagedFile(
-                f"{self.name_of(handle.path)} is damaged: it should have {handle.size} bytes and has {size}"
+                f"{self.name_of(handle.path)} is damaged: it should have {counted(handle.size, 'byte')} and has {size}"
             )
 
     def _absolute(self, path: str) -> str:

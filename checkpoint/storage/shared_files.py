@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from checkpoint.counted import counted
 from checkpoint.storage.handles import FileHandle
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.naming import shared_attempt
@@ -45,8 +46,8 @@ class SharedFiles:
             known = by_path.setdefault(handle.path, self._files.get(handle.path, handle))
             if known != handle:
                 raise ValueError(
-                    f"{handle.path} has two contents: {known.size} bytes with checksum {known.checksum}, and in "
-                    f"checkpoint {checkpoint_id} {handle.size} bytes with checksum {handle.checksum}"
+                    f"{handle.path} has two contents: {counted(known.size, 'byte')} with checksum {known.checksum}, "
+                    f"and in checkpoint {checkpoint_id} {counted(handle.size, 'byte')} with checksum {handle.checksum}"
                 )
         self._files.update(by_path)
         for path in by_path:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 from checkpoint.codec import copied, encode_key
+from checkpoint.counted import counted
 from pipeline.async_calls.cache import MISSING, LookupCache, Remembered
 from pipeline.async_calls.function import AsyncFunction, Counting
 from pipeline.async_calls.options import NOTHING
@@ -143,10 +144,12 @@ class LookupJoin(AsyncFunction, Counting):
         if isinstance(answers, Mapping):
             return [answers.get(key) for key in keys]
         if not isinstance(answers, list | tuple) or len(answers) != len(keys):
-            what = f"{len(answers)} answers" if isinstance(answers, list | tuple) else f"a {type(answers).__name__}"
+            what = (
+                counted(len(answers), "answer") if isinstance(answers, list | tuple) else f"a {type(answers).__name__}"
+            )
             raise TypeError(
-                f"the lookup was asked for {len(keys)} keys and returned {what}: with batch_size it returns a list "
-                "with what there is for each key, in the same order, or a dict by key"
+                f"the lookup was asked for {counted(len(keys), 'key')} and returned {what}: with batch_size it returns "
+                "a list with what there is for each key, in the same order, or a dict by key"
             )
         return list(answers)
 

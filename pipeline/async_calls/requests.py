@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from checkpoint.codec import decode
+from checkpoint.counted import counted
 from checkpoint.errors import PermanentFailure
 from pipeline.async_calls.options import LONGEST_BACKOFF, AsyncStep
 
@@ -175,10 +176,12 @@ class Requests:
             self.timeouts += 1
             raise RequestTimeout(f"no answer within {step.timeout:g} s") from error
         if not isinstance(results, list | tuple) or len(results) != len(values):
-            what = f"{len(results)} results" if isinstance(results, list | tuple) else f"a {type(results).__name__}"
+            what = (
+                counted(len(results), "result") if isinstance(results, list | tuple) else f"a {type(results).__name__}"
+            )
             raise WrongAnswer(
-                f"the function got a batch of {len(values)} records and returned {what}: with batch_size it returns a "
-                "list with the result of each, in the same order"
+                f"the function got a batch of {counted(len(values), 'record')} and returned {what}: with batch_size it "
+                "returns a list with the result of each, in the same order"
             )
         return list(results)
 

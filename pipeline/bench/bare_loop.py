@@ -11,6 +11,8 @@ import time
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from checkpoint.counted import counted
+
 _BATCH = 10_000
 
 
@@ -53,7 +55,7 @@ def copy(servers: str, source: str, target: str, records: int) -> tuple[float, f
         done += len(messages)
     left = producer.flush(60)
     if failures or left:
-        raise RuntimeError(f"{left} records were not acknowledged: {failures[:1]}")
+        raise RuntimeError(f"{counted(left, 'record was', 'records were')} not acknowledged: {failures[:1]}")
     consumer.close()
     return time.monotonic() - began, time.process_time() - cpu
 

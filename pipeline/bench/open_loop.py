@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, Producer
 
+from checkpoint.counted import counted
 from pipeline.bench.input import record
 from pipeline.bench.percentiles import percentile
 
@@ -99,7 +100,7 @@ def send(servers: str, topic: str, schedule: Schedule, seed: int = 7) -> Sent:
         producer.poll(0)
     left = producer.flush(60)
     if failures or left:
-        raise RuntimeError(f"{left} records were not acknowledged: {failures[:1]}")
+        raise RuntimeError(f"{counted(left, 'record was', 'records were')} not acknowledged: {failures[:1]}")
     took = (time.monotonic_ns() - schedule.begin) / _SECOND
     return Sent(percentile(late, 0.5) or 0.0, percentile(late, 0.99) or 0.0, max(late), took)
 

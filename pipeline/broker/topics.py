@@ -11,6 +11,8 @@ from typing import Any, Final, Self
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # public, not marked so in stubs
 
+from checkpoint.counted import counted
+
 _TIMEOUT_S: Final = 30.0
 _FLUSH_TIMEOUT_S: Final = 120.0
 
@@ -84,7 +86,9 @@ def publish(servers: str, topic: str, records: Iterable[tuple[bytes, bytes]]) ->
     if failures:
         raise TopicTrouble(f"a record was not taken by topic {topic!r}: {failures[0]}")
     if left:
-        raise TopicTrouble(f"{left} records for topic {topic!r} were not acknowledged in {_FLUSH_TIMEOUT_S:g} s")
+        raise TopicTrouble(
+            f"topic {topic!r}: {counted(left, 'record was', 'records were')} not acknowledged in {_FLUSH_TIMEOUT_S:g} s"
+        )
     return count
 
 

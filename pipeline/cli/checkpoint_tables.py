@@ -12,6 +12,7 @@ from rich.table import Table
 
 from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.committables import CommittableName
+from checkpoint.counted import counted
 from checkpoint.elements import EdgeName
 from checkpoint.storage.inspection.checkpoints import Details, StateSize, Summary, Unreadable
 from checkpoint.storage.inspection.folders import JobFolder
@@ -103,8 +104,11 @@ def print_details(details: Details) -> None:
         ("checkpoint", f"{one.ref.id} of owner {one.ref.attempt} ({', '.join([one.kind.value, *notes])})"),
         ("pipeline", f"{one.pipeline}, written by Weir {details.weir_version}"),
         ("triggered", f"{time_of(one.trigger_time)} UTC, took {one.duration:.3f} s"),
-        ("size", f"{human_size(one.size)} in {one.files} files; only it refers to {human_size(one.own_size)}"),
-        ("in flight", f"{one.in_flight_rows:,} records, {human_size(one.in_flight_bytes)}"),
+        (
+            "size",
+            f"{human_size(one.size)} in {counted(one.files, 'file')}; only it refers to {human_size(one.own_size)}",
+        ),
+        ("in flight", f"{counted(one.in_flight_rows, 'record')}, {human_size(one.in_flight_bytes)}"),
         ("lineage", lineage),
         ("parallelism", ", ".join(f"{vertex} {n}" for vertex, n in details.parallelism.items())),
         ("max parallelism", str(details.max_parallelism)),
@@ -198,8 +202,13 @@ def print_verification(jobs: Sequence[Verification], others: Sequence[Verified])
     checked = [*(one for job in jobs for one in job.checkpoints if one.void_by is None), *others]
     damaged = sum(bool(one.problems) for one in checked)
     orphans = sum(len(job.orphans) for job in jobs)
-    verdict = f"{damaged} of {len(checked)} checkpoints damaged" if damaged else f"all {len(checked)} checkpoints whole"
-    say(console, f"{verdict}; {f'{orphans} files or folders belong to none' if orphans else 'nothing left over'}")
+    verdict = (
+        f"{damaged:,} of {counted(len(checked), 'checkpoint')} damaged"
+        if damaged
+        else f"{counted(len(checked), 'checkpoint is', 'checkpoints are')} whole"
+    )
+    left = f"{counted(orphans, 'file or folder belongs', 'files or folders belong')} to none"
+    say(console, f"{verdict}; {left if orphans else 'nothing left over'}")
 
 
 def _print_verified(console: Console, rows: Sequence[Verified]) -> None:
@@ -262,4 +271,7 @@ def _orphans(orphans: Sequence[Orphan]) -> Table:
 
 
 def _total(orphans: Sequence[Orphan]) -> str:
-    return f"{len(orphans):,} files or folders, {human_size(sum(orphan.size for orphan in orphans))}"
+    return (
+        f"{counted(len(orphans), 'file or folder', 'files or folders')}, "
+        f"{human_size(sum(orphan.size for orphan in orphans))}"
+    )

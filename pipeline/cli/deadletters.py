@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from checkpoint.counted import counted
 from pipeline.cli.common import Group, ending_cleanly
 from pipeline.cli.kafka_options import client_options, client_settings
 
@@ -77,7 +78,10 @@ def list_letters(topic: str, bootstrap: str, config: Path | None, assignments: t
     else:
         say(console, f"no dead letter in {topic}")
     if others:
-        say(console, f"{others:,} messages in {topic} are no dead letters")
+        say(
+            console,
+            f"{topic} has {counted(others, 'message that is no dead letter', 'messages that are no dead letters')}",
+        )
 
 
 @deadletters.command()
@@ -159,7 +163,7 @@ def replay(
             Filters(step, error), to, limit, dry_run, lambda found, why: reasons.update([why])
         )
     for name, count in sorted(sent.items()):
-        click.echo(f"{count:,} record{'' if count == 1 else 's'} {'would be ' if dry_run else ''}sent to {name}")
+        click.echo(f"{counted(count, 'record')} {'would be ' if dry_run else ''}sent to {name}")
     if not sent:
         click.echo("nothing to be sent")
     for why, count in reasons.items():

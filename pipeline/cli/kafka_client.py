@@ -20,6 +20,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # public, not marked so in stubs
 
 from checkpoint.brokers import REFUSES, nobody_listens
+from checkpoint.counted import counted
 from pipeline.cli.kafka_records import Record
 from sinks.kafka.clients import LARGEST_MESSAGE
 
@@ -136,7 +137,9 @@ class ClusterClient:
                 raise KafkaTrouble(f"topic {name!r} exists already; --if-missing takes it as it is")
             if name in before and len(before[name].partitions) != topics[name]:
                 there = len(before[name].partitions)
-                raise KafkaTrouble(f"topic {name!r} exists already, and has {there} partitions, not {topics[name]}")
+                raise KafkaTrouble(
+                    f"topic {name!r} exists already, and has {counted(there, 'partition')}, not {topics[name]}"
+                )
         new = [
             NewTopic(name, number, -1 if replication is None else replication, config=dict(config))
             for name, number in topics.items()
@@ -232,7 +235,9 @@ class ClusterClient:
         if failures:
             raise KafkaTrouble(f"a record was not taken by topic {topic!r}: {failures[0].str()}")
         if left:
-            raise KafkaTrouble(f"{left} records for topic {topic!r} were not acknowledged within {_FLUSH:g} s")
+            raise KafkaTrouble(
+                f"topic {topic!r}: {counted(left, 'record was', 'records were')} not acknowledged within {_FLUSH:g} s"
+            )
         return count
 
     def consume(
@@ -286,7 +291,7 @@ class ClusterClient:
                 left = None if left is None else left - len(good)
                 yield good
             if count is not None and left and (not to_end or pending):
-                raise KafkaTrouble(f"only {count - left} of {count} records came within {timeout:g} s")
+                raise KafkaTrouble(f"only {count - left:,} of {counted(count, 'record')} came within {timeout:g} s")
             if count is None and to_end and pending:
                 raise KafkaTrouble(f"the end of partitions {sorted(pending)} did not come within {timeout:g} s")
         finally:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from checkpoint.counted import counted
 from pipeline.cli.common import ending_cleanly
 from pipeline.cli.kafka_options import assignment, client_options, client_settings, topic_and_partitions
 
@@ -61,7 +62,7 @@ def create(
         cluster = ClusterClient(client_settings(bootstrap, config, assignments))
         cluster.await_broker(wait)
         for name, new in cluster.create(wanted, replication, settings, if_missing).items():
-            number = f"{wanted[name]} partition{'s' if wanted[name] > 1 else ''}"
+            number = counted(wanted[name], "partition")
             click.echo(f"{name}: {'created with' if new else 'is there, with'} {number}", err=True)
 
 
@@ -132,7 +133,7 @@ def produce(
                     one = from_record(told) if records else from_value(told, key)
             except (BadLine, UnicodeDecodeError) as error:
                 raise click.ClickException(
-                    f"line {number}: {error}. The {produced} records before it are in the topic"
+                    f"line {number}: {error}. Before it {counted(produced, 'record is', 'records are')} in the topic"
                 ) from error
             if partition is not None:
                 one = Record(one.value, one.key, one.headers, partition, one.timestamp)
@@ -141,7 +142,7 @@ def produce(
 
     with _explaining():
         count = ClusterClient(client_settings(bootstrap, config, assignments)).produce(topic, read())
-    click.echo(f"{count:,} record{'' if count == 1 else 's'} produced to {topic}", err=True)
+    click.echo(f"{counted(count, 'record')} produced to {topic}", err=True)
 
 
 def _start(_: Any, __: Any, value: str) -> str | int:

@@ -10,6 +10,8 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Final, Self
 
+from checkpoint.counted import counted
+
 MOST: Final = 4000
 """Characters of metadata; brokers take 4096 bytes by default (`offset.metadata.max.bytes`)."""
 _BEGINS: Final = "done:"
@@ -48,8 +50,8 @@ class ReplayMark:
         text += ",".join(parts)
         if len(text) > MOST:
             raise MarkTrouble(
-                f"the filters leave {len(self.ranges):,} gaps, which are too many to be remembered: replay with fewer "
-                "filters, or up to an earlier offset (--limit)"
+                f"the filters leave {counted(len(self.ranges), 'gap')}, which are too many to be remembered: replay "
+                "with fewer filters, or up to an earlier offset (--limit)"
             )
         return text
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from checkpoint.counted import counted
 from pipeline.cli.common import Group, ending_cleanly, log_to_stderr
 from pipeline.cli.options import overriding_options, pipeline_options
 
@@ -134,14 +135,14 @@ def skip(
                 raise click.ClickException(f"{save} exists; name a new file for the records to be saved in")
             count = sum(map(len, staged.upto(writer, name).values()))
             click.echo(
-                f"would save these records in {save} and commit {count} segment(s), up to and with {segment} of writer "
-                f"{writer}, without them. Nothing was changed; add --yes to do it"
+                f"would save these records in {save} and commit {counted(count, 'segment')}, up to and with {segment} "
+                f"of writer {writer}, without them. Nothing was changed; add --yes to do it"
             )
             return
         done = staged.skip(writer, name, set(rows), save)
         click.echo(
-            f"{len(records)} record(s) are in {save}, and {done} segment(s), up to and with {segment} of writer "
-            f"{writer}, are committed without them. Start the job again",
+            f"{counted(len(records), 'record is', 'records are')} in {save}, and {counted(done, 'segment')}, up to and "
+            f"with {segment} of writer {writer}, are committed without them. Start the job again",
             err=True,
         )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from checkpoint.counted import counted
 from pipeline.cli.checkpoints import explaining_storage
 from pipeline.cli.common import Group
 from pipeline.cli.operate import find_job, secret_file_option
@@ -136,7 +137,7 @@ def export(
         found = open_table(uri, table, rows, typed=not untyped and format_ == "parquet")
         n = save(found.schema, found.batches(), format_, output)
         if output is not None:
-            click.echo(f"{n:,} rows in {output}")
+            click.echo(f"{counted(n, 'row')} in {output}")
 
 
 @state.command()
@@ -158,7 +159,7 @@ def diff(before: str, after: str, step: str | None, state: str | None, format_: 
         found = diff_tables(before, after, step=step, state=state)
         n = save(found.schema, found.to_batches(), format_, output)
         if output is not None:
-            click.echo(f"{n:,} rows in {output}")
+            click.echo(f"{counted(n, 'row')} in {output}")
 
 
 @state.command()
@@ -215,12 +216,14 @@ def write(
         click.echo(written.uri)
         for name in sorted({*written.put, *written.removed}):
             click.echo(
-                f"  {name.step} {name.state}: {written.removed[name]:,} rows removed, {written.put[name]:,} put, "
-                f"{written.rows[name]:,} now"
+                f"  {name.step} {name.state}: {counted(written.removed[name], 'row')} removed, {written.put[name]:,} "
+                f"put, {written.rows[name]:,} now"
             )
         if not (written.put or written.removed):
             click.echo("  no row was changed")
         if written.in_flight_removed:
-            click.echo(f"  {written.in_flight_removed:,} records in flight of deleted keys were removed")
+            click.echo(f"  {counted(written.in_flight_removed, 'record')} in flight of deleted keys removed")
         if written.in_flight:
-            click.echo(f"  {written.in_flight:,} records in flight are as they were; a restore processes them")
+            click.echo(
+                f"  {counted(written.in_flight, 'record')} in flight stay as they were; a restore processes them"
+            )

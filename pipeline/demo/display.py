@@ -11,6 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from checkpoint.counted import counted
 from pipeline.demo.observe import Snapshot
 from pipeline.runtime.driver.status.checkpoint_stats import CheckpointStats
 
@@ -121,7 +122,7 @@ def _table(checkpoints: tuple[CheckpointStats, ...]) -> Table:
             row.status.replace("_", " "),
             "" if row.duration is None else f"{row.duration:.2f} s",
             f"{row.alignment:.2f} s",
-            f"{row.span_records:,} records" if row.subtasks else "",
+            counted(row.span_records, "record") if row.subtasks else "",
         )
     return table
 
@@ -130,7 +131,7 @@ def _checkpoints(snapshot: Snapshot) -> str:
     """How many are complete, how long the newest took, and what is under way."""
     completed = [row for row in snapshot.checkpoints if row.status == "completed"]
     failed = sum(row.status == "failed" for row in snapshot.checkpoints)
-    parts = [f"{len(completed)} checkpoints"]
+    parts = [counted(len(completed), "checkpoint")]
     if completed and completed[-1].duration is not None:
         parts.append(f"the last in {completed[-1].duration:.2f} s")
     if failed:

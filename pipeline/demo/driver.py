@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from checkpoint.counted import counted
 from pipeline.bench.percentiles import percentile
 from pipeline.broker import NativeBroker
 from pipeline.broker.readiness import await_broker
@@ -93,7 +94,7 @@ class Demo:
             topics = [inputs, outputs, observed, hours]
             create_topics(servers, dict.fromkeys(topics, _PARTITIONS))
             try:
-                say(f"publishing {o.records:,} flights to {inputs}, and a year's weather to {observed}")
+                say(f"publishing {counted(o.records, 'flight')} to {inputs}, and a year's weather to {observed}")
                 publish(servers, inputs, messages(flights))
                 publish(servers, observed, weather_messages(observations))
                 with tempfile.TemporaryDirectory(prefix="weir-demo-") as folder:

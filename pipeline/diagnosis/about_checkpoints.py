@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from checkpoint.counted import counted
 from pipeline.diagnosis.sentence import Sentence, note, some, trouble
 from pipeline.shown_times import human_time
 
@@ -56,7 +57,7 @@ def _why(writing: list[str], before: Row | None) -> str:
     """Why writing takes long, as far as the checkpoint before tells."""
     for one in [] if before is None else before["subtasks"]:
         if one["name"] in writing and one["async_"] >= _SLOW and one["written"] / one["async_"] >= _SLOW_STORAGE:
-            return f"{one['written']:,} bytes at {one['name']} the time before{_whole(one)}"
+            return f"{counted(one['written'], 'byte')} at {one['name']} the time before{_whole(one)}"
     return _THE_STORAGE
 
 
@@ -104,7 +105,7 @@ def _speed(worst: Row | None, seconds: float) -> str:
         return ""
     size = worst["written"]
     why = f": {_THE_STORAGE}" if size / seconds < _SLOW_STORAGE else _whole(worst)
-    return f", for {size:,} bytes{why}"
+    return f", for {counted(size, 'byte')}{why}"
 
 
 def _slow_metadata(seconds: float) -> str:

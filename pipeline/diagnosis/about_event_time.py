@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from checkpoint.counted import counted
 from checkpoint.event_time.bounds import MAX_WATERMARK
 from pipeline.diagnosis.sentence import Sentence, note, trouble
 from pipeline.shown_times import human_time
@@ -23,12 +24,13 @@ def sentences(status: Mapping[str, Any]) -> Iterator[Sentence]:
         if row["recordsAhead"]:
             yield trouble(
                 "event time",
-                f"{row['recordsAhead']:,} records at {row['vertex']} had timestamps further ahead than max_ahead "
-                "allows. They did not move event time.",
+                f"{counted(row['recordsAhead'], 'record')} at {row['vertex']} had timestamps further ahead than "
+                "max_ahead allows. They did not move event time.",
             )
         if row["recordsLate"]:
             yield note(
-                "event time", f"{row['recordsLate']:,} records at {row['vertex']} came later than event time waits for."
+                "event time",
+                f"{counted(row['recordsLate'], 'record')} at {row['vertex']} came later than event time waits for.",
             )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any, Final
 
+from checkpoint.counted import counted
 from pipeline.diagnosis.sentence import Sentence, note, some, trouble
 from pipeline.runtime.driver.status.hot_key_status import named
 from pipeline.shown_times import human_time
@@ -138,6 +139,6 @@ def _still(status: Values) -> Iterator[Sentence]:
     elif any(lags):
         yield trouble(
             "progress",
-            f"No records come, though {sum(lag or 0 for lag in lags):,.0f} are there to be read, and no subtask says "
-            "what it waits for.",
+            f"No records come, though {counted(sum(lag or 0 for lag in lags), 'is', 'are')} there to be read, and no "
+            "subtask says what it waits for.",
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from checkpoint.counted import counted
 from pipeline.diagnosis.sentence import Sentence, note, some, trouble
 
 
@@ -23,7 +24,7 @@ def _unread(rows: Mapping[str, Mapping[str, Any]]) -> Iterator[Sentence]:
         names = sorted(found)
         yield trouble(
             "partitions",
-            f"Nobody reads {some(names)}, with {sum(found.values()):,.0f} records so far: the source has "
+            f"Nobody reads {some(names)}, with {counted(sum(found.values()), 'record')} so far: the source has "
             "discovery_interval=None, and they came while the job ran. Stop the job and start it again, which reads "
             "them from their beginning, or give discovery_interval= seconds.",
         )
@@ -37,8 +38,8 @@ def _without(rows: Mapping[str, Mapping[str, Any]]) -> Iterator[Sentence]:
         return
     total = sum(assigned.values())
     why = (
-        f"the source has {total:,.0f} in all, for {len(assigned)} subtasks. Lower the parallelism of the source to "
-        f"{max(1, total):.0f}, or give its topics more partitions"
+        f"the source has {total:,.0f} in all, for {counted(len(assigned), 'subtask')}. Lower the parallelism of the "
+        f"source to {max(1, total):.0f}, or give its topics more partitions"
         if total < len(assigned)
         else f"those of each topic go to subtasks in turn, and {total:,.0f} don't reach all {len(assigned)}. Another "
         "parallelism of the source may spread them better"

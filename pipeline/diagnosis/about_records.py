@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from checkpoint.counted import counted
 from pipeline.diagnosis.sentence import Sentence, note, trouble
 
 _PENDING: Final = 2
@@ -17,14 +18,14 @@ def sentences(status: Mapping[str, Any]) -> Iterator[Sentence]:
             last = "; ".join(figures["lastFailures"])
             yield trouble(
                 "records",
-                f"{name} has left out {figures['recordsFailed']:,.0f} records on which a step has failed"
+                f"{name} has left out {counted(figures['recordsFailed'], 'record')} on which a step has failed"
                 f"{f', the last of {last}' if last else ''}.",
             )
         if figures["pendingCommits"] > _PENDING:
             yield trouble(
                 "output",
-                f"The output of {figures['pendingCommits']:.0f} completed checkpoints is not committed yet at {name}, "
-                "and so not visible.",
+                f"The output of {counted(figures['pendingCommits'], 'completed checkpoint')} is not committed yet at "
+                f"{name}, and so not visible.",
             )
     for metric, where in (
         ("recordsSkipped", "left out"),
@@ -32,4 +33,7 @@ def sentences(status: Mapping[str, Any]) -> Iterator[Sentence]:
     ):
         number = sum(values.get(metric) or 0 for values in status["subtasks"].values())
         if number:
-            yield note("records", f"{number:,.0f} bad records that sources have read were {where}.")
+            yield note(
+                "records",
+                f"Of what sources have read, {counted(number, 'bad record was', 'bad records were')} {where}.",
+            )

@@ -7,6 +7,8 @@ from typing import Any, Final
 import requests
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 
+from checkpoint.counted import counted
+
 LONGEST: Final = 200
 """Characters of a text that comes from outside."""
 
@@ -35,7 +37,7 @@ def _problem(response: requests.Response) -> str | None:
     if response.headers.get("content-type", "").startswith("application/x-protobuf"):
         refused = ExportMetricsServiceResponse.FromString(response.content).partial_success
         if refused.rejected_data_points:
-            return f"it refuses {refused.rejected_data_points} values: {refused.error_message}"[:LONGEST]
+            return f"it refuses {counted(refused.rejected_data_points, 'value')}: {refused.error_message}"[:LONGEST]
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from checkpoint.counted import counted
 from checkpoint.elements import EdgeName
 from checkpoint.in_flight.edges import EdgeShape, SnapshotEdge
 from checkpoint.in_flight.redistribute import Rule, rule
@@ -64,7 +65,8 @@ def topology_changes(metadata: CheckpointMetadata, plan: Plan) -> list[str]:
 def _shape_change(before: EdgeShape, now: EdgeShape) -> str:
     if (before.upstreams, before.downstreams) != (now.upstreams, now.downstreams):
         return (
-            f"had {before.upstreams} → {before.downstreams} subtasks, and has {now.upstreams} → {now.downstreams} now"
+            f"had {before.upstreams} → {counted(before.downstreams, 'subtask')}, and has {now.upstreams} → "
+            f"{now.downstreams} now"
         )
     if before.distribution != now.distribution:
         return f"was {before.distribution}, and is {now.distribution} now"
@@ -92,7 +94,7 @@ def in_flight_misfits(metadata: CheckpointMetadata, plan: Plan) -> Iterator[tupl
     """The edges with records in flight that the pipeline has no place for, and what to do."""
     shapes = edge_shapes(plan)
     for name, count in metadata.in_flight_rows().items():
-        where = f"checkpoint {metadata.id} has {count} records in flight {describe(name)}"
+        where = f"checkpoint {metadata.id} has {counted(count, 'record')} in flight {describe(name)}"
         drop = f"drop them with ignore_in_flight={metadata.id}"
         if name not in shapes:
             message = (

@@ -21,6 +21,8 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from checkpoint.counted import counted
+
 T = TypeVar("T")
 
 _PLAIN: Final[dict[Any, frozenset[type]]] = {
@@ -130,7 +132,7 @@ def _sequence_form(make: Callable[[Any], Any], item: _Form) -> _Form:
 def _row_form(make: Callable[[Any], Any], items: list[_Form]) -> _Form:
     def read(value: Any) -> Any:
         if len(_a(list, value)) != len(items):
-            raise TypeMismatch(f"should have {len(items)} parts and has {len(value)}")
+            raise TypeMismatch(f"should have {counted(len(items), 'part')} and has {len(value)}")
         return make([form.read(each) for form, each in zip(items, value, strict=True)])
 
     return _Form(lambda value: [form.write(each) for form, each in zip(items, value, strict=True)], read)

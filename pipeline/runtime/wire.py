@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from checkpoint.codec import DecodingError, decode_opaquely, encode
+from checkpoint.counted import counted
 
 if TYPE_CHECKING:
     from pipeline.runtime.network.tls_socket import Socket
@@ -69,7 +70,7 @@ class ControlConnection:
         """
         body = encode({"type": type, **fields})
         if len(body) > _LARGEST:
-            raise ValueError(f"a control message {type!r} of {len(body):,} bytes is larger than {_LARGEST:,}")
+            raise ValueError(f"a control message {type!r} of {counted(len(body), 'byte')} is larger than {_LARGEST:,}")
         try:
             with self._sending:
                 # Not `sendall`, whose timeout is for all of it: what goes on may take as long as it takes.
@@ -129,7 +130,7 @@ class ControlConnection:
             return None
         (length,) = _LENGTH.unpack_from(self._buffer)
         if length > _LARGEST:
-            raise ConnectionLost(f"a control message claims {length} bytes")
+            raise ConnectionLost(f"a control message claims {counted(length, 'byte')}")
         end = _LENGTH.size + length
         if len(self._buffer) < end:
             return None

@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from checkpoint import failpoints as mechanism
+from checkpoint.counted import counted
 from checkpoint.failpoints import KNOWN, Action, Failpoint, InjectedFailure, active
 from pipeline.testing.jobs import await_in_job, jobs_here
 
@@ -70,7 +71,8 @@ class Armed:
             timeout,
             lambda: [job for job in jobs_here() if job not in self._ended_before],
             lambda when: (
-                f"failpoint {self._point.name} was reached {self.hits} times{when}, but acts at hit {self._point.nth}"
+                f"failpoint {self._point.name} was reached {counted(self.hits, 'time')}{when}, but acts at hit "
+                f"{self._point.nth}"
             ),
         )
 

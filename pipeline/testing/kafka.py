@@ -28,6 +28,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     OffsetSpec,
 )
 
+from checkpoint.counted import counted
 from checkpoint.options import named_options
 from pipeline.broker.security import Security
 from pipeline.testing.kafka_backends import Backend, BackendKind, start_backend
@@ -234,7 +235,10 @@ class KafkaBroker:
         if failed:
             raise KafkaException(failed[0])
         if left:
-            raise TimeoutError(f"{left} records to {topic!r} were not acknowledged within {_FLUSH_TIMEOUT_S:g} s")
+            raise TimeoutError(
+                f"topic {topic!r}: {counted(left, 'record was', 'records were')} not acknowledged within "
+                f"{_FLUSH_TIMEOUT_S:g} s"
+            )
 
     def consume(self, topic: str, isolation: Isolation = "read_committed", timeout: float = 60.0) -> list[KafkaRecord]:
         """All records from the start of the topic to its end at the time of the call, by partition and offset.
@@ -322,7 +326,9 @@ class KafkaBroker:
             if led >= count:
                 return
             if time.monotonic() >= deadline:
-                raise RuntimeError(f"{led} of {count} partitions of {topic!r} have a leader: {metadata.error}")
+                raise RuntimeError(
+                    f"{led} of {counted(count, 'partition')} of {topic!r} have a leader: {metadata.error}"
+                )
             time.sleep(_RETRY_S)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, PartitionMetadata  # type: ignore[attr-defined]  # public, not marked so
 
+from checkpoint.counted import counted
 from pipeline.broker.cluster import NativeCluster
 from pipeline.broker.security import Security
 from pipeline.testing.kafka import KafkaBroker
@@ -199,7 +200,9 @@ def _partitions(admin: AdminClient, topic: str) -> dict[int, PartitionMetadata]:
 def _partition(admin: AdminClient, topic: str, partition: int) -> Any:
     partitions = _partitions(admin, topic)
     if partition not in partitions:
-        raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION, f"{topic} has {len(partitions)} partitions"))
+        raise KafkaException(
+            KafkaError(KafkaError._UNKNOWN_PARTITION, f"{topic} has {counted(len(partitions), 'partition')}")
+        )
     return partitions[partition]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import Any
 
+from checkpoint.counted import counted
 from checkpoint.state import ValueState
 from pipeline.aggregates import Aggregation
 from pipeline.errors import PipelineError
@@ -74,7 +75,10 @@ class CountWindows(_Untimed):
     def _keeps(self) -> tuple[str, ...]:
         if self._panes == self._until:
             return (f"what fills no window of a key yet is kept until it does, or {FOR_EVER}",)
-        return (f"the last {self._panes * self._pane:,} records of a key are kept, as panes, {FOR_EVER}",)
+        return (
+            f"the last {counted(self._panes * self._pane, 'record of a key is', 'records of a key are')} kept, as "
+            f"panes, {FOR_EVER}",
+        )
 
     def process(self, value: Any, ctx: OperatorContext) -> Iterable[Any] | None:
         state = self.windows.value

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types
 
+from checkpoint.counted import counted
 from formats import NotInFormat
 from formats.json_values import dumps, dumps_all
 from formats.python_columns import PythonColumns
@@ -223,7 +224,9 @@ class ParquetRows:
             pass  # which record it was is found out next
         for value in values:
             self._check(value)
-        raise RuntimeError(f"{len(values)} records fit the schema one by one, but not together: {self.schema}")
+        raise RuntimeError(
+            f"{counted(len(values), 'record')} fit the schema one by one, but not together: {self.schema}"
+        )
 
     def _batch(self, values: Sequence[Any]) -> pa.RecordBatch:
         arrays = {name: build([value.get(name) for value in values]) for name, build in self._builders}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from checkpoint.counted import counted
 from sinks.files.errors import EarlierOutput, MarkerLost, OutputAhead
 from sinks.files.marker import Marker
 from sinks.recovery import OnMarkerLost, Outcome, RecoveryDecision, WriterRecovery
@@ -66,7 +67,7 @@ class FileRecovery(WriterRecovery[Marker]):
     def _lost(self, what: str) -> MarkerLost:
         return MarkerLost(
             f"the marker of {self.where} is lost: checkpoint {self.checkpoint} records {self.recorded or 'none'}, and "
-            f"{what}. Did somebody delete the folder _weir there? Whether the {len(self.restored)} file(s) that the "
-            "checkpoint holds were visible can't be told. Put the folder back; or start with rewind=True to write "
-            "those of them that are not there now."
+            f"{what}. Did somebody delete the folder _weir there? It can't be told whether what the "
+            f"checkpoint holds was visible ({counted(len(self.restored), 'file')}). Put the folder back; or start with "
+            "rewind=True to write what of it is not there now."
         )

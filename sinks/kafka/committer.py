@@ -17,6 +17,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException
 
 from checkpoint import failpoints
+from checkpoint.counted import counted
 from sinks.kafka.clients import DEFAULT_MESSAGE_LIMIT
 from sinks.kafka.committer_options import CommitterOptions
 from sinks.kafka.errors import BrokerUnavailable, MarkerLost, RecordRefused
@@ -179,7 +180,7 @@ class KafkaCommitter(Committer):
                 limit = lowered_limit(refused, producer.message_limit, topics)
                 if limit is None:
                     raise self._explained(refused, left) from refused
-                _log.warning("%s: a topic takes only batches of %d bytes by now", options.name, limit)
+                _log.warning("%s: a topic takes only batches of %s by now", options.name, counted(limit, "byte"))
                 self._lowered_limit = limit
                 self._producers.discard(abort=True)
                 return False

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Final, Literal
 
+from checkpoint.counted import counted
 from checkpoint.options import is_whole
 from formats import Encoder, NotInFormat, RegistryFormat, RegistryUnavailable
 from formats.json_values import dumps, dumps_all
@@ -248,8 +249,8 @@ class RecordEncoder:
                 )
                 raise self._refused(
                     values[i],
-                    f"it takes {size} bytes as a message (compression isn't counted on), and {option} allows "
-                    f"{message_limit}. Raise the limit, or make the record smaller",
+                    f"it takes {counted(size, 'byte')} as a message (compression isn't counted on), and {option} "
+                    f"allows {message_limit}. Raise the limit, or make the record smaller",
                 )
 
     def _message_limit(self, limits: TopicLimits) -> int:

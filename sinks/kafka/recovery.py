@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from checkpoint.counted import counted
 from sinks import recovery
 from sinks.kafka.errors import EarlierOutput, ForeignMarker, MarkerLost, OutputAhead
 from sinks.kafka.marker import Marker
@@ -81,10 +82,10 @@ class KafkaRecovery(WriterRecovery[Marker]):
     def _lost(self, state: str, says: str, why: str) -> MarkerLost:
         return MarkerLost(
             f"the marker of group {self.group!r} {state}: checkpoint {self.checkpoint} records "
-            f"{self.recorded or 'none'}, and the group {says}. {why} Whether the {len(self.restored)} segment(s) that "
-            f"checkpoint {self.checkpoint} holds are in the topic can't be told: "
-            'on_marker_lost="replay" commits them (doubled if they are there), "skip" leaves them out (lost if they '
-            "are not)."
+            f"{self.recorded or 'none'}, and the group {says}. {why} It can't be told whether what "
+            f"checkpoint {self.checkpoint} holds is in the topic ({counted(len(self.restored), 'segment')}): "
+            'on_marker_lost="replay" commits it (doubled if it is there), "skip" leaves it out (lost if it '
+            "is not)."
         )
 
 

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 from confluent_kafka import KafkaException
 
+from checkpoint.counted import counted
 from checkpoint.outage import Outage
 from sinks.kafka.client_errors import is_fenced, is_hopeless, is_outage, is_refusal, reason
 from sinks.kafka.committer_options import CommitterOptions
@@ -101,8 +102,9 @@ class Retries:
         options = self._options
         if fenced > _MAX_FENCED:
             advice = (
-                f"other producers used transactional id {options.name!r} meanwhile, {fenced} times. Two jobs must not "
-                "use one transactional_id_prefix and sink id; or transactions take longer than transaction.timeout.ms"
+                f"other producers used transactional id {options.name!r} meanwhile, {counted(fenced, 'time')}. Two "
+                "jobs must not use one transactional_id_prefix and sink id; or transactions take longer than "
+                "transaction.timeout.ms"
             )
         elif is_refusal(error):
             advice = "the brokers don't let this client in: correct the user, password or certificates in config"

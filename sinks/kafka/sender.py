@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from checkpoint.counted import counted
 from sinks.kafka.errors import RecordRefused, RefusedRecord
 from sinks.kafka.rows import KafkaRows
 
@@ -155,7 +156,9 @@ class Sender:
             if not left or time.monotonic() >= deadline:
                 break
         if left:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{left} records not delivered in {timeout:.0f} s"))
+            raise KafkaException(
+                KafkaError(KafkaError._TIMED_OUT, f"{counted(left, 'record')} not delivered in {timeout:.0f} s")
+            )
         self._outstanding = 0
         self._topics.clear()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import orjson
 
+from checkpoint.counted import counted
 from sinks.kafka.committer import KafkaCommitter
 from sinks.kafka.errors import KafkaSinkError
 from sinks.kafka.rows import Headers
@@ -77,8 +78,8 @@ def staged_records(segment: Committable, staging: Staging, rows: Collection[int]
     if missing:
         name = segment.name
         raise NotSkipped(
-            f"segment {name.epoch}/{name.index} has no row {missing[0]}: its {segment.payload['rows']:,} rows are "
-            "numbered from 0"
+            f"segment {name.epoch}/{name.index} has no row {missing[0]}: its "
+            f"{counted(segment.payload['rows'], 'row is', 'rows are')} numbered from 0"
         )
     return found
 

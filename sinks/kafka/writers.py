@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from checkpoint import failpoints
 from checkpoint.brokers import REFUSES
+from checkpoint.counted import counted
 from checkpoint.outage import FORGOTTEN_S, Outage
 from sinks.kafka.client_errors import reason
 from sinks.kafka.clients import Delivery, producer_config
@@ -107,7 +108,9 @@ class DirectWriter(SinkWriter):
             return
         left = self._sender.producer.flush(_CLOSE_SECONDS)
         if left:
-            _log.warning("sink %r: %d records not delivered within %.0f s", self._ctx.sink_id, left, _CLOSE_SECONDS)
+            _log.warning(
+                "sink %r: %s not delivered within %.0f s", self._ctx.sink_id, counted(left, "record"), _CLOSE_SECONDS
+            )
             self._sender.producer.purge(blocking=False)
         self._sender = None
 

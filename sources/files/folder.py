@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyarrow import fs
 
+from checkpoint.counted import counted
 from checkpoint.storage.opening import open_filesystem, without_credentials
 from sources.files.errors import FolderUnavailable
 
@@ -26,7 +27,7 @@ class FoundFile:
 
     @property
     def version(self) -> str:
-        return f"{self.size} bytes, modified at {self.modified} ns"
+        return f"{counted(self.size, 'byte')}, modified at {self.modified} ns"
 
 
 class Folder:

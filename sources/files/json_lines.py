@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from checkpoint.counted import counted
 from checkpoint.metrics import MetricSink
 from formats import value_type
 from formats.errors import BadRecord
@@ -96,8 +97,9 @@ class JsonLines(SplitContent):
         self._next = 0
         if len(self._tail) > self._options.max_record_bytes:
             raise BadRecord(
-                f"{self._path}: line {self._row + len(self._lines) + 1} has more than {self._options.max_record_bytes} "
-                f"bytes: {_shortened(self._tail)}. Is it a file of JSON lines? Then raise max_record_bytes"
+                f"{self._path}: line {self._row + len(self._lines) + 1} has more than "
+                f"{counted(self._options.max_record_bytes, 'byte')}: {_shortened(self._tail)}. Is it a file of JSON "
+                "lines? Then raise max_record_bytes"
             )
 
     def _decode(self, lines: list[bytes], unended: bool) -> _Lines:
@@ -154,4 +156,4 @@ def _open_lines(folder: Folder, split: Split, compression: str | None) -> pa.Nat
 
 
 def _shortened(content: bytes) -> str:
-    return repr(content) if len(content) <= _SHOWN else f"{content[:_SHOWN]!r}… ({len(content)} bytes)"
+    return repr(content) if len(content) <= _SHOWN else f"{content[:_SHOWN]!r}… ({counted(len(content), 'byte')})"

@@ -11,6 +11,7 @@ from typing import Final
 
 from confluent_kafka import Message
 
+from checkpoint.counted import counted
 from checkpoint.metrics import MetricSink
 from formats.errors import BadRecord
 from sources.kafka.letters import Letter
@@ -80,7 +81,8 @@ class FailOnBadRecords(BadRecords):
     def take_over(self, letters: Sequence[Letter]) -> None:
         if letters:
             raise BadRecord(
-                f"the checkpoint has {len(letters)} bad records that had not reached the topic for dead letters; the "
+                f"the checkpoint has {counted(len(letters), 'bad record')} that had not reached the topic for dead "
+                "letters; the "
                 f'first is {letters[0]} ({letters[0].reason}). on_bad_record="fail" would lose them: restore with a '
                 'topic in on_bad_record to write them there, or with on_bad_record="skip" to leave them out'
             )
@@ -121,4 +123,4 @@ def shortened(content: bytes | None) -> str:
     """For messages."""
     if content is None or len(content) <= _SHOWN:
         return repr(content)
-    return f"{content[:_SHOWN]!r}… ({len(content)} bytes)"
+    return f"{content[:_SHOWN]!r}… ({counted(len(content), 'byte')})"

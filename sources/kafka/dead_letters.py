@@ -11,6 +11,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from checkpoint.counted import counted
 from formats import letters
 from sources.kafka.bad_records import BadRecords, FailOnBadRecords, SkipBadRecords, describe
 from sources.kafka.client_errors import ErrorLog, client_log
@@ -103,10 +104,10 @@ class DeadLetters(BadRecords):
                 self._fail(None, e.args[0])
         if self._pending:
             log.warning(
-                "source %s: %d dead letters were not delivered to %s before the source closed, the first is of %s. "
+                "source %s: %s not delivered to %s before the source closed, the first is of %s. "
                 "A restore writes them again",
                 self._ctx.source_id,
-                len(self._pending),
+                counted(len(self._pending), "dead letter was", "dead letters were"),
                 self._topic,
                 next(iter(self._pending.values())),
             )

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import xxhash
 
+from checkpoint.counted import counted
 from sources.kafka.errors import DataLoss
 from sources.kafka.letters import Letter
 from sources.kafka.options import PartitionKey
@@ -122,7 +123,7 @@ def check_ends(end: Mapping[Any, int], existing: Iterable[PartitionKey]) -> None
     check_named("end", end, existing)
     missing = [f"{topic}[{number}]" for topic, number in existing if named_offset(end, (topic, number)) is None]
     if missing:
-        more = f" and {len(missing) - _SHOWN} more partitions" if len(missing) > _SHOWN else ""
+        more = f" and {counted(len(missing) - _SHOWN, 'more partition')}" if len(missing) > _SHOWN else ""
         raise ValueError(
             f"end names no offset for {', '.join(missing[:_SHOWN])}{more}, which would never end. Name each partition, "
             'or its topic for all that are not named; an offset of 0 reads nothing of it. Or use end="latest"'
@@ -167,7 +168,7 @@ def check_position(
     lost = lost_range(position, low, end)
     if not lost:
         return None
-    gone = f"offsets {lost.start} to {lost.stop - 1} ({len(lost)} offsets)"
+    gone = f"offsets {lost.start} to {lost.stop - 1} ({counted(len(lost), 'offset')})"
     to_its_end = end is not None and lost.stop == end
     if on_data_loss == "fail":
         rest = f", which is all that was to be read up to its end, {end}" if to_its_end else ""
@@ -188,4 +189,4 @@ def lost_with_topic(split: Split) -> str | None:
     left = split.end - split.position
     if split.ended or left <= 0:
         return None
-    return f"offsets {split.position} to {split.end - 1} ({left} offsets) are lost"
+    return f"offsets {split.position} to {split.end - 1} ({counted(left, 'offset')}) are lost"

@@ -87,7 +87,7 @@ def test_seal_empties_the_builder_and_size_counts_the_bytes() -> None:
 def test_rows_without_a_key_on_a_keyed_edge_are_refused() -> None:
     builder = KEYED.builder()
     builder.append(encode(1), None)
-    with pytest.raises(ValueError, match="0 of 1 rows have a key"):
+    with pytest.raises(ValueError, match="0 of 1 row have a key"):
         builder.seal()
 
 

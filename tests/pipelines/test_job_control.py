@@ -332,7 +332,7 @@ def test_without_restarts_the_first_failure_is_the_jobs(tmp_path: Path, unique_n
     ("strategy", "end"),
     [
         (RestartStrategy.fixed_delay(attempts=2, delay=0.01), "(2 restarts are used up)"),
-        (RestartStrategy.exponential(0.01, attempts=2), "(2 restarts without 300 s of rest are used up)"),
+        (RestartStrategy.exponential(0.01, attempts=2), "(2 restarts are used up, without 300 s of rest)"),
     ],
 )
 def test_when_restarts_are_used_up_the_job_fails_with_the_last_cause(

@@ -131,7 +131,7 @@ class LoggedState:
             pass  # nobody is there any more who could use it
         except Exception as error:  # of a thread that nobody waits for
             _LOG.warning(
-                "%d files of the state of %s could not be merged; they stay, and the next checkpoint tries again: %s",
+                "%s of the state of %s not merged; they stay, and the next checkpoint tries again: %s",
                 len(merge.files),
                 self._operator,
                 error,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Final
 
 from checkpoint.codec import SCALARS, is_plain, owner_of, page_key
+from checkpoint.counted import counted
 from checkpoint.state.errors import TooManyEntries
 from checkpoint.state.handles import ValueHandle
 from checkpoint.state.heap.maps import KeyGroupMap
@@ -33,7 +34,9 @@ def check_number(number: int, most: int) -> None:
         TooManyEntries: there are more than `most`.
     """
     if number > most:
-        raise TooManyEntries(f"there are {number:,} entries, and no more than {most:,} are looked at")
+        raise TooManyEntries(
+            f"no more than {counted(most, 'entry is', 'entries are')} looked at, and there are {number:,}"
+        )
 
 
 class HeapStore(StateStore):

@@ -7,6 +7,7 @@ from heapq import heapify, heappop, heappush, merge
 from itertools import islice
 from typing import Final
 
+from checkpoint.counted import counted
 from checkpoint.state.errors import TooManyEntries
 from checkpoint.state.rocksdb.changes import ChangeNotes
 from checkpoint.state.rocksdb.database import Database, end_of
@@ -107,7 +108,9 @@ class RocksTimers(TimerStore):
         prefix = self._prefixes[index]
         entries = list(islice(self._rows(prefix, prefix), most + 1))
         if len(entries) > most:
-            raise TooManyEntries(f"no more than {most:,} entries are looked at, and there are more")
+            raise TooManyEntries(
+                f"no more than {counted(most, 'entry is', 'entries are')} looked at, and there are more"
+            )
         return [entry for entry in entries if is_entry_of(entry, key)]
 
     def restore(self, index: int, entries: list[bytes]) -> bytes | None:

@@ -1,7 +1,7 @@
 // The newest checkpoints as a timeline, and one of them with the parts of its subtasks.
 
 import { html, show, svg, table } from "./elements.js";
-import { bytes, count, moment, span } from "./words.js";
+import { bytes, count, counted, moment, span } from "./words.js";
 
 const KEPT = 1000, BAR = 9, GAP = 3, HIGH = 120, LEFT = 64;
 const PARTS = [["start_delay", "delay"], ["alignment", "alignment"], ["sync", "sync"], ["async_", "async"], ["finalise", "finalise"]];
@@ -74,7 +74,7 @@ export function drawTimeline(again) {
   const left = place.scrollLeft;
   show("timeline", svg("svg", {
     width: LEFT + all.length * (BAR + GAP) + 10, height: HIGH + 14, id: "bars", tabindex: 0, role: "listbox",
-    "aria-label": `The newest ${all.length} checkpoints, oldest first`, "aria-activedescendant": `checkpoint-${shownId()}`, onkeydown: step,
+    "aria-label": `The newest ${counted(all.length, "checkpoint")}, oldest first`, "aria-activedescendant": `checkpoint-${shownId()}`, onkeydown: step,
   },
     svg("text", { x: LEFT - 8, y: 18, "text-anchor": "end", class: "faint" }, span(most)),
     svg("text", { x: LEFT - 8, y: HIGH + 6, "text-anchor": "end", class: "faint" }, "0"),
@@ -87,7 +87,7 @@ export function drawCheckpoint(row) {
   if (!row) return show("checkpoint");
   const facts = [
     said(row), `${bytes(row.size)}, ${bytes(row.written)} of them new`,
-    `in flight ${count(row.in_flight_records)} records (${bytes(row.in_flight_bytes)})`, `span ${count(row.span_records)} records`,
+    `in flight ${counted(row.in_flight_records, "record")} (${bytes(row.in_flight_bytes)})`, `span ${counted(row.span_records, "record")}`,
   ];
   const columns = [
     ["subtask", (one) => one.name],

@@ -1,7 +1,7 @@
 // The job's graph: vertices from left to right, in the order in which records pass them.
 
 import { html, show, svg, table } from "./elements.js";
-import { bytes, count, rate, share, span } from "./words.js";
+import { bytes, count, counted, rate, share, span } from "./words.js";
 
 const WIDTH = 250, HEIGHT = 92, ACROSS = 60, DOWN = 22, EDGE = 10;
 
@@ -58,7 +58,7 @@ function box(vertex, figures, [x, y], choose) {
     .filter(([, part]) => part >= 0.005).map(([name, part]) => `${name} ${(part * 100).toFixed(0)} %`).join(" ") || "idle";
   return svg("g", {
     class: "vertex", id: `vertex-${vertex.name}`, tabindex: 0, role: "button", "aria-pressed": String(vertex.name === chosen),
-    "aria-label": `${vertex.name}, ${vertex.parallelism} subtasks, ${rates}${lag}${failed}; ${said}`,
+    "aria-label": `${vertex.name}, ${counted(vertex.parallelism, "subtask")}, ${rates}${lag}${failed}; ${said}`,
     onclick: choose, onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); choose(); } },
   },
     svg("title", {}, `${vertex.name}: ${vertex.steps.map((step) => step.id).join(" → ")}`),

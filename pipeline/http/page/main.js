@@ -4,7 +4,7 @@ import { drawCheckpoint, drawTimeline, joins, remember, shownId } from "./checkp
 import { html, show } from "./elements.js";
 import { drawGraph } from "./graph.js";
 import { drawGates, drawParallelism, drawRestarts, drawTime, drawWaits } from "./panels.js";
-import { count, span } from "./words.js";
+import { count, counted, span } from "./words.js";
 
 const EVERY = 1000, PATIENCE = 10000;
 const ALL = 1000, NEWEST = 20;
@@ -44,8 +44,8 @@ function draw() {
   const state = document.getElementById("state");
   state.textContent = job.status;
   state.className = `badge ${GOOD.includes(job.status) ? "good" : BAD.includes(job.status) ? "bad" : ""}`;
-  document.getElementById("facts").textContent = `up ${span(job.uptime)}, ${count(job.restarts)} restarts, `
-    + `${count(job.checkpoints_completed)} checkpoints completed, ${count(job.checkpoints_failed)} failed, `
+  document.getElementById("facts").textContent = `up ${span(job.uptime)}, ${counted(job.restarts, "restart")}, `
+    + `${counted(job.checkpoints_completed, "checkpoint")} completed, ${count(job.checkpoints_failed)} failed, `
     + `encrypted: ${job.encrypted ? "yes" : "no"}`;
   show("diagnosis", diagnosis.map((one) => html("li", { class: one.severity === "trouble" ? "bad" : null }, one.text)));
   drawGraph(job, draw);

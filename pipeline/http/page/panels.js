@@ -1,7 +1,7 @@
 // What stands beside the graph and the timeline: gates, event time, waits, the start, restarts.
 
 import { html, show, table } from "./elements.js";
-import { count, moment, span } from "./words.js";
+import { count, counted, moment, span } from "./words.js";
 
 const END = 2 ** 63 - 1;
 
@@ -33,7 +33,7 @@ export function drawParallelism(job) {
   const auto = job.autoscale, last = job.rescales.at(-1);
   const said = [
     job.rescaling ? `It is being rescaled: ${job.rescaling}.` : null,
-    auto ? `Autoscale (${count(auto.least)} to ${count(auto.most)} subtasks a step) ${auto.state}.` : null,
+    auto ? `Autoscale (${count(auto.least)} to ${counted(auto.most, "subtask")} a step) ${auto.state}.` : null,
     ...job.advice.map((text) => `Advice: ${text}.`),
     ...(auto?.refused ?? []).map((one) => `${one.what} is advised and not done: ${one.why}.`),
     last ? `Rescaled ${last.what}, at ${moment(last.at * 1000)}, in ${span(last.seconds)}.` : null,
@@ -57,7 +57,7 @@ export function drawRestarts(job) {
   const restarts = all.map((one, index) => ({ said: phases(one), ...causes[index - all.length + causes.length] })).reverse();
   show("restarts",
     html("p", {}, `The current start: ${phases(job.start) || "it begins"}.`),
-    job.restarts === 0 ? none("It has not been restarted.") : table(`Restarted ${count(job.restarts)} times`,
+    job.restarts === 0 ? none("It has not been restarted.") : table(`Restarted ${counted(job.restarts, "time")}`,
       [["when", (row) => (row.at === undefined ? "–" : moment(row.at * 1000))], ["cause", (row) => row.cause ?? "–"],
         ["where its time went", (row) => row.said]], restarts, "restarts"),
     job.failure ? [html("p", {}, "The newest cause:"), html("pre", { tabindex: 0, id: "failure" }, job.failure)] : null);

@@ -2,6 +2,9 @@
 
 export const count = (value) => (value === null || value === undefined ? "–" : Math.round(value).toLocaleString("en"));
 
+// `1 record`, `1,204 records`.
+export const counted = (value, one, more) => `${count(value)} ${Math.round(value) === 1 ? one : more ?? `${one}s`}`;
+
 export const rate = (value) => `${count(value)}/s`;
 
 export function bytes(value) {

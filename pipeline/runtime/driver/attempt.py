@@ -14,6 +14,7 @@ from typing import assert_never
 
 from checkpoint.coordination import coordinator_events as events
 from checkpoint.coordination.coordinator_events import FailureReason
+from checkpoint.counted import counted
 from checkpoint.in_flight.replay import ReplayTracker
 from pipeline.runtime import protocol
 from pipeline.runtime.auth import new_secret
@@ -361,7 +362,8 @@ class Attempt:
         now = self._progress.deployed_at = self._system.monotonic()
         self._progress.start.begin("restore", now)
         _LOG.info(
-            "job %s: %d subtasks are up; they open, and restore %s", self._c.spec.pipeline, len(placed), self._from
+            "job %s: %s up, to open and to restore %s",
+            *(self._c.spec.pipeline, counted(len(placed), "subtask is", "subtasks are"), self._from),
         )
 
     def _on_running(self, peer: Peer, message: protocol.Running) -> None:

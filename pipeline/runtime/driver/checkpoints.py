@@ -20,6 +20,7 @@ from checkpoint.checkpoint_kind import CheckpointKind
 from checkpoint.coordination import coordinator_events as events
 from checkpoint.coordination.coordinator import CheckpointCoordinator
 from checkpoint.coordination.coordinator_events import FailureReason
+from checkpoint.counted import counted
 from checkpoint.gate import gate_events
 from checkpoint.storage import fencing, savepoints
 from checkpoint.storage.metadata import CheckpointMetadata, SubtaskSnapshot, VertexSnapshot
@@ -213,7 +214,8 @@ class DriverCheckpoints:
         """Wait for `_metadata` that is being written, within bounds; leave deletions to the next attempt."""
         hung = self._system.wait(self._writes, _WRITE_WAIT)
         if hung:
-            _LOG.warning("the storage hangs: %d checkpoints are left half written", len(hung))
+            left = counted(len(hung), "checkpoint is", "checkpoints are")
+            _LOG.warning("the storage hangs: %s left half written", left)
         self._writers.shutdown(wait=False, cancel_futures=True)
         self._deletion.close()
         self._c.history.attempt_ended(self._system.monotonic())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from checkpoint.counted import counted
 from pipeline.plan import Plan
 
 _HELD: Final = 0.3
@@ -24,7 +25,7 @@ def explain(
     """
     parts = [_subtask(plan, metrics, checkpoint_id, subtask) for subtask in missing[:_NAMED]]
     if len(missing) > _NAMED:
-        parts.append(f"and {len(missing) - _NAMED} more subtasks")
+        parts.append(f"and {counted(len(missing) - _NAMED, 'more subtask')}")
     # Sources that are missing say of their gates themselves.
     sources = [subtask for vertex in plan.vertices if vertex.is_source for subtask in vertex.subtasks]
     others = [plan.subtask_name(subtask) for subtask in sources if subtask not in missing]
@@ -51,7 +52,7 @@ def _subtask(plan: Plan, metrics: Mapping[str, Mapping[str, Any]], checkpoint_id
         what = f"{name} has no barrier from any input"
     else:
         what = f"{name} has no barrier from " + ", ".join(plan.subtask_name(s) for s in barriers)
-    details = [f"{own.get('inFlightBytes') or 0:,.0f} bytes queued"]
+    details = [f"{counted(own.get('inFlightBytes') or 0, 'byte')} queued"]
     held = (own.get("heldMs") or 0) / 1000
     if held >= _HELD:
         details.insert(0, f"its operators or the sink's writer have kept the task busy for {held:.1f} s")

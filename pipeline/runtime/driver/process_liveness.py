@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from checkpoint.counted import counted
 from checkpoint.waiting import WaitKind
 from pipeline.runtime.driver.attempt_context import AttemptContext
 from pipeline.runtime.driver.attempt_events import ProcessConnection
@@ -89,7 +90,7 @@ class ProcessLiveness:
         if found.waited >= self._limits.start:
             host, port = self._transport.address
             raise AttemptFailed(
-                f"only {here} of {wanted} subtasks came up, and none for {found.waited:.0f} s; "
+                f"only {here} of {counted(wanted, 'subtask')} came up, and none for {found.waited:.0f} s; "
                 f"look into the executors' logs, check that they reach {host}:{port}, and that no other job of this "
                 "Spark session holds the slots"
             )
@@ -97,7 +98,7 @@ class ProcessLiveness:
             (f"{self._name_of(one.who)}, which {one.what}", now - one.since, WaitKind.SUBTASK) for one in found.slow
         ]
         if found.waited >= self._limits.told:
-            what = f"{wanted - here} of {wanted} processes, which Spark has not brought up"
+            what = f"{wanted - here} of {counted(wanted, 'process', 'processes')}, which Spark has not brought up"
             waits.append((what, found.waited, WaitKind.PROCESSES))
         self._waits.report(THE_JOB, waits)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from checkpoint.counted import counted
 from checkpoint.options import Seconds, is_number, is_whole, named_options, seconds, whole_number
 
 
@@ -131,7 +132,7 @@ class _Counted:
     def describe(self) -> str:
         if self.strategy.kind == "none":
             return "no restarts are configured"
-        return f"{self.strategy.attempts} restarts are used up"
+        return f"{counted(self.strategy.attempts or 0, 'restart is', 'restarts are')} used up"
 
 
 @dataclass
@@ -156,4 +157,7 @@ class _Exponential:
         return self.delay * (1 + s.jitter * self.rng.uniform(-1, 1))
 
     def describe(self) -> str:
-        return f"{self.strategy.attempts} restarts without {self.strategy.reset_after:g} s of rest are used up"
+        return (
+            f"{counted(self.strategy.attempts or 0, 'restart is', 'restarts are')} used up, without "
+            f"{self.strategy.reset_after:g} s of rest"
+        )

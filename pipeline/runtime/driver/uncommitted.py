@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from checkpoint.counted import counted
 from checkpoint.storage.errors import DamagedFile
 from checkpoint.storage.metadata import CheckpointMetadata
 from checkpoint.storage.restore import newest, sink_state
@@ -46,7 +47,7 @@ def uncommitted_output(
     for step_id, left in uncommitted_parts(plan, pipeline, metadata, storage):
         return (
             f"checkpoint {metadata.id} holds output of sink {step_id!r} that is not committed, or may not be "
-            f"({left} parts)"
+            f"({counted(left, 'part')})"
         )
     return None
 

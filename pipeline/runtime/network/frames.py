@@ -15,6 +15,7 @@ import ormsgpack
 
 from checkpoint.barriers.events import Barrier
 from checkpoint.checkpoint_kind import CheckpointKind
+from checkpoint.counted import counted
 from checkpoint.elements import (
     BarrierElement,
     CancelMarker,
@@ -106,7 +107,7 @@ def read_header(buffer: memoryview, offset: int) -> Header:
     if not Kind.DATA <= header.kind <= Kind.CREDIT:
         raise FrameError(f"unknown kind of frame: {header.kind}")
     if header.length > (MAX_FRAME_BYTES if header.kind == Kind.DATA else _MAX_CONTROL_BYTES):
-        raise FrameError(f"a frame of kind {Kind(header.kind).name} claims {header.length} bytes")
+        raise FrameError(f"a frame of kind {Kind(header.kind).name} claims {counted(header.length, 'byte')}")
     return header
 
 

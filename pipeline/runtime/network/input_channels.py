@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from checkpoint.counted import counted
 from checkpoint.elements import BarrierElement, Data, Element, EndOfInput, InFlight
 from checkpoint.in_flight.input_queue import InputQueue
 from pipeline.buffers import BufferConfig
@@ -150,7 +151,9 @@ class InputChannel:
         self._sequence += 1
         if header.kind == Kind.DATA:
             if self._received_bytes + header.length > self._limit and self._received_frames != self._admitted_frame:
-                raise FrameError(f"a frame of {header.length} bytes came without credit on channel {self.id}")
+                raise FrameError(
+                    f"a frame of {counted(header.length, 'byte')} came without credit on channel {self.id}"
+                )
             self._received_bytes += header.length
             self._received_frames += 1
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from checkpoint.codec import EncodingError, decode, decode_key, encode
+from checkpoint.counted import counted
 from checkpoint.shown import shown
 from checkpoint.state import KeyedBackend, StateAccessError
 from checkpoint.state.errors import TooManyEntries
@@ -84,8 +85,8 @@ class PointQueries:
             size += len(states.get(name, b""))
         if size > LARGEST_ANSWER:
             return Found(
-                refused=f"what key {_key(query)} has takes {size:,} bytes, and a running job hands out no more than "
-                f"{LARGEST_ANSWER:,}. Ask for one state, for one entry of a map, or for the newest checkpoint"
+                refused=f"what key {_key(query)} has takes {counted(size, 'byte')}, and a running job hands out no "
+                f"more than {LARGEST_ANSWER:,}. Ask for one state, for one entry of a map, or for the newest checkpoint"
             )
         if query.state is not None:
             return Found(states)

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Unpack
 
+from checkpoint.counted import counted
 from checkpoint.options import named_options, nearest
 from pipeline.graph import StepKind
 from pipeline.job import Pipeline
@@ -166,7 +167,7 @@ class PipelineHarness:
         number = self._world.partitions[source]
         if type(partition) is not int or not 0 <= partition < number:
             raise ValueError(
-                f"source {source!r} has {number} partitions here, of which {partition!r} is none: "
+                f"source {source!r} has {counted(number, 'partition')} here, of which {partition!r} is none: "
                 f"PipelineHarness(…, partitions={{{source!r}: …}})"
             )
         if source in self._ended:

@@ -609,7 +609,7 @@ def test_a_slow_deleter_holds_triggers_back_once_more_than_max_concurrent_wait(m
     c = with_backlog(most)
     late = 10.0 * (most + 3)
     assert tick(c, late) == []
-    assert f"{most + 1} old checkpoints wait for their deletion" in str(c.heartbeat(late).held_back)
+    assert f"{most + 1} old checkpoints wait to be deleted" in str(c.heartbeat(late).held_back)
     assert request(c, SAVEPOINT, "s", late + 1) == []
     assert c.handle(DeletionDone(1), late + 2) == [trigger(most + 3, SAVEPOINT, "s"), trigger(most + 4)]
 

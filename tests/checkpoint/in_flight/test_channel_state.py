@@ -225,7 +225,7 @@ def test_a_file_that_lacks_rows_is_noticed() -> None:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, whole.schema) as file:
         file.write_table(whole.read_all().slice(1))
-    with pytest.raises(ChannelStateError, match="has 1 rows instead of 2"):
+    with pytest.raises(ChannelStateError, match="has 1 row instead of 2"):
         list(decode(sink.getvalue(), 1))
 
 

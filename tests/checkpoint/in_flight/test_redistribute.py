@@ -448,7 +448,7 @@ def test_rows_on_a_broadcast_edge_are_an_error_and_watermarks_are_none(was: str,
     assert edge.rule is Rule.NOTHING
     assert redistribute(runs_of(state, 0, lambda _: PLAIN), {EDGE: edge}, 0) == []
     state.inputs[channel(0, 0)].append(data(["a"]))
-    with pytest.raises(ValueError, match=r"1 records were captured on .*a broadcast edge then or now"):
+    with pytest.raises(ValueError, match=r"1 record was captured on .*a broadcast edge then or now"):
         redistribute(runs_of(state, 0, lambda _: PLAIN), {EDGE: edge}, 0)
 
 

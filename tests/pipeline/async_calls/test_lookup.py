@@ -116,7 +116,7 @@ def test_a_batch_may_be_answered_by_key() -> None:
 def test_a_batch_with_another_number_of_answers_is_refused() -> None:
     service = FakeService(lambda keys: [1])
     ((error,),) = run(join(service.ask, batched=True), [[["a"], ["b"]]])
-    assert "asked for 2 keys and returned 1 answers" in str(error)
+    assert "asked for 2 keys and returned 1 answer:" in str(error)
 
 
 def test_in_a_batch_a_record_fails_alone_whose_key_answer_or_result_does() -> None:

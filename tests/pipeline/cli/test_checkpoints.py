@@ -171,7 +171,7 @@ def test_verify_ends_with_0_when_all_is_well(job: JobFolder) -> None:
     job.complete(1, job.segment())
     result = weir("verify", job.storage.uri_of())
     assert result.exit_code == 0
-    assert result.output.endswith("all 1 checkpoints whole; nothing left over\n")
+    assert result.output.endswith("1 checkpoint is whole; nothing left over\n")
 
 
 def test_verify_ends_with_0_when_there_are_only_orphans_and_says_so(job: JobFolder) -> None:
@@ -181,7 +181,7 @@ def test_verify_ends_with_0_when_there_are_only_orphans_and_says_so(job: JobFold
     job.begin(3)
     result = weir("verify", job.storage.uri_of())
     assert result.exit_code == 0
-    assert "all 1 checkpoints whole; 2 files or folders belong to none" in result.output
+    assert "1 checkpoint is whole; 2 files or folders belong to none" in result.output
     left, in_use = result.output.split("Perhaps in use by the newest owner, 2")
     assert "Left by older owners" in left
     assert "chk-2-1" in left
@@ -213,7 +213,7 @@ def test_gc_lists_what_it_deletes_with_sizes(job: JobFolder) -> None:
     result = weir("gc", job.storage.uri_of())
     assert result.exit_code == 0
     assert ["chk-2-1", "incomplete", "checkpoint", "10", "B"] in [line.split() for line in result.output.splitlines()]
-    assert "deleted: 1 files or folders, 10 B" in result.output
+    assert "deleted: 1 file or folder, 10 B" in result.output
     assert "kept: 1, the newest owner may be using it (--stopped deletes it" in result.output
     assert job.storage.folders() == [good, CheckpointRef(3, 2)]
     assert "nothing to delete" in weir("gc", job.storage.uri_of()).output
@@ -230,7 +230,7 @@ def test_a_dry_run_deletes_nothing(job: JobFolder) -> None:
 
 def test_gc_of_a_stopped_job_claims_it_and_deletes_what_its_last_run_left(job: JobFolder) -> None:
     job.begin(1)
-    assert "deleted: 1 files or folders" in weir("gc", job.storage.uri_of(), "--stopped").output
+    assert "deleted: 1 file or folder" in weir("gc", job.storage.uri_of(), "--stopped").output
     assert job.storage.folders() == []
     with pytest.raises(fencing.Fenced):
         fencing.check(job.storage, job.ownership)

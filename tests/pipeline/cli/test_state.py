@@ -199,14 +199,14 @@ def test_write_changes_and_deletes_and_says_so(saved: str, tmp_path: Path) -> No
     output = said(
         "write", tmp_path / "new", "--base", saved, "--put", tmp_path / "bob.parquet", *TOTALS, "--delete-key", "ann"
     )
-    assert "totals total: 1 rows removed, 1 put, 3 now" in output
+    assert "totals total: 1 row removed, 1 put, 3 now" in output
     new = str(tmp_path / "new")
     assert values_of(new, "totals", "total")[encode_key("bob")] == 40
     assert encode_key("ann") not in values_of(new, "totals", "total")
     assert values_of(new, "totals", "seen") == values_of(saved, "totals", "seen")
     (tmp_path / "gone.jsonl").write_text('{"key": "ann"}\n\n')
     output = said("write", tmp_path / "gone", "--base", saved, "--delete", tmp_path / "gone.jsonl")
-    assert "totals event timers: 1 rows removed" in output
+    assert "totals event timers: 1 row removed" in output
     changes = [json.loads(line) for line in said("diff", saved, tmp_path / "gone").splitlines()]
     assert {(row["state"], row["change"], row["key"]) for row in changes} == {
         (state, "removed", "ann") for state in ("total", "seen", "event timers")

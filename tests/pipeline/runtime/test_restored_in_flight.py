@@ -244,7 +244,7 @@ def test_records_of_an_edge_that_is_gone_are_an_error_that_says_what_to_do(tmp_p
 def test_records_of_an_edge_that_has_become_a_broadcast_edge_are_an_error(tmp_path: Path) -> None:
     c = Checkpointed(tmp_path, job(lambda s: s.rebalance().process("step", Same()), 1, 2))
     c.at(channel(0, 0, c.edge("in", "step")), [data(["a"])])
-    with pytest.raises(PipelineError, match=r"1 records in flight.*has become a broadcast edge.*ignore_in_flight=5"):
+    with pytest.raises(PipelineError, match=r"1 record in flight.*has become a broadcast edge.*ignore_in_flight=5"):
         check_restorable(c.metadata(), job(lambda s: s.broadcast().process("step", Same()), 1, 2), GROUPS, False)
 
 

@@ -166,7 +166,7 @@ def test_a_stall_goes_on_by_itself() -> None:
 def test_waiting_for_a_step_that_never_comes_says_how_far_it_came() -> None:
     with failpoints.fail(STEP, nth=3) as point:
         hit(STEP)
-        with pytest.raises(TimeoutError, match=r"reached 1 times .* acts at hit 3"):
+        with pytest.raises(TimeoutError, match=r"reached 1 time .* acts at hit 3"):
             point.wait(0.01)
 
 

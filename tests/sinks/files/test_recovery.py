@@ -62,7 +62,7 @@ def test_a_rewind_takes_the_last_part_along_unless_it_is_ahead() -> None:
 
 @pytest.mark.parametrize("found", [None, marker(OTHER, 6, part(6))])
 def test_a_marker_that_is_lost_is_an_error_unless_a_rewind_begins(found: Marker | None) -> None:
-    lost = r"is lost: checkpoint 6 records checkpoint 5 of lineage L1, and .*folder _weir.*2 file\(s\).*rewind=True"
+    lost = r"is lost: checkpoint 6 records checkpoint 5 of lineage L1, and .*folder _weir.*2 files.*rewind=True"
     for refused in (RESTORE_6, replace(RESTORE_6, rewind=True), replace(REWIND, rewind=False)):
         with pytest.raises(MarkerLost, match=lost):
             recover(replace(refused, found=found))

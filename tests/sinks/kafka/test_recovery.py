@@ -157,7 +157,7 @@ def test_a_run_that_took_the_names_over_meanwhile_counts_as_marker_lost_and_is_t
 
 @pytest.mark.parametrize(("policy", "last"), [("replay", seg(5)), ("skip", seg(6, 1))])
 def test_a_marker_that_is_gone_is_an_error_with_a_choice(policy: str, last: CommittableName) -> None:
-    with pytest.raises(MarkerLost, match=r"offsets.retention.minutes.*2 segment.*\"replay\".*\"skip\""):
+    with pytest.raises(MarkerLost, match=r"offsets.retention.minutes.*2 segments.*\"replay\".*\"skip\""):
         recover(RESTORE_6)
     chosen = replace(RESTORE_6, when_lost=policy)  # type: ignore[arg-type]
     assert recover(chosen) == marker(L1, 6, last)
@@ -173,7 +173,7 @@ def test_a_marker_that_expired_before_anything_but_the_first_was_recorded_is_los
 
 
 def test_a_marker_older_than_the_one_recorded_is_lost() -> None:
-    with pytest.raises(MarkerLost, match=r"went back\. Somebody has reset.* 2 segment.*\"replay\".*\"skip\""):
+    with pytest.raises(MarkerLost, match=r"went back\. Somebody has reset.* \(2 segments\).*\"replay\".*\"skip\""):
         recover(replace(RESTORE_6, found=marker(L1, 4, seg(4))))
 
 

@@ -305,7 +305,7 @@ def values_of_all(reading: SourceReader) -> list[Any]:
 
 def test_a_line_without_an_end_is_an_error_before_it_fills_the_memory(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x" * 5_000_000)
-    with pytest.raises(BadRecord, match=r"a: line 1 has more than 1000000 bytes"):
+    with pytest.raises(BadRecord, match=r"a: line 1 has more than 1,000,000 bytes"):
         read(jsonl(tmp_path, max_record_bytes=1_000_000))
 
 

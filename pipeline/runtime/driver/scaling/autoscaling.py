@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
+from checkpoint.counted import counted
 from pipeline.autoscale import Autoscale
 from pipeline.errors import PipelineError
 from pipeline.graph import Graph
@@ -289,7 +290,7 @@ class Autoscaling:
             return self._o.least, f"least is {self._o.least}"
         if wanted > min(self._o.most, key_groups):
             if key_groups < self._o.most:
-                return key_groups, f"the pipeline has {key_groups} key groups (max_parallelism)"
+                return key_groups, f"the pipeline has {counted(key_groups, 'key group')} (max_parallelism)"
             return self._o.most, f"most is {self._o.most}"
         return wanted, ""
 
@@ -342,7 +343,7 @@ class Autoscaling:
             widths[step] -= max(1, (wanted.subtasks - seen.slots) // len(wanted.vertices))
             if widths[step] <= old:
                 del widths[step]
-                why = f"there are {seen.slots} slots, and the job has {there} subtasks already"
+                why = f"Spark has {counted(seen.slots, 'slot')}, and the job {counted(there, 'subtask')} already"
                 refused.append(RefusedAdvice(step, f"{step} {old} → {advised}", Reason.SLOTS, why))
         return None
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from checkpoint.counted import counted
 from pipeline.errors import NotEnoughSlots
 from pipeline.plan import Plan
 
@@ -92,6 +93,6 @@ def _most_slots(context: Any) -> int | None:
 def not_enough_slots(context: Any, plan: Plan, slots: int, why: str = "") -> NotEnoughSlots:
     rows = ", ".join(f"{vertex.name} × {vertex.parallelism}" for vertex in plan.vertices)
     return NotEnoughSlots(
-        f"the job needs {plan.subtasks} slots, one for each subtask ({rows}), and Spark at {context.master} has "
-        f"{slots}{why}; lower the parallelism, give the cluster more cores, or use master local[{plan.subtasks}]"
+        f"the job needs {counted(plan.subtasks, 'slot')}, one for each subtask ({rows}), and Spark at {context.master} "
+        f"has {slots}{why}; lower the parallelism, give the cluster more cores, or use master local[{plan.subtasks}]"
     )

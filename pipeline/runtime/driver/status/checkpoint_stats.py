@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from checkpoint.checkpoint_kind import CheckpointKind
+from checkpoint.counted import counted
 from pipeline.runtime.error_text import cut
 
 _KEPT = 10_000
@@ -112,8 +113,8 @@ def in_words(row: CheckpointStats) -> str:
     text = (
         f"{CheckpointKind(row.kind).noun} {row.id} completed in {row.duration or 0:.3f} s"
         f"{', unaligned' if row.unaligned else ''}: "
-        f"{row.size:,} bytes{new}, {row.in_flight_records:,} records in flight, "
-        f"span {row.span_records:,} records"
+        f"{counted(row.size, 'byte')}{new}, {counted(row.in_flight_records, 'record')} in flight, "
+        f"span {counted(row.span_records, 'record')}"
     )
     if row.subtasks:
         last = max(row.subtasks, key=lambda one: one.acknowledged_after)

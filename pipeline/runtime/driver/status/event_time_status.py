@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from checkpoint.counted import counted
 from checkpoint.event_time.bounds import MAX_WATERMARK
 
 _WORDS: Final = {
-    "recordsLate": "records late",
-    "recordsAhead": "records too far ahead",
-    "timersDropped": "timers dropped at the end",
+    "recordsLate": ("record late", "records late"),
+    "recordsAhead": ("record too far ahead", "records too far ahead"),
+    "timersDropped": ("timer dropped at the end", "timers dropped at the end"),
 }
 COUNTED: Final = tuple(_WORDS)
 """Counters of event time, by metric."""
@@ -53,11 +54,9 @@ def sentence(row: Mapping[str, Any]) -> str:
         parts = [f"watermark {_when(watermark)}"]
         if lag is not None:
             parts.append(f"{abs(lag) / 1000:,.1f} s {'behind' if lag >= 0 else 'ahead of'} the clock")
-    for name, words in zip(
-        COUNTED, ("records late", "records too far ahead", "timers dropped at the end"), strict=True
-    ):
+    for name, (one, more) in _WORDS.items():
         if row[name]:
-            parts.append(f"{row[name]:,.0f} {words}")
+            parts.append(counted(row[name], one, more))
     return ", ".join(parts)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from checkpoint.counted import counted
 from checkpoint.gate.window import in_words
 
 
@@ -55,6 +56,6 @@ def sentence(row: Mapping[str, Any]) -> str:
     if least is not None:
         size, which = in_words(round(least)), "it"
         if least != most:
-            size, which = f"{least:,.0f}–{most:,.0f} records", "the smallest"
+            size, which = f"{least:,.0f}–{counted(most, 'record')}", "the smallest"
         parts.append(f"window of {size}; {which} {row['last_change']}")
     return ", ".join(parts)

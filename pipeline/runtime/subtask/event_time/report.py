@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from checkpoint.counted import counted
 from checkpoint.elements import ChannelName
 from checkpoint.event_time.bounds import MAX_WATERMARK
 from checkpoint.event_time.combiner import WatermarkCombiner
@@ -85,8 +86,8 @@ class TimeReport:
                     f"seconds {domain.step}",
                     domain.watermark,
                     now,
-                    f"assign_timestamps {domain.step!r}: the watermark is %d, in the first months of 1970. Are the "
-                    "timestamps in seconds? They must be in milliseconds: multiply them by 1000",
+                    f"assign_timestamps {domain.step!r}: the watermark is {domain.watermark}, in the first months of "
+                    "1970. Are the timestamps in seconds? They must be in milliseconds: multiply them by 1000",
                 )
             if generator is not None and generator.last_ahead is not None:
                 split, at = generator.last_ahead
@@ -94,7 +95,8 @@ class TimeReport:
                     f"ahead {domain.step}",
                     generator.ahead,
                     now,
-                    f"assign_timestamps {domain.step!r}: %d records so far were further ahead than max_ahead and did "
+                    f"assign_timestamps {domain.step!r}: of its records so far "
+                    f"{counted(generator.ahead, 'was', 'were')} further ahead than max_ahead and did "
                     f"not move the watermark; the last one from {_split(split)} with timestamp {at}",
                 )
         if self._timers is not None:
@@ -102,15 +104,15 @@ class TimeReport:
                 "timers",
                 self._timers.dropped,
                 now,
-                f"step {self._name!r}: %d timers were dropped: they were set by timers that fired since event time has "
-                "ended, and would have set each other for ever",
+                f"step {self._name!r}: of its timers {counted(self._timers.dropped, 'was', 'were')} dropped: they were "
+                "set by timers that fired since event time has ended, and would have set each other for ever",
             )
 
     def _log(self, subject: str, number: int, now: float, text: str) -> None:
         when, before = self._logged.get(subject, (now - _BETWEEN_LINES, 0))
         if number > before and now - when >= _BETWEEN_LINES:
             self._logged[subject] = (now, number)
-            _LOG.warning(text, number)
+            _LOG.warning("%s", text)
 
     def tell(self, waiting: Waiting, now: float) -> None:
         """Say whom event time waits for."""

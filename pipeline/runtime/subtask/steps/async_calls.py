@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from checkpoint.codec import EncodingError, copied, decode, encode
+from checkpoint.counted import counted
 from checkpoint.edge_format import NO_KEY, BatchBuilder, EdgeFormat
 from checkpoint.elements import ChannelName, Data, EdgeName, IdleStatus, InFlight, InOrder, Watermark
 from checkpoint.errors import PermanentFailure
@@ -195,7 +196,7 @@ class AsyncCalls:
 
     def _failure(self, taken: AwaitingResult, answer: RequestResult) -> Exception:
         assert answer.error is not None
-        tries = "" if answer.tries == 1 else f", {answer.tries} times"
+        tries = "" if answer.tries == 1 else f", {counted(answer.tries, 'time')}"
         kind = PermanentFailure if isinstance(answer.error, PermanentFailure) else RequestFailed
         failure = kind(
             f"map_async {self.id!r}: the request for {shown(decode(taken.encoded), 200)} failed{tries}: "

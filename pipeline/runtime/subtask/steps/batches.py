@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from checkpoint.counted import counted
 from formats.arrow_rows import rows
 from formats.columns import Build
 from formats.inferred_columns import infer
@@ -165,8 +166,8 @@ class BatchDriver:
             return self._columns.builder(pa.field(name, infer(column, name)), name)(column)
         except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
             raise TypeError(
-                f"map_batches {self.step!r}: the field {name!r} can't be a column, of a batch of {len(values)} "
-                f"records: {error}"
+                f"map_batches {self.step!r}: the field {name!r} can't be a column, of a batch of "
+                f"{counted(len(values), 'record')}: {error}"
             ) from error
 
     def _check(self, result: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from checkpoint.counted import counted
 from pipeline.testing.contracts.common import ContractBroken, check_unchanged
 from pipeline.testing.contracts.sink.rule import rule
 from pipeline.testing.contracts.sink.sink_job import SINK_ID, SinkJob
@@ -25,7 +26,7 @@ def check_definition(terms: Terms) -> None:
     if found:
         raise ContractBroken(
             "validate-changes-nothing",
-            f"before anything was written, {len(found)} records were visible",
+            f"before anything was written, {counted(len(found), 'record was', 'records were')} visible",
             "make a new or empty target for each call of the factory, and write nothing in validate()",
         )
 

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from checkpoint.counted import counted
 from pipeline.testing.contracts.common import ContractBroken, Watchdog, canonical, lost_and_doubled, shown
 from pipeline.testing.contracts.sink.sink_job import Attempt, Checkpoint, Interrupted, SinkJob
 from sinks.sink import Sink
@@ -71,7 +72,7 @@ class Stage:
         self._parallelisms.add(parallelism)
         origin = "nothing" if restore is None else f"checkpoint {restore.id}"
         self.attempt = self.do(
-            f"start from {origin} with {parallelism} subtask(s)",
+            f"start from {origin} with {counted(parallelism, 'subtask')}",
             lambda: self.job.start(parallelism, restore, **options),
         )
         self.position = 0 if restore is None else self._positions[restore.id]

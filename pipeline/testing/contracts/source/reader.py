@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from checkpoint.counted import counted
 from formats.arrow_rows import rows
 from pipeline.testing.contracts.common import ContractBroken, NoMetrics, Watchdog, canonical, wire
 from sources.source import End, Source, SourceBatch, SourceContext, SourceReader
@@ -144,12 +145,12 @@ class ReaderUnderTest:
         if len(values) > most:
             raise ContractBroken(
                 "poll-keeps-max-records",
-                f"poll(max_records={most}) of {self.name} returned {len(values)} records",
+                f"poll(max_records={most}) of {self.name} returned {counted(len(values), 'record')}",
                 "return at most max_records; keep the rest for the next poll, behind the position that snapshot tells",
             )
         for name, column in (("timestamps", batch.timestamps), ("context", batch.context)):
             if column is not None and len(column) != len(values):
-                self._bad_batch(f"{len(values)} values and {len(column)} {name}")
+                self._bad_batch(f"{counted(len(values), 'value')} and {len(column)} {name}")
         wire(values, "batch-is-well-formed", "a record")
         self._batch_splits = self._splits_of(batch, values)
         self.batch = values
@@ -161,7 +162,8 @@ class ReaderUnderTest:
         self._last_id += 1
         state = self._call("snapshot-returns", "snapshot", lambda: self.reader.snapshot(self._last_id, self.emitted))
         data = wire(state, "snapshot-is-plain", "what snapshot returned")
-        what = f"{self.name} emitted {len(self.tape.values)} records, {self.emitted} of {len(self.batch)} of its batch"
+        emitted_so_far = counted(len(self.tape.values), "record")
+        what = f"{self.name} emitted {emitted_so_far}, {self.emitted} of {len(self.batch)} of its batch"
         return Position(state, data, list(self.tape.values), what)
 
     def emit(self, upto: int) -> None:
@@ -207,7 +209,7 @@ class ReaderUnderTest:
             self._bad_splits(f"splits() returned {list(splits)!r:.200}, but a batch doesn't say what it was read from")
         ids = list(batch.splits) if isinstance(batch.splits, list) else [batch.splits] * len(values)
         if len(ids) != len(values):
-            self._bad_batch(f"{len(values)} values and {len(ids)} splits")
+            self._bad_batch(f"{counted(len(values), 'value')} and {counted(len(ids), 'split')}")
         missing = {canonical(each) for each in ids} - {canonical(each) for each in splits}
         if missing:
             self._bad_splits(f"a batch has records of the splits {sorted(missing)}, splits() only {list(splits)!r}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from checkpoint.codec import decode, encode
+from checkpoint.counted import counted
 from checkpoint.storage.source_starts import canonical
 from pipeline.testing.contracts.common import ContractBroken, pickled_copy
 from pipeline.testing.contracts.source.stage import Stage
@@ -27,8 +28,8 @@ def one_reader_reads_all(stage: Stage) -> None:
     )
     if len(stage.expected) < _FEWEST:
         raise ValueError(
-            f"the source has {len(stage.expected)} records; check_source_contract needs at least {_FEWEST}, so that "
-            "there are positions to restore"
+            f"the source has {counted(len(stage.expected), 'record')}; check_source_contract needs at least {_FEWEST}, "
+            "so that there are positions to restore"
         )
 
 

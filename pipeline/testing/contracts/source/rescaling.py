@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from checkpoint.counted import counted
 from pipeline.testing.contracts.source.reader import ReaderUnderTest, Tape
 from pipeline.testing.contracts.source.stage import Stage
 from sources.source import Source
@@ -27,7 +28,7 @@ def _splits_are_dealt_anew(stage: Stage, old: int, new: int) -> None:
         run.close()
     after = stage.readers(source, new, states)
     stage.finish_and_close(*after, emitted=sum(len(tape.values) for tape in tapes))
-    _compare(stage, f"{old} readers read a part, {new} the rest", [*tapes, *(run.tape for run in after)])
+    _compare(stage, f"{counted(old, 'reader')} read a part, {new} the rest", [*tapes, *(run.tape for run in after)])
 
 
 def splits_are_dealt_anew_again_and_again(stage: Stage) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
+from checkpoint.counted import counted
 from pipeline.testing.contracts.common import ContractBroken, wire
 from pipeline.testing.contracts.source.pausing import poll_paused
 from pipeline.testing.contracts.source.reader import MOST, Position
@@ -48,7 +49,8 @@ def restore_gives_the_rest(stage: Stage) -> None:
         stage.finish_and_close(again, emitted=len(position.emitted))
         stage.compare(
             "restore-gives-the-rest",
-            f"snapshot after {position.what}, then a restore of it that read {len(again.tape.values)} records",
+            f"snapshot after {position.what}, then a restore of it that read "
+            f"{counted(len(again.tape.values), 'record')}",
             _ADVICE,
             [run.tape.prefix(len(position.emitted)), again.tape],
             again=True,

@@ -579,7 +579,7 @@ def test_metadata_that_hangs_is_waited_for_within_bounds(driver: Driver, caplog:
     driver.acknowledge(1)
     driver.checkpoints.close()
     assert driver.system.now == 1010.0
-    assert "1 checkpoints are left half written" in caplog.text
+    assert "1 checkpoint is left half written" in caplog.text
 
 
 def test_deletions_that_have_not_begun_are_left_to_the_next_attempt(driver: Driver) -> None:

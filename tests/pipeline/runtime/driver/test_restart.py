@@ -53,7 +53,7 @@ def test_attempts_bound_the_failures_between_resets() -> None:
         False,
         True,
     ]
-    assert policy.describe() == "2 restarts without 100 s of rest are used up"
+    assert policy.describe() == "2 restarts are used up, without 100 s of rest"
 
 
 @given(st.floats(0, 0.99), st.integers(0, 2**32), st.integers(1, 12))

@@ -74,7 +74,7 @@ def test_a_source_that_would_begin_behind_it_is_refused(folder: JobFolder) -> No
     ref = folder.complete(4, folder.segment())
     refuse_to_skip(plan(None), "orders", folder.storage)
     refuse_to_skip(plan(Sink(1), skips_ahead=True), "orders", folder.storage)
-    told = r"checkpoint 4 holds output of sink 'out' .* \(1 parts\)\. Source 'in' would begin behind it"
+    told = r"checkpoint 4 holds output of sink 'out' .* \(1 part\)\. Source 'in' would begin behind it"
     with pytest.raises(PipelineError, match=told):
         refuse_to_skip(plan(None, skips_ahead=True), "orders", folder.storage)
     folder.storage.put(f"{ref.path}/_metadata", b"damaged")

@@ -84,7 +84,7 @@ def test_an_unknown_kind_is_refused(kind):
 
 @pytest.mark.parametrize("kind", [Kind.DATA, Kind.BARRIER])
 def test_an_absurd_length_is_refused_before_memory_is_taken(kind):
-    with pytest.raises(FrameError, match="claims 4294967295 bytes"):
+    with pytest.raises(FrameError, match="claims 4,294,967,295 bytes"):
         frames.read_header(memoryview(frames._HEADER.pack(kind, 0, 0, 2**32 - 1, 0)), 0)
 
 

@@ -166,7 +166,7 @@ def test_while_checkpoints_fail_nothing_is_done() -> None:
         (8, 64, 4, [3], None),
         (2, 64, None, [], (Reason.BOUNDS, "most is 2")),
         (8, 2, None, [], (Reason.BOUNDS, "the pipeline has 2 key groups (max_parallelism)")),
-        (8, 64, 3, [], (Reason.SLOTS, "there are 3 slots, and the job has 3 subtasks already")),
+        (8, 64, 3, [], (Reason.SLOTS, "Spark has 3 slots, and the job 3 subtasks already")),
     ],
 )
 def test_bounds_key_groups_and_slots_are_kept(

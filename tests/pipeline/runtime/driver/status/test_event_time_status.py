@@ -51,7 +51,7 @@ def test_a_subtask_without_a_watermark_leaves_the_vertex_without() -> None:
         ({"recordsLate": 1200}, "no watermark in some subtasks yet, 1,200 records late"),
         (
             {"recordsAhead": 1, "timersDropped": 3},
-            "no watermark in some subtasks yet, 1 records too far ahead, 3 timers dropped at the end",
+            "no watermark in some subtasks yet, 1 record too far ahead, 3 timers dropped at the end",
         ),
     ],
 )
