@@ -25,6 +25,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from checkpoint.errors import PermanentFailure
+from checkpoint.process_identity import identity
 from checkpoint.storage import checksummed_json, savepoints
 from checkpoint.storage.errors import StorageError
 from checkpoint.storage.naming import CheckpointRef
@@ -210,12 +211,19 @@ def _check(storage: CheckpointStorage, mine: Ownership, owners: Collection[Owner
 
 
 def _description(mine: Ownership, now: float, address: str) -> bytes:
-    process = {"host": socket.gethostname(), "pid": os.getpid(), "time": now, "address": address}
+    process = {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "process": identity(os.getpid()),
+        "time": now,
+        "address": address,
+    }
     return checksummed_json.dumps({"epoch": mine.attempt, "uuid": mine.uuid, **process})
 
 
 def description(storage: CheckpointStorage, owner: Ownership) -> dict[str, Any]:
-    """What an owner file says: `host`, `pid`, `time`, `address`; empty if it is gone or damaged."""
+    """What an owner file says: `host`, `pid`, `process` (see `process_identity`), `time`, `address`; empty if it is
+    gone or damaged."""
     data = storage.get(owner.path)
     try:
         return {} if data is None else checksummed_json.loads(data)

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
-import psutil
+from checkpoint.process_identity import identity, runs_still
 
 _LOG = logging.getLogger(f"weir.{__name__}")
 
@@ -25,8 +25,6 @@ _SUFFIX: Final = ".json"
 _BEING_WRITTEN: Final = ".tmp-"
 _WRITTEN_WITHIN: Final = 60.0
 """Seconds; a file that is being written for longer will not be finished."""
-_CLOCK_STEP: Final = 5.0
-"""Seconds that the host's clock may have been set since the job began, and its process still is the job's."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +47,8 @@ class RunningJob:
     """What a request to that has to bring."""
     encrypted: bool = False
     """Whether it is asked over encrypted connections, of which its secret is the key."""
+    process: str = ""
+    """`identity` of the driver's process."""
     file: Path = Path()
     """Where this was read from."""
 
@@ -75,7 +75,7 @@ def announce(
     """Leave a file that tells of this process's job, for `withdraw` to delete; `None`, with a warning, if the folder
     can't be written."""
     here = (os.getpid(), socket.gethostname(), time.time())
-    job = RunningJob(name, address, secret, *here, http, http_token, encrypted)
+    job = RunningJob(name, address, secret, *here, http, http_token, encrypted, identity(os.getpid()))
     try:
         folder = state_folder()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -126,7 +126,7 @@ def running_jobs() -> list[RunningJob]:
             # A container with the same folder has process ids of its own.
             if job is None or job.host != socket.gethostname():
                 continue
-            if _lives(job):
+            if runs_still(job.pid, job.started, job.process):
                 found.append(job)
             else:
                 withdraw(path)
@@ -141,18 +141,6 @@ def _read(path: Path) -> RunningJob | None:
         return replace(RunningJob(**json.loads(path.read_text(encoding="utf-8"))), file=path)
     except (OSError, ValueError, TypeError):
         return None
-
-
-def _lives(job: RunningJob) -> bool:
-    try:
-        process = psutil.Process(job.pid)
-        # A process that is younger than the job has only got the same number; one that nobody has waited for is dead.
-        same = process.create_time() <= job.started + _CLOCK_STEP
-        return bool(same and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-    except psutil.Error:
-        return True
 
 
 def _delete_if_old(path: Path) -> None:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
 
-import psutil
-
+from checkpoint.process_identity import runs_still
 from checkpoint.storage import fencing
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.errors import PipelineError
@@ -25,8 +24,6 @@ from pipeline.runtime.running_jobs import running_jobs
 _LOG = logging.getLogger(f"weir.{__name__}")
 _PATIENCE: Final = 3.0
 """Seconds."""
-_CLOCK_STEP: Final = 5.0
-"""Seconds that the host's clock may have been set since it took ownership, and its process still is the owner's."""
 
 
 class OwnerAnswer(Enum):
@@ -60,13 +57,15 @@ class Owner:
     """When it took ownership, in seconds since 1970."""
     address: str
     """Empty if it can't be asked."""
+    process: str = ""
+    """`identity` of the process; empty: not known."""
 
 
 def owner_state(same_host: bool, process_there: bool, answer: OwnerAnswer) -> OwnerState:
     """
     Args:
         same_host: the owner's host has the name of this one (containers may share a name and not their processes).
-        process_there: a process with the owner's number, which is not younger than the ownership, runs here.
+        process_there: a process with the owner's number, that took ownership, runs here.
     """
     if not same_host:
         return OwnerState.UNKNOWN
@@ -92,7 +91,7 @@ def refuse_living_owner(storage: CheckpointStorage, name: str) -> None:
     if newest is None or owner is None:
         return
     same_host = owner.host == socket.gethostname()
-    there = same_host and _process_there(owner)
+    there = same_host and runs_still(owner.pid, owner.time, owner.process)
     state = owner_state(same_host, there, _ask(owner, name, there) if same_host else OwnerAnswer.UNKNOWN)
     who = f"process {owner.pid} on host {owner.host}{owner.address and f', at {owner.address}'}"
     if state is OwnerState.LIVES:
@@ -113,20 +112,9 @@ def _owner(storage: CheckpointStorage, ownership: fencing.Ownership) -> Owner | 
     """`None` if the owner file is gone or says nothing."""
     said: dict[str, Any] = fencing.description(storage, ownership)
     try:
-        return Owner(said["host"], said["pid"], said["time"], said.get("address", ""))
+        return Owner(said["host"], said["pid"], said["time"], said.get("address", ""), said.get("process", ""))
     except KeyError:
         return None
-
-
-def _process_there(owner: Owner) -> bool:
-    try:
-        process = psutil.Process(owner.pid)
-        # One that nobody has waited for is dead.
-        return bool(process.create_time() <= owner.time + _CLOCK_STEP and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-    except psutil.Error:
-        return True
 
 
 def _ask(owner: Owner, name: str, process_there: bool) -> OwnerAnswer:

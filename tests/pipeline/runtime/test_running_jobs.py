@@ -75,10 +75,22 @@ def test_a_job_whose_process_is_gone_is_forgotten(folder: Path) -> None:
     assert not path.exists()
 
 
-def test_a_process_that_is_younger_than_the_job_has_only_got_its_number(folder: Path) -> None:
-    began = announced("job", started=0.0)
+def test_another_process_has_only_got_its_number(folder: Path) -> None:
+    began = announced("job", process="of a boot before/17")
     assert names() == []
     assert not began.exists()
+
+
+def test_a_process_that_is_younger_than_a_job_of_an_older_version_has_only_got_its_number(folder: Path) -> None:
+    began = announced("job", started=0.0, process="")
+    assert names() == []
+    assert not began.exists()
+
+
+@pytest.mark.parametrize("clock", [-86_400.0, 86_400.0])
+def test_a_job_is_found_after_the_clock_was_set(folder: Path, clock: float) -> None:
+    announced("job", started=time.time() - clock)
+    assert names() == ["job"]
 
 
 def test_a_process_that_nobody_has_waited_for_is_dead(folder: Path) -> None:

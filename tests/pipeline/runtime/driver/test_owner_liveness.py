@@ -133,12 +133,22 @@ def test_after_a_crash_nothing_is_needed(storage: CheckpointStorage) -> None:
 
 
 def test_an_owner_whose_process_number_another_process_has_is_gone(
-    storage: CheckpointStorage, caplog: pytest.LogCaptureFixture
+    storage: CheckpointStorage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a container's restart, where the driver always is process 1."""
-    fencing.take_ownership(storage, clock=lambda: time.time() - 10**6)
+    monkeypatch.setattr(fencing, "identity", lambda pid: "of the process before/17")
+    fencing.take_ownership(storage)
     refuse_living_owner(storage, "job")
     assert not caplog.records
+
+
+def test_an_owner_that_runs_is_not_taken_for_another_process_once_the_clock_was_set(
+    storage: CheckpointStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody can ask it here, so that only its process tells."""
+    fencing.take_ownership(storage, clock=lambda: time.time() - 10**6)
+    refuse_living_owner(storage, "job")
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 def test_an_owner_that_nobody_has_waited_for_is_gone(
