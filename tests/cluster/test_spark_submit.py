@@ -61,7 +61,7 @@ def said(folder: Path, *command: str) -> str:
 def test_a_submitted_script_runs_at_the_master_that_it_was_submitted_to(cluster: SparkCluster, tmp_path: Path) -> None:
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     output = said(tmp_path, str(submit), "--master", cluster.url, str(tmp_path / "job.py"))
-    assert f"at {cluster.url} has slots for all 2 subtasks" in output
+    assert f"at {cluster.url} has slots for 2 subtasks" in output
     assert "ended: finished" in output
     assert list((tmp_path / "executors").iterdir())
 
@@ -69,5 +69,5 @@ def test_a_submitted_script_runs_at_the_master_that_it_was_submitted_to(cluster:
 def test_weir_run_runs_at_the_master_that_it_is_given(cluster: SparkCluster, tmp_path: Path) -> None:
     main = "from pipeline.cli import main; main(prog_name='weir')"
     output = said(tmp_path, sys.executable, "-c", main, "run", str(tmp_path / "job.py"), "--master", cluster.url)
-    assert f"at {cluster.url} has slots for all 2 subtasks" in output
+    assert f"at {cluster.url} has slots for 2 subtasks" in output
     assert list((tmp_path / "executors").iterdir())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from pipeline.plan import Plan
 from pipeline.runtime.driver.job_options import JobOptions
@@ -24,8 +25,8 @@ class FakeSession(JobSession):
     def begin(self) -> None:
         pass
 
-    def open(self) -> None:
-        pass
+    def open(self, not_needed: Callable[[], bool]) -> bool:
+        return True
 
     @property
     def room(self) -> int | None:

@@ -107,6 +107,8 @@ class CheckpointRequest:
     """End all input before the stop."""
     unaligned: bool = False
     """Its barriers overtake what is in flight, whatever the checkpoints' options say."""
+    or_not_begin: bool = False
+    """A job that has not begun by then need not begin for it."""
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 

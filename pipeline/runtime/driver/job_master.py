@@ -212,8 +212,10 @@ class JobMaster:
             starts.check()
             self.progress.start.begin("Spark", self._system.monotonic())
             _LOG.info("job %s: all checks passed; Spark comes next", self._o.name)
-            self._session.open()
-            self._attempts(config, starts)
+            if self._session.open(lambda: self._need_not_begin(starts)):
+                self._attempts(config, starts)
+            else:
+                self._end_unbegun()
         except (
             PipelineError,
             NotEnoughSlots,
@@ -240,6 +242,19 @@ class JobMaster:
         self.failure = None if failure is None else error_text.clean(failure)
         self.failed_step = step
         self.status = status
+
+    def _need_not_begin(self, starts: StartPoints) -> bool:
+        """Whether it may end right away, though it was to begin: it is cancelled; or a signal stops it, and what it
+        would restore leaves nothing to do before the next start."""
+        return self._requests.cancelled.is_set() or (self._requests.need_not_begin and not starts.holds_output)
+
+    def _end_unbegun(self) -> None:
+        if self._requests.cancelled.is_set():
+            self._end("cancelled")
+            return
+        self._end("finished")
+        _LOG.info("job %s: stopped before it began. It has read nothing; the next start begins as this one", self.name)
+        self._requests.stop_unbegun()
 
     def _prepare(self) -> tuple[CheckpointStorage, CheckpointConfig]:
         """Check what can be checked before anything starts."""
@@ -318,7 +333,7 @@ class JobMaster:
             *(self._o.name, delay, error_text.first_line(self.failure)),
         )
         self.status = "restarting"
-        self._requests.cancelled.wait(delay)
+        self._requests.rest(delay)
         if not self._requests.cancelled.is_set():
             self.restarts += 1
         return True

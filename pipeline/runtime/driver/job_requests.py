@@ -42,6 +42,8 @@ class JobRequests:
         """`on_rescaling`: called once the checkpoint of a rescale is complete."""
         self.cancelled = system.event()
         """The job is to end at once."""
+        self._hurried = system.event()
+        """Set when it is cancelled or to be stopped."""
         self.ended = system.event()
         """The job is over."""
         self.stopped = False
@@ -83,6 +85,7 @@ class JobRequests:
     def cancel(self) -> None:
         """End the job; returns at once."""
         self.cancelled.set()
+        self._hurried.set()
         with self._lock:
             if self._current is not None:
                 self._current.cancel()
@@ -92,6 +95,7 @@ class JobRequests:
         answer."""
         if request.stop:
             self._stops.add(request.token)
+            self._hurried.set()
             answer = self._noting_stop(request, answer)
         with self._lock:
             if self._current is not None and not self._rescaling.holds_back_requests:
@@ -152,6 +156,26 @@ class JobRequests:
         self._waiting.clear()
 
     # -- from the job's thread ----------------------------------------------------------------------------------
+
+    def rest(self, seconds: float) -> None:
+        """Let the time pass; less of it if the job is to end."""
+        self._hurried.clear()
+        if not self.stopping:
+            self._hurried.wait(seconds)
+
+    @property
+    def need_not_begin(self) -> bool:
+        """Whether a job without an attempt so far is to stop, and need not begin for it."""
+        with self._lock:
+            return any(request.or_not_begin for request, _ in self._waiting)
+
+    def stop_unbegun(self) -> None:
+        """It stops without having begun: `need_not_begin` was true."""
+        with self._lock:
+            answers = [answer for request, answer in self._waiting if request.or_not_begin]
+            self._waiting = [(request, answer) for request, answer in self._waiting if not request.or_not_begin]
+        for answer in answers:
+            answer(0)
 
     def run(self, attempt: RunnableAttempt) -> None:
         """Run it, and have it get what is asked.

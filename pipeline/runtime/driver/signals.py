@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from checkpoint.checkpoint_kind import CheckpointKind
+from checkpoint.counted import counted
 from pipeline.runtime.driver.attempt_context import CheckpointRequest
 from pipeline.runtime.driver.interruptible import await_event
 from pipeline.runtime.driver.spark import gateway
@@ -50,7 +51,7 @@ class Watched:
 
     def stop(self, answer: Callable[[int | Exception], None]) -> None:
         """Have it take its last checkpoint and end; `answer` gets the checkpoint's id, or why there is none."""
-        self._master.request_checkpoint(CheckpointRequest(CheckpointKind.FINAL, stop=True), answer)
+        self._master.request_checkpoint(CheckpointRequest(CheckpointKind.FINAL, stop=True, or_not_begin=True), answer)
 
     def cancel(self) -> None:
         self._master.cancel()
@@ -63,7 +64,8 @@ class Watched:
             return f"Its last checkpoint {newest} is complete, its output not all committed: the next start commits it"
         under_way = [row for row in rows if row.status == "in_progress"]
         done = "; ".join(
-            f"checkpoint {row.id} was under way, with the parts of {len(row.subtasks)} subtasks" for row in under_way
+            f"checkpoint {row.id} was under way, with the parts of {counted(len(row.subtasks), 'subtask')}"
+            for row in under_way
         )
         if newest is None:
             done = done or "it has not completed a checkpoint in this run"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -140,9 +140,10 @@ def test_too_few_slots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Session(FakeSession):
         """Of a cluster whose other executors may be on their way."""
 
-        def open(self) -> None:
+        def open(self, not_needed: Callable[[], bool]) -> bool:
             context = SimpleNamespace(master="yarn", getConf=lambda: SparkConf(loadDefaults=False))
             slots.require_slots(context, self._o.plan, self._tell)
+            return True
 
     monkeypatch.setattr(slots, "free_slots", lambda context: available[0])
     p = slow(job(tmp_path), [])

@@ -6,8 +6,11 @@ import logging
 import os
 import threading
 import weakref
+from collections.abc import Callable
+from concurrent.futures import Future, wait
 from typing import Any, Final
 
+from checkpoint.counted import counted
 from checkpoint.waiting import WaitKind
 from pipeline.plan import Plan
 from pipeline.runtime.driver.job_options import JobOptions
@@ -32,6 +35,8 @@ _READABLE: Final = (
     "spark.authenticate.secret and spark.network.crypto.enabled before the session starts (docs/security.md)"
 )
 _HIDING: Final = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
+_LOOK: Final = 0.2
+"""Seconds."""
 _OPEN: Final[weakref.WeakSet[JobSession]] = weakref.WeakSet()
 """Those of the jobs of this process that run."""
 
@@ -46,29 +51,60 @@ class JobSession:
         self.context: Any = None
         """The `SparkContext`, once it is open."""
         self._own = self._local = False
+        self._lock = threading.Lock()
+        """Guards what follows, and `context` while it is opened."""
+        self._given_up = False
 
     def begin(self) -> None:
         """Start what takes long of `open`, while the job is checked; returns at once."""
         begin_local_context(self._o.spark)
 
-    def open(self) -> None:
-        """Find or start it, with a slot for each subtask.
+    def open(self, not_needed: Callable[[], bool]) -> bool:
+        """Find or start it, with a slot for each subtask; whether it is open.
+
+        Args:
+            not_needed: asked a few times a second. Once it says so, nobody waits any more, and the session is not open:
+                a JVM may take long to come up.
 
         Raises:
             PipelineError: it can't be used.
             NotEnoughSlots: it has too few slots.
             OSError, RuntimeError: Spark doesn't start.
         """
+        opened: Future[None] = Future()
+        threading.Thread(target=self._open, args=(opened,), name="weir-spark-session", daemon=True).start()
+        while not wait([opened], _LOOK).done:
+            if not_needed():
+                with self._lock:
+                    self._given_up = True
+                return False
+        opened.result()
+        return True
+
+    def _open(self, opened: Future[None]) -> None:
+        try:
+            self._find()
+            opened.set_result(None)
+        except BaseException as error:  # whoever waits raises it
+            opened.set_exception(error)
+
+    def _find(self) -> None:
         o = self._o
-        self.context, self._own = spark_context(o.spark, o.plan.subtasks, o.name)
-        self._local = str(self.context.master).startswith("local")
-        _OPEN.add(self)
+        context, own = spark_context(o.spark, o.plan.subtasks, o.name)
+        with self._lock:
+            if self._given_up:
+                if own:
+                    stop_context(context)
+                return
+            self.context, self._own = context, own
+            self._local = str(context.master).startswith("local")
+            _OPEN.add(self)
         if o.encrypt and not self._local and not _hides_secrets(self.context.getConf()):
             _LOG.warning(_READABLE, o.name)
         require_slots(self.context, o.plan, self._tell)
         _LOG.info(
-            "job %s: Spark %s at %s has slots for all %d subtasks; their processes start",
-            *(o.name, self.context.version, self.context.master, o.plan.subtasks),
+            "job %s: Spark %s at %s has slots for %s; their processes start",
+            *(o.name, self.context.version, self.context.master, counted(o.plan.subtasks, "subtask")),
         )
 
     @property
@@ -149,6 +185,8 @@ class JobSession:
 
     def close(self) -> None:
         """Stop it, if it is the job's own."""
+        with self._lock:
+            self._given_up = True
         _OPEN.discard(self)
         if self._own and self.context is not None:
             stop_context(self.context)

@@ -6,6 +6,7 @@ import logging
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from checkpoint.config import CheckpointConfig
 from checkpoint.storage import fencing
@@ -96,6 +97,8 @@ class StartPoints:
         self._lineage: LineageId | None = None
         self._fits = ""
         """URI of a checkpoint whose states fit."""
+        self._first: RestorePoint | None = None
+        """What the first attempt would restore, as it was checked."""
 
     def check(self, restarted: bool = False) -> None:
         """See that nothing stands against a start, while the job that it would take over still runs.
@@ -110,6 +113,7 @@ class StartPoints:
             refuse_living_owner(self._storage, self._o.name)
         point = restore_point(self._o, self._storage, restarted, self._damaged)
         if not restarted:
+            self._first = point
             self._check_states(point)
         recorded, said = recorded_starts(self._storage, point, "latest" if restarted else self._o.restore)
         for text in said:
@@ -117,6 +121,19 @@ class StartPoints:
         self._positions.plan_for(point.metadata if point else None, recorded)
         if point is not None and self._o.restore != "latest":
             check_sinks(self._o, point)
+
+    @cached_property
+    def holds_output(self) -> bool:
+        """Whether what the first attempt would restore has output that is not known to be committed."""
+        point = self._first
+        if point is None:
+            return False
+        try:
+            pipeline = point.metadata.pipeline
+            return uncommitted_output(self._o.plan, pipeline, point.metadata, point.storage) is not None
+        except Exception as error:  # of sinks of users, too, or of brokers that don't answer
+            _LOG.debug("job %s: whether its output is committed can't be told: %s", self._o.name, error)
+            return True
 
     def begin(self, number: int) -> StartPoint:
         """Take ownership, and record what is restored: from now on this attempt, the `number`-th from 0, has the job.

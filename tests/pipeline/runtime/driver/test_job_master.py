@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from attempt_parts import job_options
 from checkpoint_folders import metadata_of
-from deadlines import PATIENCE
+from deadlines import PATIENCE, eventually
 from session_without_spark import FakeSession
 
 from checkpoint.checkpoint_kind import CheckpointKind
@@ -409,6 +409,86 @@ def test_a_cancel_ends_the_wait_for_a_restart(tmp_path: Path) -> None:
 
     job = Job(tmp_path, work, restart=RestartStrategy.fixed_delay(delay=1000)).run()
     assert (job.master.status, job.master.restarts) == ("cancelled", 0)
+
+
+def test_a_stop_ends_the_wait_for_a_restart_and_the_next_attempt_gets_it(tmp_path: Path) -> None:
+    stop = CheckpointRequest(CheckpointKind.FINAL, stop=True)
+
+    def ask_and_fail(attempt: Attempt) -> None:
+        threading.Timer(0.05, attempt.job.master.request_checkpoint, (stop, lambda result: None)).start()
+        raise AttemptFailed("boom")
+
+    job = Job(tmp_path, ask_and_fail, finish, restart=RestartStrategy.fixed_delay(delay=1000)).run()
+    assert (job.master.status, job.master.restarts) == ("finished", 1)
+    assert [request for request, _ in job.attempts[1].requests] == [stop]
+
+
+class StartsForLong(FakeSession):
+    """Its Spark never comes up. `meanwhile` is what happens then."""
+
+    meanwhile: Callable[[], None]
+
+    def open(self, not_needed: Callable[[], bool]) -> bool:
+        self.meanwhile()
+        eventually(not_needed)
+        return False
+
+
+def while_spark_starts(job: Job, meanwhile: Callable[[], None]) -> Job:
+    session = StartsForLong(job.options)
+    session.meanwhile = meanwhile
+    job.master._session = session
+    return job.run()
+
+
+def test_a_cancel_does_not_wait_for_spark(tmp_path: Path) -> None:
+    job = Job(tmp_path, finish)
+    while_spark_starts(job, job.master.cancel)
+    assert (job.master.status, job.attempts) == ("cancelled", [])
+
+
+SIGNAL = CheckpointRequest(CheckpointKind.FINAL, stop=True, or_not_begin=True)
+
+
+def test_a_signal_ends_a_job_that_has_nothing_to_do_while_its_spark_starts(tmp_path: Path) -> None:
+    Job(tmp_path, checkpoint_and_fail, finish).run()
+    job, answers = Job(tmp_path, finish), []
+    while_spark_starts(job, lambda: job.master.request_checkpoint(SIGNAL, answers.append))
+    assert (job.master.status, job.attempts, answers) == ("finished", [], [0])
+
+
+def test_with_output_to_commit_a_signal_waits_for_spark(tmp_path: Path) -> None:
+    def stage(attempt: Attempt) -> None:
+        attempt.checkpoint(staged=1)
+        attempt.job.master.cancel()
+        until_cancelled(attempt)
+
+    Job(tmp_path, stage).run()
+    job = Job(tmp_path, finish)
+
+    class Session(FakeSession):
+        def open(self, not_needed: Callable[[], bool]) -> bool:
+            job.master.request_checkpoint(SIGNAL, lambda result: None)
+            assert not not_needed()
+            return True
+
+    job.master._session = Session(job.options)
+    job.run()
+    assert [request for request, _ in job.attempts[0].requests] == [SIGNAL]
+
+
+def test_a_stop_that_wants_its_checkpoint_waits_for_spark(tmp_path: Path) -> None:
+    job = Job(tmp_path, finish)
+
+    class Session(FakeSession):
+        def open(self, not_needed: Callable[[], bool]) -> bool:
+            job.master.request_checkpoint(CheckpointRequest(CheckpointKind.FINAL, stop=True), lambda result: None)
+            assert not not_needed()
+            return True
+
+    job.master._session = Session(job.options)
+    job.run()
+    assert len(job.attempts) == 1
 
 
 def test_a_cancel_while_an_attempt_is_being_made_reaches_it(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def standing(*rows: Any, stopped: bool = False) -> str:
         ),
         (
             [row(1, "completed"), row(2, "in_progress", 1), row(3, "in_progress")],
-            "Checkpoint 2 was under way, with the parts of 1 subtasks; checkpoint 3 was under way, with the parts of 0 "
+            "Checkpoint 2 was under way, with the parts of 1 subtask; checkpoint 3 was under way, with the parts of 0 "
             "subtasks. The next start goes on from checkpoint 1; output behind it is not committed",
         ),
     ],
