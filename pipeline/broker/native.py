@@ -18,7 +18,7 @@ from pipeline.broker import supervisor
 from pipeline.broker.jars import KAFKA_VERSION, kafka_jars
 from pipeline.broker.java import find_java
 from pipeline.broker.java_tool import run_java_tool
-from pipeline.broker.ports import free_ports, is_free
+from pipeline.broker.ports import free_ports, obstacle
 from pipeline.broker.readiness import await_broker
 from pipeline.broker.security import CONTROLLER_LISTENER, LISTENER, Security
 from pipeline.broker.server_properties import DEFAULTS, LOGGING, check_properties, new_cluster_id, write_properties
@@ -105,15 +105,15 @@ class NativeBroker:
             timeout: seconds until it must answer (fetching not counted).
 
         Raises:
-            BrokerFailed: it ended or doesn't answer in time.
+            BrokerFailed: it ended, doesn't answer in time, or can't have its address or folder.
             JavaMissing: no Java, or one too old.
             FetchFailed: the jars can't be fetched.
             CertificateFailed: keytool made no certificate.
             ValueError: a property that this class must set itself.
         """
         check_properties(properties or {})
-        if port is not None and not is_free(host, port):
-            raise BrokerFailed(f"port {port} of {host} is taken by another server; choose another port")
+        if (why := obstacle(host, port or 0)) is not None:
+            raise BrokerFailed(why)
         java, jars = find_java(), kafka_jars(version=version)
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             free = free_ports(2, host)
@@ -136,6 +136,9 @@ class NativeBroker:
                 broker.stop()
                 if not taken or attempt == _PORT_ATTEMPTS:
                     raise
+            except OSError as error:
+                broker.stop()
+                raise BrokerFailed(f"the broker's folder can't be used: {error}") from error
             except BaseException:
                 broker.stop()
                 raise

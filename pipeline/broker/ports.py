@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import socket
 from pathlib import Path
@@ -35,10 +36,19 @@ def _first_ephemeral() -> int:
 
 def is_free(host: str, port: int) -> bool:
     """Whether a server could listen there now."""
+    return obstacle(host, port) is None
+
+
+def obstacle(host: str, port: int) -> str | None:
+    """Why no server can listen there now, and what to do; `None`: one can."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Kafka does: TIME_WAIT is no obstacle
         try:
             probe.bind((host, port))
-        except OSError:
-            return False
-    return True
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return f"port {port} of {host} is taken by another server; choose another port"
+            if error.errno in (errno.EACCES, errno.EPERM):
+                return f"port {port} is not for this user; choose one above 1023"
+            return f"{host} is no address of this machine ({error.strerror or error}); choose one of its own"
+    return None

@@ -16,8 +16,12 @@ INTERRUPTED: Final = 130
 """Exit status after Ctrl-C, as shells have it."""
 _TERMINATED: Final = 143
 _ARGUMENT: Final = re.compile(
-    r'(?<![\w(])(allow_unclaimed|rewind|claim|ignore_in_flight|restore)=(True|False|\d+|"none")'
+    r'(?<![\w(])(allow_unclaimed|rewind|claim|ignore_in_flight|restore)=(True|False|\d+|"none"|\'latest\')'
 )
+
+
+class Terminated(SystemExit):
+    """SIGTERM has come."""
 
 
 class Group(click.Group):
@@ -47,7 +51,7 @@ def ending_cleanly(jobs_first: bool = False) -> Iterator[None]:
         raise KeyboardInterrupt
 
     def terminate(*_: Any) -> NoReturn:
-        raise SystemExit(_TERMINATED)
+        raise Terminated(_TERMINATED)
 
     for handler in (interrupt, terminate):
         handler.weir_gives_way = jobs_first  # type: ignore[attr-defined]
@@ -106,7 +110,7 @@ def in_options(text: str) -> str:
 
 
 def _as_option(found: re.Match[str]) -> str:
-    name, value = found[1].replace("_", "-"), found[2].strip('"')
+    name, value = found[1].replace("_", "-"), found[2].strip("\"'")
     if value in ("True", "False"):
         return f"--{name}" if value == "True" else f"--no-{name}"
     return f"--{name} {value}"

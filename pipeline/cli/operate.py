@@ -13,6 +13,7 @@ from urllib.parse import urlparse
 
 import click
 
+from checkpoint.counted import counted
 from pipeline.cli.common import ending_cleanly, log_to_stderr
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def status(job: str | None, secret_file: Path | None, as_json: bool) -> None:
             else:
                 operate_tables.print_status(found)
             return
-        jobs = [_status_or_trouble(one) for one in _listed()]
+        jobs = [_status_or_trouble(one) for one in listed()]
         if as_json:
             click.echo(json.dumps({"jobs": jobs}))
         else:
@@ -216,15 +217,15 @@ def find_job(job: str, secret_file: Path | None) -> JobTarget:
     """
     from pipeline.runtime.driver.operations_client import SECRET_VARIABLE
 
-    listed = _listed()
-    matching = [one for one in listed if job in (one.name, one.address)]
+    here = listed()
+    matching = [one for one in here if job in (one.name, one.address)]
     if len(matching) > 1:
         addresses = ", ".join(one.address for one in matching)
         raise click.ClickException(
-            f"{len(matching)} jobs called {job!r} run here: choose one by its address, {addresses}"
+            f"{counted(len(matching), 'job')} called {job!r} run here: choose one by its address, {addresses}"
         )
     if not matching and not _ADDRESS.fullmatch(job):
-        there = ", ".join(f"{one.name} ({one.address})" for one in listed) or "none"
+        there = ", ".join(f"{one.name} ({one.address})" for one in here) or "none"
         raise click.ClickException(
             f"no job called {job!r} of this user runs on this host; there runs: {there}. Give a job of another user by "
             "its address and --secret-file; ask a job on another host from there"
@@ -243,7 +244,12 @@ def find_job(job: str, secret_file: Path | None) -> JobTarget:
     return JobTarget(address, _checked(secret, SECRET_VARIABLE), _encrypts_by_variable())
 
 
-def _listed() -> list[RunningJob]:
+def listed() -> list[RunningJob]:
+    """Jobs of this user on this host.
+
+    Raises:
+        ClickException: their folder can't be read.
+    """
     from pipeline.runtime.running_jobs import FOLDER_VARIABLE, running_jobs
 
     try:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from rich.table import Table
 
+from checkpoint.counted import counted
 from pipeline.cli.drawing import human_size, human_time, open_console, rate_of, say, share_of, table_of, time_of
 from pipeline.runtime.driver.status import event_time_status, gate_status, hot_key_status
 from pipeline.runtime.driver.status.waits import Wait, by_what, names
@@ -106,9 +107,9 @@ def facts(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name, sums in job["vertices"].items():
         if sums.get("recordsFailed"):
             last = "; ".join(sums["lastFailures"])
-            yield "left out", f"{name}: {sums['recordsFailed']:,.0f} failed records, the last of {last}"
+            yield "left out", f"{name}: {counted(sums['recordsFailed'], 'failed record')}, the last of {last}"
     for one in job.get("diagnosis", ()):
-        if one["severity"] == "trouble" and one["about"] != "waits":  # those are shown above
+        if one["severity"] == "trouble" and one["about"] not in ("waits", "records"):  # those are shown above
             yield "trouble", f"{one['text']}"
     sending = job.get("otel")
     if sending is not None and sending["failing_since"] is not None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import click
@@ -67,8 +68,16 @@ def start_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def overriding_options(parallelism: int | None, assignments: tuple[str, ...], config: Path | None) -> Iterator[None]:
+def overriding_options(
+    parallelism: int | None,
+    assignments: tuple[str, ...],
+    config: Path | None,
+    own: Mapping[str, tuple[Any, str]] = MappingProxyType({}),
+) -> Iterator[None]:
     """Pipelines made inside take these options.
+
+    Args:
+        own: what options of the command stand for: by the pipeline's option a value, and the command's option.
 
     Raises:
         UsageError: one of them, a variable or something in the file is no option.
@@ -78,9 +87,10 @@ def overriding_options(parallelism: int | None, assignments: tuple[str, ...], co
     from pipeline.settings import Given, Settings
 
     try:
-        given = settings.parse(assignments)
         if parallelism is not None:
-            given = Settings({"parallelism": Given(parallelism, "--parallelism")}).over(given)
+            own = {**own, "parallelism": (parallelism, "--parallelism")}
+        named = {name: Given(value, option) for name, (value, option) in own.items()}
+        given = Settings(named).over(settings.parse(assignments))
     except PipelineError as error:
         raise click.UsageError(str(error)) from error
     with settings.overriding(given, config):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from checkpoint.counted import counted
 from pipeline.cli.common import INTERRUPTED, ending_cleanly, in_options, log_to_stderr, tell, told_errors
 from pipeline.cli.options import overriding_options, start_options
 
@@ -92,21 +93,23 @@ def run(
     if log_format is not None:
         os.environ["WEIR_LOG_FORMAT"] = log_format  # for the workers, too
     log_to_stderr("WARNING" if quiet else "INFO")
-    if grace is not None:
-        assignments = (*assignments, f"stop_grace={grace}")
-    if http is not None:
-        assignments = (*assignments, f"http={http}")
+    own: dict[str, tuple[object, str]] = {}
+    for name, value, option in (
+        ("stop_grace", grace, "--grace"),
+        ("http", http, "--http"),
+        ("otel", otel, "--otel"),
+        ("encrypt", encrypt, "--encrypt"),
+    ):
+        if value is not None:
+            own[name] = (value, option)
     if autoscale is not None:
         least, colon, most = autoscale.partition(":")
         if not colon:
             raise click.UsageError(f"--autoscale {autoscale}: write LEAST:MOST, as in 1:8")
-        assignments = (*assignments, f"autoscale.least={least}", f"autoscale.most={most}")
-    if otel is not None:
-        assignments = (*assignments, f"otel={str(otel).lower()}")
-    if encrypt is not None:
-        assignments = (*assignments, f"encrypt={str(encrypt).lower()}")
+        for name, text in (("autoscale.least", least), ("autoscale.most", most)):
+            own[name] = (int(text) if text.isdecimal() else text, "--autoscale")
     with told_errors(), ending_cleanly(jobs_first=True), signals.waiting():
-        with overriding_options(parallelism, assignments, config):
+        with overriding_options(parallelism, assignments, config, own):
             pipeline = find_pipeline(target)
         try:
             handle = pipeline.start(
@@ -143,8 +146,8 @@ def _follow(handle: JobHandle, name: str) -> None:
         if handle.checkpoints():
             tell("the next run goes on from the newest checkpoint")
         raise
-    completed = sum(row.status == "completed" for row in handle.checkpoints())
+    completed = counted(sum(row.status == "completed" for row in handle.checkpoints()), "checkpoint")
     records = f"{handle.records_in:,} in, {handle.records_out:,} out"
     if handle.restarts:
         records += " since the last restart"
-    tell("job '%s' finished: %s; %s checkpoints, %s restarts", name, records, completed, handle.restarts)
+    tell("job '%s' finished: %s; %s, %s", name, records, completed, counted(handle.restarts, "restart"))

@@ -13,6 +13,7 @@ from typing import Final
 
 import click
 
+from pipeline.cli.common import Terminated
 from pipeline.errors import PipelineError
 from pipeline.job import Pipeline, refusing_starts
 from pipeline.runtime import error_text
@@ -41,14 +42,14 @@ def find_pipeline(target: str) -> Pipeline:
     """
     path, name = _split(target)
     if not path.is_file():
-        raise click.ClickException(f"there is no file {path}")
+        raise click.ClickException(f"{path} is a folder" if path.is_dir() else f"there is no file {path}")
     module = _load(path.resolve())
     found = {key: value for key, value in vars(module).items() if isinstance(value, Pipeline)}
     if name is not None:
         if name in found:
             return found[name]
-        what = f"is a {type(vars(module)[name]).__name__}" if name in vars(module) else "isn't there"
-        raise click.ClickException(f"{name} {what} in {path}; {_choices(found)}")
+        what = f"is of type {type(vars(module)[name]).__name__}" if name in vars(module) else "isn't there"
+        raise click.ClickException(f"{name or repr(name)} {what} in {path}; {_choices(found)}")
     if len({id(pipeline) for pipeline in found.values()}) != 1:
         raise click.ClickException(f"{path}: {_choices(found)}")
     return next(iter(found.values()))
@@ -85,6 +86,13 @@ def _load(path: Path) -> ModuleType:
             spec.loader.exec_module(module)
     except PipelineError as error:  # says all: a traceback of Weir's frames adds nothing
         raise click.ClickException(f"{path}, line {_own_line(error, path)}: {error}") from error
+    except SystemExit as error:
+        if isinstance(error, Terminated):
+            raise
+        raise click.ClickException(
+            f"{path} ended with {error.code!r} while the weir command was reading it: put what ends it under "
+            'if __name__ == "__main__":'
+        ) from error
     except Exception as error:
         raise click.ClickException(f"{path} failed:\n{_own_traceback(error, path)}") from error
     return module

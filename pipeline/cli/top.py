@@ -13,7 +13,7 @@ from typing import Final
 import click
 
 from pipeline.cli.common import ending_cleanly, log_to_stderr
-from pipeline.cli.operate import find_job, secret_file_option
+from pipeline.cli.operate import find_job, listed, secret_file_option
 
 _PATIENCE: Final = 10.0
 
@@ -33,13 +33,14 @@ def top(job: str | None, every: float, once: bool, secret_file: Path | None) -> 
     from pipeline.cli.drawing import open_console
     from pipeline.cli.top_screen import screen
     from pipeline.runtime.driver.operations_client import JobRequestFailed, NotReached
-    from pipeline.runtime.running_jobs import running_jobs
 
     log_to_stderr("WARNING")
     with ending_cleanly():
-        here = [one.address for one in running_jobs()] if job is None else [job]
+        here = [one.address for one in listed()] if job is None else [job]
         if len(here) != 1:
-            raise click.UsageError(f"{len(here)} jobs of this user run on this host: name one, as `weir status` does")
+            if not here:
+                raise click.UsageError("no job of this user runs on this host")
+            raise click.UsageError(f"{len(here)} run on this host: name one of {', '.join(here)}")
         target, console = find_job(here[0], secret_file), open_console()
         try:
             if once or not sys.stdout.isatty():

@@ -14,6 +14,11 @@ _ROOT: Final = Path(pipeline.__file__).parent.parent
 _OWN: Final = tuple(f"{_ROOT / package}/" for package in ("pipeline", "sources", "sinks", "formats", "checkpoint"))
 """Where Weir's own code lies, in frames of a traceback."""
 _PYTHONS: Final = sysconfig.get_path("stdlib")
+_LINKS: Final = (
+    "The above exception was the direct cause of the following exception:",
+    "During handling of the above exception, another exception occurred:",
+)
+"""What Python writes between the traceback of a cause and that of what came of it."""
 _MESSAGE: Final = 10_000
 _TRACE: Final = 40_000
 """Characters that are kept."""
@@ -111,6 +116,8 @@ def _trace(error: BaseException) -> str:
     repeated = [cut(_encodable(line), _MESSAGE) for line in described.format_exception_only()]
     if repeated and lines[-len(repeated) :] == repeated:
         del lines[-len(repeated) :]
+    if lines and lines[-1].strip() in _LINKS:  # to an exception that was never raised, which has no frames
+        del lines[-1]
     return "".join(lines).rstrip("\n")
 
 

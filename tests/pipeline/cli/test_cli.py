@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -87,7 +88,7 @@ def test_one_of_several_pipelines_is_found_by_its_name(script: Path) -> None:
         ("x = 1\n", "", "must define a Pipeline at module level"),
         (ONE + 'q = Pipeline("two")\n', "", "it defines p, q; choose one with FILE:NAME"),
         (ONE, ":other", "other isn't there"),
-        (ONE + "x = 1\n", ":x", "x is a int"),
+        (ONE + "x = 1\n", ":x", "x is of type int"),
     ],
 )
 def test_an_unclear_choice_is_refused(script: Path, text: str | None, suffix: str, message: str) -> None:
@@ -95,6 +96,38 @@ def test_an_unclear_choice_is_refused(script: Path, text: str | None, suffix: st
         script.write_text(text)
     with pytest.raises(click.ClickException, match=message):
         find_pipeline(f"{script}{suffix}")
+
+
+def test_a_folder_is_no_script(tmp_path: Path) -> None:
+    with pytest.raises(click.ClickException, match=f"{tmp_path} is a folder"):
+        find_pipeline(str(tmp_path))
+
+
+@pytest.mark.parametrize("end", ["sys.exit()", "sys.exit(0)", "sys.exit('no')", "raise SystemExit(3)"])
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_a_script_that_ends_by_being_read_is_an_error(script: Path, command: str, end: str) -> None:
+    """Its status may be 0, and nothing has run."""
+    script.write_text(f"import sys\n{ONE}{end}\n")
+    result = weir(command, str(script))
+    assert result.exit_code == 1
+    assert "while the weir command was reading it: put what ends it under" in result.output
+
+
+def test_sigterm_while_a_script_is_read_ends_the_command(script: Path) -> None:
+    script.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n")
+    result = weir("plan", str(script))
+    assert (result.exit_code, result.output) == (143, "")
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--http", "nonsense"), ("--autoscale", "3:1"), ("--autoscale", "2:4", "--parallelism", "1")]
+)
+def test_an_error_about_an_option_names_it_as_it_was_given(script: Path, arguments: tuple[str, ...]) -> None:
+    script.write_text(ONE)
+    result = weir("run", str(script), *arguments)
+    assert result.exit_code == 1
+    assert f"(from {arguments[0]})" in result.output or f"(from {arguments[0]}, " in result.output
+    assert "--set" not in result.output
 
 
 def test_a_failing_script_shows_its_own_frames_only(script: Path) -> None:
@@ -319,3 +352,26 @@ def test_weir_kafka_serves_until_ctrl_c(tmp_path: Path, monkeypatch: pytest.Monk
 )
 def test_weir_kafka_refuses_wrong_usage(arguments: tuple[str, ...]) -> None:
     assert weir("kafka", *arguments).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--host", "192.0.2.1"), "192.0.2.1 is no address of this machine"),
+        (("--host", "no.such.host.invalid", "--port", "0"), "no.such.host.invalid is no address of this machine"),
+        (("--port", "0", "--directory", "/proc/none"), "the broker's folder can't be used: "),
+    ],
+)
+def test_weir_kafka_says_what_keeps_it_from_starting(arguments: tuple[str, ...], message: str) -> None:
+    result = weir("kafka", *arguments)
+    assert result.exit_code == 1
+    assert f"Error: {message}" in result.output
+
+
+def test_weir_kafka_says_that_its_port_is_taken() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        result = weir("kafka", "--port", str(taken.getsockname()[1]))
+    assert result.exit_code == 1
+    assert "is taken by another server; choose another port" in result.output

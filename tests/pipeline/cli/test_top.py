@@ -107,7 +107,15 @@ def test_a_bar_has_its_width_whatever_it_shows(busy: float, held: float) -> None
     assert bar[10] == " "
 
 
+def test_a_folder_of_jobs_that_can_not_be_read_is_one_sentence(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "jobs").touch()
+    monkeypatch.setenv("WEIR_STATE_DIR", str(tmp_path / "jobs"))
+    found = CliRunner().invoke(main, ["top"])
+    assert found.exit_code == 1
+    assert "cannot read the folder of running jobs" in found.output
+
+
 def test_it_says_that_there_is_no_job(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEIR_STATE_DIR", str(tmp_path))
     found = CliRunner().invoke(main, ["top", "--once"])
-    assert (found.exit_code, "0 jobs of this user run on this host" in found.output) == (2, True)
+    assert (found.exit_code, "no job of this user runs on this host" in found.output) == (2, True)

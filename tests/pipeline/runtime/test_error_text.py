@@ -255,3 +255,19 @@ def test_causes_are_told_with_their_text() -> None:
         trace = error_text.trace(error)
     assert "KeyError: 'the cause'" in trace
     assert "direct cause" in trace
+
+
+@pytest.mark.parametrize("explicit", [True, False])
+def test_a_trace_does_not_end_in_front_of_an_error_that_was_never_raised(explicit: bool) -> None:
+    """Such as that of a request of `map_async`, which only names its cause."""
+    error = RuntimeError("the request failed")
+    try:
+        raise ValueError("no such station")
+    except ValueError as cause:
+        if explicit:
+            error.__cause__ = cause
+        else:
+            error.__context__ = cause
+    lines = error_text.trace(error).splitlines()
+    assert lines[-1] == "ValueError: no such station"
+    assert not any("another exception occurred" in line or "direct cause" in line for line in lines)

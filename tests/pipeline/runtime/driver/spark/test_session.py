@@ -13,7 +13,7 @@ from pyspark import SparkConf
 
 from pipeline import Pipeline
 from pipeline.runtime.driver.spark import session
-from pipeline.runtime.driver.spark.session import Session, _hides_secrets
+from pipeline.runtime.driver.spark.session import JobSession, _hides_secrets
 from pipeline.runtime.driver.spark.spark_job import _failure
 from pipeline.testing import TestingSink, TestingSource
 
@@ -43,13 +43,13 @@ class Sparks:
         monkeypatch.setattr(session, "spark_context", self._start)
         monkeypatch.setattr(session, "stop_context", self.stopped.append)
         monkeypatch.setattr(session, "require_slots", lambda *_: None)
-        find = Session._open
+        find = JobSession._open
 
         def opening(one: JobSession, opened: Any) -> None:
             find(one, opened)
             self.over.set()
 
-        monkeypatch.setattr(Session, "_open", opening)
+        monkeypatch.setattr(JobSession, "_open", opening)
 
     def _start(self, *_: Any) -> tuple[Any, bool]:
         self.asked.set()
@@ -59,10 +59,10 @@ class Sparks:
         return SimpleNamespace(master="local[1]", version="4"), self._own
 
 
-def of_a_job() -> Session:
+def of_a_job() -> JobSession:
     p = Pipeline("job", parallelism=1)
     p.source("in", TestingSource()).sink("out", TestingSink())
-    return Session(job_options(p.plan(), graph=p._graph))
+    return JobSession(job_options(p.plan(), graph=p._graph))
 
 
 def test_a_session_that_is_up_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
