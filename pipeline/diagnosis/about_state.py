@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from checkpoint.counted import counted
 from checkpoint.waiting import WaitKind
 from pipeline.diagnosis.sentence import Sentence, note, some, trouble
 from pipeline.runtime.driver.status.job_statuses import ENDED
@@ -12,6 +13,8 @@ from pipeline.shown_times import human_time, time_of
 
 _REPEATED: Final = 2
 """Restarts that look like one cause."""
+_SETTLED: Final = 600.0
+"""Seconds behind a restart after which its cause is no trouble any more."""
 _LONG_PHASE: Final = 30.0
 """Seconds."""
 _LONG_WAIT: Final = 5.0
@@ -44,6 +47,10 @@ def _state(status: Mapping[str, Any]) -> Iterator[Sentence]:
         yield trouble("job", f"The job has failed: {_cause(status)}{_left_out(status)}")
     elif state in ENDED:
         yield note("job", f"The job is {state}.")
+    elif state == "restarting" and status["running_for"] is not None:
+        yield note(
+            "job", "The job has failed and is about to be restarted."
+        )  # what it has told is of the attempt before
     elif state != "running" or status["running_for"] is None:
         phase, seconds = next(reversed(status["start"].items()), ("the first checks", 0.0))
         text = f"The job does not run yet: {phase} has taken {human_time(seconds)} so far."
@@ -58,7 +65,11 @@ def _restarts(status: Mapping[str, Any]) -> Iterator[Sentence]:
     causes = [one["cause"] for one in status["restart_causes"]]
     if len(causes) >= _REPEATED and len(set(causes[-_REPEATED:])) == 1:
         text += _left_out(status)
-    yield trouble("job", text)
+    running_for = status["running_for"] if status["status"] == "running" else None
+    if running_for is None or running_for < _SETTLED:
+        yield trouble("job", text)
+    else:
+        yield note("job", f"{text}. It has run for {human_time(running_for)} since.")
 
 
 def _cause(status: Mapping[str, Any]) -> str:
@@ -79,7 +90,7 @@ def _left_out(status: Mapping[str, Any]) -> str:
 
 
 def _times(number: int) -> str:
-    return "once" if number == 1 else f"{number} times"
+    return "once" if number == 1 else counted(number, "time")
 
 
 def _waits(status: Mapping[str, Any], now: float) -> Iterator[Sentence]:

@@ -167,6 +167,24 @@ def test_restarts_have_their_cause_and_what_to_do_about_one_bad_record(handle: J
     assert "on_error" not in troubles(handle)
 
 
+@pytest.mark.parametrize(("ran_for", "severity"), [(60.0, "trouble"), (3600.0, "note")])
+def test_a_restart_is_no_trouble_any_more_once_the_job_has_run_for_long(
+    handle: JobHandle, ran_for: float, severity: str
+) -> None:
+    handle._master.restarts = 1
+    handle._master.failure = "out of room"
+    handle._master.progress.running_at = time.monotonic() - ran_for
+    (found,) = [one for one in said(handle) if "The job was restarted once" in one.text]
+    assert found.severity == severity
+    assert ("It has run for 60 min 0 s since." in found.text) is (severity == "note")
+
+
+def test_between_a_failure_and_its_restart_no_phase_of_the_attempt_before_is_told(handle: JobHandle) -> None:
+    handle._master.status = "restarting"
+    assert "The job has failed and is about to be restarted." in [one.text for one in said(handle)]
+    assert not any("does not run yet" in one.text for one in said(handle))
+
+
 def test_a_job_that_has_failed_says_why(handle: JobHandle) -> None:
     handle._master.status, handle._master.failure = "failed", "PipelineError: no such topic"
     assert troubles(handle) == "The job has failed: PipelineError: no such topic"
@@ -268,8 +286,8 @@ def test_records_left_out_and_output_that_is_not_committed_are_told(handle: JobH
     text = "\n".join(one.text for one in said(handle))
     assert "totals → out has left out 4 records on which a step has failed, the last of 'totals': KeyError" in text
     assert "The output of 5 completed checkpoints is not committed yet at totals → out" in text
-    assert "2 bad records that sources have read were left out" in text
-    assert "3 bad records that sources have read were sent to the topic for dead letters" in text
+    assert "Of what sources have read, 2 bad records were left out" in text
+    assert "Of what sources have read, 3 bad records were sent to the topic for dead letters" in text
 
 
 def test_no_records_is_explained(handle: JobHandle) -> None:
