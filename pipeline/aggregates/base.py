@@ -23,7 +23,7 @@ from pipeline.aggregates.selectors import (
     shown_selector,
 )
 from pipeline.errors import PipelineError
-from pipeline.lazy_results import LAZY, check_has_run
+from pipeline.lazy_results import NO_ANSWER, check_answer
 from pipeline.user_code import is_async, is_generator, takes
 
 Step: TypeAlias = Callable[[Any, Any, int | None], Any]
@@ -143,8 +143,8 @@ class Aggregate:
         def step(acc: Any, record: Any, timestamp: int | None) -> Any:
             if where is not None:
                 answer = where(record)
-                if type(answer) in LAZY:
-                    check_has_run(f"{label}: where", answer)
+                if type(answer) in NO_ANSWER:
+                    check_answer(f"{label}: where", answer)
                 if not answer:
                     return acc
             value = read(record, timestamp)

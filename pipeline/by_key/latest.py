@@ -12,7 +12,7 @@ from checkpoint.state import TTL, ValueState
 from pipeline.by_event_time import LATE
 from pipeline.by_key.common import timestamp_of
 from pipeline.errors import PipelineError
-from pipeline.lazy_results import check_has_run
+from pipeline.lazy_results import check_answer
 from pipeline.operators import KeyedOperator, OperatorContext
 from pipeline.user_code import is_async, is_generator, takes
 from pipeline.windows.durations import milliseconds
@@ -38,7 +38,7 @@ class LatestByArrival(KeyedOperator):
         if value is None or self._deleted is None:
             return value is None
         answer = self._deleted(value)
-        check_has_run("latest_by_key: deleted", answer)
+        check_answer("latest_by_key: deleted", answer)
         return bool(answer)
 
     def process(self, value: Any, ctx: OperatorContext) -> Iterable[Any]:

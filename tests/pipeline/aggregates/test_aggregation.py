@@ -98,6 +98,9 @@ def test_what_has_yet_to_run_leaves_no_record_in():
     aggregation = Aggregation({"open": Count(where=lambda order: (paid for paid in [order["paid"]]))})
     with pytest.raises(YetToRun, match=r"open=.*: where returned a generator, which has yet to run"):
         aggregation.add(aggregation.create(), {"paid": False}, None)
+    aggregation = Aggregation({"open": Count(where=lambda order: order["paid"].isdigit)})
+    with pytest.raises(YetToRun, match=r"open=.*: where returned the function isdigit, .* call it, isdigit\(…\)"):
+        aggregation.add(aggregation.create(), {"paid": "no"}, None)
 
 
 def test_where_leaves_records_out_before_their_fields_are_looked_at():

@@ -8,7 +8,7 @@ from typing import Any
 
 from checkpoint.codec import copied
 from pipeline.graph import DEFAULT_BRANCH
-from pipeline.lazy_results import check_has_run
+from pipeline.lazy_results import check_answer, check_has_run
 from pipeline.runtime.subtask.steps.compiled import CompiledStep, Push, Site
 from pipeline.runtime.subtask.steps.guarded import (
     guarded_choice,
@@ -40,7 +40,7 @@ def compile_filter(site: Site) -> CompiledStep:
         answer = function(value)
         if answer:
             if answer is not True:
-                check_has_run("filter", answer)
+                check_answer("filter", answer)
             downstream(value)
 
     return CompiledStep(push, runs=function)
@@ -56,7 +56,7 @@ def compile_filter_not(site: Site) -> CompiledStep:
         if not answer:
             downstream(value)
         elif answer is not True:
-            check_has_run("filter_not", answer)
+            check_answer("filter_not", answer)
 
     return CompiledStep(push, runs=function)
 
@@ -116,7 +116,7 @@ class Splitter:
             answer = function(value)
             if answer:
                 if answer is not True:
-                    check_has_run("split", answer)
+                    check_answer("split", answer)
                 downstream(value)
                 return
         self._rest(value)
@@ -127,7 +127,7 @@ class Splitter:
             answer = function(value)
             if answer:
                 if answer is not True:
-                    check_has_run("split", answer)
+                    check_answer("split", answer)
                 return downstream
         return self._rest
 

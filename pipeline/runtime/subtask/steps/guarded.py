@@ -12,7 +12,7 @@ from typing import Any
 
 from checkpoint.codec import copied
 from checkpoint.state.undo import UndoLog
-from pipeline.lazy_results import check_has_run
+from pipeline.lazy_results import check_answer, check_has_run
 from pipeline.runtime.subtask.context import Context
 from pipeline.runtime.subtask.steps.compiled import Push
 from pipeline.runtime.subtask.steps.failed_records import NEVER, FailedRecords
@@ -45,7 +45,7 @@ def guarded_filter(
         try:
             answer = function(value)
             if answer is not True:
-                check_has_run(who, answer)
+                check_answer(who, answer)
             if bool(answer) is not passes:
                 return
             output = copied(value)

@@ -69,6 +69,24 @@ def test_what_has_yet_to_run_is_no_answer(build: Any) -> None:
     with pytest.raises(YetToRun, match="returned a coroutine, and nothing would await it"):
         run(lambda s: build(s, lambda value: answers_later(value)), [1], "x")
 
+    with pytest.raises(YetToRun, match=r"returned a map, which has yet to run: use any\(…\)"):
+        run(lambda s: build(s, lambda value: map(str, [value])), [1], "x")
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda s, f: s.filter(f, id="x"),
+        lambda s, f: s.filter_not(f, id="x"),
+        lambda s, f: s.split(a=f).a.map(str, id="x"),
+    ],
+)
+def test_a_function_that_was_not_called_is_no_answer(build: Any) -> None:
+    for function, name in ((lambda value: value.isdigit, "isdigit"), (lambda value: len, "len")):
+        with pytest.raises(YetToRun, match=rf"returned the function {name}, .* call it, {name}\(…\)"):
+            run(lambda s, f=function: build(s, f), ["1"], "x")
+    assert run(lambda s: s.peek(lambda value: value.isdigit, id="x"), ["1"], "x") == ["1"], "what it returns is dropped"
+
 
 def test_any_value_is_an_answer() -> None:
     for truth in (1, "a", [0], object()):
