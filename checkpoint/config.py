@@ -101,7 +101,7 @@ class CheckpointConfig:
         scheme = urlparse(self.uri).scheme if isinstance(self.uri, str) else ""
         if not isinstance(self.uri, str) or not (scheme or self.uri.startswith("/")):
             raise ValueError(
-                "the checkpoint folder must be a URI such as file:///var/lib/weir or an absolute path, "
+                "uri, the checkpoint folder, must be a URI such as file:///var/lib/weir or an absolute path, "
                 f"not {self.uri!r}"
             )
         for name, least in (("interval", 0.01), ("timeout", 0.01), ("min_pause", 0.0), ("slow_storage_span", 0.0)):

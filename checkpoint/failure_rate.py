@@ -50,7 +50,10 @@ def at_most_of(given: Any) -> AtMost | None:
     if given is None or isinstance(given, AtMost):
         return given
     if isinstance(given, tuple) and len(given) in (2, 3):
-        return AtMost(*given)
+        try:
+            return AtMost(*given)
+        except ValueError as error:
+            raise ValueError(f"at_most: {error}") from None
     raise ValueError(f"at_most must be AtMost(share, within), or such a pair as (0.01, 60), or None; not {given!r}")
 
 

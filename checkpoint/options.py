@@ -14,6 +14,7 @@ from typing import Any, TypeGuard, TypeVar
 C = TypeVar("C", bound=type)
 
 Seconds = float | int | timedelta
+_LARGEST = 2**1023
 
 
 def seconds(value: Any, name: str, least: float = 0.0, *, finite: bool = False) -> float:
@@ -100,8 +101,8 @@ def is_whole(value: object) -> TypeGuard[int]:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether it is a number, whole or not, and neither `True` nor `False`."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Whether it is a number, whole or not, that a float can hold, and neither `True` nor `False`."""
+    return isinstance(value, float) or (is_whole(value) and -_LARGEST < value < _LARGEST)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

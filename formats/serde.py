@@ -49,6 +49,8 @@ class RegistryFormat(ABC):
         flag(register, "register")
         self.subject = subject
         self.register = register
+        if config is not None and not isinstance(config, Mapping):
+            raise ValueError(f"config must be a dict of settings, not {config!r}")
         self.config = dict(config or {})
         for option in self.config:
             if option.startswith("subject.name.strategy") or option == "auto.register.schemas":

@@ -65,7 +65,9 @@ class WatermarkStrategy:
             ValueError: an argument has a value that it can't have.
         """
         if not (isinstance(field_or_function, str) or is_whole(field_or_function) or callable(field_or_function)):
-            raise ValueError(f"timestamps are a field name, an index or a function, not {field_or_function!r}")
+            raise ValueError(
+                f"field_or_function must be a field name, an index or a function, not {field_or_function!r}"
+            )
         late = seconds(lateness, "lateness")
         if late == math.inf:
             raise ValueError("lateness must be finite: no watermark would ever come")

@@ -21,7 +21,7 @@ class PrintSink(Sink):
 
     def __init__(self, prefix: str = "") -> None:
         if not isinstance(prefix, str):
-            raise TypeError(f"prefix must be a str, not {prefix!r}")
+            raise ValueError(f"prefix must be a str, not {prefix!r}")
         self.prefix = prefix
 
     def create_writer(self, ctx: WriterContext) -> SinkWriter:

@@ -42,10 +42,10 @@ def register_pickle(cls: C) -> C:
     class to get right; a subclass has to be registered by itself.
 
     Raises:
-        TypeError: `cls` is no class.
+        ValueError: `cls` is no class.
     """
     if not isinstance(cls, type):
-        raise TypeError(f"register_pickle needs a class, not {cls!r}")
+        raise ValueError(f"register_pickle: cls must be a class, not {cls!r}")
     _pickled.add(cls)
     forms.clear()
     return cls

@@ -11,7 +11,7 @@ from checkpoint.state.broadcast import BroadcastHandle
 from checkpoint.state.contents import Declared, StateContent
 from checkpoint.state.declared_type import DeclaredType, RecordClass, declared_type
 from checkpoint.state.defaults import check_factory, check_kept, safely_changeable
-from checkpoint.state.errors import StateAccessError
+from checkpoint.state.errors import StateAccessError, WrongDeclaration
 from checkpoint.state.evolution import Evolution, Migrate
 from checkpoint.state.handles import AggregatingHandle, ListHandle, MapHandle, ReducingHandle, ValueHandle
 from checkpoint.state.operator_lists import LIST, UNION, OperatorListHandle
@@ -52,12 +52,12 @@ class StateDescriptor(Generic[H]):
         if record is not None:
             self.declared = declared_type(record)
             if self.declared is None:
-                raise StateAccessError(
-                    f"{type(self).__name__} takes the class of its values (a dataclass, Struct, TypedDict, named "
-                    f"tuple, enum or pydantic model), not {record!r}"
+                raise WrongDeclaration(
+                    f"{type(self).__name__} takes the class of its values as record (a dataclass, Struct, TypedDict, "
+                    f"named tuple, enum or pydantic model), not {record!r}"
                 )
         if migrate is not None and not callable(migrate):
-            raise StateAccessError(f"migrate must be a function of an old value, not {migrate!r}")
+            raise WrongDeclaration(f"migrate must be a function of an old value, not {migrate!r}")
         self.migrate = migrate
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -144,7 +144,7 @@ class _WithDefault(KeyedStateDescriptor[H]):
             self.factory = default
         elif safely_changeable(default):
             made = type(default).__name__ if default in ([], {}, set(), b"") else f"lambda: {default!r}"
-            raise StateAccessError(f"default={default!r} would be one object for all keys; use default={made}")
+            raise WrongDeclaration(f"default={default!r} would be one object for all keys; use default={made}")
         else:
             self.default = default
 
@@ -236,7 +236,7 @@ class ReducingState(_WithDefault[ReducingHandle[T]], Generic[T]):
     ) -> None:
         super().__init__(default, ttl, migrate)
         if not callable(reduce_fn):
-            raise StateAccessError(f"ReducingState needs a function of two values, not {reduce_fn!r}")
+            raise WrongDeclaration(f"ReducingState: reduce_fn must be a function of two values, not {reduce_fn!r}")
         self.reduce_fn = reduce_fn
 
     def make_handle(self, handles: Handles, operator: str) -> ReducingHandle[T]:
@@ -277,7 +277,7 @@ class AggregatingState(KeyedStateDescriptor[AggregatingHandle[V, R]], Generic[V,
         super().__init__(migrate=migrate, ttl=ttl)
         for name, function in (("create", create), ("add", add), ("result", result)):
             if not callable(function):
-                raise StateAccessError(f"AggregatingState: {name} must be a function, not {function!r}")
+                raise WrongDeclaration(f"AggregatingState: {name} must be a function, not {function!r}")
         self.create: Callable[[], Any] = create
         self.add: Callable[[Any, Any], Any] = add
         self.result: Callable[[Any], Any] = result

@@ -10,6 +10,10 @@ class StateAccessError(Explained, RuntimeError):
     """State was used where there is no current key, or declared or assigned in a way that would lose it."""
 
 
+class WrongDeclaration(StateAccessError, ValueError):
+    """State was declared with an option that has a value that it can't have."""
+
+
 class TooManyEntries(ValueError):
     """To look at what a key has would take too long, since there is more than was allowed."""
 

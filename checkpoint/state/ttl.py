@@ -50,13 +50,13 @@ class TTL:
         Raises:
             ValueError: an option has a value that it can't have.
         """
-        seconds(self.after, "ttl", 0.001, finite=True)
+        seconds(self.after, "after", 0.001, finite=True)
         one_of(self.time, "time of a TTL", ("processing", "event"))
         one_of(self.refresh, "refresh of a TTL", ("write", "read_and_write"))
 
     @property
     def milliseconds(self) -> int:
-        return round(seconds(self.after, "ttl") * 1000)
+        return round(seconds(self.after, "after") * 1000)
 
 
 def ttl_of(given: TTL | Seconds | None) -> TTL | None:
@@ -65,7 +65,10 @@ def ttl_of(given: TTL | Seconds | None) -> TTL | None:
     Raises:
         ValueError: it is no time to live.
     """
-    return given if given is None or isinstance(given, TTL) else TTL(given)
+    if given is None or isinstance(given, TTL):
+        return given
+    seconds(given, "ttl", 0.001, finite=True)
+    return TTL(given)
 
 
 class RecordTime(Protocol):

@@ -84,7 +84,7 @@ class Aggregate:
             PipelineError: an argument is none of these.
         """
         name = type(self).__name__
-        check_selector(name, of)
+        check_selector(f"{name}: of", of)
         try:
             one_of(missing, "missing", ("fail", "skip"))
         except ValueError as error:

@@ -59,7 +59,7 @@ class Fold(Aggregate):
                 raise PipelineError(f"Fold: {name} can't be called with ({', '.join(arguments)}): {shown(function)}")
         self._create = create if callable(create) else (lambda: create)
         try:
-            check_factory(self._create, "the accumulator of Fold")
+            check_factory(self._create, "create, the accumulator of no record,")
         except (StateAccessError, ValueError, TypeError) as error:
             raise PipelineError(f"Fold: {error}") from error
         self._add, self._merge, self._result = add, merge, result

@@ -32,7 +32,7 @@ def check_selector(who: str, selector: Any, what: str = "a field name, an index 
     if selector is None or isinstance(selector, str) or is_whole(selector):
         return
     if not callable(selector):
-        raise PipelineError(f"{who} takes {what}, not {selector!r}")
+        raise PipelineError(f"{who} must be {what}, not {selector!r}")
     if is_async(selector) or is_generator(selector):
         raise PipelineError(f"{who}: {shown_selector(selector)} must be a plain def that returns a value")
     if not takes(selector, 1):

@@ -181,9 +181,9 @@ class AsksServices(Generic[T]):
         if select is not None:
             if not callable(select):
                 raise PipelineError(f"join_lookup: select must be a function of (record, found), not {select!r}")
-            refuse_no_value("join_lookup", select, "record", "found")
+            refuse_no_value("join_lookup: select", select, "record", "found")
         if key is not None:
-            refuse_no_value("join_lookup", key)
+            refuse_no_value("join_lookup: key", key)
         field = key if key is not None else by.field if by is not None else None
         assert field is not None
         join = LookupJoin(lookup, field, how, cache, select, batch_size is not None)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from checkpoint.options import named_options
 from checkpoint.state_backends import StateBackend
 from pipeline.graph import Step, Width
 from pipeline.on_error import OnError
 from pipeline.operators import Operator
+from pipeline.options import pipeline_options
 from pipeline.streams.operator_steps import add_operator
 from pipeline.streams.stream import Stream, T, U
 
@@ -20,7 +20,7 @@ else:
     V = TypeVar("V", covariant=True)
 
 
-@named_options
+@pipeline_options
 class ConnectedStreams(Generic[T, V]):
     """Two streams that one operator reads."""
 

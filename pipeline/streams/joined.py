@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from checkpoint.options import Seconds, named_options
+from checkpoint.options import Seconds
 from checkpoint.state_backends import StateBackend
 from pipeline.by_event_time import LATE
 from pipeline.errors import PipelineError
 from pipeline.joins import AsOfJoin, How, IntervalJoin, WindowJoin
 from pipeline.on_error import OnError
 from pipeline.operators import KeyedOperator
+from pipeline.options import pipeline_options
 from pipeline.streams.connected import ConnectedStreams
 from pipeline.streams.stream import Stream, T
 from pipeline.windows import Window
@@ -32,7 +33,7 @@ class JoinedStream(Stream[T]):
         return self.side_output(LATE)
 
 
-@named_options
+@pipeline_options
 class JoinableStream(Stream[T]):
     """What a keyed stream has of joins."""
 

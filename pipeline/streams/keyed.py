@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
-from checkpoint.options import Seconds, named_options
+from checkpoint.options import Seconds
 from checkpoint.state import TTL
 from checkpoint.state_backends import StateBackend
 from pipeline.aggregates import Top, checked_aggregates
@@ -15,6 +15,7 @@ from pipeline.by_key import distinct, latest_by_key, top_n
 from pipeline.errors import PipelineError
 from pipeline.on_error import OnError
 from pipeline.operators import KeyedOperator
+from pipeline.options import pipeline_options
 from pipeline.streams.checks import check_reducing
 from pipeline.streams.joined import JoinableStream
 from pipeline.streams.stream import Stream, T
@@ -33,7 +34,7 @@ class StreamWithLate(Stream[T]):
         return self.side_output(LATE)
 
 
-@named_options
+@pipeline_options
 class KeyedStream(JoinableStream[T]):
     """A stream distributed by key: its next step may be a `KeyedOperator`."""
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import pyarrow as pa
 
-from checkpoint.options import is_number, is_whole, named_options
+from checkpoint.options import is_number, is_whole
 from checkpoint.state_backends import StateBackend
 from pipeline.errors import PipelineError
 from pipeline.graph import DEFAULT_BRANCH, Input, Step, StepKind, Width
 from pipeline.on_error import ERRORS, OnError, on_error_of
 from pipeline.operators import Operator
+from pipeline.options import pipeline_options
 from pipeline.partitioners import BROADCAST, FORWARD, REBALANCE, RESCALE, Distribution, KeySelector, Partitioner
 from pipeline.streams.asking import AsksServices
 from pipeline.streams.checks import (
@@ -44,7 +45,7 @@ else:
 U = TypeVar("U")
 
 
-@named_options
+@pipeline_options
 class Stream(AsksServices[T], Generic[T]):
     """The records that a step emits. Methods add a step and return its stream.
 

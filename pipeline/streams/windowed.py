@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from checkpoint.options import Seconds, named_options
+from checkpoint.options import Seconds
 from checkpoint.state_backends import StateBackend
 from pipeline.aggregates import Aggregate, Aggregation, checked_aggregates
 from pipeline.by_event_time import LATE
 from pipeline.errors import PipelineError
 from pipeline.on_error import OnError
+from pipeline.options import pipeline_options
 from pipeline.streams.checks import check_reducing, expected
 from pipeline.streams.stream import Stream, T
 from pipeline.windows import Window
@@ -46,7 +47,7 @@ class WindowResults(Stream[dict[str, Any]], Generic[U]):
         return self.side_output(LATE)
 
 
-@named_options
+@pipeline_options
 class WindowedStream(Generic[T]):
     """A keyed stream cut into windows: `aggregate` says what becomes of the records of each."""
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
+from checkpoint.options import seconds as checked_seconds
+
 
 class ManualClock:
     """A monotonic clock in seconds, for everything that takes the time as an argument or a callable.
@@ -18,7 +22,7 @@ class ManualClock:
         Args:
             start: seconds that it shows at first. Default: 0.
         """
-        self._now = float(start)
+        self._now = checked_seconds(start, "start", -math.inf, finite=True)
 
     def __call__(self) -> float:
         return self._now

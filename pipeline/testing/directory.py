@@ -12,6 +12,8 @@ from pathlib import Path
 def shared_directory(owner: object, directory: Path | str | None, prefix: str) -> Path:
     """The directory given, made if need be, or a temporary one that is removed with `owner` (not with its copies)."""
     if directory is not None:
+        if not isinstance(directory, str | Path):
+            raise ValueError(f"directory must be a path, not {directory!r}")
         path = Path(directory).resolve()
         path.mkdir(parents=True, exist_ok=True)
         return path

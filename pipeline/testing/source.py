@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from checkpoint.options import named_options
+from checkpoint.options import named_options, whole_number
 from pipeline.testing.directory import shared_directory
 from pipeline.testing.jobs import await_in_job, jobs_here
 from sources.source import END, Source, SourceBatch, SourceContext, SourceReader
@@ -80,13 +80,15 @@ class TestingSource(Source):
             directory: remembers what was aborted and released; given where it shall outlive this object.
 
         Raises:
-            ValueError: both `values` and `partitions` were given, or `batch_size` is below 1.
+            ValueError: both `values` and `partitions` were given, or an argument has a value that it can't have.
         """
-        lists = [list(values)] if partitions is None else [list(each) for each in partitions]
+        lists = [list(each) for each in _lists(values, partitions)]
         if partitions is not None and list(values):
             raise ValueError("give TestingSource either values or partitions")
-        if batch_size is not None and batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, not {batch_size}")
+        if batch_size is not None:
+            whole_number(batch_size, "batch_size", 1)
+        if timestamp is not None and not callable(timestamp):
+            raise ValueError(f"timestamp must be a function of the value, not {timestamp!r}")
         self._partitions = lists
         self._batch_size = batch_size
         self._timestamp = timestamp
@@ -227,3 +229,17 @@ def _create(path: Path) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+def _lists(values: Any, partitions: Any) -> Sequence[Iterable[Any]]:
+    """
+    Raises:
+        ValueError: one isn't what it should be.
+    """
+    if not isinstance(values, Iterable):
+        raise ValueError(f"values must be a list, not {values!r}")
+    if partitions is None:
+        return [values]
+    if not isinstance(partitions, Sequence) or not all(isinstance(one, Iterable) for one in partitions):
+        raise ValueError(f"partitions must be a list of lists, not {partitions!r}")
+    return partitions

@@ -8,7 +8,7 @@ from typing import Any, Final, get_args
 
 import pyarrow as pa
 
-from checkpoint.options import Seconds, folder, named_options, seconds, whole_number
+from checkpoint.options import Seconds, flag, folder, named_options, seconds, whole_number
 from checkpoint.storage.opening import without_credentials
 from sinks.files.committer import FileCommitter, check_restore, not_committed
 from sinks.files.encoding import COMPRESSIONS, Format, ParquetRows
@@ -69,13 +69,15 @@ class FileSink(Sink):
                 refused.
 
         Raises:
-            ValueError, TypeError: an option has a value that it can't have.
+            ValueError: an option has a value that it can't have.
         """
         uri = folder(uri, "totals")
         if format not in get_args(Format):
             raise ValueError(f'format must be "parquet" or "jsonl", not {format!r}')
-        if format == "parquet" and not isinstance(schema, pa.Schema):
-            raise TypeError(f'Parquet files need schema=pa.schema([("user", pa.string()), …]), not {schema!r}')
+        if schema is not None and not isinstance(schema, pa.Schema):
+            raise ValueError(f"schema must be a pyarrow.Schema, not {schema!r}")
+        if format == "parquet" and schema is None:
+            raise ValueError(f'Parquet files need schema=pa.schema([("user", pa.string()), …]), not {schema!r}')
         if schema is not None and not schema.names:
             raise ValueError("schema has no fields")
         if format == "jsonl" and schema is not None:
@@ -86,8 +88,7 @@ class FileSink(Sink):
         whole_number(roll_bytes, "roll_bytes", 1)
         whole_number(max_open_parts, "max_open_parts", 1)
         _check_partition_by(partition_by, schema)
-        if not isinstance(round_floats, bool):
-            raise TypeError(f"round_floats must be True or False, not {round_floats!r}")
+        flag(round_floats, "round_floats")
         if schema is not None:
             ParquetRows(schema)  # which checks its types
         self.uri = uri
@@ -140,7 +141,7 @@ def _check_partition_by(partition_by: Any, schema: pa.Schema | None) -> None:
         return
     names = [partition_by] if isinstance(partition_by, str) else partition_by
     if not isinstance(names, Sequence) or not names or not all(isinstance(name, str) and name for name in names):
-        raise TypeError(
+        raise ValueError(
             f"partition_by must be a field's name, several, or a function of the record, not {partition_by!r}"
         )
     if schema is not None and not set(schema.names) - set(names):

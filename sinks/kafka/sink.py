@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, get_args
 
 from checkpoint.brokers import check_addresses
-from checkpoint.options import Seconds, is_whole, named_options, seconds
+from checkpoint.options import Seconds, is_whole, named_options, seconds, whole_number
 from checkpoint.outage import Outage
 from formats import RegistryFormat
 from sinks.kafka.clients import OWNED, Delivery
@@ -93,7 +93,7 @@ class KafkaSink(Sink):
                 restarts. After that the attempt fails. `None`: it waits for ever, and `weir status` says since when.
 
         Raises:
-            ValueError, TypeError: an option has a value that it can't have.
+            ValueError: an option has a value that it can't have.
         """
         self.servers = check_addresses(servers)
         self.delivery: Delivery = _choice(delivery, "delivery", Delivery)
@@ -106,18 +106,17 @@ class KafkaSink(Sink):
             _check_format(key_format, "key_format")
         for option, function in (("headers", headers), ("partitioner", partitioner)):
             if function is not None and not callable(function):
-                raise TypeError(f"{option} must be a function, not {function!r}")
+                raise ValueError(f"{option} must be a function, not {function!r}")
         for option, field in (("key", key), ("timestamp", timestamp)):
             if not (field is None or isinstance(field, str) or is_whole(field) or callable(field)):
-                raise TypeError(f"{option} must be a field's name, an index or a function of the record, not {field!r}")
+                raise ValueError(
+                    f"{option} must be a field's name, an index or a function of the record, not {field!r}"
+                )
         if transactional_id_prefix is not None:
             _check_letters(_name(transactional_id_prefix, "transactional_id_prefix", "a name"))
         if marker_topic is not None:
             _name(marker_topic, "marker_topic", "a topic's name")
-        if not is_whole(max_transaction_bytes):
-            raise TypeError(f"max_transaction_bytes must be a number of bytes, not {max_transaction_bytes!r}")
-        if max_transaction_bytes < 1:
-            raise ValueError(f"max_transaction_bytes must be at least 1, not {max_transaction_bytes}")
+        whole_number(max_transaction_bytes, "max_transaction_bytes", 1, unit="bytes")
         self.outage_timeout = None if outage_timeout is None else seconds(outage_timeout, "outage_timeout", 0.1)
         self.topic = topic
         self.transactional_id_prefix = transactional_id_prefix
@@ -262,7 +261,7 @@ def _check_format(value: Any, option: str) -> None:
 
 def _check_config(config: Mapping[str, Any], delivery: Delivery) -> dict[str, Any]:
     if not isinstance(config, Mapping):
-        raise TypeError(f"config must be a dict of librdkafka's settings, not {config!r}")
+        raise ValueError(f"config must be a dict of librdkafka's settings, not {config!r}")
     for name, value in config.items():
         if name in OWNED:
             raise ValueError(f"config may not set {name!r}: {OWNED[name]}")

@@ -119,7 +119,7 @@ class FileSource(Source[T]):
             formats.value_type.check(value_type)
         if schema is not None and not isinstance(schema, pa.Schema):
             raise ValueError(f"schema must be a pyarrow.Schema, not {schema!r}")
-        if columns is not None and (isinstance(columns, str) or not columns or schema is not None):
+        if columns is not None and (not _are_names(columns) or schema is not None):
             raise ValueError(f"columns must be a list of names, without schema; not {columns!r}")
         for name, number in (("split_bytes", split_bytes), ("max_record_bytes", max_record_bytes)):
             whole_number(number, name, 1)
@@ -214,3 +214,7 @@ class FileSource(Source[T]):
 
     def create_reader(self, ctx: SourceContext) -> SourceReader:
         return FileReader(self.options, ctx, self._fixed)
+
+
+def _are_names(columns: object) -> bool:
+    return isinstance(columns, list | tuple) and bool(columns) and all(isinstance(one, str) for one in columns)

@@ -175,7 +175,7 @@ class KafkaOptions:
             raise ValueError(f'topics must be a list of names such as ["orders"], not {topics!r}')
         for topic in topics:
             if not is_topic_name(topic):
-                raise ValueError(no_topic_name(topic))
+                raise ValueError(f"topics: {no_topic_name(topic)}")
         object.__setattr__(self, "topics", tuple(dict.fromkeys(topics)))
 
     def _check_offsets(self, name: str, value: object, words: tuple[str, ...]) -> None:

@@ -101,10 +101,10 @@ def test_a_checkpoint_folder_may_be_a_path() -> None:
     [
         (
             {"uri": "relative/folder"},
-            "folder must be a URI such as file:///var/lib/weir or an absolute path",
+            "uri, the checkpoint folder, must be a URI such as file:///var/lib/weir or an absolute path",
         ),
         ({"uri": Path("relative/folder")}, "absolute path, not 'relative/folder'"),
-        ({"uri": b"/var/lib/weir"}, "checkpoint folder must be a URI"),
+        ({"uri": b"/var/lib/weir"}, "uri, the checkpoint folder, must be a URI"),
         ({"interval": 0}, "interval must be at least 0.01 s, not 0"),
         ({"interval": -1}, "interval must be at least 0.01 s, not -1"),
         ({"interval": "10"}, "interval must be seconds or a timedelta, not '10'"),

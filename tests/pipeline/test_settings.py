@@ -203,7 +203,11 @@ def test_a_missing_file_is_an_error_that_says_who_names_it(tmp_path: Path) -> No
     ("name", "value", "message"),
     [
         ("checkpoints.interval", "-1", r"checkpoints \(from WEIR_CHECKPOINTS_INTERVAL\): interval must be at least"),
-        ("checkpoints.uri", "relative", r"checkpoints \(from WEIR_CHECKPOINTS_URI\): the checkpoint folder must be"),
+        (
+            "checkpoints.uri",
+            "relative",
+            r"checkpoints \(from WEIR_CHECKPOINTS_URI\): uri, the checkpoint folder, must be",
+        ),
         ("buffers.linger", "x", r"buffers \(from WEIR_BUFFERS_LINGER\): linger must be seconds"),
         ("autoscale.most", "0", r"autoscale \(from WEIR_AUTOSCALE_MOST\): most must be a whole number of at least 1"),
         (

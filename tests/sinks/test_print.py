@@ -29,5 +29,5 @@ def test_what_has_no_text_is_no_failure(capfd: pytest.CaptureFixture[str], tmp_p
 
 
 def test_a_prefix_that_is_no_text_is_refused() -> None:
-    with pytest.raises(TypeError, match="prefix"):
+    with pytest.raises(ValueError, match="prefix"):
         PrintSink(1)  # type: ignore[arg-type]

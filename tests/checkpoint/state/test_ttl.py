@@ -26,7 +26,9 @@ def test_a_time_to_live_is_seconds_a_timedelta_or_an_object_with_more() -> None:
 
 @pytest.mark.parametrize("after", [0, -1, 0.0001, math.inf, math.nan, True, "1h", timedelta(0), [1]])
 def test_what_is_no_time_to_live_is_refused(after: Any) -> None:
-    for make in (TTL, lambda given: ValueState(ttl=given), lambda given: ListState(ttl=given)):
+    with pytest.raises(ValueError, match="after must be"):
+        TTL(after)
+    for make in (lambda given: ValueState(ttl=given), lambda given: ListState(ttl=given)):
         with pytest.raises(ValueError, match="ttl must be"):
             make(after)
 

@@ -53,7 +53,7 @@ async def nothing_of(value: Any) -> None:
         (lambda s: s.latest_by_key(order=lambda: 1), "latest_by_key: order can't be"),
         (lambda s: s.latest_by_key(deleted=lambda: True), "latest_by_key: deleted can't be"),
         (lambda s: s.top_n(3, by=lambda a, b: 1), "Top: by: .* can't be"),
-        (lambda s: Sum(lambda: 1), r"Sum: <lambda> can't be called with \(record\)"),
+        (lambda s: Sum(lambda: 1), r"Sum: of: <lambda> can't be called with \(record\)"),
         (lambda s: Count(where=lambda: True), "Count: where must be a function of the record"),
         (lambda s: Top(3, by=lambda: 1), "Top: by: "),
         (lambda s: Fold(0, add=lambda acc: 0, merge=max), r"Fold: add can't be called with \(acc, value\)"),

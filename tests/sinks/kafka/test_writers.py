@@ -301,7 +301,7 @@ def test_an_unreachable_broker_is_an_error_that_says_where(monkeypatch: pytest.M
         ({"key_format": 1}, "key_format must be one of"),
         ({"on_marker_lost": "ignore"}, "on_marker_lost must be one of"),
         ({"max_transaction_bytes": 0}, "at least 1"),
-        ({"max_transaction_bytes": "64m"}, "number of bytes"),
+        ({"max_transaction_bytes": "64m"}, "whole number of bytes"),
         ({"key": 1.5}, "key must be"),
         ({"headers": {"a": "b"}}, "headers must be a function"),
         ({"partitioner": "murmur2"}, "partitioner must be a function"),
@@ -317,7 +317,7 @@ def test_an_unreachable_broker_is_an_error_that_says_where(monkeypatch: pytest.M
     ],
 )
 def test_wrong_options_are_refused_by_name(options: dict[str, Any], match: str) -> None:
-    with pytest.raises((ValueError, TypeError), match=match):
+    with pytest.raises(ValueError, match=match):
         KafkaSink(**{"servers": "localhost:9092", "topic": "t", **options})
 
 
