@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from checkpoint.errors import Explained
@@ -27,6 +27,9 @@ class BadVersion(Explained, ValueError):
 
 class LatestByArrival(KeyedOperator):
     """Each record is newer than those before it."""
+
+    order: ClassVar[str] = "arrival"
+    """What makes a record newer, for checkpoints."""
 
     row: ValueState[Any] = ValueState()
     """The newest version; `None` = there is no row."""
@@ -55,10 +58,23 @@ class LatestByArrival(KeyedOperator):
         self.row.clear()
         return (value,)
 
+    def snapshot(self, checkpoint_id: int) -> Any:
+        return {"order": self.order}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        if state["order"] != self.order:
+            raise PipelineError(
+                f"latest_by_key: the checkpoint has a table in the order {state['order']}, and the step goes by "
+                f"{self.order} now: there is nothing by which its rows could be older or newer than what comes. Give "
+                "the step another id, so that it begins anew, and leave the old state behind"
+            )
+
 
 class LatestByVersion(LatestByArrival):
     """A record is newer whose version isn't below that of the row. A row that was deleted leaves the version of that,
     or an older record that comes later would bring it back."""
+
+    order = "a function"
 
     version: ValueState[Any] = ValueState()
     """Of the row; `None` = there is none."""
@@ -92,6 +108,8 @@ class LatestByVersion(LatestByArrival):
 
 class LatestByTime(LatestByVersion):
     """The version is the record's timestamp."""
+
+    order = "event"
 
     needs_event_time: ClassVar[str | None] = None
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from checkpoint.options import Seconds
 from checkpoint.state import TTL, ValueState
 from pipeline.aggregates import Top
+from pipeline.errors import PipelineError
 from pipeline.operators import KeyedOperator, OperatorContext
 
 _NOTHING: Final = ()
@@ -32,6 +33,22 @@ class TopN(KeyedOperator):
             return _NOTHING
         self.best.value = after
         return ({"key": ctx.key, "top": top.result(after)},)
+
+    def snapshot(self, checkpoint_id: int) -> Any:
+        return {"n": self._top.n, "smallest": self._top.smallest}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        top = self._top
+        if state["n"] < top.n or state["smallest"] != top.smallest:
+            before, now = _shown(state["n"], state["smallest"]), _shown(top.n, top.smallest)
+            raise PipelineError(
+                f"top_n: the checkpoint has records by {before}, and the step has {now} now: what was not among them "
+                "is gone. Give the step another id, so that it begins anew, and leave the old state behind"
+            )
+
+
+def _shown(n: int, smallest: bool) -> str:
+    return f"n={n}, smallest={smallest}"
 
 
 def top_n(top: Top, ttl: TTL | Seconds | None) -> KeyedOperator:

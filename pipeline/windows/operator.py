@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, ClassVar, Final, NoReturn
+from typing import Any, ClassVar, Final, NoReturn, cast
 
 from checkpoint.shown import shown
 from checkpoint.state import ValueState
+from checkpoint.state.stores import PagedStore
 from pipeline.aggregates import Aggregation
 from pipeline.by_event_time import NoTimestamp
 from pipeline.errors import PipelineError
@@ -63,6 +64,13 @@ class TimeWindows(KeyedOperator):
         self._lateness = options.lateness
         self._early = options.early
         self._only_final = options.lateness == 0 and options.early is None
+        self._early_before = options.early
+        """What `early` was in the run that is gone on with; 0 also if that isn't known."""
+
+    def open(self, ctx: OperatorContext) -> None:
+        if self._early_before != self._early:
+            for _ in cast(PagedStore, self.updated.store).each_key():
+                self._follow_early(ctx)
 
     # -- what a subclass implements -----------------------------------------------------------------------------
 
@@ -147,6 +155,19 @@ class TimeWindows(KeyedOperator):
             self._next_results(at, ctx)
         return self.results_of(updates, ctx)
 
+    def _follow_early(self, ctx: OperatorContext) -> None:
+        """What the current key has noted goes by the `early` of now: dropped, or due when it would have been."""
+        self._noted()
+        due = self.updated.value
+        if not self._early:
+            ctx.delete_processing_timer(due)
+            self.updated.clear()
+            mapping.remove_all(self.changed)
+        elif self._early_before:
+            ctx.delete_processing_timer(due)
+            changed = due - self._early_before  # or later
+            self._next_results((changed // self._early + 1) * self._early, ctx)
+
     def _next_results(self, at: int, ctx: OperatorContext) -> None:
         self.updated.value = at
         ctx.processing_timer(at)
@@ -192,7 +213,12 @@ class TimeWindows(KeyedOperator):
     # -- what must fit when state is restored -------------------------------------------------------------------
 
     def snapshot(self, checkpoint_id: int) -> Any:
-        return {"window": self._window, "lateness": self._lateness, "aggregates": self._aggregation.layout}
+        return {
+            "window": self._window,
+            "lateness": self._lateness,
+            "early": self._early,
+            "aggregates": self._aggregation.layout,
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         before, now = _shown(state["window"], state.get("lateness", 0)), _shown(self._window, self._lateness)
@@ -202,6 +228,7 @@ class TimeWindows(KeyedOperator):
                 "their timers are set. Give the step another id, so that it begins anew, and leave the old state behind"
             )
         self._aggregation.check_layout(f"windows {now}", state["aggregates"])
+        self._early_before = state.get("early", 0)
 
 
 def _shown(window: str, lateness: int) -> str:

@@ -28,6 +28,7 @@ class SessionWindows(TimeWindows):
         self._frees = ("a session", later_by("the time of its last record", self._gap))
 
     def open(self, ctx: OperatorContext) -> None:
+        super().open(ctx)
         self._sessions = SessionSet(self.windows, self._gap)
 
     def process(self, value: Any, ctx: OperatorContext) -> Iterable[Any] | None:

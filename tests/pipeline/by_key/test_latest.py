@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kept import entries
 
 from checkpoint.errors import Explained
+from checkpoint.state.errors import StateRestoreError
 from checkpoint.state_backends import StateBackend
 from pipeline import Pipeline, PipelineError
 from pipeline.by_key import latest_by_key
@@ -240,9 +241,30 @@ def test_what_has_yet_to_run_deletes_nothing() -> None:
     operator = latest_by_key("arrival", lambda record: (gone for gone in [record["gone"]]), None)
     with pytest.raises(YetToRun, match="latest_by_key: deleted returned a generator, which has yet to run"):
         OperatorHarness(operator).process({"gone": False}, key="k")
+    operator = latest_by_key("arrival", lambda record: record["gone"].isdigit, None)
+    with pytest.raises(YetToRun, match="latest_by_key: deleted returned the function isdigit"):
+        OperatorHarness(operator).process({"gone": "no"}, key="k")
 
 
 def test_a_record_without_a_version_may_be_left_out() -> None:
     stream = keyed().latest_by_key("table", order=lambda record: record["lsn"], on_error="skip")
     assert stream._step.on_error is not None
     stream.errors()
+
+
+_ORDERS: list[Any] = ["event", "arrival", lambda record: record["n"]]
+
+
+@pytest.mark.parametrize("before", range(3))
+@pytest.mark.parametrize("now", range(3))
+def test_a_table_keeps_its_order(before: int, now: int) -> None:
+    """Versions of one order say nothing of those of another."""
+    harness = OperatorHarness(latest_by_key(_ORDERS[before], None, None))
+    harness.process({"n": 7}, key="k", timestamp=1_000)
+    snapshot = harness.snapshot()
+    if before == now:
+        harness = OperatorHarness.restore(latest_by_key(_ORDERS[now], None, None), snapshot)
+        assert harness.process({"n": 8}, key="k", timestamp=2_000) == [{"n": 8}]
+        return
+    with pytest.raises((PipelineError, StateRestoreError), match=r"(?s)another id|allow_unclaimed"):
+        OperatorHarness.restore(latest_by_key(_ORDERS[now], None, None), snapshot)

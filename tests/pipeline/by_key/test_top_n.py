@@ -81,3 +81,12 @@ def test_steps_are_named_by_their_kind_and_can_be_packed() -> None:
     assert harness.process({"id": 8, "amount": 4}, key="k") == []
     with pytest.raises(PipelineError, match="n must be a whole number"):
         stream.top_n(0, "amount")
+
+
+def test_records_that_are_gone_can_not_be_among_the_greatest_again() -> None:
+    harness = OperatorHarness(top_n(Top(2, by="amount"), None))
+    harness.process({"amount": 1}, key="k")
+    snapshot = harness.snapshot()
+    for other in (Top(3, by="amount"), Top(2, by="amount", smallest=True)):
+        with pytest.raises(PipelineError, match=r"by n=2, smallest=False, .* has n=.* another id"):
+            OperatorHarness.restore(top_n(other, None), snapshot)
