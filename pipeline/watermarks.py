@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkpoint.options import Seconds, is_whole, named_options, seconds
+from pipeline.windows.durations import milliseconds
 
 
 @named_options
@@ -68,18 +69,17 @@ class WatermarkStrategy:
             raise ValueError(
                 f"field_or_function must be a field name, an index or a function, not {field_or_function!r}"
             )
-        late = seconds(lateness, "lateness")
-        if late == math.inf:
+        if seconds(lateness, "lateness") == math.inf:
             raise ValueError("lateness must be finite: no watermark would ever come")
         idle = _longer_than_nothing(idle_after, "idle_after")
         quiet = _longer_than_nothing(quiet_after, "quiet_after")
         ahead = _longer_than_nothing(max_ahead, "max_ahead")
         made = {
             "timestamp": field_or_function,
-            "lateness": round(late * 1000),
+            "lateness": milliseconds(lateness, "lateness", 0),
             "idle_after": idle,
             "quiet_after": quiet,
-            "max_ahead": None if ahead is None or ahead == math.inf else max(1, round(ahead * 1000)),
+            "max_ahead": None if ahead in (None, math.inf) else milliseconds(max_ahead, "max_ahead"),
         }
         strategy = object.__new__(cls)
         for name, value in made.items():

@@ -1,4 +1,5 @@
-"""Durations and times of what goes by event time, in milliseconds: one rule for windows, joins and `distinct`."""
+"""Durations and times of what goes by event time, in milliseconds: one rule for watermarks, windows, joins and
+`distinct`."""
 
 from __future__ import annotations
 

@@ -39,6 +39,7 @@ def test_durations_are_seconds_or_timedeltas() -> None:
         (("at", "1"), "lateness must be seconds or a timedelta"),
         (("at", float("inf")), "lateness must be finite"),
         (("at", float("nan")), "lateness must be at least 0 s, not nan"),
+        (("at", 0.0004), "lateness is 0.0004, which has a fraction of a millisecond"),
         (("at", 1, 0), "idle_after must be above 0"),
         (("at", 1, -5), "idle_after must be at least 0 s, not -5"),
     ],
@@ -46,6 +47,13 @@ def test_durations_are_seconds_or_timedeltas() -> None:
 def test_what_it_cannot_be_is_refused(arguments: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         WatermarkStrategy.bounded(*arguments)
+
+
+def test_a_bound_that_is_no_whole_milliseconds_is_refused_and_not_rounded() -> None:
+    assert WatermarkStrategy.bounded("at", 1, max_ahead=0.25).max_ahead == 250
+    assert WatermarkStrategy.bounded("at", 1, max_ahead=float("inf")).max_ahead is None
+    with pytest.raises(ValueError, match=r"max_ahead is 1\.0004, which has a fraction of a millisecond"):
+        WatermarkStrategy.bounded("at", 1, max_ahead=1.0004)
 
 
 def test_assign_timestamps_is_chained_and_may_have_an_id() -> None:
