@@ -43,8 +43,8 @@ def by_key(result: Any, n: int) -> int:
 def with_joins(
     p: Pipeline,
     ends: Ends,
-    some: Callable[[], int],
-    readers: Callable[[], int],
+    some: Callable[[], int | None],
+    readers: Callable[[], int | None],
     strategy: Callable[[], WatermarkStrategy],
     shape: Shape,
     first: Join,
@@ -54,7 +54,7 @@ def with_joins(
     """Add the steps, up to the sinks `out`, `late` and, of three sources, `late three`.
 
     Args:
-        some: a parallelism for each step.
+        some: a parallelism for each step; `None` = the pipeline's.
         readers: a parallelism for each source.
         second: of what the first join gives with the third source, if there are three.
         select: a slower `together`.

@@ -58,7 +58,7 @@ def by_window(result: Any, n: int) -> int:
 def with_windows(
     p: Pipeline,
     ends: Ends,
-    some: Callable[[], int],
+    some: Callable[[], int | None],
     strategy: Callable[[], WatermarkStrategy],
     kind: Kind,
     shape: Shape,
@@ -69,7 +69,7 @@ def with_windows(
     """Add the steps, up to the sinks `out` and `late`.
 
     Args:
-        some: a parallelism for each step.
+        some: a parallelism for each step; `None` = the pipeline's.
         lateness: of the windows, in milliseconds.
         ids: a slower `Ids`.
     """
