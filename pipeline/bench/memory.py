@@ -8,13 +8,14 @@ from collections.abc import Iterable, Mapping
 import psutil
 
 
-def shared_out(pids: Iterable[int]) -> int:
-    """Bytes of memory of processes together; a page that several share counts once (PSS, of Linux)."""
-    total = 0
+def shared_out(pids: Iterable[int]) -> dict[int, int]:
+    """Bytes of memory of each process; of a page that several share each has its part (PSS, of Linux). Those that have
+    ended are left out."""
+    found = {}
     for pid in pids:
-        with contextlib.suppress(psutil.Error):  # has ended
-            total += int(psutil.Process(pid).memory_full_info().pss)
-    return total
+        with contextlib.suppress(psutil.Error):
+            found[pid] = int(psutil.Process(pid).memory_full_info().pss)
+    return found
 
 
 class MemoryMeter:

@@ -7,26 +7,23 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from pipeline.bench.errors import BenchFailed
+from pipeline.bench.helpers import Helper
 from pipeline.bench.input import RECORD_BYTES, USERS, records
 from pipeline.bench.jobs import TITLES, Alignment, Job, JobKind
-from pipeline.bench.percentiles import percentile
-from pipeline.bench.reading import Reading
 from pipeline.bench.report import Figure, figure
+from pipeline.bench.throughput_job import Measured
 from pipeline.bench.topics import topics
-from pipeline.bench.watch import Watch, ran_from
+from pipeline.bench.watch import Part
 from pipeline.broker.topics import Follower, publish
 from sinks.kafka.clients import Delivery
 
 PARTITIONS: Final = 4
-_WEIGH_S: Final = 2.0
-"""Between two looks at memory, for which the system goes through all pages."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ class JobRun:
     steady_rate: float | None
     """What the sources read, from the first completed checkpoint until all is read; `None` if that was too short."""
     whole_rate: float
-    """From the start until the last output is visible. The first job starts Spark's JVM, too."""
+    """From the start, Spark's included, until the last output is visible."""
     whole_s: float
     """How long that was."""
     cpu_s_per_million: float
@@ -59,6 +56,8 @@ class JobRun:
     pss_peak: int
     """Bytes of memory of all the job's processes, driver and JVM included, at the worst time; shared pages count once.
     """
+    pss_parts: dict[Part, int]
+    """What of it driver, JVM, subtasks and others had."""
     checkpoints: int
     checkpoint_p50_s: float | None
     checkpoint_p95_s: float | None
@@ -170,35 +169,30 @@ def _bare_loop(servers: str, source: str, target: str, count: int) -> Loop:
 def _job(
     name: str, servers: str, source: str, target: str, delivery: Delivery, o: ThroughputOptions, bare_rate: float
 ) -> JobRun:
-    reading = Reading()
-    with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder, Watch(servers, target, _WEIGH_S) as watch:
-        started = time.monotonic()
-        job = Job(o.job, o.parallelism, o.interval, delivery, o.alignment)
-        handle = job.pipeline(name, servers, source, target, folder).start(restore="none")
-        try:
-            watch.until_ended(handle, lambda: reading.look(handle, time.monotonic()))
-        finally:
-            handle.cancel()
-        running_at = ran_from(handle)
-        seen = _count(servers, target, job)
-        if seen != o.records:
-            raise BenchFailed(f"what came out stands for {seen} records, and there were {o.records}")
-        took = [row.duration for row in handle.checkpoints() if row.status == "completed" and row.duration is not None]
-        rate = o.records / (watch.last_change - running_at)
-        return JobRun(
-            delivery=delivery,
-            rate=rate,
-            ratio=rate / bare_rate,
-            steady_rate=reading.steady,
-            whole_rate=o.records / (watch.last_change - started),
-            whole_s=watch.last_change - started,
-            cpu_s_per_million=1e6 * watch.meter.seconds / o.records,
-            first_output_s=watch.first_change - started,
-            pss_peak=watch.pss_peak,
-            checkpoints=len(took),
-            checkpoint_p50_s=percentile(took, 0.5),
-            checkpoint_p95_s=percentile(took, 0.95),
-        )
+    job = Job(o.job, o.parallelism, o.interval, delivery, o.alignment)
+    with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder:
+        arguments = (servers, source, target, folder, name, json.dumps(asdict(job)))
+        with Helper("pipeline.bench.throughput_job", *arguments) as helper:
+            found = Measured(**helper.line())
+    seen = _count(servers, target, job)
+    if seen != o.records:
+        raise BenchFailed(f"what came out stands for {seen} records, and there were {o.records}")
+    rate = o.records / (found.last_output_s - found.running_s)
+    return JobRun(
+        delivery=delivery,
+        rate=rate,
+        ratio=rate / bare_rate,
+        steady_rate=found.steady_rate,
+        whole_rate=o.records / found.last_output_s,
+        whole_s=found.last_output_s,
+        cpu_s_per_million=1e6 * found.cpu_s / o.records,
+        first_output_s=found.first_output_s,
+        pss_peak=found.pss_peak,
+        pss_parts=found.pss_parts,
+        checkpoints=found.checkpoints,
+        checkpoint_p50_s=found.checkpoint_p50_s,
+        checkpoint_p95_s=found.checkpoint_p95_s,
+    )
 
 
 def _count(servers: str, topic: str, job: Job) -> int:

@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 import psutil
 
@@ -20,17 +20,24 @@ from pipeline.runtime.driver.spark.daemon_process import daemons
 from pipeline.runtime.driver.status.job_statuses import ENDED
 
 
-def processes(handle: JobHandle) -> set[int]:
-    """Process ids: this one, the JVM and whatever it has started, the process that workers are forked from, and the
-    subtasks'. A broker that this process has started isn't among them."""
-    found = {os.getpid(), *handle.processes().values(), *(one.pid for one in daemons())}
-    jvm = jvm_pid()
+Part = Literal["driver", "JVM", "subtasks", "others"]
+PARTS: Final[tuple[Part, ...]] = ("driver", "JVM", "subtasks", "others")
+"""Others: what subtasks are forked from, and what else the JVM has started."""
+
+
+def processes(handle: JobHandle) -> dict[int, Part]:
+    """Process ids, with what part of the job each is. A broker that this process has started isn't among them."""
+    jvm, others = jvm_pid(), {one.pid for one in daemons()}
     if jvm is not None:
         try:
-            found |= {jvm, *(child.pid for child in psutil.Process(jvm).children(recursive=True))}
+            others |= {child.pid for child in psutil.Process(jvm).children(recursive=True)}
         except psutil.NoSuchProcess:
-            pass  # it has ended
-    return found
+            jvm = None  # it has ended
+    found: dict[int, Part] = dict.fromkeys(others, "others")
+    if jvm is not None:
+        found[jvm] = "JVM"
+    found |= dict.fromkeys(handle.processes().values(), "subtasks")
+    return {**found, os.getpid(): "driver"}
 
 
 _SAMPLE_S: Final = 0.1
@@ -66,10 +73,12 @@ class Watch:
         self.meter = CpuMeter()
         self.pss_peak = 0
         """Bytes of memory at the worst time; a page that several processes share counts once."""
+        self.pss_parts: dict[Part, int] = {}
+        """What of it the parts of the job had."""
 
     def until_ended(self, handle: JobHandle, each_time: Callable[[], object] = lambda: None) -> None:
         """`each_time`: called at each look."""
-        weighed, taking_part = -math.inf, set[int]()
+        weighed, taking_part = -math.inf, dict[int, Part]()
         while not is_over(handle):
             time.sleep(_SAMPLE_S)
             self._look()
@@ -79,8 +88,16 @@ class Watch:
                 self.meter.sample(taking_part)
                 if time.monotonic() - weighed > self._weigh_every:
                     weighed, taking_part = time.monotonic(), processes(handle)
-                    self.pss_peak = max(self.pss_peak, shared_out(taking_part))
+                    self._weigh(taking_part)
         self._look()
+
+    def _weigh(self, taking_part: dict[int, Part]) -> None:
+        found = shared_out(taking_part)
+        if (total := sum(found.values())) > self.pss_peak:
+            self.pss_peak = total
+            self.pss_parts = {
+                part: sum(size for pid, size in found.items() if taking_part[pid] == part) for part in PARTS
+            }
 
     def _look(self) -> None:
         end = self._follower.end_offset()

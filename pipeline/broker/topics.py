@@ -101,6 +101,8 @@ class Follower:
             TopicTrouble: the topic doesn't exist, or the broker doesn't answer.
         """
         self._topic = topic
+        self._reads = False
+        """It fetches nothing until records are asked for; the client keeps up to 64 MiB of what it has fetched."""
         self._consumer = Consumer(
             {
                 "bootstrap.servers": servers,
@@ -117,7 +119,6 @@ class Follower:
             if found.error is not None:
                 raise KafkaException(found.error)
             self._partitions = list(found.partitions)
-            self._consumer.assign([TopicPartition(topic, number, 0) for number in self._partitions])
         except KafkaException as error:
             self._consumer.close()
             raise TopicTrouble(f"topic {topic!r} can't be read: {error}") from error
@@ -176,6 +177,9 @@ class Follower:
         self.close()
 
     def _consume(self, timeout: float) -> list[Message]:
+        if not self._reads:
+            self._reads = True
+            self._consumer.assign([TopicPartition(self._topic, number, 0) for number in self._partitions])
         messages = self._consumer.consume(1, timeout)  # alone, since more would be waited for
         if messages:
             messages += self._consumer.consume(10_000, 0)

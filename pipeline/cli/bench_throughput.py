@@ -58,7 +58,8 @@ def throughput(
 
     JSON of 110 bytes, 10,000 keys, 4 partitions; exactly once, then at least once. "records/s" and "ratio" count from
     the moment that all subtasks run until the last output is visible, "steady" is what the sources read after the first
-    checkpoint, "whole run" begins with the start, which is that of Spark's JVM, too, for the first job.
+    checkpoint, "whole run" begins with the start, Spark's included. Each job has a process of its own, so that memory
+    is that of the job alone.
     """
     from pipeline.bench.environment import EnvironmentProbe
     from pipeline.bench.throughput import ThroughputOptions, measure

@@ -63,6 +63,8 @@ def test_throughput_is_measured_for_both_guarantees(job: str, kafka: KafkaBroker
         assert job["whole_rate"] < job["rate"]
         assert job["checkpoints"] >= 1
         assert job["pss_peak"] > 100 * 2**20  # a JVM and four Pythons
+        assert sum(job["pss_parts"].values()) == job["pss_peak"]
+        assert min(job["pss_parts"][part] for part in ("driver", "JVM", "subtasks")) > 10 * 2**20
 
 
 @pytest.mark.sample(1 / 4)
