@@ -8,12 +8,14 @@ Started beside the JVM, with the descriptor of a listening socket and that one's
 `pyspark_weir.daemon`, which Spark starts once it needs workers, and takes its place.
 """
 
+import encodings.idna
 import gc
 import json
 import os
 import select
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from zipimport import zipimporter
@@ -23,6 +25,7 @@ import orjson
 import ormsgpack
 import pyarrow.fs
 import pyarrow.ipc
+import pyspark
 import pyspark.worker
 import xxhash
 from pyspark.daemon import manager
@@ -37,6 +40,7 @@ _ARGUMENTS = 3
 """With the name of the program. From Spark there is one less, its worker."""
 _IMPORTED = (
     confluent_kafka,
+    encodings.idna,  # looked for with the first name of a host
     orjson,
     ormsgpack,
     pyarrow,
@@ -72,7 +76,18 @@ def main() -> None:
 def _manage() -> None:
     # Where the script of `weir run` lies: last on the path, as on the driver.
     sys.path += filter(None, [os.environ.get("WEIR_SCRIPT_FOLDER")])
+    sys.path[:] = without_sparks_archives(sys.path)
     manager()
+
+
+def without_sparks_archives(path: Sequence[str]) -> list[str]:
+    """Where modules are looked for, but for Spark's own archives. pyspark is here already, and not from one of them;
+    yet they come first on Spark's path, and a worker's first import of its own would read all their directories: 6 MB
+    in each worker."""
+    home = Path(pyspark.__file__).parent
+    if not home.is_dir():
+        return list(path)  # pyspark comes from one of them
+    return [each for each in path if not (Path(each).is_file() and home.resolve() in Path(each).resolve().parents)]
 
 
 def _serve(listening: socket.socket, path: Path) -> None:

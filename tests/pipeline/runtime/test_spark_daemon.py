@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pyspark
+import pytest
 
 _LOOK = """
 import sys
@@ -46,3 +47,26 @@ def test_a_collection_in_a_worker_does_not_touch_what_it_shares_with_the_others(
     look = subprocess.run([sys.executable, "-c", _FROZEN], capture_output=True, text=True, check=True)
     set_aside, looked_at = map(int, look.stdout.split())
     assert set_aside > 100 * looked_at
+
+
+_PATH = """
+import sys
+from pipeline.runtime.spark_daemon import without_sparks_archives
+print(*without_sparks_archives(sys.argv[1:]), sep="\\n")
+"""
+
+
+@pytest.mark.parametrize("sparks_own", [False, True])
+def test_workers_look_for_modules_beside_sparks_archives_unless_pyspark_comes_from_one(
+    sparks_own: bool, tmp_path: Path
+) -> None:
+    home = Path(pyspark.__file__).parent
+    archives = [*(home / "python" / "lib").glob("*.zip"), *(home / "jars").glob("spark-core_*.jar")]
+    assert len(archives) > 2
+    theirs = tmp_path / "theirs.zip"
+    theirs.touch()
+    kept = [str(home.parent), "", str(theirs), str(tmp_path)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, archives))} if sparks_own else {**os.environ}
+    command = [sys.executable, "-c", _PATH, *map(str, archives), *kept]
+    look = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    assert look.stdout.split("\n")[:-1] == [*(map(str, archives) if sparks_own else ()), *kept]
