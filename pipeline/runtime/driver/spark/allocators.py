@@ -16,4 +16,12 @@ SETTINGS: Final[Mapping[str, str]] = {
     "MALLOC_MMAP_THRESHOLD_": "131072",
     "ARROW_DEFAULT_MEMORY_POOL": "system",
 }
-"""For the JVM and the Python workers of Weir's own sessions; what the user has set stays."""
+"""For the Python workers of Weir's own sessions; what the user has set stays."""
+JVM_SETTINGS: Final[Mapping[str, str]] = {**SETTINGS, "MALLOC_MMAP_THRESHOLD_": "32000"}
+"""For the JVM. Its compiler takes pieces of 32 KiB, 8 MB at once while Spark starts, and frees them; what is smaller
+than this threshold would lie among them, and keep them."""
+
+
+def not_set(settings: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Those of the settings that the user's environment doesn't have."""
+    return {name: value for name, value in settings.items() if name not in environment}

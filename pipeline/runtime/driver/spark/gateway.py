@@ -19,7 +19,7 @@ import psutil
 from pipeline.broker.java import find_java, java_path
 from pipeline.class_archive import EXIT_SECONDS, ClassArchive, class_archive
 from pipeline.logs import log_format
-from pipeline.runtime.driver.spark.allocators import SETTINGS
+from pipeline.runtime.driver.spark.allocators import JVM_SETTINGS, not_set
 from pipeline.runtime.driver.spark.daemon_process import daemons, release_daemons, remove_folders
 
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
@@ -55,7 +55,7 @@ def java_options(log_level: str) -> str:
             "-XX:TieredStopAtLevel=1",
             "-XX:+UseSerialGC",
             # What a start leaves behind is 70 MB, which nobody would collect before a third of the heap is full.
-            "-Xmn16m",
+            "-Xmn8m",
         )
     )
 
@@ -131,8 +131,8 @@ def _launch(conf: Any) -> Any:
     _archive = _archived_classes(conf)
     try:
         _launching = True
-        given = {name: value for name, value in SETTINGS.items() if name not in os.environ}
-        with _environment({**given, "PYTHONSAFEPATH": "1"}):  # no others: this is a thread beside the main one
+        # No others: this is a thread beside the main one.
+        with _environment({**not_set(JVM_SETTINGS, os.environ), "PYTHONSAFEPATH": "1"}):
             started: Any = launch_gateway(conf, {"stderr": sink, "process_group": 0})  # type: ignore[no-untyped-call]
         _launched = started.proc
     except PySparkRuntimeError as error:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyspark_weir
-from pipeline.runtime.driver.spark.allocators import SETTINGS
+from pipeline.runtime.driver.spark.allocators import SETTINGS, not_set
 from pipeline.runtime.driver.spark.daemon_process import DaemonProcess, start_daemon
 from pyspark_weir.daemon import VARIABLE
 
@@ -68,8 +68,7 @@ def run_in_workers(context: Any, rdd: Any) -> None:
     """The function of this RDD of the session runs in workers that are forked from its process, if there is one."""
     if (daemon := _daemons.get(context)) is not None:
         own = {VARIABLE: str(daemon.path), _PYTHON: sys.executable}
-        given = {name: value for name, value in SETTINGS.items() if name not in os.environ}
-        rdd.ctx = _Context(context, str(_SCRIPT), {**given, **context.environment, **own})
+        rdd.ctx = _Context(context, str(_SCRIPT), {**not_set(SETTINGS, os.environ), **context.environment, **own})
 
 
 class _Context:

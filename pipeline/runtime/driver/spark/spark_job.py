@@ -17,7 +17,7 @@ from pyspark import cloudpickle as _cloudpickle
 
 from pipeline.errors import PipelineError
 from pipeline.runtime.driver.spark import daemon_process
-from pipeline.runtime.driver.spark.allocators import SETTINGS
+from pipeline.runtime.driver.spark.allocators import SETTINGS, not_set
 from pipeline.runtime.driver.spark.gateway import JAVA_OPTIONS, gateway, java_options, launch_early
 from pipeline.runtime.driver.spark.given_session import begin_workers, run_in_workers
 from pipeline.runtime.driver.spark.numpy_arguments import ask_of_numpys_only
@@ -161,9 +161,10 @@ def begin_local_context(given: Any) -> None:
     if not local or taken or os.environ.get("SPARK_REMOTE") or os.environ.get("SPARK_CONNECT_MODE_ENABLED"):
         return
     _set_local_environment()
-    launch_early(_log_level())
+    # First, since the environment is the JVM's while that is launched.
     if not _early_daemons and (daemon := daemon_process.start_daemon()) is not None:
         _early_daemons.append(daemon)
+    launch_early(_log_level())
 
 
 _early_daemons: list[daemon_process.DaemonProcess] = []
@@ -205,6 +206,7 @@ def local_context(slots: int, name: str, master: str | None = None) -> Any:
         if daemon is not None:
             daemon.end()
         raise
+    context.environment.update(not_set(SETTINGS, os.environ))  # else they would have the JVM's
     if daemon is not None:
         daemon.serve(context)
         _daemons[context] = daemon

@@ -35,24 +35,34 @@ def test_nothing_is_printed_but_what_workers_print() -> None:
 
 
 VARIABLES = """
-import os
+import os, sys
+import psutil
 from pipeline.runtime.driver.spark.allocators import SETTINGS
-from pipeline.runtime.driver.spark.spark_job import local_context
+from pipeline.runtime.driver.spark.gateway import jvm_pid
+from pipeline.runtime.driver.spark.spark_job import begin_local_context, local_context
 os.environ["MALLOC_ARENA_MAX"] = "4"
+if sys.argv[1] == "early":
+    begin_local_context(None)
 context = local_context(1, "quiet")
 def look(_):
-    import pyarrow
-    return [os.environ.get(name) for name in SETTINGS], pyarrow.default_memory_pool().backend_name
-print(context.parallelize([1], 1).map(look).collect(), [name in os.environ for name in SETTINGS], flush=True)
+    import psutil, pyarrow
+    forked_from = psutil.Process(os.getppid()).environ()
+    began_with = [forked_from.get(name) for name in SETTINGS]
+    return [os.environ.get(name) for name in SETTINGS], began_with, pyarrow.default_memory_pool().backend_name
+print(*context.parallelize([1], 1).map(look).collect(), [name in os.environ for name in SETTINGS])
+print([psutil.Process(jvm_pid()).environ().get(name) for name in SETTINGS], flush=True)
 context.stop()
 """
 
 
 @pytest.mark.slow
-def test_workers_give_freed_memory_back_and_what_the_user_has_set_stays() -> None:
-    done = subprocess.run([sys.executable, "-c", VARIABLES], stdin=subprocess.DEVNULL, capture_output=True, timeout=300)
-    expected = b"[(['4', '131072', '131072', 'system'], 'system')] [True, False, False, False]\n"
-    assert (done.returncode, done.stdout, done.stderr) == (0, expected, b"")
+@pytest.mark.parametrize("begun", ["early", "late"])
+def test_workers_and_jvm_give_freed_memory_back_and_what_the_user_has_set_stays(begun: str) -> None:
+    command = [sys.executable, "-c", VARIABLES, begun]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+    workers = ["4", "131072", "131072", "system"]
+    expected = f"{(workers, workers, 'system')} {[True, False, False, False]}\n{['4', '131072', '32000', 'system']}\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, expected, "")
 
 
 KILLED = """
