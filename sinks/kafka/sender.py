@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
@@ -39,8 +40,8 @@ _LOOK: Final = 0.2
 """Seconds between two looks whether a record has failed while others are being delivered."""
 _STALLED: Final = 1.0
 """Seconds without a delivery after which it is asked what is wrong."""
-_WAIT: Final = 0.05
-"""Seconds between two looks at a full queue; a delivery wakes it earlier."""
+_WAIT: Final = 0.01
+"""Seconds between two looks at a full queue: the client tells of no delivery that went well."""
 
 
 class _Deliveries:
@@ -74,6 +75,30 @@ def _failed(error: KafkaError, message: Message) -> RefusedRecord:
     )
 
 
+class OnTheWay:
+    """Bytes of the rows that are not delivered yet, as far as the count of those that are tells. Pure.
+
+    Rows that are brought together count until all of them are delivered, and everything before.
+    """
+
+    def __init__(self) -> None:
+        self._rows = self._bytes = 0
+        self._pieces: deque[tuple[int, int]] = deque()
+        """The number of rows so far at the end of each, and its bytes."""
+
+    def add(self, rows: int, size: int) -> None:
+        """So many more rows, of `size` bytes, are sent."""
+        self._rows += rows
+        self._bytes += size
+        self._pieces.append((self._rows, size))
+
+    def left(self, delivered: int) -> int:
+        """Bytes on the way, when so many rows are delivered in all."""
+        while self._pieces and self._pieces[0][0] <= delivered:
+            self._bytes -= self._pieces.popleft()[1]
+        return self._bytes
+
+
 class Sender:
     """Owns a producer. For one thread."""
 
@@ -98,7 +123,7 @@ class Sender:
         self._last_change = 0.0
         self._sink_id = sink_id
         self._max_outstanding = max_outstanding
-        self._outstanding = 0
+        self._on_the_way = OnTheWay()
         self._sent = 0
         self.deliveries = _Deliveries()
         self._queue_messages = int(config.get("queue.buffering.max.messages", 100_000))
@@ -116,14 +141,14 @@ class Sender:
         """
         size = rows.size
         self._topics.update(rows.topics or [rows.topic or ""])
-        while self._outstanding and self._outstanding + size > self._max_outstanding:
+        while (left := self._on_the_way.left(self.delivered)) and left + size > self._max_outstanding:
             self._wait()
         plain = rows.partitions is None and rows.timestamps is None and rows.headers is None
         if rows.topic is not None and plain and self._batches and size <= self._max_outstanding:
             self._send_batches(rows.topic, rows)
         else:
             self._send_each(rows)
-        self._outstanding += size
+        self._on_the_way.add(len(rows), size)
         self._sent += len(rows)
         self.poll(0)
         self._look_for_stall()
@@ -159,7 +184,6 @@ class Sender:
             raise KafkaException(
                 KafkaError(KafkaError._TIMED_OUT, f"{counted(left, 'record')} not delivered in {timeout:.0f} s")
             )
-        self._outstanding = 0
         self._topics.clear()
 
     def check(self) -> None:
@@ -238,8 +262,6 @@ class Sender:
     def _wait(self) -> None:
         self.poll(_WAIT)
         self._look_for_stall()
-        if len(self.producer) == 0:
-            self._outstanding = 0
 
     def _look_for_stall(self) -> None:
         delivered, now = self.delivered, time.monotonic()

@@ -31,8 +31,8 @@ _ABORT_TIMEOUT: Final = 5.0
 _SLOW_COMMIT: Final = 5.0
 """A commit that took longer was perhaps sent twice, so the producer isn't used again."""
 _DELIVERY_TIMEOUT: Final = 60.0
-_MAX_OUTSTANDING: Final = 4 * 1024 * 1024
-"""Bytes of content on their way: as many as brokers acknowledge in 40 ms at 100 MB/s. Small records take three times
+_MAX_OUTSTANDING: Final = 1024 * 1024
+"""Bytes of content on their way: as many as brokers acknowledge in 10 ms at 100 MB/s. Small records take three times
 that in the client's memory."""
 _ABORTED_KEY: Final = b"weir: aborted"
 """The key of tombstones that nobody is to see; compacted topics take no record without a key."""

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from pipeline.testing.kafka import KafkaBroker
 from sinks.kafka.errors import RecordRefused
 from sinks.kafka.rows import KafkaRows
-from sinks.kafka.sender import Sender
+from sinks.kafka.sender import OnTheWay, Sender
 
 NOBODY = "127.0.0.1:1"
 EACH = 32
@@ -60,6 +60,29 @@ def test_what_is_not_delivered_is_bounded(columns: dict[str, Any]) -> None:
     with pytest.raises(Stalled):
         one.send(rows(b"", **columns))
     assert queued(one) == 2
+
+
+def test_what_is_delivered_makes_room_though_more_is_on_its_way() -> None:
+    there = OnTheWay()
+    for rows_, size in ((2, 600), (0, 0), (3, 400)):
+        there.add(rows_, size)
+    assert [there.left(delivered) for delivered in (-1, 0, 1, 2, 4)] == [1_000, 1_000, 1_000, 400, 400]
+    there.add(1, 50)
+    assert [there.left(delivered) for delivered in (4, 5, 6)] == [450, 50, 0]
+
+
+@pytest.mark.sample(1)
+def test_all_that_is_sent_is_delivered_though_little_may_be_on_its_way(
+    kafka: KafkaBroker, make_topic: Callable[..., str]
+) -> None:
+    one, topic = sender(kafka.bootstrap_servers, 5 * sized(50).size, [], **{"linger.ms": 0}), make_topic("little")
+    most = 0
+    for number in range(200):
+        one.send(rows(b"%018d" % number, topic=topic))
+        most = max(most, queued(one))
+    one.flush(60.0)
+    assert most <= 5
+    assert [int(record.value or b"") for record in kafka.consume(topic)] == list(range(200))
 
 
 def test_a_record_above_the_bound_goes_once_nothing_else_is_on_its_way() -> None:
