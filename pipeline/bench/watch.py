@@ -19,7 +19,6 @@ from pipeline.handle import JobHandle
 from pipeline.runtime.driver.spark.daemon_process import daemons
 from pipeline.runtime.driver.status.job_statuses import ENDED
 
-
 Part = Literal["driver", "JVM", "subtasks", "others"]
 PARTS: Final[tuple[Part, ...]] = ("driver", "JVM", "subtasks", "others")
 """Others: what subtasks are forked from, and what else the JVM has started."""

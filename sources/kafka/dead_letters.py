@@ -55,7 +55,7 @@ class DeadLetters(BadRecords):
         """Those that the client has no room for yet."""
         self._next = 0
         self._bytes = 0
-        self._most_bytes = options.batch_bytes
+        self._most_bytes = options.letter_bytes
         self._failure: RuntimeError | None = None
         self._fatal: KafkaError | None = None
         """Why the producer does nothing any more."""

@@ -93,7 +93,7 @@ _CONSUMER_ONLY: Final = re.compile(
 )
 
 
-_BUDGET_PER_RECORD: Final = 3200
+_BUDGET_PER_RECORD: Final = 6400
 """Bytes of the budget for each record that a partition has fetched ahead, so that small records are bounded by count:
 each costs the client 300 bytes beside its content."""
 DISCOVERY_S: Final = 30.0
@@ -242,6 +242,11 @@ class KafkaOptions:
     @property
     def batch_bytes(self) -> int:
         """The size that one polled batch aims at."""
+        return min(_MIB // 4, self.fetch_budget // 64)
+
+    @property
+    def letter_bytes(self) -> int:
+        """The most bytes of dead letters that may be on their way."""
         return min(_MIB, self.fetch_budget // 16)
 
     def consumer_config(self, client_id: str, group: str) -> dict[str, Any]:
@@ -259,7 +264,7 @@ class KafkaOptions:
             # Says nothing to a consumer, but that the client refuses to fetch less.
             "message.max.bytes": min(1_000_000, int(self.config.get("fetch.max.bytes", fetch))),
             "statistics.interval.ms": 5000,
-            "max.partition.fetch.bytes": min(_MIB, fetch // 4),
+            "max.partition.fetch.bytes": min(_MIB, fetch // 8),
             **self.config,
             "bootstrap.servers": self.servers,
             "group.id": self.group_id or group,

@@ -134,7 +134,7 @@ def test_options_that_are_not_given_have_the_values_that_help_tells() -> None:
     assert (options.start, options.end, options.value_format, options.key_format) == ("earliest", None, "json", "bytes")
     assert (options.discovery_interval, options.look_every, options.rate_limit) == ("auto", 30.0, None)
     assert (options.on_data_loss, options.on_bad_record, options.config) == ("fail", "fail", {})
-    assert (options.fetch_budget, options.prefetch_bytes, options.batch_bytes) == (16 * MIB, 8 * MIB, MIB)
+    assert (options.fetch_budget, options.prefetch_bytes, options.batch_bytes) == (16 * MIB, 8 * MIB, MIB // 4)
     assert (options.group_id, options.value_type, options.outage_timeout) == (None, None, None)
     assert (source.active_backpressure, source.span_window, source.bounded) == (True, True, False)
     assert (source.max_span_records, source.max_span_bytes) == (None, None)
@@ -156,12 +156,12 @@ def test_what_the_consumer_of_a_subtask_is_told() -> None:
         "client.id": "client",
         "isolation.level": "read_committed",
         "queued.max.messages.kbytes": 8 * 1024,
-        "queued.min.messages": 5242,
+        "queued.min.messages": 2621,
         "fetch.queue.backoff.ms": 10,
         "fetch.max.bytes": 2 * MIB,
         "message.max.bytes": 1_000_000,
         "statistics.interval.ms": 5000,
-        "max.partition.fetch.bytes": MIB // 2,
+        "max.partition.fetch.bytes": MIB // 4,
         "bootstrap.servers": "b:1",
         "group.id": "group",
         "enable.auto.commit": False,
@@ -175,9 +175,9 @@ def test_what_the_consumer_of_a_subtask_is_told() -> None:
 @pytest.mark.parametrize(
     ("budget", "batch", "fetch", "of_a_partition"),
     [
-        (4 * MIB, MIB // 4, MIB // 2, MIB // 8),
-        (16 * MIB, MIB, 2 * MIB, MIB // 2),
-        (800 * MIB, MIB, 50 * MIB, MIB),
+        (4 * MIB, MIB // 16, MIB // 2, MIB // 16),
+        (16 * MIB, MIB // 4, 2 * MIB, MIB // 4),
+        (800 * MIB, MIB // 4, 50 * MIB, MIB),
     ],
 )
 def test_the_budget_bounds_batches_and_fetches(budget: int, batch: int, fetch: int, of_a_partition: int) -> None:
