@@ -509,9 +509,12 @@ def test_commits_of_an_earlier_checkpoint_are_not_enough(job: VirtualAttempt) ->
     request = CheckpointRequest(CheckpointKind.FINAL, stop=True)
     job.handle(CheckpointRequestedByUser(request, lambda result: None))
     job.acknowledge(2, SNAPSHOT)
+    job.system.now += 7
     for subtask, step in SINKS:
+        assert [row.commit for row in job.context.history.rows()] == [None, None]
         commit(job, subtask, step, 1)
     assert (quiesced(job), job.progress.committed) == ([0, 0], 1)
+    assert [row.commit for row in job.context.history.rows()] == [7, None]
     for subtask, step in SINKS:
         commit(job, subtask, step, 2)
     assert (quiesced(job), job.progress.committed) == ([1, 1], 2)
@@ -610,6 +613,10 @@ def test_restored_epochs_are_released_one_after_the_other_over_all_subtasks(job:
     assert len(job.subtasks[0].heard(protocol.ReleaseEpoch)) == 1
     job.say(1, protocol.RestoredEpochCommitted("out", 3))
     assert job.subtasks[1].heard(protocol.ReleaseEpoch)[-1] == protocol.ReleaseEpoch("out", 4)
+    for subtask in (0, 1):
+        job.say(subtask, protocol.RestoredEpochCommitted("out", 4))
+    assert [one.heard(protocol.ReleaseNew)[-1] for one in job.subtasks] == [protocol.ReleaseNew("out")] * 2
+    assert quiesced(job) == [0, 0], "what is new is still to come"
 
 
 @pytest.fixture
@@ -633,6 +640,17 @@ def test_an_attempt_that_has_nothing_to_commit_ends_when_all_run_and_not_before(
     assert quiesced(stopped) == [0, 0]
     stopped.say(1, protocol.Running(0, {"out": (), "copy": ()}))
     assert quiesced(stopped) == [1, 1]
+
+
+def test_nobody_is_told_to_leave_while_a_subtask_without_sinks_still_begins(tmp_path: Path) -> None:
+    stopped = VirtualAttempt(attempt_context(two_vertices().plan(), str(tmp_path), commit_only=True))
+    stopped.deploy()
+    for subtask in (2, 3):
+        stopped.say(subtask, protocol.Running(0, {"out": ()}))
+    assert quiesced(stopped) == [0] * 4
+    for subtask in (0, 1):
+        stopped.say(subtask, protocol.Running())
+    assert quiesced(stopped) == [1] * 4
 
 
 def test_an_attempt_that_only_commits_takes_no_checkpoint(tmp_path: Path) -> None:
