@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import psutil
 
-from pipeline.broker.java import find_java, java_path
+from pipeline.broker.java import JavaMissing, find_java, java_path
 from pipeline.class_archive import EXIT_SECONDS, ClassArchive, class_archive
 from pipeline.logs import log_format
 from pipeline.runtime.driver.spark.allocators import JVM_SETTINGS, not_set
@@ -125,7 +125,7 @@ def _launch(conf: Any) -> Any:
     # In a process group of its own, so that what a terminal or `timeout` sends to all of this one's comes here only:
     # Spark must live until the job has taken its last checkpoint. It ends with this process, whose pipe it reads.
     source, sink = os.pipe()
-    relay = threading.Thread(target=_relay, args=(source,), name="weir-spark-stderr", daemon=True)
+    relay = _Relay(source)
     relay.start()
     global _archive, _launched, _launching
     _archive = _archived_classes(conf)
@@ -135,8 +135,14 @@ def _launch(conf: Any) -> Any:
         with _environment({**not_set(JVM_SETTINGS, os.environ), "PYTHONSAFEPATH": "1"}):
             started: Any = launch_gateway(conf, {"stderr": sink, "process_group": 0})  # type: ignore[no-untyped-call]
         _launched = started.proc
+        relay.pass_on()
     except PySparkRuntimeError as error:
-        find_java()  # it may be too old, and says so
+        try:
+            find_java()  # it may be too old, and says so; what the JVM has said of that explains nothing
+        except JavaMissing:
+            relay.drop()
+            raise
+        relay.pass_on()
         raise RuntimeError(
             "Spark's JVM ended before it was up: it was killed, or Java can't run it; what it said is above"
         ) from error
@@ -173,19 +179,47 @@ def _no_lost_connection(record: logging.LogRecord) -> bool:
     return not (record.name == "root" and record.module in ("java_gateway", "clientserver"))
 
 
-def _relay(source: int) -> None:
-    """Pass on what the JVM writes, but for its first line if that is the noise."""
-    with open(source, "rb", buffering=0) as stream:
-        first = b""
-        while _NOISE.startswith(first) and (chunk := stream.read(65536)):
-            first += chunk
-            if first.startswith(_NOISE):
-                first = first[len(_NOISE) :]
-                break
-        chunk = first
-        while chunk is not None:
-            _write(chunk)
-            chunk = stream.read(65536) or None
+class _Relay(threading.Thread):
+    """Passes on what the JVM writes, but for its first line if that is the noise. It is held back until `pass_on` or
+    `drop`."""
+
+    def __init__(self, source: int) -> None:
+        super().__init__(name="weir-spark-stderr", daemon=True)
+        self._source = source
+        self._lock = threading.Lock()
+        self._held: list[bytes] | None = []
+        self._dropped = False
+
+    def pass_on(self) -> None:
+        with self._lock:
+            for chunk in self._held or ():
+                _write(chunk)
+            self._held = None
+
+    def drop(self) -> None:
+        """Also what comes from now on."""
+        with self._lock:
+            self._held, self._dropped = None, True
+
+    def run(self) -> None:
+        with open(self._source, "rb", buffering=0) as stream:
+            first = b""
+            while _NOISE.startswith(first) and (chunk := stream.read(65536)):
+                first += chunk
+                if first.startswith(_NOISE):
+                    first = first[len(_NOISE) :]
+                    break
+            chunk = first
+            while chunk is not None:
+                self._take(chunk)
+                chunk = stream.read(65536) or None
+
+    def _take(self, chunk: bytes) -> None:
+        with self._lock:
+            if self._held is not None:
+                self._held.append(chunk)
+            elif not self._dropped:
+                _write(chunk)
 
 
 def _write(data: bytes) -> None:

@@ -125,12 +125,31 @@ def test_a_session_runs_in_the_jvm_that_was_launched_for_it_before() -> None:
 def test_a_java_that_is_too_old_is_named(tmp_path: Path) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
-    java.write_text('#!/bin/sh\necho \'openjdk version "11.0.2"\' >&2\n[ "$1" = -version ]\n')
+    java.write_text(
+        '#!/bin/sh\necho \'openjdk version "11.0.2"\' >&2\n[ "$1" = -version ] && exit\n'
+        "echo java.lang.UnsupportedClassVersionError: org/apache/spark >&2\nexit 1\n"
+    )
     java.chmod(0o755)
     command, env = [sys.executable, "-c", SCRIPT], {**os.environ, "JAVA_HOME": str(tmp_path)}
     done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 1
     assert f"JavaMissing: {java} is Java 11. Weir needs Java 17 or newer" in done.stderr
+    assert "UnsupportedClassVersionError" not in done.stderr
+
+
+def test_what_a_jvm_says_that_ends_before_it_is_up_is_passed_on(tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(
+        '#!/bin/sh\n[ "$1" = -version ] && echo \'openjdk version "17.0.2"\' >&2 && exit\n'
+        "echo no room for the heap >&2\nexit 1\n"
+    )
+    java.chmod(0o755)
+    command, env = [sys.executable, "-c", SCRIPT], {**os.environ, "JAVA_HOME": str(tmp_path)}
+    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 1
+    assert "Spark's JVM ended before it was up" in done.stderr
+    assert "no room for the heap" in done.stderr
 
 
 @pytest.mark.parametrize("abandoned", [False, True])
