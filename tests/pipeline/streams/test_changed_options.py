@@ -243,3 +243,42 @@ def test_a_lookup_may_remember_otherwise() -> None:
     harness.send("first", record(2))
     harness.run_async()
     assert harness.outputs("out")[-1] == {"left": record(2), "right": "ann"}
+
+
+_STRATEGIES: list[dict[str, Any]] = [
+    {"lateness": 0},
+    {"lateness": 5},
+    {"lateness": 0, "idle_after": 5},
+    {"lateness": 0, "quiet_after": 5},
+    {"lateness": 0, "max_ahead": 60},
+]
+
+
+@pytest.mark.parametrize("was", _STRATEGIES)
+@pytest.mark.parametrize("now", _STRATEGIES)
+def test_a_watermark_does_not_go_back_whatever_its_strategy_is(was: dict[str, Any], now: dict[str, Any]) -> None:
+    def of(options: dict[str, Any]) -> Pipeline:
+        p = Pipeline("p")
+        timed = p.source("in", TestingSource()).assign_timestamps(WatermarkStrategy.bounded("at", **options), "times")
+        results = timed.key_by("k").window(Tumbling(10)).aggregate("x", n=Count())
+        results.sink("out", TestingSink())
+        results.late().sink("late", TestingSink())
+        return p
+
+    harness = PipelineHarness(of(was))
+    harness.send("in", record(1))
+    harness.advance_time(2)  # with `max_ahead` the first watermark comes a second late
+    harness.send("in", record(16))
+    before_it = harness.outputs("out")
+    [reached] = harness.watermarks("times")
+    harness = PipelineHarness.restore(of(now), harness.snapshot())
+    [restored] = harness.watermarks("times")
+    assert restored is not None
+    assert reached is not None
+    assert restored >= reached
+    harness.send("in", record(2))  # its window has closed
+    harness.send("in", record(30))
+    harness.end_of_input()
+    firsts = [one for one in before_it + harness.outputs("out") if one["start"] == 0]
+    assert [one["n"] for one in firsts] == [1]
+    assert harness.outputs("late") == [record(2)]
