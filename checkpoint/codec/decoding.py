@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Collection
+from typing import Any, Final, TypeAlias, TypeVar
 
 import ormsgpack
 from ormsgpack import unpackb
@@ -16,6 +16,8 @@ from checkpoint.counted import counted
 
 RecordParts: TypeAlias = tuple[Any, Any, Any]
 """Of a value of a user's class: the name of the class, the content and what else it holds (see `form.Form.take`)."""
+C = TypeVar("C", bound=Collection[Any])
+_BUILT_IN: Final = frozenset({tuple, frozenset, str, bytes, int, float, bool, type(None)})
 _UNPACK: Final = ormsgpack.OPT_NON_STR_KEYS | ormsgpack.OPT_DATETIME_AS_TIMESTAMP_EXT
 _failure: Final = threading.local()
 """`error`: why the innermost extension could not be decoded, which ormsgpack doesn't pass on."""
@@ -56,26 +58,39 @@ def decode_joined(data: bytes) -> Any:
     return unpackb(data, ext_hook=_unpack, option=_UNPACK)
 
 
-def decode_records(data: bytes | memoryview, record: Callable[[Callable[[], RecordParts]], Any]) -> Any:
+def decode_records(
+    data: bytes | memoryview, record: Callable[[Callable[[], RecordParts]], Any], all_kept: bool = False
+) -> Any:
     """Like `decode`, with what `record` gives in place of each value of a user's class. It gets a function that decodes
     what the value was taken apart into, so first of all the values of classes in there.
 
+    Args:
+        all_kept: what `record` gives must be as different from each other as what it is given.
+
     Raises:
-        DecodingError, UnknownTimeZone: as `decode`.
+        DecodingError, UnknownTimeZone: as `decode`; `UnfitClass` if they are not.
     """
 
     def unpack_record(data: bytes) -> Any:
         return record(lambda: _parts_in(data, unpack))
 
-    unpack = _unpacker(unpack_record)
+    unpack = _unpacker(unpack_record, _unlike if all_kept else None)
     try:
         return unpackb(data, ext_hook=unpack, option=_UNPACK)
     except ValueError as error:
         raise _damaged(data, error) from error
 
 
-def _unpacker(record: Callable[[bytes], Any]) -> Callable[[int, bytes], Any]:
-    """For ormsgpack. `record`: makes a record of its bytes."""
+def _unpacker(
+    record: Callable[[bytes], Any], unlike: Callable[[Any, int], Any] | None = None
+) -> Callable[[int, bytes], Any]:
+    """For ormsgpack.
+
+    Args:
+        record: makes a record of its bytes.
+        unlike: gives a dict or set back that was made of so many keys or members; `None`: as it is.
+    """
+    unlike = unlike or (lambda found, count: found)
 
     def unpack(code: int, data: bytes) -> Any:
         try:
@@ -83,12 +98,14 @@ def _unpacker(record: Callable[[bytes], Any]) -> Callable[[int, bytes], Any]:
                 case Extension.TUPLE:
                     return tuple(unpackb(data, ext_hook=unpack, option=_UNPACK))
                 case Extension.DICT:
-                    items = iter(unpackb(data, ext_hook=unpack, option=_UNPACK))
-                    return dict(zip(items, items, strict=True))
+                    items = unpackb(data, ext_hook=unpack, option=_UNPACK)
+                    return unlike(dict(zip(items[::2], items[1::2], strict=True)), len(items) // 2)
                 case Extension.SET:
-                    return set(unpackb(data, ext_hook=unpack, option=_UNPACK))
+                    members = unpackb(data, ext_hook=unpack, option=_UNPACK)
+                    return unlike(set(members), len(members))
                 case Extension.FROZENSET:
-                    return frozenset(unpackb(data, ext_hook=unpack, option=_UNPACK))
+                    members = unpackb(data, ext_hook=unpack, option=_UNPACK)
+                    return unlike(frozenset(members), len(members))
                 case Extension.RECORD:
                     return record(data)
                 case _:
@@ -101,6 +118,20 @@ def _unpacker(record: Callable[[bytes], Any]) -> Callable[[int, bytes], Any]:
     return unpack
 
 
+def _unlike(found: C, count: int) -> C:
+    """
+    Raises:
+        UnfitClass: it has fewer keys or members than there were.
+    """
+    if len(found) < count:
+        kind = next((type(one).__qualname__ for one in found if type(one) not in _BUILT_IN), "them")
+        raise UnfitClass(
+            f"keys or members of a {type(found).__name__} are equal now that were not when it was written: has the "
+            f"__eq__ of {kind} changed?"
+        )
+    return found
+
+
 def _parts_in(data: bytes, unpack: Callable[[int, bytes], Any]) -> RecordParts:
     name, content, *more = unpackb(data, ext_hook=unpack, option=_UNPACK)
     return name, content, more[0] if more else None
@@ -111,8 +142,8 @@ def _unpack_record(data: bytes) -> Any:
     return form_named(name).make(content, more)
 
 
-_unpack = _unpacker(_unpack_record)
-_unpack_opaquely = _unpacker(Opaque)
+_unpack = _unpacker(_unpack_record, _unlike)
+_unpack_opaquely = _unpacker(Opaque, _unlike)
 
 
 def _damaged(data: bytes | memoryview, error: ValueError) -> Exception:

@@ -31,6 +31,10 @@ PLAIN: Final = (
     "None, bool, int, float, str, bytes, Decimal, UUID, date, datetime, time, timedelta, or a list, tuple, set or dict "
     "of these, or of dataclasses, Structs, enums and named tuples"
 )
+EQUAL_NOW: Final = (
+    "keys or members of it are equal that were not when they were put: they have changed since, and one of them would "
+    "be lost"
+)
 _CONTAINERS: Final = frozenset({list, tuple, dict, set, frozenset})
 
 

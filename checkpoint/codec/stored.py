@@ -54,6 +54,7 @@ def decode_stored(data: bytes, changed: Callable[[str, Any], str | None]) -> tup
 
     Raises:
         DecodingError, UnknownTimeZone: as `decode`.
+        UnfitClass: keys or members are equal now that were not.
     """
     problems: dict[str, None] = {}
     unfit = 0
@@ -73,4 +74,4 @@ def decode_stored(data: bytes, changed: Callable[[str, Any], str | None]) -> tup
         unfit += 1
         return StoredRecord(content, name, more) if type(content) is dict else content
 
-    return decode_records(data, made), list(problems)
+    return decode_records(data, made, all_kept=True), list(problems)

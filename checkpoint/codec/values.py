@@ -12,7 +12,7 @@ import ormsgpack
 from ormsgpack import Ext, packb
 
 from checkpoint.codec.decoding import decode
-from checkpoint.codec.errors import advice, explained
+from checkpoint.codec.errors import EQUAL_NOW, advice, explained
 from checkpoint.codec.extensions import CONTAINERS, LEAVES, Extension, leaf
 from checkpoint.codec.form import Form
 from checkpoint.codec.records import Opaque, form_of
@@ -258,6 +258,8 @@ def _packed(value: Any, depth: int, extensions: int) -> bytes:
         return _packed_plainly(value, depth + 1, extensions)
     if kind is tuple or kind is set or kind is frozenset:
         check_depth(depth + 1, extensions + 1)
+        if kind is not tuple and _equal_now(value):
+            raise TypeError(EQUAL_NOW)
         items = [_packed(item, depth + 1, extensions + 1) for item in value]
         if kind is not tuple:
             items.sort()  # equal sets have the same bytes
@@ -297,6 +299,8 @@ def _packed_plainly(value: Any, depth: int, extensions: int) -> bytes:
             items = [_packed(item, depth, extensions) for item in value.values()]
             return _header(0x80, 0xDE, len(items)) + b"".join(map(bytes.__add__, keys, items))
     check_depth(depth, extensions + 1)
+    if _equal_now(value):
+        raise TypeError(EQUAL_NOW)
     pairs = [_packed(each, depth, extensions + 1) for pair in value.items() for each in pair]
     return packb(Ext(Extension.DICT, array(pairs)))
 
@@ -310,6 +314,11 @@ def _header(short: int, long: int, n: int) -> bytes:
     if n < 16:
         return bytes((short | n,))
     return bytes((long,)) + n.to_bytes(2, "big") if n < 2**16 else bytes((long + 1,)) + n.to_bytes(4, "big")
+
+
+def _equal_now(keys: Any) -> bool:
+    """Whether a dict or set holds what Python takes for the same now."""
+    return not _all_native(map(type, keys)) and len(dict.fromkeys(list(keys))) < len(keys)
 
 
 def _fit_map(keys: Any) -> bool:
@@ -372,6 +381,8 @@ def problem_of(item: Any) -> str | None:
             if form is None:
                 return advice(item)
             form.take(item)
+        elif kind in (dict, set, frozenset) and _equal_now(item):
+            return EQUAL_NOW
     except TypeError as error:
         return str(error)
     return None

@@ -116,12 +116,19 @@ class Evolution:
 
     def value(self, data: bytes, where: str) -> Any:
         """One encoded value, or one member, as it is now. Otherwise as `values`."""
-        old, problems = decode_stored(data, self._changed)
-        return self._typed(old, where, problems)
+        return self._typed(*self._stored(data, where))
+
+    def _stored(self, data: bytes, where: str) -> tuple[Any, str, list[str]]:
+        """The old value, where it is, and why it doesn't fit."""
+        try:
+            old, problems = decode_stored(data, self._changed)
+        except UnfitClass as error:  # which no `migrate` could make good
+            raise StateRestoreError(f"{self._what}: {where} doesn't fit: {error}") from error
+        return old, where, problems
 
     def key(self, data: bytes, where: str) -> Any:
         """One encoded key of a map as it is now; keys aren't migrated. Otherwise as `values`."""
-        old, problems = decode_stored(data, self._changed)
+        old, _, problems = self._stored(data, where)
         if problems:
             raise StateRestoreError(f"{self._what}: {where} doesn't fit: {'; '.join(problems)}")
         return old
@@ -139,12 +146,15 @@ class Evolution:
         if type(whole) is list and self._content is list:
             return [self._member(item, f"item {i} in {where}") for i, item in enumerate(whole)]
         if type(whole) is dict and self._content is dict:
-            return {
+            found = {
                 key if is_plain(key) else self.key(encode(key), f"a key in {where}"): self._member(
                     value, f"the entry {shown(key)} in {where}"
                 )
                 for key, value in whole.items()
             }
+            if len(found) < len(whole):
+                raise StateRestoreError(f"{self._what}: {where} has keys that were different and are equal now")
+            return found
         return whole
 
     def _member(self, value: Any, where: str) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final
+from uuid import UUID
 
 from checkpoint.codec import copied
 
-_ALWAYS: Final = frozenset({str, int, bytes, bool, type(None)})
+_ALWAYS: Final = frozenset({str, int, bytes, bool, type(None), UUID, date, datetime, time, timedelta})
 """Types all of whose values are equal to copies of themselves; the most frequent ones."""
 
 

@@ -482,6 +482,37 @@ def test_attributes_that_the_class_has_no_place_for_any_more_are_told(
     classes.forms.clear()
 
 
+@dataclass(unsafe_hash=True)
+class Spot:
+    x: int
+    y: int
+
+
+def test_keys_and_members_that_are_equal_now_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise one of them would be gone."""
+    found = []
+    for make in (lambda *spots: dict.fromkeys(spots, 1), lambda *spots: set(spots), lambda *spots: frozenset(spots)):
+        one, other = Spot(1, 1), Spot(1, 2)
+        value: Any = make(one, other)
+        check_everything(value)
+        found.append(encode([value]))
+        other.y = 1
+        with pytest.raises(EncodingError, match=r"can't encode \w+ at value\['a'\]: keys or members of it are equal"):
+            encode({"a": value})
+
+    @dataclass(unsafe_hash=True)
+    class Loose:
+        x: int
+        y: int = field(compare=False)
+
+    now_is(monkeypatch, "Spot", Loose)
+    for data in found:
+        with pytest.raises(UnfitClass, match=r"are equal now that were not .*: has the __eq__ of \S*Spot changed"):
+            decode(data)
+    monkeypatch.undo()
+    classes.forms.clear()
+
+
 class Brittle:
     fails: ClassVar[bool] = False
 

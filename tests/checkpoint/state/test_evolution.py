@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from program_classes import own_classes, program
 
-from checkpoint.codec import EncodingError, encode_key
+from checkpoint.codec import EncodingError, UnfitClass, encode_key
 from checkpoint.codec.stored import StoredRecord
 from checkpoint.key_groups import key_group
 from checkpoint.state import (
@@ -399,6 +399,29 @@ def test_keys_of_maps_are_not_migrated() -> None:
     program()
     with pytest.raises(StateRestoreError, match="a key in the value of key 'ann' doesn't fit"):
         Running(MapState(migrate=lambda old: old), file)
+
+
+@pytest.mark.parametrize("kind", [MapState, ValueState])
+def test_keys_that_are_equal_now_are_told(kind: Any) -> None:
+    """RocksDB reads them once their key comes."""
+    old = dataclasses.make_dataclass("Key", [("a", int), ("b", int)], frozen=True)
+    program(Key=old)
+    running = Running(kind())
+    entries = {old(1, 1): "x", old(1, 2): "y"}
+    if kind is MapState:
+        running.at("ann").update(entries)
+    else:
+        running.at("ann").value = entries
+    file = running.snapshot()
+    of_b = dataclasses.field(compare=False)
+    program(Key=dataclasses.make_dataclass("Key", [("a", int), ("b", int, of_b)], frozen=True))
+
+    def read() -> Any:
+        found = Running(kind(), file).at("ann")
+        return len(found if kind is MapState else found.value)
+
+    with pytest.raises((StateRestoreError, UnfitClass), match="equal now"):
+        read()
 
 
 @pytest.mark.parametrize("ttl", [60, TTL(60, time="event", refresh="read_and_write")])
