@@ -16,7 +16,7 @@ INTERRUPTED: Final = 130
 """Exit status after Ctrl-C, as shells have it."""
 _TERMINATED: Final = 143
 _ARGUMENT: Final = re.compile(
-    r'(?<![\w(])(allow_unclaimed|rewind|claim|ignore_in_flight|restore)=(True|False|\d+|"none"|\'latest\')'
+    r'(?<!\w)(?<!\w\()(allow_unclaimed|rewind|claim|ignore_in_flight|restore)=(True|False|\d+|"none"|\'latest\')'
 )
 
 

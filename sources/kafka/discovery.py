@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
+from checkpoint.waiting import Waiting
 from sources.discovery_thread import DiscoveryThread
 from sources.kafka.cluster import Cluster
 from sources.kafka.errors import DataLoss, KafkaUnavailable, MissingPermission
@@ -27,17 +28,29 @@ class PartitionDiscovery(DiscoveryThread[Split]):
     position exists in the new log, too, it reads on there, and all records before it would be lost without a word.
     """
 
-    def __init__(self, options: KafkaOptions, interval: float | None, known: Mapping[PartitionKey, str]) -> None:
+    def __init__(
+        self,
+        options: KafkaOptions,
+        interval: float | None,
+        known: Mapping[PartitionKey, str],
+        source_id: str,
+        waiting: Waiting,
+    ) -> None:
         """
         Args:
             interval: seconds between two looks; `None` = the default, since new partitions are only told of.
             known: the partitions so far, with the ids of their topics.
+            waiting: is told of topics that are not there any more.
         """
         super().__init__("kafka-discovery", DISCOVERY_S if interval is None else interval)
         self._options = options
         self._known = dict(known)
+        self._source_id = source_id
+        self._waiting = waiting
         self._missed = 0
         """How often in a row a topic was not there."""
+        self._waits_for: str | None = None
+        """What `waiting` was told."""
         self._refused = 0
         """How often in a row this client was refused."""
         self._begin()
@@ -84,6 +97,7 @@ class PartitionDiscovery(DiscoveryThread[Split]):
             self._miss(f"no topic {', '.join(sorted(gone))} at {self._options.servers} any more")
         else:
             self._missed = 0
+            self._tell(None)
         if not new:
             return
         self._known.update({key: existing[key] for key in new})
@@ -96,9 +110,19 @@ class PartitionDiscovery(DiscoveryThread[Split]):
             DataLoss: it was, and that matters (`on_data_loss`).
         """
         self._missed += 1
+        self._tell(f"its topics: {text} (source {self._source_id!r})")
         if self._missed >= _MISSES and self._options.on_data_loss == "fail":
             raise DataLoss(
                 f"a topic was deleted under the running source, and what was not read by then is lost: {text}. Take it "
                 'out of the source, or create it again and give KafkaSource(on_data_loss="earliest")'
             )
         log.warning("looking after the topics, next time in %g s: %s", self._interval, text)
+
+    def _tell(self, what: str | None) -> None:
+        if what == self._waits_for:
+            return
+        if self._waits_for is not None:
+            self._waiting.end(self._waits_for)
+        if what is not None:
+            self._waiting.begin(what)
+        self._waits_for = what

@@ -103,7 +103,7 @@ class KafkaReader(SourceReader):
         self._reads_new = options.look_every is not None
         if unread or not options.bounded:
             known = {key: topics[key[0]].id for key in self._known}
-            self._discovery = PartitionDiscovery(options, options.look_every, known)
+            self._discovery = PartitionDiscovery(options, options.look_every, known, ctx.source_id, ctx.waiting)
 
     def __getstate__(self) -> NoReturn:
         raise TypeError(

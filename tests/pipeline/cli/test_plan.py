@@ -459,6 +459,8 @@ def test_the_tables_say_it_all(script: Path) -> None:
         ('or restore="none" begins anew', "or --restore none begins anew"),
         ("is DROPPED, since claim=False", "is DROPPED, since --no-claim"),
         ("drop them with ignore_in_flight=12.", "drop them with --ignore-in-flight 12."),
+        ('without restoring (restore="none") and', "without restoring (--restore none) and"),
+        ("not restore='latest'", "not --restore latest"),
         ("start with --take-over, or start(take_over=True).", "start with --take-over, or start(take_over=True)."),
         ("or start(rewind=True), the record {'claim=True'}", "or start(rewind=True), the record {'--claim'}"),
     ],

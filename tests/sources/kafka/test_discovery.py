@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from deadlines import eventually
 
+from checkpoint.waiting import Waiting
 from sources import KafkaSource
 from sources.kafka import discovery
 from sources.kafka.discovery import PartitionDiscovery
@@ -52,8 +53,9 @@ class Looking:
         self.cluster = Cluster(list(answers))
         monkeypatch.setattr(discovery, "Cluster", lambda options: self.cluster)
         known: dict[PartitionKey, str] = {("t", 0): "id"}
+        self.waiting = Waiting()
         source = KafkaSource("b:1", topics=["t"], **options).options
-        self.discovery = PartitionDiscovery(source, 0.001, known)
+        self.discovery = PartitionDiscovery(source, 0.001, known, "in", self.waiting)
         self.found: list[Split] = []
 
     def until_all_is_told(self) -> list[Split]:
@@ -119,6 +121,19 @@ def test_a_topic_that_is_gone_is_only_told_of_where_losses_may_be(
 ) -> None:
     Looking(monkeypatch, ValueError("no topic t"), on_data_loss="earliest").until_all_is_told()
     assert "no topic t" in caplog.text
+
+
+@pytest.mark.parametrize("gone", [ValueError("no topic t"), {}])
+def test_a_topic_that_is_gone_is_waited_for_until_it_is_back(monkeypatch: pytest.MonkeyPatch, gone: Answer) -> None:
+    looking = Looking(monkeypatch, gone, on_data_loss="earliest")
+    eventually(lambda: bool(looking.waiting))
+    ((what, _, _),) = looking.waiting.report()
+    assert what.startswith("its topics: no topic t")
+    assert what.endswith("(source 'in')")
+    looking.cluster._answers.append(ONE)
+    looking.cluster.looks = 1
+    eventually(lambda: not looking.waiting)
+    looking.until_all_is_told()
 
 
 @pytest.mark.parametrize("policy", ["fail", "earliest"])
