@@ -33,7 +33,7 @@ from small_job import (
 from checkpoint.storage import fencing
 from checkpoint.storage.naming import CheckpointRef
 from pipeline import JobCancelled, JobFailed, Operator, Pipeline, RestartStrategy
-from pipeline.runtime.driver import operations
+from pipeline.runtime.driver import owner_liveness
 from pipeline.runtime.driver.spark import session
 from pipeline.testing import JobEnded, TestingSink, TestingSource, failpoints
 
@@ -271,7 +271,7 @@ def test_a_driver_that_has_come_while_spark_started_is_not_ended_unasked(
     with socket.create_server(("127.0.0.1", 0)) as listens:
         address = f"127.0.0.1:{listens.getsockname()[1]}"
         # The listener stands for the server that a job has in this process.
-        monkeypatch.setattr(operations, "_open_here", {address})
+        monkeypatch.setattr(owner_liveness, "OPEN_HERE", {address})
         monkeypatch.setattr(session, "require_slots", lambda *_: fencing.take_ownership(storage_of(p), address=address))
         assert "runs already" in failure_of(p, spark)
     assert len(storage_of(p).owners()) == 1  # the other one's

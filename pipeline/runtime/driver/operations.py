@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pipeline.errors import PipelineError
 from pipeline.runtime import running_jobs
 from pipeline.runtime.auth import AuthenticationError, authenticate_server, new_secret
-from pipeline.runtime.driver.operations_client import HANDSHAKE, LEAST_SECRET, SECRET_VARIABLE
+from pipeline.runtime.driver.operations_client import HANDSHAKE, LEAST_SECRET, OPEN_HERE, SECRET_VARIABLE
 from pipeline.runtime.driver.status.job_status import diagnosis_of, graph_of, status_of
 from pipeline.runtime.encryption import Encryption
 from pipeline.runtime.network.tls_socket import Socket
@@ -34,13 +34,6 @@ _LOG = logging.getLogger(f"weir.{__name__}")
 _HOST: Final = "127.0.0.1"
 _LAST_ANSWERS: Final = 5.0
 """Seconds that the answers of the last requests may take once the job has ended."""
-_open_here: Final[set[str]] = set()
-"""Addresses of this process's servers that are open."""
-
-
-def is_open_here(address: str) -> bool:
-    """Whether a job of this process can be asked at `address`."""
-    return address in _open_here
 
 
 class OperationsServer:
@@ -68,7 +61,7 @@ class OperationsServer:
         self._waiting: set[Socket] = set()
         """Connections whose request hasn't come yet."""
         self._closed = threading.Event()
-        _open_here.add(self.address)
+        OPEN_HERE.add(self.address)
         self._file = running_jobs.announce(
             name,
             self.address,
@@ -87,7 +80,7 @@ class OperationsServer:
             waiting, threads = list(self._waiting), list(self._threads)
         for thing in (self._listener, *waiting):
             shut_down(thing)
-        _open_here.discard(self.address)
+        OPEN_HERE.discard(self.address)
         self._listener.close()
         if self._file is not None:
             running_jobs.withdraw(self._file)

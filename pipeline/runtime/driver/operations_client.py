@@ -16,6 +16,8 @@ LEAST_SECRET: Final = 16
 """Bytes."""
 HANDSHAKE: Final = 10.0
 """Seconds that each side waits for the other one until they know each other."""
+OPEN_HERE: Final[set[str]] = set()
+"""Addresses at which jobs of this process can be asked."""
 _ROLE: Final = "operations"
 
 

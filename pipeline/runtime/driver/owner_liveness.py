@@ -16,8 +16,7 @@ from checkpoint.process_identity import runs_still
 from checkpoint.storage import fencing
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline.errors import PipelineError
-from pipeline.runtime.driver.operations import is_open_here
-from pipeline.runtime.driver.operations_client import JobRequestFailed, NotReached, ask
+from pipeline.runtime.driver.operations_client import OPEN_HERE, JobRequestFailed, NotReached, ask
 from pipeline.runtime.driver.status.job_statuses import ENDED
 from pipeline.runtime.running_jobs import running_jobs
 
@@ -120,7 +119,7 @@ def _owner(storage: CheckpointStorage, ownership: fencing.Ownership) -> Owner | 
 def _ask(owner: Owner, name: str, process_there: bool) -> OwnerAnswer:
     if not owner.address:
         return OwnerAnswer.UNKNOWN
-    if process_there and owner.pid == os.getpid() and not is_open_here(owner.address):
+    if process_there and owner.pid == os.getpid() and owner.address not in OPEN_HERE:
         return OwnerAnswer.NOBODY
     try:
         job = next((job for job in running_jobs() if job.address == owner.address), None)

@@ -26,7 +26,7 @@ from pipeline import Pipeline, PipelineError
 from pipeline.cli import main
 from pipeline.cli.common import in_options
 from pipeline.cli.script import find_pipeline
-from pipeline.runtime.driver import operations
+from pipeline.runtime.driver import owner_liveness
 from pipeline.runtime.driver.start.restore_plan import check_restorable
 from pipeline.runtime.topology_changes import snapshot_edges
 
@@ -417,7 +417,7 @@ def test_a_job_that_runs_is_told_by_its_claim(script: Path, monkeypatch: pytest.
     with socket.create_server(("127.0.0.1", 0)) as listens:
         address = f"127.0.0.1:{listens.getsockname()[1]}"
         # The listener stands for the server that a job has in this process.
-        monkeypatch.setattr(operations, "_open_here", {address})
+        monkeypatch.setattr(owner_liveness, "OPEN_HERE", {address})
         fencing.take_ownership(storage, address=address)
         found = planned(script)
         assert found["runs"]

@@ -24,7 +24,7 @@ from checkpoint.storage.naming import CheckpointRef
 from checkpoint.storage.storage import CheckpointStorage
 from pipeline import Pipeline, RestartStrategy
 from pipeline.errors import NotEnoughSlots, PipelineError
-from pipeline.runtime.driver import operations
+from pipeline.runtime.driver import owner_liveness
 from pipeline.runtime.driver.attempt_context import (
     Answer,
     AttemptContext,
@@ -284,7 +284,7 @@ def test_a_start_of_a_job_that_runs_is_refused_unless_it_takes_it_over(
         job = Job(tmp_path, start_again)
         job.master.address = f"127.0.0.1:{listener.getsockname()[1]}"
         # The listener stands for the server that a job has in this process.
-        monkeypatch.setattr(operations, "_open_here", {job.master.address})
+        monkeypatch.setattr(owner_liveness, "OPEN_HERE", {job.master.address})
         job.run()
     assert "runs already" in outcomes[0]
     assert outcomes[1] == "None"
