@@ -11,6 +11,7 @@ the same in all subtasks, and `operator_lists`, each subtask's own. Classes of v
 
 from checkpoint.state.binding import OF_SUBTASKS, DeclaresState, bind, descriptors_of
 from checkpoint.state.broadcast import BroadcastHandle, BroadcastStates
+from checkpoint.state.descriptor import StateDescriptor
 from checkpoint.state.descriptors import (
     AggregatingState,
     BroadcastState,
@@ -19,7 +20,6 @@ from checkpoint.state.descriptors import (
     OperatorListState,
     OperatorUnionState,
     ReducingState,
-    StateDescriptor,
     ValueState,
 )
 from checkpoint.state.errors import StateAccessError, StateRestoreError

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from checkpoint.state.broadcast import BroadcastHandle, BroadcastStates
+from checkpoint.state.descriptor import StateDescriptor
 from checkpoint.state.descriptors import (
     BroadcastState,
     Handles,
     KeyedStateDescriptor,
     OperatorListState,
     OperatorUnionState,
-    StateDescriptor,
 )
 from checkpoint.state.errors import StateAccessError
 from checkpoint.state.handles import Handle

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, MutableMapping, ValuesView
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from checkpoint.codec import EncodingError, decode, encode
 from checkpoint.shown import shown
 from checkpoint.state.contents import ContentNotes, StateContent
+from checkpoint.state.descriptor import StateDescriptor
 from checkpoint.state.errors import StateAccessError, StateRestoreError
 from checkpoint.state.map_keys import problem_of_key
 from checkpoint.state.private_copy import IMMUTABLE
 from checkpoint.state.refused_operators import attribute_of, refuse_methods, refuse_operators
 from checkpoint.state.undo import Undoable, UndoLog
-
-if TYPE_CHECKING:
-    from checkpoint.state.descriptors import StateDescriptor
 
 K = TypeVar("K")
 V = TypeVar("V")

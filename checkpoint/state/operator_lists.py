@@ -5,18 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, overload
+from typing import Any, Final, TypeAlias, TypeVar, overload
 
 from checkpoint.codec import EncodingError, decode, encode
 from checkpoint.codec.classes_held import ClassesHeld
 from checkpoint.shown import shown
 from checkpoint.state.contents import Declared, StateContent, type_names
+from checkpoint.state.descriptor import StateDescriptor
 from checkpoint.state.errors import StateRestoreError
 from checkpoint.state.refused_operators import refuse_methods, refuse_operators
 from checkpoint.state.undo import Undoable, UndoLog
-
-if TYPE_CHECKING:
-    from checkpoint.state.descriptors import StateDescriptor
 
 T = TypeVar("T")
 

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, TypeAlias
 
 from checkpoint.state import ValueState
 from pipeline.errors import PipelineError
-from pipeline.joins.cuts import Due, cut_of
 from pipeline.joins.options import (
     LEFT,
     MOST_AT_ONCE,
@@ -24,6 +23,7 @@ from pipeline.joins.options import (
     timestamp_of,
     too_late,
 )
+from pipeline.joins.window_assigners import DueWindow, assigner_of
 from pipeline.operators import KeyedOperator, OperatorContext
 from pipeline.paged import directory
 from pipeline.paged.timeline import Timeline
@@ -51,8 +51,8 @@ class WindowJoin(KeyedOperator):
     left: ValueState[Any] = ValueState()
     right: ValueState[Any] = ValueState()
     begun: ValueState[Any] = ValueState()
-    """The window of which some results are out, or some records gone: the fields of its `Due`, and the places of the
-    next left and right record."""
+    """The window of which some results are out, or some records gone: the fields of its `DueWindow`, and the places of
+    the next left and right record."""
     looked: ValueState[Any] = ValueState()
     """The time up to which all records are known to be in the first session."""
 
@@ -66,7 +66,7 @@ class WindowJoin(KeyedOperator):
         """
         self._who = who
         self._how = checked_how(who, how)
-        self._cut = cut_of(who, window)
+        self._assigner = assigner_of(who, window)
         self._window = window.shown
         self._output = output_of(who, select)
 
@@ -109,13 +109,13 @@ class WindowJoin(KeyedOperator):
             )
 
     def _keeps(self) -> tuple[str, ...]:
-        return (f"a record of either stream is kept until the watermark passes {self._cut.frees}",)
+        return (f"a record of either stream is kept until the watermark passes {self._assigner.frees}",)
 
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _keep(self, side: str, kept: Timeline, value: Any, ctx: OperatorContext) -> Iterable[Any]:
         at, watermark = timestamp_of(self._who, side, value, ctx), ctx.key_watermark
-        closes = self._cut.closes(at, watermark)
+        closes = self._assigner.closes(at, watermark)
         if closes is None:
             too_late(side, value, ctx)
             return ()
@@ -135,7 +135,7 @@ class WindowJoin(KeyedOperator):
         earliest = self._earliest()
         if earliest is not None:
             # Of a session this may be too early. Then the timer sets the next one.
-            closes = min(closes, self._cut.due(earliest, earliest, max(due.closes, due.last)).closes)
+            closes = min(closes, self._assigner.due(earliest, earliest, max(due.closes, due.last)).closes)
         kept.insert(at, value)
         ctx.timer(closes)
 
@@ -143,19 +143,19 @@ class WindowJoin(KeyedOperator):
         """The time of the current key's first record."""
         return min((at for one in self._sides for at in one.first()), default=None)
 
-    def _due(self, after: int, timestamp: int, ctx: OperatorContext) -> Due | None:
+    def _due(self, after: int, timestamp: int, ctx: OperatorContext) -> DueWindow | None:
         """The first window of the current key with records of which some end behind `after`, if it closes at
         `timestamp` or before. Else sets the timer for it, if there is one."""
         earliest = self._earliest()
         if earliest is None:
             return None
-        due = self._cut.due(earliest, earliest, after)
-        if due.closes <= timestamp and self._cut.gap is not None:
-            last = self._last(earliest, self._cut.gap)
+        due = self._assigner.due(earliest, earliest, after)
+        if due.closes <= timestamp and self._assigner.gap is not None:
+            last = self._last(earliest, self._assigner.gap)
             if last is None:
                 ctx.timer(timestamp)
                 return None
-            due = self._cut.due(earliest, last, after)
+            due = self._assigner.due(earliest, last, after)
             if due.closes <= timestamp:
                 self.looked.clear()
         if due.closes > timestamp:
@@ -178,7 +178,7 @@ class WindowJoin(KeyedOperator):
         self.looked.value = last
         return None
 
-    def _few(self, due: Due) -> list[list[Any]] | None:
+    def _few(self, due: DueWindow) -> list[list[Any]] | None:
         """The left and the right records of a window, if they have few results, which need no places."""
         if max(map(len, self._sides)) > directory.MOST:
             return None
@@ -188,7 +188,7 @@ class WindowJoin(KeyedOperator):
         ]
         return records if (len(records[0]) or 1) * (len(records[1]) or 1) <= MOST_AT_ONCE else None
 
-    def _give_few(self, few: list[list[Any]], due: Due, ctx: OperatorContext) -> Iterator[Any]:
+    def _give_few(self, few: list[list[Any]], due: DueWindow, ctx: OperatorContext) -> Iterator[Any]:
         for side in self._sides:
             side.drop(side.count_until(due.frees - 1))
         ctx.emit_at(due.closes)
@@ -203,10 +203,10 @@ class WindowJoin(KeyedOperator):
             for right in rights:
                 yield output(key, None, right)
 
-    def _output_of(self, due: Due) -> Output:
+    def _output_of(self, due: DueWindow) -> Output:
         return partial(_of_window, due) if self._output is pair else self._output
 
-    def _give(self, ctx: OperatorContext) -> Generator[Any, None, Due]:
+    def _give(self, ctx: OperatorContext) -> Generator[Any, None, DueWindow]:
         """Give the next results of the window that has begun; behind the last one let its records go. Then none has
         begun any more.
 
@@ -214,7 +214,7 @@ class WindowJoin(KeyedOperator):
             The window.
         """
         *fields, left_time, left_number, right_time, right_number = self.begun.value
-        due = Due(*fields)
+        due = DueWindow(*fields)
         ctx.emit_at(due.closes)
         key, output = ctx.key, self._output_of(due)
         for given, (left_at, right_at, left, right) in enumerate(
@@ -233,7 +233,7 @@ class WindowJoin(KeyedOperator):
             self.begun.value = (*due, *_behind(due), *_behind(due))
         return due
 
-    def _pairs(self, due: Due, left_from: Place, right_from: Place) -> Iterator[Pair]:
+    def _pairs(self, due: DueWindow, left_from: Place, right_from: Place) -> Iterator[Pair]:
         """The results of a window, from a place on."""
         start = _start(due)
         if left_from == _behind(due):
@@ -252,21 +252,21 @@ class WindowJoin(KeyedOperator):
                 yield start, right_at, None, right
 
 
-def _start(due: Due) -> Place:
+def _start(due: DueWindow) -> Place:
     return due.first, 0
 
 
-def _behind(due: Due) -> Place:
+def _behind(due: DueWindow) -> Place:
     """Where all results of a window are out."""
     return due.last + 1, 0
 
 
-def _of_window(due: Due, key: Any, left: Any, right: Any) -> dict[str, Any]:
+def _of_window(due: DueWindow, key: Any, left: Any, right: Any) -> dict[str, Any]:
     """A result without `select`."""
     return {"key": key, "start": due.first, "end": due.end, LEFT: left, RIGHT: right}
 
 
-def _records(of: Timeline, due: Due, start: Place) -> Iterator[tuple[Place, Any]]:
+def _records(of: Timeline, due: DueWindow, start: Place) -> Iterator[tuple[Place, Any]]:
     """Those of a window from a place on."""
     at, number = start
     for time, before, columns, i in of.from_on(at, due.last, number):

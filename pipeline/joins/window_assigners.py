@@ -12,7 +12,7 @@ from pipeline.windows.durations import later_by
 from pipeline.windows.grid import Grid, Panes
 
 
-class Due(NamedTuple):
+class DueWindow(NamedTuple):
     """A window, as a join needs it."""
 
     first: int
@@ -26,7 +26,7 @@ class Due(NamedTuple):
     """The first time behind it, as results tell it: of a session a gap behind its last record."""
 
 
-class Cut(Protocol):
+class WindowAssigner(Protocol):
     """How time is cut into windows."""
 
     frees: str
@@ -40,7 +40,7 @@ class Cut(Protocol):
     def closes(self, at: int, watermark: int | None) -> int | None:
         """When the first window closes that a record of that time comes into; `None` = all have."""
 
-    def due(self, earliest: int, last: int, after: int) -> Due:
+    def due(self, earliest: int, last: int, after: int) -> DueWindow:
         """The first window with records of which some end behind `after`.
 
         Args:
@@ -50,7 +50,7 @@ class Cut(Protocol):
         """
 
 
-def cut_of(who: str, window: object) -> Cut:
+def assigner_of(who: str, window: object) -> WindowAssigner:
     """
     Raises:
         PipelineError: there is no join by such windows.
@@ -75,10 +75,10 @@ class _Tumbling:
         closes = clamped(self._grid.bounds(at)[1] - 1)
         return closes if watermark is None or closes > watermark else None
 
-    def due(self, earliest: int, last: int, after: int) -> Due:
+    def due(self, earliest: int, last: int, after: int) -> DueWindow:
         # What has closed has no records any more.
         start, end = self._grid.bounds(earliest)
-        return Due(start, end - 1, clamped(end - 1), end, end)
+        return DueWindow(start, end - 1, clamped(end - 1), end, end)
 
 
 class _Sliding:
@@ -97,11 +97,11 @@ class _Sliding:
                 return None
         return clamped(end - 1)
 
-    def due(self, earliest: int, last: int, after: int) -> Due:
+    def due(self, earliest: int, last: int, after: int) -> DueWindow:
         panes = self._panes
         end = max(panes.first_end(panes.pane(earliest)), panes.end_from(after + 2))
         start = end - panes.size
-        return Due(start, end - 1, clamped(end - 1), start + panes.slide, end)
+        return DueWindow(start, end - 1, clamped(end - 1), start + panes.slide, end)
 
 
 class _Sessions:
@@ -115,5 +115,5 @@ class _Sessions:
         closes = clamped(at + self.gap)
         return closes if watermark is None or closes > watermark else None
 
-    def due(self, earliest: int, last: int, after: int) -> Due:
-        return Due(earliest, last, clamped(last + self.gap), last + 1, last + self.gap)
+    def due(self, earliest: int, last: int, after: int) -> DueWindow:
+        return DueWindow(earliest, last, clamped(last + self.gap), last + 1, last + self.gap)
