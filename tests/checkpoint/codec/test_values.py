@@ -427,3 +427,16 @@ def test_keys_that_could_not_be_read_are_refused(key: Any, reason: str) -> None:
     for each in (key, (1, key), (1, (key,))):
         with pytest.raises(EncodingError, match=reason):
             encode_key(each)
+
+
+def test_what_no_value_can_hold_is_named_as_deep_as_values_may_nest() -> None:
+    def nested(levels: int) -> Any:
+        value: Any = object()
+        for _ in range(levels):
+            value = (value,)
+        return value
+
+    with pytest.raises(EncodingError, match=r"can't encode object at value(\[0\])+: "):
+        encode(nested(MAX_EXTENSIONS))
+    with pytest.raises(EncodingError, match=rf"nests deeper than {MAX_EXTENSIONS} levels of tuples and sets"):
+        encode(nested(MAX_EXTENSIONS + 1))

@@ -271,3 +271,9 @@ def test_a_trace_does_not_end_in_front_of_an_error_that_was_never_raised(explici
     lines = error_text.trace(error).splitlines()
     assert lines[-1] == "ValueError: no such station"
     assert not any("another exception occurred" in line or "direct cause" in line for line in lines)
+
+
+def test_what_others_have_made_is_whole_up_to_the_length_of_a_message_and_a_trace() -> None:
+    assert error_text.clean("x" * 50_000) == "x" * 50_000
+    told = error_text.clean("a" * 30_000 + "b" * 30_000)
+    assert told == f"{'a' * 25_000} … (60,000 characters in all) … {'b' * 25_000}"

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from pipeline import Pipeline, PipelineError
 from pipeline.runtime.driver.job_options import JobOptions
+from pipeline.runtime.driver.scaling import rescaling as module
 from pipeline.runtime.driver.scaling.rescaling import Rescaling, changes, in_words, rescaled
 from pipeline.testing import TestingSink, TestingSource
 
@@ -73,6 +74,18 @@ def test_a_pipeline_whose_steps_all_set_their_own_needs_a_step() -> None:
     p.source("in", TestingSource(), parallelism=2).sink("out", TestingSink())
     with pytest.raises(PipelineError, match="every step sets a parallelism of its own"):
         rescaled(job_options(p.plan(), graph=p._graph), 3, None)
+
+
+def test_the_newest_rescales_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_KEPT", 3)
+    rescaling = Rescaling(options(2))
+    for parallelism in (3, 4, 5, 6, 7):
+        rescaling.ask(rescaled(rescaling.options, parallelism, None), lambda _: None, 10.0, 1.7e9)
+        rescaling.checkpointed(None)
+        rescaling.attempt_ended(None)
+        rescaling.running(14.0)
+    assert [one.what.rpartition(" ")[2] for one in rescaling.done] == ["5", "6", "7"]
+    assert [one.seconds for one in rescaling.done] == [4.0] * 3
 
 
 class Rescales(RuleBasedStateMachine):
