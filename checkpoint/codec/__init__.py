@@ -21,7 +21,7 @@ from __future__ import annotations
 from checkpoint.codec.classes import register_pickle
 from checkpoint.codec.decoding import decode, decode_joined, decode_opaquely
 from checkpoint.codec.errors import DecodingError, EncodingError, UnfitClass, UnknownTimeZone
-from checkpoint.codec.keys import decode_key, encode_key, owner_of, page_key
+from checkpoint.codec.keys import decode_key, encode_key, owner_of, page_key, pages_of
 from checkpoint.codec.values import (
     MAX_DEPTH,
     SCALARS,
@@ -56,6 +56,7 @@ __all__ = [
     "is_plain",
     "owner_of",
     "page_key",
+    "pages_of",
     "register_pickle",
     "revived",
 ]

@@ -49,6 +49,7 @@ def decode_key(data: bytes | memoryview) -> Any:
     return _as_tuple(decode(data))
 
 
+_FIRST_NUMBERS: Final = tuple(map(packb, range(4096)))
 _PAGE: Final = b"\xdc\x00\x02"
 """An array of two, longer than it must be: no key is encoded so, and each decoder reads it."""
 
@@ -56,7 +57,12 @@ _PAGE: Final = b"\xdc\x00\x02"
 def page_key(key: bytes, number: int) -> bytes:
     """What a page of an encoded key is kept under (see `checkpoint.state.stores.PagedStore`). It is no key's encoding,
     and `decode_key` gives the key and the number."""
-    return _PAGE + key + encode_key(number)
+    return _PAGE + key + (_FIRST_NUMBERS[number] if 0 <= number < len(_FIRST_NUMBERS) else encode_key(number))
+
+
+def pages_of(key: bytes) -> bytes:
+    """What the encodings of all pages of an encoded key begin with, and no others."""
+    return _PAGE + key
 
 
 def owner_of(key: bytes) -> bytes:

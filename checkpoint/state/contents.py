@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from checkpoint.codec.class_shapes import ClassShape
@@ -13,6 +12,7 @@ from checkpoint.codec.classes import name_of
 from checkpoint.codec.classes_held import ClassesHeld
 from checkpoint.codec.records import is_value_class
 from checkpoint.codec.type_shapes import TypeShape, union
+from checkpoint.state.paging.rows import Paged, members, paged_in
 from checkpoint.state.stores import MISSING
 
 _TYPES: Final[tuple[type | None, ...]] = (
@@ -56,12 +56,15 @@ class StateContent:
     """Names of the types of the values themselves, apart from None; `None` = not known."""
     declared: TypeShape | None = None
     """The type that the operator declared for them, if it did; a union of the types that it declared in turn."""
+    paged: Paged | None = None
+    """Whether there may be rows of maps, or of lists, that lie in pages (see `checkpoint.state.paging`)."""
 
     def to_wire(self) -> dict[str, Any]:
         return {
             "classes": [shape.to_wire() for shape in self.classes],
             "types": None if self.types is None else sorted(self.types),
             "declared": self.declared,
+            **({} if self.paged is None else {"paged": self.paged}),
         }
 
     @classmethod
@@ -70,9 +73,11 @@ class StateContent:
         Raises:
             KeyError, TypeError, ValueError: it is damaged.
         """
-        types = wire["types"]
+        types, paged = wire["types"], wire.get("paged")
+        if paged not in (None, "map", "list"):
+            raise ValueError(f"{paged!r} are no rows in pages")
         classes = tuple(map(ClassShape.from_wire, wire["classes"]))
-        return cls(classes, None if types is None else frozenset(types), wire["declared"])
+        return cls(classes, None if types is None else frozenset(types), wire["declared"], paged)
 
     def with_(self, other: StateContent) -> StateContent:
         """Of the values of both together."""
@@ -80,6 +85,7 @@ class StateContent:
             tuple(ClassesHeld((*self.classes, *other.classes)).shapes),
             None if self.types is None or other.types is None else self.types | other.types,
             None if self.declared is None or other.declared is None else union([self.declared, other.declared]),
+            self.paged or other.paged,
         )
 
 
@@ -108,6 +114,7 @@ class ContentNotes:
         self._known = known or {}
         self._classes: dict[str, ClassesHeld] = {}
         self._types: dict[str, set[type] | None] = {}
+        self._paged: dict[str, Paged] = {}
 
     def note(self, state: str, encoded: Sequence[bytes | None], values: Sequence[Any] | None) -> None:
         """Values of a state are written.
@@ -121,6 +128,8 @@ class ContentNotes:
             self._classes[state] = ClassesHeld(() if known is None else known.classes)
             self._types[state] = set()
         self._classes[state].look_at([data for data in encoded if data is not None])
+        if state in self._declared and (paged := paged_in(encoded, self._declared[state].content)) is not None:
+            self._paged[state] = paged
         types = self._types[state]
         if types is None:
             return
@@ -131,7 +140,7 @@ class ContentNotes:
             self._types[state] = None if found is None else types | found
         else:
             there = [value for value in values if value is not MISSING] if None in encoded else values
-            types.update(map(type, members(there, self._declared[state].content)))
+            types.update(map(type, looked_at(there, self._declared[state].content)))
 
     def note_keys(self, state: str, encoded: Sequence[bytes]) -> None:
         """Keys are written that belong to a state's values, where they aren't part of them."""
@@ -144,7 +153,9 @@ class ContentNotes:
         for state, held in self._classes.items():
             types, known = self._types[state], self._known.get(state)
             declared = known.declared if known is not None else self._declared.get(state, UNDECLARED).shape
-            found[state] = StateContent(tuple(held.shapes), None if types is None else type_names(types), declared)
+            paged = self._paged.get(state) or (None if known is None else known.paged)
+            names = None if types is None else type_names(types)
+            found[state] = StateContent(tuple(held.shapes), names, declared, paged)
         return found
 
 
@@ -154,11 +165,9 @@ def types_of_encoded(encoded: Iterable[bytes | None]) -> set[type] | None:
     return None if None in found else {cls for cls in found if cls is not None}
 
 
-def members(values: Sequence[Any], content: type) -> Iterable[Any]:
+def looked_at(values: Sequence[Any], content: type) -> Iterable[Any]:
     """What is looked at of values: themselves, or their members."""
-    if content is dict:
-        return chain.from_iterable(value.values() for value in values)
-    return chain.from_iterable(values) if content is list else values
+    return members(values, content) if content in (list, dict) else values
 
 
 def type_names(types: Iterable[type]) -> frozenset[str]:

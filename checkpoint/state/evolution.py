@@ -11,13 +11,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from checkpoint.codec import EncodingError, UnfitClass, decode, decode_key, decode_opaquely, encode, is_plain
+from checkpoint.codec import (
+    EncodingError,
+    UnfitClass,
+    decode,
+    decode_key,
+    decode_opaquely,
+    encode,
+    is_plain,
+    owner_of,
+)
 from checkpoint.codec.class_shapes import ClassShape, misfits
 from checkpoint.codec.stored import decode_stored
 from checkpoint.shown import shown
-from checkpoint.state.contents import StateContent, members
+from checkpoint.state.contents import StateContent, looked_at
 from checkpoint.state.declared_type import DeclaredKeys, DeclaredType
 from checkpoint.state.errors import StateRestoreError
+from checkpoint.state.paging import rows
 from checkpoint.state.snapshot_format import StateBatch
 
 Migrate: TypeAlias = Callable[[Any], Any]
@@ -107,7 +117,7 @@ class Evolution:
             return batch.values
         found = []
         for key, value in zip(batch.keys, batch.values, strict=True):
-            where = f"the value of key {shown(decode_key(key))}"
+            where = f"the value of key {shown(decode_key(owner_of(key)))}"
             if self._content is object:
                 found.append(self.value(value, where) if batch.encoded else self._typed(value, where, []))
             else:
@@ -135,14 +145,26 @@ class Evolution:
 
     def _all_of_type(self, values: list[Any]) -> bool:
         declared, content = self._declared, self._content
-        if declared is None or not all(issubclass(kind, content) for kind in set(map(type, values))):
+        if declared is None:
+            return True
+        if not self._paged and not all(issubclass(kind, content) for kind in set(map(type, values))):
             return True
         if isinstance(declared, DeclaredKeys) and (self.stored is None or not declared.holds_for(self.stored)):
             return False
-        return all(map(declared.takes, set(map(type, members(values, content)))))
+        return all(map(declared.takes, set(map(type, looked_at(values, content)))))
+
+    @property
+    def _paged(self) -> bool:
+        return self.stored is not None and self.stored.paged is not None
 
     def _with_members(self, whole: Any, where: str) -> Any:
         """`whole`: decoded, values of classes perhaps opaquely."""
+        if not self._paged or type(whole) is self._content:
+            return self._migrated(whole, where)
+        part = rows.part_of(whole, self._content)
+        return whole if part is None else rows.with_part(whole, self._migrated(part, f"a page of {where}"))
+
+    def _migrated(self, whole: Any, where: str) -> Any:
         if type(whole) is list and self._content is list:
             return [self._member(item, f"item {i} in {where}") for i, item in enumerate(whole)]
         if type(whole) is dict and self._content is dict:

@@ -10,6 +10,7 @@ from checkpoint.state.changelog.expiry import without_over
 from checkpoint.state.changelog.merge import Group, merged
 from checkpoint.state.contents import StateContent, together
 from checkpoint.state.evolution import decoded
+from checkpoint.state.paging.folding import folded
 from checkpoint.state.snapshot_format import SnapshotFooter, SnapshotFormatError, StateBatch, UnknownSnapshotVersion
 from checkpoint.state.snapshot_reader import read_encoded, read_footer, read_groups, state_batches
 from checkpoint.storage.errors import DamagedFile, UnknownFormat
@@ -61,6 +62,17 @@ def load_encoded_state(
         for _, batches, ttl in merged(groups_of):
             for batch in batches:
                 yield from state_batches(batch, ttl, contents)
+
+
+def load_folded_state(
+    storage: CheckpointStorage, files: Sequence[StateFile], key_groups: range | None = None
+) -> Iterator[StateBatch]:
+    """As `load_encoded_state`, with each list and map as one row, also if it lies in pages."""
+    try:
+        yield from folded(load_encoded_state(storage, files, key_groups))
+    except SnapshotFormatError as error:
+        names = ", ".join(storage.name_of(listed.file.path) for listed in files)
+        raise DamagedFile(f"{names} is damaged: {error}") from error
 
 
 def load_groups(storage: CheckpointStorage, files: Sequence[StateFile], older: Sequence[StateFile]) -> Iterator[Group]:

@@ -8,7 +8,7 @@ A backend of another kind subclasses `KeyedBackend`, the snapshots (`checkpoint.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Any, ClassVar, NoReturn, TypeVar
 
@@ -17,7 +17,7 @@ from checkpoint.shown import shown
 from checkpoint.state.contents import Declared
 from checkpoint.state.descriptors import KeyedStateDescriptor
 from checkpoint.state.errors import StateAccessError, StateRestoreError
-from checkpoint.state.evolution import Evolution
+from checkpoint.state.evolution import Evolution, decoded
 from checkpoint.state.handles import (
     ListHandle,
     MapHandle,
@@ -29,8 +29,10 @@ from checkpoint.state.handles import (
     ValueHandle,
 )
 from checkpoint.state.keyed_snapshot import FrozenChanges, WholeSnapshot
+from checkpoint.state.paging.folding import folded
+from checkpoint.state.paging.rows import content_of
 from checkpoint.state.restored_rows import TWICE, check_rows, refuse_row, stamps_of
-from checkpoint.state.snapshot_format import StateBatch
+from checkpoint.state.snapshot_format import SnapshotFormatError, StateBatch
 from checkpoint.state.stores import NO_KEY, CurrentKey, ListStore, MapStore, StateStore, TimerStore, ValueStore
 from checkpoint.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, Timers
 from checkpoint.state.ttl import ClockName, EventClock, Lifetime, ProcessingClock
@@ -287,15 +289,32 @@ class KeyedBackend(ABC):
         Raises:
             StateRestoreError: the rows don't fit the operator's states or key groups, or a `migrate` has failed.
         """
-        for batch in batches:
+        for batch in self._as_kept(batches):
             self._restore(batch, allow_unclaimed)
+
+    def _as_kept(self, batches: Iterable[StateBatch]) -> Iterator[StateBatch]:
+        """Without the pages of lists and maps that are none any more, or get a time to live, which lie in no pages."""
+
+        def is_kept_otherwise(batch: StateBatch) -> bool:
+            descriptor = self._declared.get(batch.state)
+            if descriptor is None or batch.content is None or batch.content.paged is None:
+                return False
+            if descriptor.ttl is None and descriptor.content is content_of(batch.content.paged):
+                return False
+            self.restored_as_it_was = False
+            return True
+
+        try:
+            yield from folded(batches, is_kept_otherwise)
+        except SnapshotFormatError as error:
+            raise StateRestoreError(f"{self._operator}: {error}; the checkpoint is damaged") from error
 
     takes_encoded: ClassVar[bool] = False
     """Whether `restore_encoded` takes less time than decoding the values for `restore`."""
 
     def restore_encoded(self, batches: Iterable[StateBatch], allow_unclaimed: bool = False) -> None:
         """As `restore`, with the values encoded."""
-        self.restore((batch._replace(values=list(map(decode, batch.values))) for batch in batches), allow_unclaimed)
+        self.restore(map(decoded, batches), allow_unclaimed)
 
     def _restore(self, batch: StateBatch, allow_unclaimed: bool) -> None:
         group, name, keys, namespaces, values = batch[:5]
@@ -387,7 +406,8 @@ class KeyedBackend(ABC):
         values: list[Any],
         stamps: Sequence[tuple[int, ...] | None] | None,
     ) -> bytes | None:
-        """Take over values of a snapshot.
+        """Take over values of a snapshot. Those of lists and maps without a time to live may be directories and pages
+        (see `checkpoint.state.paging`).
 
         Args:
             index: position of the key group.

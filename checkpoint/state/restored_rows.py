@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final, NoReturn
 
-from checkpoint.codec import decode_key
+from checkpoint.codec import decode_key, owner_of
 from checkpoint.shown import shown
 from checkpoint.state.descriptors import KeyedStateDescriptor
 from checkpoint.state.errors import StateRestoreError
+from checkpoint.state.paging.rows import is_row
 from checkpoint.state.snapshot_format import StateBatch
 from checkpoint.state.ttl import unpacked
 
@@ -27,8 +28,15 @@ def check_rows(what: str, batch: StateBatch, values: list[Any], descriptor: Keye
     if batch.namespaces is not None:
         i, namespace = next((i, one) for i, one in enumerate(batch.namespaces) if one is not None)
         refuse_row(what, batch.keys[i], f"has a namespace ({namespace!r}), which {kind} doesn't have")
-    if not all(issubclass(one, descriptor.content) for one in set(map(type, values))):
-        i = next(i for i, value in enumerate(values) if not isinstance(value, descriptor.content))
+    paged = None if batch.content is None else batch.content.paged
+    if paged is not None:
+        fits = [is_row(value, paged) for value in values]
+    elif not all(issubclass(one, descriptor.content) for one in set(map(type, values))):
+        fits = [isinstance(value, descriptor.content) for value in values]
+    else:
+        return
+    if not all(fits):
+        i = fits.index(False)
         refuse_row(what, batch.keys[i], f"is no {kind}; declare the state as it was when the checkpoint was taken")
 
 
@@ -60,4 +68,4 @@ def refuse_row(what: str, key: bytes, problem: str) -> NoReturn:
     Raises:
         StateRestoreError: in any case.
     """
-    raise StateRestoreError(f"{what}: the value of key {shown(decode_key(key))} {problem}")
+    raise StateRestoreError(f"{what}: the value of key {shown(decode_key(owner_of(key)))} {problem}")

@@ -36,6 +36,9 @@ names of all states with rows, and `contents`, a map from those of keys to what 
 (`StateContent.to_wire`). Older files lack both.
 
 Files of versions 2, 3 and 4 are as those of 5, 6 and 7, but each group has a block of its own.
+
+Files of versions 8, 9 and 10 are as those of 5, 6 and 7, but have lists or maps that lie in pages (see
+`checkpoint.state.paging`): `contents` says of which states.
 """
 
 from __future__ import annotations
@@ -101,10 +104,12 @@ TTL_VERSION: Final = 6
 CHANGES_VERSION: Final = 7
 _OLDER: Final = 3
 """A version whose blocks hold one group each is so much older."""
+PAGED: Final = 3
+"""A version with lists or maps in pages is so much higher."""
 VERSIONS: Final = {
-    version - older: schema
+    version + more: schema
     for version, schema in ((VERSION, SCHEMA), (TTL_VERSION, TTL_SCHEMA), (CHANGES_VERSION, CHANGES_SCHEMA))
-    for older in (_OLDER, 0)
+    for more in (-_OLDER, 0, PAGED)
 }
 """And the columns that files of each have."""
 TAIL_BYTES: Final = 16 + 4 + len(MAGIC)

@@ -10,13 +10,14 @@ from typing import Any, Final, Protocol, TypeAlias
 import pyarrow as pa
 import xxhash
 
-from checkpoint.codec import EncodingError, decode_key, encode, encode_all, encode_around
+from checkpoint.codec import EncodingError, decode_key, encode, encode_all, encode_around, owner_of
 from checkpoint.shown import shown
 from checkpoint.state.contents import ContentNotes
 from checkpoint.state.pace import Pace
 from checkpoint.state.snapshot_format import (
     CHANGES_VERSION,
     MAGIC,
+    PAGED,
     TTL_VERSION,
     VERSION,
     VERSIONS,
@@ -148,7 +149,7 @@ def write_batches(
     Args:
         batches: with the columns of the footer's version; of key groups, ascending. A group with more than one batch
             shares none with others.
-        footer: what it says beside `groups` and `states`.
+        footer: what it says beside `groups` and `states`, with the version that it has without lists or maps in pages.
         names: the states that the batches have rows of; looked at once all are written.
         abandoned: asked between batches.
         notes: what the values are, once all are written; `None` = what `footer` says.
@@ -178,7 +179,8 @@ def write_batches(
             del batch
         table += block.entries()
     contents = footer.contents if notes is None else notes.contents()
-    footer = replace(footer, groups=tuple(table), states=tuple(sorted(names)), contents=contents)
+    version = footer.version + PAGED * any(content.paged is not None for content in contents.values())
+    footer = replace(footer, groups=tuple(table), states=tuple(sorted(names)), contents=contents, version=version)
     body = encode(
         {
             "version": footer.version,
@@ -321,6 +323,6 @@ def _encoded(values: list[Any], entries: list[bytes], name: str, operator: str) 
             try:
                 encoded.append(encode_around(value))
             except EncodingError as error:
-                key = split_entry(entry)[0] if name in TIMER_STATES else entry
+                key = split_entry(entry)[0] if name in TIMER_STATES else owner_of(entry)
                 raise EncodingError(f"state {name!r} of {operator}, key {shown(decode_key(key))}: {error}") from None
         return encoded

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from checkpoint.codec import decode_key
 from checkpoint.codec import decode_opaquely as decode
-from checkpoint.state.files import load_encoded_state, load_footer
+from checkpoint.state.files import load_folded_state, load_footer
 from checkpoint.state.timers import TIMER_STATES
 from checkpoint.storage.handles import StateFile
 from checkpoint.storage.restore import RestorePoint
@@ -123,7 +123,7 @@ def _chunks(before: RestorePoint, after: RestorePoint, step: str) -> Iterator[ra
 def _rows(point: RestorePoint, wanted: Wanted, groups: range | None) -> Iterator[tuple[DiffKey, bytes]]:
     assert wanted.step is not None
     for files in _files(point, wanted.step):
-        for batch in load_encoded_state(point.storage, files, groups):
+        for batch in load_folded_state(point.storage, files, groups):
             if wanted.state not in (None, batch.state):
                 continue
             times = [None] * len(batch.keys) if batch.namespaces is None else map(time_of, batch.namespaces)

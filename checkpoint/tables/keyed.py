@@ -12,7 +12,7 @@ from checkpoint.codec import decode_key
 from checkpoint.codec import decode_opaquely as decode
 from checkpoint.key_groups import key_group, range_of
 from checkpoint.shown import shown
-from checkpoint.state.files import load_encoded_state
+from checkpoint.state.files import load_folded_state
 from checkpoint.state.snapshot_format import StateBatch
 from checkpoint.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, TIMER_STATES
 from checkpoint.storage.errors import DamagedFile
@@ -55,7 +55,7 @@ class KeyedPart:
         Raises:
             DamagedFile: the file is missing, truncated or altered; names it.
         """
-        for batch in load_encoded_state(self.storage, self.files, self.groups):
+        for batch in load_folded_state(self.storage, self.files, self.groups):
             if (batch.state in TIMER_STATES) != timers or self.wanted.state not in (None, batch.state):
                 continue
             if self.wanted.key is None:

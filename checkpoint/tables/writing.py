@@ -21,7 +21,7 @@ from checkpoint.in_flight import channel_state
 from checkpoint.in_flight.channel_state import ChannelStateError
 from checkpoint.key_groups import check_parallelism, key_group, range_of
 from checkpoint.state.contents import ContentNotes, StateContent
-from checkpoint.state.files import load_contents, load_encoded_state
+from checkpoint.state.files import load_contents, load_folded_state
 from checkpoint.state.snapshot_writer import FrozenGroup, write_snapshot
 from checkpoint.state.timers import TIMER_STATES, timer_entry
 from checkpoint.storage import savepoints
@@ -310,7 +310,9 @@ class _Writing:
     def _known(self, step: str, old: OperatorSnapshot) -> dict[str, StateContent]:
         """What the values are that stay. What changes put was declared by nobody."""
         return {
-            name: replace(content, declared=None) if StateName(step, name) in self._changes.put else content
+            name: replace(content, declared=None, paged=None)
+            if StateName(step, name) in self._changes.put
+            else replace(content, paged=None)
             for name, content in load_contents(self._source, old.keyed_state).items()
             if StateName(step, name) not in self._changes.replaced
         }
@@ -319,7 +321,7 @@ class _Writing:
         """The rows by state, and when they were written of states with a time to live."""
         states: dict[str, EncodedRows] = {}
         stamped: dict[str, _Stamped] = {}
-        for batch in load_encoded_state(self._source, files):
+        for batch in load_folded_state(self._source, files):
             if StateName(step, batch.state) in self._changes.replaced:
                 self._written.removed[StateName(step, batch.state)] += len(batch.keys)
                 continue

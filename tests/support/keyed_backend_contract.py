@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,11 +27,11 @@ from checkpoint.state import (
     bind,
     read_batches,
     read_footer,
-    read_snapshot,
     snapshot_rows,
 )
 from checkpoint.state.errors import TooManyEntries
 from checkpoint.state.files import load_keyed_state
+from checkpoint.state.paging.folding import folded
 from checkpoint.state.stores import MISSING
 from checkpoint.storage.storage import CheckpointStorage
 
@@ -90,10 +91,10 @@ def written(snapshot: WholeSnapshot) -> bytes:
 def contents(*files: bytes) -> dict[tuple[str, Any], Any]:
     """By state and key; timers by name and (key, namespace)."""
     found: dict[tuple[str, Any], Any] = {}
-    for file in files:
-        for group, state, key, namespace, value in read_snapshot(file):
-            assert group == key_group(key, MAX)
-            place = (state, decode_key(key) if namespace is None else (decode_key(key), namespace))
+    for batch in chain.from_iterable(folded(read_batches(file)) for file in files):
+        for key, namespace, value in zip(batch.keys, batch.namespaces or repeat(None), batch.values, strict=False):
+            assert batch.group == key_group(key, MAX)
+            place = (batch.state, decode_key(key) if namespace is None else (decode_key(key), namespace))
             assert place not in found
             found[place] = value
     return found

@@ -95,6 +95,14 @@ class KeyGroupMap:
             value = self.data[key] = private_copy(value)
         return value
 
+    def hand_out(self, key: bytes, part: Any, place: Any) -> Any:
+        """Something that is in a part of a row that is present, safe to be changed in place."""
+        return self.own(key)[part][place]
+
+    def hand_out_all(self, key: bytes, part: Any) -> Any:
+        """A part of a row that is present; what is in it is safe to be changed in place."""
+        return self.own(key)[part]
+
     def is_shared(self, key: bytes) -> bool:
         """Whether a snapshot may see the value of the key, so that `own` would copy it."""
         return self.private is not None and key not in self.private

@@ -13,6 +13,7 @@ from checkpoint.counted import counted
 from checkpoint.state.errors import TooManyEntries
 from checkpoint.state.handles import ValueHandle
 from checkpoint.state.heap.maps import KeyGroupMap
+from checkpoint.state.paging import lists, maps, rows
 from checkpoint.state.private_copy import IMMUTABLE
 from checkpoint.state.stores import (
     MISSING,
@@ -26,6 +27,10 @@ from checkpoint.state.stores import (
 )
 
 _NOTHING: Final[dict[Any, Any]] = {}
+_IN_PAGES: Final = object()
+"""In place of a value: it is to be looked for in pages."""
+_MOST_WHOLE: Final = 4096
+"""Maps that are known to be in no pages for good."""
 
 
 def check_number(number: int, most: int) -> None:
@@ -174,6 +179,8 @@ class HeapValueHandle(ValueHandle[Any]):
 
 
 class HeapLists(HeapStore, ListStore):
+    """A list that is too long for one row lies in pages (see `checkpoint.state.paging`)."""
+
     __slots__ = ()
 
     def items(self) -> list[Any]:
@@ -182,95 +189,199 @@ class HeapLists(HeapStore, ListStore):
             group = self._groups[self._current.index]
         except IndexError:
             refuse_without_key(self.what)
-        return list(group.own(key)) if key in group.data else []
+        if key not in group.data:
+            return []
+        row = group.data[key]
+        return list(group.own(key)) if type(row) is list else lists.items(group, key, row)
 
     def append(self, item: Any) -> None:
-        key = self._current.key
+        current = self._current
+        key = current.key
         try:
-            group = self._groups[self._current.index]
+            group = self._groups[current.index]
+            row = group.data[key]
+        except KeyError:
+            group.put(key, [item])
+            return
         except IndexError:
             refuse_without_key(self.what)
-        if key in group.data:
-            group.own(key).append(item)
+        if type(row) is list and len(row) < rows.MOST:
+            private = group.private
+            (row if private is None or key in private else group.own(key)).append(item)
         else:
-            group.put(key, [item])
+            self._in_pages(group, key)
+            lists.append(group, key, item)
 
     def extend(self, items: list[Any]) -> None:
         group, key = self._group(), self._current.key
-        if key in group.data:
+        if key not in group.data:
+            self.replace(items)
+            return
+        row = group.data[key]
+        if type(row) is list and len(row) + len(items) <= rows.MOST:
             group.own(key).extend(items)
-        elif items:
-            group.put(key, items)
+        else:
+            self._in_pages(group, key)
+            lists.extend(group, key, items)
 
     def replace(self, items: list[Any]) -> None:
-        if items:
-            self._group().put(self._current.key, items)
+        group, key = self._group(), self._current.key
+        if type(group.data.get(key)) is dict:
+            lists.delete(group, key)
+        if len(items) > rows.MOST:
+            lists.put(group, key, items)
+        elif items:
+            group.put(key, items)
         else:
-            self.delete()
+            group.remove(key)
+
+    def _in_pages(self, group: KeyGroupMap, key: bytes) -> None:
+        """Make pages of what the key has, unless there are."""
+        if type(group.data[key]) is list:
+            lists.put(group, key, group.own(key))
+
+    def delete(self) -> None:
+        group, key = self._group(), self._current.key
+        if type(group.data.get(key)) is dict:
+            lists.delete(group, key)
+        else:
+            group.remove(key)
 
     def count(self) -> int:
-        return len(self._group().data.get(self._current.key, ()))
+        row = self._group().data.get(self._current.key, ())
+        return row[rows.COUNT] if type(row) is dict else len(row)
+
+    def peek_at(self, index: int, key: bytes, most: int) -> Any:
+        group = self._groups[index]
+        row = group.data.get(key)
+        if type(row) is not dict:
+            return super().peek_at(index, key, most)
+        check_number(row[rows.COUNT], most)
+        return lists.peek(group, key, row)
 
 
 class HeapDicts(HeapStore, MapStore):
-    __slots__ = ()
+    """A map that is too large for one row lies in pages (see `checkpoint.state.paging`)."""
 
-    def _entries(self) -> dict[Any, Any]:
-        """For reading only."""
-        entries: dict[Any, Any] = self._group().data.get(self._current.key, _NOTHING)
-        return entries
+    __slots__ = ("whole",)
+
+    def __init__(self, what: str, current: CurrentKey, groups: list[KeyGroupMap]) -> None:
+        super().__init__(what, current, groups)
+        self.whole: set[bytes] = set()
+        """Keys whose maps are large and can't be cut, as far as that was tried."""
 
     def get(self, map_key: Any) -> Any:
-        key = self._current.key
+        current = self._current
+        key = current.key
         try:
-            group = self._groups[self._current.index]
-            value = group.data[key][map_key]
+            group = self._groups[current.index]
+            row = group.data[key]
+            value = row[map_key] if type(row) is dict else _IN_PAGES
         except KeyError:
             return MISSING
         except IndexError:
             refuse_without_key(self.what)
+        if value is _IN_PAGES:
+            return maps.get(group, key, row, map_key)
         if group.private is None or type(value) in IMMUTABLE:
             return value
         return group.own(key)[map_key]
 
     def peek(self, map_key: Any) -> Any:
+        current = self._current
         try:
-            entries = self._groups[self._current.index].data.get(self._current.key, _NOTHING)
+            group = self._groups[current.index]
         except IndexError:
             refuse_without_key(self.what)
-        return entries.get(map_key, MISSING)
+        row = group.data.get(current.key, _NOTHING)
+        return row.get(map_key, MISSING) if type(row) is dict else maps.peek(group, current.key, row, map_key)
 
     def peek_at_entry(self, index: int, key: bytes, map_key: Any) -> Any:
-        return self._groups[index].data.get(key, _NOTHING).get(map_key, MISSING)
+        group = self._groups[index]
+        row = group.data.get(key, _NOTHING)
+        return row.get(map_key, MISSING) if type(row) is dict else maps.peek(group, key, row, map_key)
 
     def put(self, map_key: Any, value: Any) -> None:
-        key = self._current.key
+        current = self._current
+        key = current.key
         try:
-            group = self._groups[self._current.index]
+            group = self._groups[current.index]
+            row = group.data[key]
+        except KeyError:
+            group.put(key, {map_key: value})
+            return
         except IndexError:
             refuse_without_key(self.what)
-        if key in group.data:
-            group.own(key)[map_key] = value
-        else:
-            group.put(key, {map_key: value})
+        if type(row) is dict and (len(row) < rows.MOST or not self.is_cut(key, row, map_key)):
+            private = group.private
+            (row if private is None or key in private else group.own(key))[map_key] = value
+            return
+        if type(row) is dict:
+            maps.cut(group, key)
+        maps.put(group, key, map_key, value)
+
+    def is_cut(self, key: bytes, row: dict[Any, Any], *map_keys: Any) -> bool:
+        """Whether a map that lies in no pages is to be cut.
+
+        Args:
+            map_keys: those that it is about to have, too.
+        """
+        if len(row) + sum(map_key not in row for map_key in map_keys) <= rows.MOST:
+            return False
+        if key in self.whole:
+            return False
+        if maps.can_be_cut((*map_keys, *row)):
+            return True
+        if len(self.whole) >= _MOST_WHOLE:
+            self.whole.clear()
+        self.whole.add(key)
+        return False
 
     def remove(self, map_key: Any) -> bool:
         group, key = self._group(), self._current.key
-        entries = group.data.get(key, _NOTHING)
-        if map_key not in entries:
-            return False
-        if len(entries) == 1:
-            group.remove(key)
+        row = group.data.get(key, _NOTHING)
+        if type(row) is dict:
+            if map_key not in row:
+                return False
+            if len(row) == 1:
+                group.remove(key)
+                return True
+            if len(row) <= rows.MOST or not self.is_cut(key, row):
+                del group.own(key)[map_key]
+                if self.whole and not maps.can_be_cut((map_key,)):
+                    self.whole.discard(key)
+                return True
+            maps.cut(group, key)
+        return maps.remove(group, key, map_key)
+
+    def delete(self) -> None:
+        group, key = self._group(), self._current.key
+        if type(group.data.get(key)) is list:
+            maps.delete(group, key)
         else:
-            del group.own(key)[map_key]
-        return True
+            group.remove(key)
+            self.whole.discard(key)
 
     def count(self) -> int:
-        return len(self._entries())
+        row = self._group().data.get(self._current.key, _NOTHING)
+        return len(row) if type(row) is dict else row[rows.SIZE]
 
     def keys(self) -> dict[Any, Any]:
-        return dict(self._entries())
+        group, key = self._group(), self._current.key
+        row = group.data.get(key, _NOTHING)
+        return dict(row) if type(row) is dict else maps.keys(group, key, row)
 
     def entries(self) -> dict[Any, Any]:
         group, key = self._group(), self._current.key
-        return dict(group.own(key)) if key in group.data else {}
+        if key not in group.data:
+            return {}
+        row = group.data[key]
+        return dict(group.own(key)) if type(row) is dict else maps.entries(group, key, row)
+
+    def peek_at(self, index: int, key: bytes, most: int) -> Any:
+        group = self._groups[index]
+        row = group.data.get(key)
+        if type(row) is not list:
+            return super().peek_at(index, key, most)
+        check_number(row[rows.SIZE], most)
+        return maps.keys(group, key, row)

@@ -19,6 +19,7 @@ from checkpoint.state.heap.ttl_stores import (
 )
 from checkpoint.state.heap.undo_stores import undoable
 from checkpoint.state.keyed_backend import KeyedBackend
+from checkpoint.state.paging.rows import LISTS, MAPS
 from checkpoint.state.restored_rows import TWICE, refuse_row
 from checkpoint.state.rocksdb.changes import ChangeNotes, RocksChanges
 from checkpoint.state.rocksdb.database import Database
@@ -44,8 +45,6 @@ from checkpoint.state.undo import UndoLog
 from checkpoint.state_backends import RocksDb
 
 _STAMP: Final = 8
-_LISTS: Final = frozenset({*range(0x90, 0xA0), 0xDC, 0xDD})
-_MAPS: Final = frozenset({*range(0x80, 0x90), 0xDE, 0xDF})
 _EXTENSIONS: Final = frozenset({0xC7, 0xC8, 0xC9, *range(0xD4, 0xD9)})
 """First bytes in msgpack. Values of users' classes are extensions; whether they fit is seen when they are decoded."""
 
@@ -61,7 +60,13 @@ def rows_of(batch: StateBatch, descriptor: KeyedStateDescriptor, rows: RowCodec)
     values, content = batch.values, descriptor.content
     members = content in (list, dict)
     firsts = {value[0] for value in values}
-    if not firsts <= (_LISTS if content is list else _MAPS) if members else firsts & _EXTENSIONS:
+    if batch.content is not None and batch.content.paged is not None:
+        fit = firsts <= LISTS | MAPS  # of which a look from nearer takes more than it tells: the file is whole
+    elif members:
+        fit = firsts <= (LISTS if content is list else MAPS)
+    else:
+        fit = not firsts & _EXTENSIONS
+    if not fit:
         return None
     if descriptor.ttl is None:
         return values
@@ -216,7 +221,7 @@ class RocksDbBackend(KeyedBackend):
         }
 
     def restore_encoded(self, batches: Iterable[StateBatch], allow_unclaimed: bool = False) -> None:
-        for batch in batches:
+        for batch in self._as_kept(batches):
             self._restore_encoded(batch, allow_unclaimed)
 
     def _restore_encoded(self, batch: StateBatch, allow_unclaimed: bool) -> None:

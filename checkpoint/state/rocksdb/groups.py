@@ -13,7 +13,7 @@ from sys import getsizeof
 from typing import Any, Final
 from weakref import ref
 
-from checkpoint.codec import EncodingError, decode_key
+from checkpoint.codec import EncodingError, decode_key, owner_of, pages_of
 from checkpoint.shown import shown
 from checkpoint.state.errors import StateNotWritten
 from checkpoint.state.heap.maps import KeyGroupMap
@@ -39,6 +39,10 @@ _DECODED: Final = 3
 _LARGE: Final = 4096
 """Bytes of a row that is charged again when it is written, since it may have grown."""
 _FEW: Final = 8
+_PAGE: Final = 2
+"""Members of a page of a list or map, which has many things in one of them."""
+_MEMBER: Final = 64
+"""Bytes that a member of a list, or the key and value of a dict, take beside their place."""
 
 
 class Cached(dict[bytes, Any]):
@@ -171,16 +175,17 @@ class CachedGroup(KeyGroupMap):
         """The rows that have changed, which count as written then, except for those that can't be.
 
         Args:
-            kept: a key that goes on being changed.
+            kept: a key that goes on being changed, and so do its pages.
             most: rows; `None` = all.
         """
         notes, private, pop = self._cache.notes, self.private, self.private.pop
         prefix, discard, note = self.prefix, self._absent.discard, None if notes is None else notes.note
         changed = list(islice(private, most))
+        pages = None if kept is None else pages_of(kept)
         for i in range(0, len(changed), _AT_ONCE):
             for key, row in self._packed(changed[i : i + _AT_ONCE], failed):
                 was_there, place = pop(key), prefix + key
-                if key == kept:
+                if pages is not None and (key == kept or key.startswith(pages)):
                     private[key] = True
                 if note is not None:
                     note(place, was_there)
@@ -236,6 +241,8 @@ class WriteBackCache:
         """Of the backend and its stores: with them goes the last that uses the database."""
         self._changed = 0
         """Values that have changed and are not written."""
+        self._most_changed = MOST_CHANGED
+        """From here on a piece is written; more than usual where much belongs to the current key, which stays."""
         self._next = 0
         """The group that the next piece begins with."""
         self.notes: ChangeNotes | None = None
@@ -282,8 +289,9 @@ class WriteBackCache:
     def changes(self) -> None:
         """One more value is about to change."""
         self._changed += 1
-        if self._changed > MOST_CHANGED:
+        if self._changed > self._most_changed:
             self.write(stop=True, most=PIECE)
+            self._most_changed = max(MOST_CHANGED, self._changed + PIECE)
 
     def write(self, stop: bool, barrier: bool = False, most: int | None = None) -> EncodingError | None:
         """Write what has changed.
@@ -303,9 +311,8 @@ class WriteBackCache:
         errors: list[EncodingError] = []
 
         def failed(group: CachedGroup, key: bytes, error: EncodingError) -> None:
-            errors.append(
-                StateNotWritten(f"state {group.name!r} of {self.operator}, key {shown(decode_key(key))}: {error}")
-            )
+            of = shown(decode_key(owner_of(key)))
+            errors.append(StateNotWritten(f"state {group.name!r} of {self.operator}, key {of}: {error}"))
 
         self.database.write(self._rows(kept, failed, most))
         if self.notes is not None:
@@ -339,6 +346,9 @@ def _size(value: Any) -> int:
     if kind is list or kind is tuple or kind is dict:
         members = value.values() if kind is dict else value
         if len(value) <= _FEW:
-            return getsizeof(value) + sum(map(getsizeof, members))
-        return getsizeof(value) + 64 * len(value)
+            size = getsizeof(value) + sum(map(getsizeof, members))
+            if len(value) <= _PAGE:
+                size += sum([_MEMBER * len(one) for one in members if type(one) is dict or type(one) is list])
+            return size
+        return getsizeof(value) + _MEMBER * len(value)
     return getsizeof(value)

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from checkpoint.state.paging import lists, maps, rows
+
 _MEMORY = "/dev/shm"
 
 
@@ -19,3 +21,11 @@ def folders_in_memory() -> Iterator[None]:
     ):
         patch.setenv("WEIR_LOCAL_DIR", folder)
         yield
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two entries are too many for a row, and for a page."""
+    monkeypatch.setattr(rows, "MOST", 1)
+    monkeypatch.setattr(maps, "PAGE", 1)
+    monkeypatch.setattr(lists, "PAGE", 1)

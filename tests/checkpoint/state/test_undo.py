@@ -3,16 +3,17 @@ keeps the log, and the stores of both backends note by `checkpoint.state.heap.un
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, cast
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from checkpoint.codec import encode, encode_key
 from checkpoint.key_groups import key_group
 from checkpoint.state import TTL, DeclaresState, ListState, MapState, ValueState, bind, make_backend, read_batches
+from checkpoint.state.paging import lists, maps, rows
 from checkpoint.state.stores import MISSING, PagedStore
 from checkpoint.state.undo import Undoable, UndoLog
 from checkpoint.state_backends import StateBackend
@@ -91,6 +92,20 @@ def _in_place(values: Any) -> None:
         value.append("more")
 
 
+def _without(entries: Any, keys: Iterable[Any]) -> None:
+    for key in keys:
+        entries.pop(key, None)
+
+
+@pytest.fixture(params=[256, 4, 1])
+def most(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Entries of a list or map that lies in no pages."""
+    monkeypatch.setattr(rows, "MOST", request.param)
+    monkeypatch.setattr(maps, "PAGE", max(1, request.param // 2))
+    monkeypatch.setattr(lists, "PAGE", max(1, request.param // 2))
+    return int(request.param)
+
+
 def _page_in_place(running: Running) -> None:
     page = running.pages.page(0)
     if page is MISSING:
@@ -129,6 +144,10 @@ CHANGES: Final[dict[str, Callable[[Running, Any], Any]]] = {
             "entry removed": lambda op, prefix: getattr(op, f"{prefix}seen").pop("a", None),
             "entries changed in place": lambda op, prefix: _in_place(getattr(op, f"{prefix}seen").values()),
             "entries cleared": lambda op, prefix: getattr(op, f"{prefix}seen").clear(),
+            "many entries": lambda op, prefix: getattr(op, f"{prefix}seen").update((n, [n]) for n in range(9)),
+            "many entries removed": lambda op, prefix: _without(getattr(op, f"{prefix}seen"), ("a", *range(8))),
+            "odd entry": lambda op, prefix: getattr(op, f"{prefix}seen").update({frozenset([1]): []}),
+            "odd entry removed": lambda op, prefix: _without(getattr(op, f"{prefix}seen"), ("z", frozenset([1]))),
         }.items()
     },
 }
@@ -140,6 +159,7 @@ _FIRST: Final = (
 """After these there is something of each kind."""
 
 
+@pytest.mark.usefixtures("most")
 @pytest.mark.parametrize("backend", _BACKENDS)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_is_taken_back_whatever_it_is(change: str, backend: StateBackend) -> None:
@@ -174,7 +194,9 @@ def _records(changes: list[str]) -> st.SearchStrategy[list[tuple[str, list[str],
     return st.lists(one, max_size=8)
 
 
+@pytest.mark.usefixtures("most")
 @pytest.mark.parametrize("backend", _BACKENDS)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     records=st.sampled_from([*_KINDS, list(CHANGES)]).flatmap(_records),
     seconds=st.integers(0, 12),
@@ -280,3 +302,48 @@ def test_small_things_are_again_what_they_were_before_the_record() -> None:
         else:
             log.keep()
         assert counts["read"] == expected
+
+
+_GROWING: Final[dict[str, Callable[[Any], object]]] = {
+    "nothing": lambda op: None,
+    "grows": lambda op: (op.seen.update((n, n) for n in range(9)), op.items.extend(range(9))),
+    "shrinks": lambda op: _without(op.seen, ["z", *range(9)]),
+    "grows and shrinks": lambda op: (op.seen.update((n, n) for n in range(9)), _without(op.seen, range(9))),
+    "gets a key of a class": lambda op: op.seen.update({frozenset([2]): 1}),
+}
+
+
+@pytest.mark.usefixtures("most")
+@pytest.mark.parametrize("backend", _BACKENDS)
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("opened", [False, True], ids=["", "while a snapshot is open"])
+@pytest.mark.parametrize("change", _GROWING)
+def test_what_a_record_has_read_goes_on_to_be_changed_in_place_whatever_comes_between(
+    change: str, large: bool, opened: bool, backend: StateBackend
+) -> None:
+    running = Running(backend)
+    running.record("ann", "entry set", "new entry", "items extended", *(["many entries"] if large else []))
+    before = running.contents()
+    snapshots = [running.backend.freeze()] if opened else []
+    for fails in (True, False):
+        states = running.at("ann")
+        running.log.begin()
+        entry, item = states.seen["a"], states.items.get()[0]
+        _GROWING[change](states)
+        entry.append("held")
+        item.append("held")
+        (value,) = (value for key, value in states.seen.items() if key == "a")
+        assert value[-1] == states.seen["a"][-1] == states.items.get()[0][-1] == "held"
+        if fails:
+            running.log.take_back()
+            running.backend.clear_current_key()
+            assert running.contents() == before
+        else:
+            running.log.keep()
+    running.backend.clear_current_key()
+    states = running.at("ann")
+    assert (states.seen["a"], states.items.get()[0]) == ([1, "held"], [1, "held"])
+    running.backend.clear_current_key()
+    for snapshot in snapshots:
+        assert running.contents_of(snapshot) == before
+    running.backend.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from keyed_backend_contract import KeyedBackendContract
 from keyed_ttl_contract import KeyedTtlContract
 
@@ -22,6 +23,16 @@ class TestTimeToLive(KeyedTtlContract):
 
 
 class TestLoggedHeapBackend(KeyedBackendContract):
+    make = LoggedHeapBackend
+
+
+@pytest.mark.usefixtures("small_pages")
+class TestSmallPages(KeyedBackendContract):
+    make = HeapBackend
+
+
+@pytest.mark.usefixtures("small_pages")
+class TestLoggedSmallPages(KeyedBackendContract):
     make = LoggedHeapBackend
 
 

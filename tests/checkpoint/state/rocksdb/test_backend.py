@@ -62,7 +62,7 @@ class RestoredAsEncoded(RocksDbBackend):
     """As a subtask restores it."""
 
     def restore(self, batches: Iterable[StateBatch], allow_unclaimed: bool = False) -> None:
-        encoded = (batch._replace(values=list(map(encode, batch.values))) for batch in batches)
+        encoded = (batch._replace(values=list(map(encode, batch.values)), encoded=True) for batch in batches)
         self.restore_encoded(encoded, allow_unclaimed)
 
 
@@ -72,6 +72,16 @@ class TestRestoredAsEncoded(KeyedBackendContract):
 
 @pytest.mark.usefixtures("tiny")
 class TestTimeToLiveRestoredAsEncoded(KeyedTtlContract):
+    make = RestoredAsEncoded
+
+
+@pytest.mark.usefixtures("small_pages")
+class TestSmallPages(KeyedBackendContract):
+    make = LoggedRocksDbBackend
+
+
+@pytest.mark.usefixtures("small_pages", "tiny")
+class TestSmallPagesRestoredAsEncoded(KeyedBackendContract):
     make = RestoredAsEncoded
 
 
@@ -98,8 +108,13 @@ def parts(makes: type[KeyedBackend], parallelism: int) -> Iterator[tuple[range, 
         yield of, Running(makes, of)
 
 
+@pytest.mark.parametrize("pages", ["usual pages", "small pages"])
 @pytest.mark.usefixtures("tiny")
-def test_state_goes_from_one_backend_to_the_other_and_back_at_changed_parallelism() -> None:
+def test_state_goes_from_one_backend_to_the_other_and_back_at_changed_parallelism(
+    pages: str, request: pytest.FixtureRequest
+) -> None:
+    if pages == "small pages":
+        request.getfixturevalue("small_pages")
     first = Running(HeapBackend)
     fill(first)
     file = first.snapshot()
