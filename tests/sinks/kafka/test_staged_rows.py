@@ -115,7 +115,7 @@ def test_one_that_was_not_sent_is_told_as_it_is(staging: FolderStaging) -> None:
 
 
 def test_rows_are_numbered_over_the_pieces_of_a_segment(staging: FolderStaging) -> None:
-    large = [letter * 700_000 for letter in (b"a", b"b", b"c", b"d")]
+    large = [letter * 170_000 for letter in (b"a", b"b", b"c", b"d")]
     segments = epoch(staging, 1, *[rows([value]) for value in [*large, b"z"]], limit=10_000_000)
     assert len(segments) == 1
     assert [len(piece) for piece in read_rows(segments[0], staging)] == [2, 2, 1]
