@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NotRequired, TypedDict
 
 import pytest
 
-from checkpoint.codec.type_shapes import TypeShape, fits, keys_differ, shape_of_type, text
+from checkpoint.codec.type_shapes import TypeShape, fits, hints_of, keys_differ, shape_of_type, text
 
 
 @dataclass
@@ -103,3 +103,16 @@ def test_of_dicts_with_known_keys_every_key_that_does_not_fit_is_told(
 ) -> None:
     assert keys_differ(old, new) == problems
     assert fits(["keys", old], ["keys", new]) == (not problems)
+
+
+class Resolved:
+    kept: int
+    other: int
+
+
+class Overridden(Resolved):
+    other: "OnlyForTypeCheckers"  # type: ignore[name-defined] # noqa: F821, UP037
+
+
+def test_an_annotation_that_only_type_checkers_know_is_left_out_with_that_of_the_base_class() -> None:
+    assert hints_of(Overridden) == {"kept": int}
