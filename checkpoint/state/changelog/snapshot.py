@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from threading import Condition
 from typing import Any
 
+from checkpoint.counted import counted
 from checkpoint.state.changelog.log import ChangeLog, LoggedChanges, Merge
 from checkpoint.state.changelog.merge import Group
 from checkpoint.state.contents import ContentNotes
@@ -132,7 +133,7 @@ class LoggedState:
         except Exception as error:  # of a thread that nobody waits for
             _LOG.warning(
                 "%s of the state of %s not merged; they stay, and the next checkpoint tries again: %s",
-                len(merge.files),
+                counted(len(merge.files), "file"),
                 self._operator,
                 error,
                 exc_info=not isinstance(error, StorageError),

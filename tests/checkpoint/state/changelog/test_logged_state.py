@@ -218,7 +218,7 @@ def test_merges_go_on_beside_and_a_failed_one_is_told_and_tried_again(
     good, state.create = state.create, lambda: FailingFile(good())
     with caplog.at_level(logging.WARNING):
         state.merges.run_one()
-    assert "files of the state of Op could not be merged" in caplog.text
+    assert "2 files of the state of Op not merged" in caplog.text
     assert state.merged == [(0, False)]
     state.create = good
     state.at(1).total.value = -1
