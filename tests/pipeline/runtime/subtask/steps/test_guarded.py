@@ -348,6 +348,21 @@ class Halfway(KeyedOperator):
         yield self.n.value
 
 
+class Stamped(KeyedOperator):
+    """Emits each of a record's times at that time."""
+
+    def process(self, value: Any, ctx: Any) -> Iterator[Any]:
+        for at in value:
+            ctx.emit_at(at)
+            yield at
+
+
+def test_what_is_held_back_goes_on_with_the_timestamp_that_it_was_emitted_with() -> None:
+    harness = OperatorHarness(Stamped(), on_error="skip")
+    assert harness.process([3, 9, 5], key="a", timestamp=1) == [3, 9, 5]
+    assert harness.timestamps == [3, 9, 5]
+
+
 def test_a_generator_that_fails_halfway_has_emitted_nothing() -> None:
     harness = OperatorHarness(Halfway(), on_error="skip")
     assert harness.process("good", key="a") == ["good", 1]
